@@ -1,0 +1,34 @@
+"""Sharding Inspector: `streamlit run app.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import streamlit as st
+
+from inspector import inspection
+from inspector import layout as layouts
+from inspector.errors import Refused
+
+
+@contextlib.asynccontextmanager
+async def lifespan(_: st.App) -> AsyncIterator[None]:
+    """While the server runs: JAX is started before the first page asks, workers end with the server."""
+    service = inspection.shared()
+    threading.Thread(target=_prepare, args=(service,), daemon=True).start()
+    try:
+        yield
+    finally:
+        service.close()
+
+
+def _prepare(service: inspection.Inspection) -> None:
+    # A server that is stopped at once, or a planner that fails, is no matter yet: the page will ask.
+    with contextlib.suppress(Refused, RuntimeError):
+        service.plan(layouts.parse({}).unwrap())
+
+
+app = st.App(Path(__file__).parent / "inspector" / "views" / "entry.py", lifespan=lifespan)

@@ -1,0 +1,64 @@
+"""`python -m benchmarks`: run all benchmarks, or those that are named, and print one table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+
+from benchmarks import pairing
+from inspector import output
+from inspector.errors import Refused
+
+# Modules of this package, in the order in which they are run; each has `measure(pairs)`.
+BENCHMARKS = ("warm_run", "page_run", "train_step", "preview", "first_map", "rule_change")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; 0 whatever the figures are, 1 if a benchmark could not be measured, 2 for bad arguments."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--pairs", type=int, help="pairs of each; each has a number of its own")
+    parser.add_argument("--json", metavar="FILE", help="write every single figure there, too")
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in BENCHMARKS:
+            parser.error(f"NAME is {name!r}, but must be one of {', '.join(BENCHMARKS)}")
+    if options.pairs is not None and options.pairs < 1:
+        parser.error(f"--pairs is {options.pairs}, but must be at least 1")
+    if options.json is not None:
+        try:
+            output.refuse_unwritable(options.json)
+        except Refused as refused:
+            parser.error(str(refused))
+
+    before = os.getloadavg()[0]  # processes that want to run, averaged over a minute
+    results: list[pairing.Result] = []
+    failed = []
+    for name in options.names or BENCHMARKS:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        module = importlib.import_module(f"benchmarks.{name}")
+        try:
+            results += module.measure(options.pairs or module.PAIRS)
+        except (RuntimeError, Refused) as error:
+            failed.append(f"{name} could not be measured: {error}")
+    if results:
+        print(
+            f"{os.cpu_count()} cores, load {before:.1f} before and {os.getloadavg()[0]:.1f} after\n"
+        )
+        print(pairing.table(results))
+    for sentence in failed:
+        print(sentence, file=sys.stderr)
+    if options.json is not None:
+        plain = {"cores": os.cpu_count(), "results": [pairing.to_json(one) for one in results]}
+        try:
+            output.write_text(json.dumps(plain, indent=1) + "\n", options.json)
+        except Refused as refused:
+            parser.error(str(refused))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""A Streamlit server and a page of it in Chromium, timed by the page itself.
+
+A chart counts as drawn in the first animation frame that finds its cells on the page: the clock is
+`performance.now()`, which starts with the navigation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+
+from run import CHROMIUM_NAMES
+
+ROOT = Path(__file__).resolve().parent.parent
+DASHBOARD = ROOT / "app.py"
+BARE_PAGE = Path(__file__).with_name("bare_page.py")
+VIEWPORT = {"width": 1440, "height": 900}  # pixels; the size that the pages are made for
+PATIENCE = 60.0  # seconds until a server or a chart is given up
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    # Two pages are open at once, and the one in the back must not be slowed down.
+    "--disable-background-timer-throttling",
+    "--disable-renderer-backgrounding",
+    "--disable-backgrounding-occluded-windows",
+)
+
+# Plotly draws a heatmap as an <image> (or as <path>s or labelled <text>s beside it); what the image
+# holds says whether it has been drawn anew. Charts without a heatmap do not count.
+WATCH = """
+(() => {
+  const drawn = () => [...document.querySelectorAll(".js-plotly-plot")]
+    .map(chart => [...chart.querySelectorAll(".heatmaplayer image")]
+      .map(image => image.getAttribute("href") || image.getAttribute("xlink:href") || "").join("|"))
+    .filter(signature => signature !== "");
+  const watch = window.benchmark = {drawn, first: null, pressed: null, redrawn: null, before: null};
+  const frame = () => {
+    const now = performance.now(), charts = drawn();
+    if (watch.first === null && charts.length >= CHARTS) watch.first = now;
+    if (watch.pressed !== null && watch.redrawn === null && charts.length === watch.before.length
+        && charts.every((signature, place) => signature !== watch.before[place]))
+      watch.redrawn = now;
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+  window.addEventListener("keydown", event => {
+    if (event.key !== "Enter") return;
+    watch.before = drawn();
+    watch.redrawn = null;
+    watch.pressed = performance.now();
+  }, true);
+})();
+"""
+
+# While a run is under way there is a button to cancel it instead of one to start it.
+CLICK_RUN = """
+() => {
+  const watch = window.benchmark;
+  const button = words => [...document.querySelectorAll("button")]
+    .find(one => words.some(word => one.innerText.includes(word)));
+  let started = false;
+  const frame = () => {
+    started ||= Boolean(button(["Cancel"]));
+    if (started && button(["Run again"]) && !button(["Cancel"])) watch.ran = performance.now();
+    else requestAnimationFrame(frame);
+  };
+  watch.ran = null;
+  watch.clicked = performance.now();
+  button(["Build and run", "Run again"]).click();
+  requestAnimationFrame(frame);
+}
+"""
+
+
+class Server:
+    """A Streamlit server of one script, ready to be asked; not asked yet, so nothing of it is warm."""
+
+    def __init__(self, script: Path) -> None:
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        options = {"server.port": port, "server.address": "127.0.0.1", "server.headless": "true"}
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "streamlit", "run", script]
+            + [f"--{name}={value}" for name, value in options.items()],
+            cwd=ROOT,  # where .streamlit/ is: both pages have the same settings
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            self._await_health()
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_health(self) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=5):
+                    return
+            except OSError as error:
+                if self._popen.poll() is not None or time.monotonic() > give_up:
+                    raise RuntimeError(f"the server did not start: {error}") from None
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        """End it, and with it its workers."""
+        self._popen.terminate()
+        try:
+            self._popen.wait(10)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """A Chromium of this machine.
+
+    Raises:
+      RuntimeError: there is none.
+    """
+    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if path is None:
+        raise RuntimeError(f"there is no Chromium on this machine ({', '.join(CHROMIUM_NAMES)})")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def open_page(browser: Browser, url: str, charts: int) -> tuple[Page, float]:
+    """A page with an empty cache, and the seconds from its navigation until so many charts were drawn."""
+    page = browser.new_context(viewport=VIEWPORT).new_page()
+    page.set_default_timeout(PATIENCE * 1e3)
+    page.add_init_script(WATCH.replace("CHARTS", str(charts)))
+    page.goto(url, wait_until="commit")
+    _await(page, "window.benchmark?.first", "the first chart")
+    return page, page.evaluate("window.benchmark.first") / 1e3
+
+
+def change_field(page: Page, label: str, text: str) -> float:
+    """Type into a text field; seconds from Enter until every chart there was has been drawn otherwise."""
+    page.bring_to_front()
+    page.get_by_label(label, exact=True).fill(text)
+    page.evaluate("window.benchmark.pressed = window.benchmark.redrawn = null")
+    page.keyboard.press("Enter")
+    _await(page, "window.benchmark.redrawn", f"a chart that follows {label}")
+    return page.evaluate("window.benchmark.redrawn - window.benchmark.pressed") / 1e3
+
+
+def click_run(page: Page) -> float:
+    """Click on the button that runs the layout; seconds until the page shows what the run found."""
+    page.bring_to_front()
+    page.evaluate(CLICK_RUN)
+    _await(page, "window.benchmark.ran", "what the run found")
+    return page.evaluate("window.benchmark.ran - window.benchmark.clicked") / 1e3
+
+
+def settle(page: Page) -> None:
+    """Wait until the page's script has ended, so that nothing of one timing falls into the next."""
+    state = "document.querySelector('[data-testid=stApp]')?.dataset.testScriptState"
+    _await(page, f"{state} === 'notRunning'", "the end of its script")
+
+
+def _await(page: Page, condition: str, what: str) -> None:
+    try:
+        # Seldom, because asking costs the page time; its own clock has noted the moment.
+        page.wait_for_function(condition, polling=50)
+    except TimeoutError:
+        said = page.locator("[data-testid=stAlert], [data-testid=stException]").all_inner_texts()
+        raise RuntimeError(
+            f"the page did not show {what} within {PATIENCE:g} s"
+            + (f", but says: {' '.join(' '.join(said).split())}" if said else "")
+        ) from None
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,100 @@
+"""From opening the page to its first shard map, against a bare Streamlit page with one chart.
+
+Cold: each opening has a new server, and the dashboard's has to import JAX first; what that takes is
+measured beside it and taken off. Warm: the servers have been asked before. The browser's cache is
+always empty.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+from benchmarks.browser import BARE_PAGE, DASHBOARD, Server, chromium, open_page, settle
+from benchmarks.pairing import Result, Spread, at_most, interleave, seconds_text
+from inspector import layout as layouts
+from inspector.inspection import Inspection
+
+PAIRS = 5
+LIMIT = 1.5
+CHARTS = {DASHBOARD: 2, BARE_PAGE: 1}  # a shard map is two charts: the blocks, and the mesh
+
+
+def measure(pairs: int = PAIRS) -> list[Result]:
+    """Open both pages in turn, cold and then warm."""
+    with chromium() as browser:
+        return [_cold(browser, pairs), _warm(browser, pairs)]
+
+
+def _cold(browser: Browser, pairs: int) -> Result:
+    opened: list[float] = []
+    imports: list[float] = []
+
+    def ours() -> float:
+        opened.append(_open_cold(browser, DASHBOARD))
+        imports.append(import_seconds())
+        return opened[-1] - imports[-1]
+
+    taken = interleave(ours, lambda: _open_cold(browser, BARE_PAGE), pairs)
+    result = Result(
+        name="first_map, cold server",
+        ours="from opening the page to its first shard map, less the worker's import",
+        baseline="to the chart of a bare page",
+        pairs=taken,
+        target=f"at most {LIMIT:.1f}",
+        notes=(
+            f"opening with all of that {seconds_text(Spread.of(opened[-pairs:]))}",
+            f"a worker's start, import of JAX and Flax, and first abstract job "
+            f"{seconds_text(Spread.of(imports[-pairs:]))}",
+        ),
+    )
+    return result.judged(at_most(result.ratio.median, LIMIT))
+
+
+def _warm(browser: Browser, pairs: int) -> Result:
+    dashboard, bare = Server(DASHBOARD), Server(BARE_PAGE)
+    try:
+        taken = interleave(
+            lambda: _open(browser, dashboard, DASHBOARD),
+            lambda: _open(browser, bare, BARE_PAGE),
+            pairs,
+        )
+    finally:
+        dashboard.close()
+        bare.close()
+    result = Result(
+        name="first_map, warm server",
+        ours="from opening the page to its first shard map",
+        baseline="to the chart of a bare page",
+        pairs=taken,
+        target=f"at most {LIMIT:.1f}",
+    )
+    return result.judged(at_most(result.ratio.median, LIMIT))
+
+
+def import_seconds() -> float:
+    """Start a worker, have it import JAX and Flax and read the shapes of the default layout."""
+    service = Inspection()
+    try:
+        began = time.perf_counter()
+        service.plan(layouts.parse({}).unwrap())
+        return time.perf_counter() - began
+    finally:
+        service.close()
+
+
+def _open_cold(browser: Browser, script: Path) -> float:
+    server = Server(script)
+    try:
+        return _open(browser, server, script)
+    finally:
+        server.close()
+
+
+def _open(browser: Browser, server: Server, script: Path) -> float:
+    page, seconds = open_page(browser, server.url, CHARTS[script])
+    settle(page)
+    page.context.close()
+    return seconds

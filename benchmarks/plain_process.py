@@ -1,0 +1,49 @@
+"""A process that keeps `plain_script` warm, on as many emulated devices as a worker would have."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+SCRIPT = Path(__file__).with_name("plain_script.py")
+
+
+class PlainProcess:
+    """Asks one plain script, again and again."""
+
+    def __init__(self, devices: int) -> None:
+        environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+        self._popen = subprocess.Popen(
+            [sys.executable, SCRIPT],
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, what: str, **request: Any) -> dict[str, Any]:
+        """The script's answer.
+
+        Raises:
+          RuntimeError: the script ended instead; standard error has its reason.
+        """
+        assert self._popen.stdin is not None and self._popen.stdout is not None
+        try:
+            print(json.dumps({"ask": what, **request}), file=self._popen.stdin, flush=True)
+            answer = self._popen.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise RuntimeError(f"the plain script ended with status {self._popen.wait()}")
+        return json.loads(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._popen.kill()
+        self._popen.communicate()

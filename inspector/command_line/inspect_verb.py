@@ -1,0 +1,127 @@
+"""`inspect`: make a Snapshot of a layout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from inspector import layout as layouts
+from inspector import output, snapshot, strict_json
+from inspector.engine import Job
+from inspector.errors import Refused, shown
+from inspector.inspection import Inspection, refuse_indivisible
+from inspector.layout import Layout
+from inspector.snapshot import Snapshot
+
+NAME = "inspect"
+HELP = "plan a layout, or build and run it on emulated devices, and write what was found"
+
+_OPTIONS = ("model", "mesh", "axes", "rules", "specs", "target", "steps", "processes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "layout", nargs="?", metavar="LAYOUT.json", help="a layout, or a Snapshot that has one"
+    )
+    parser.add_argument("--model", metavar="NAME", help="logical_mlp (default) or mlp")
+    parser.add_argument("--mesh", metavar="2x4", help="sizes of the mesh axes")
+    parser.add_argument("--axes", metavar="data,model", help="names of the mesh axes")
+    parser.add_argument(
+        "--rules",
+        metavar="batch=data,hidden=model",
+        help="ordered rules; to several axes embed=fsdp+tensor, to none embed=",
+    )
+    parser.add_argument(
+        "--specs",
+        metavar="W1=None.model,…",
+        help="PartitionSpecs of a model with device axes, in place of rules",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a size of the model; repeatable",
+    )
+    parser.add_argument(
+        "--target", metavar="T", help="cpu (default): build and run; plan: shapes and specs only"
+    )
+    parser.add_argument("--steps", metavar="N", help="measured train steps and inferences")
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        help="1 (default), 2 or 4 processes that share the devices, by jax.distributed",
+    )
+    parser.add_argument("-o", "--output", metavar="SNAPSHOT.json", help="standard output if absent")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the Snapshot that the options ask for."""
+    layout = layouts.parse(_fields(options)).unwrap()
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    found = inspect(layout)
+    if options.output is None:
+        sys.stdout.write(snapshot.dumps(found))
+    else:
+        snapshot.write(found, options.output)
+
+
+def inspect(layout: Layout) -> Snapshot:
+    """Plan the layout, and for target cpu build and run it, with progress on standard error.
+
+    Raises:
+      Refused: the layout does not fit its mesh or this machine, or the run failed.
+    """
+    service = Inspection(run_workers=1)
+    try:
+        planned = service.plan(layout)
+        refuse_indivisible(planned)
+        if layout.target == "plan":
+            return planned
+        job = service.start_run(layout, planned)
+        _follow(job)
+        return service.take_run(layout, job, planned)
+    finally:
+        service.close()
+
+
+def _follow(job: Job) -> None:
+    said = None
+    while not job.wait(0.1).finished:
+        status = job.status()
+        words = " ".join(filter(None, (status.phase, status.progress.get("program"))))
+        if words and words != said:
+            print(words, file=sys.stderr)
+            said = words
+
+
+def _fields(options: argparse.Namespace) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    if options.layout is not None:
+        fields = layouts.to_fields(_read_layout(options.layout))
+    given = {
+        name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
+    }
+    for pair in options.set:
+        name, separator, value = pair.partition("=")
+        if not separator or name in _OPTIONS:
+            raise Refused(
+                f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512"
+            )
+        given[name] = value
+    return fields | given
+
+
+def _read_layout(path: str) -> Layout:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+    plain = strict_json.parse(content, path)
+    if isinstance(plain, dict) and plain.get("format") == snapshot.FORMAT:
+        plain = plain.get("layout")
+        if plain is None:
+            raise Refused(f"{path} is a Snapshot without a layout")
+    return layouts.from_json(plain, path)

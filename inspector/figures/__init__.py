@@ -1,0 +1,1 @@
+"""Pictures of a Snapshot: data in, a Plotly figure or text out; one picture a file."""

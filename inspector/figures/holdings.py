@@ -1,0 +1,89 @@
+"""What each device holds of one array, in words: the hover text of block map and mesh map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from inspector import sharding, wording
+from inspector.figures import labels
+from inspector.sharding import Placement
+from inspector.snapshot import Array, Mesh
+
+
+def bytes_of(array: Array, extents: Sequence[int]) -> int | None:
+    """Bytes of a piece of the array with this shape; None where the array's bytes are not known."""
+    elements = math.prod(array.shape)
+    if array.bytes is None:
+        return None
+    return array.bytes * math.prod(extents) // elements if elements else 0
+
+
+def coordinates_text(mesh: Mesh, position: int) -> str:
+    """Where a device is on the mesh: `data 0, model 3`."""
+    place = np.unravel_index(position, mesh.shape)
+    return ", ".join(f"{name} {at}" for name, at in zip(mesh.axis_names, place, strict=True))
+
+
+def hover_of_blocks(array: Array, mesh: Mesh, placement: Placement) -> list[str]:
+    """For each block: index ranges, shard shape, bytes and every device that holds it. Escaped."""
+    holders = sharding.devices_by_block(placement, mesh)
+    process = dict(zip(mesh.devices, mesh.processes, strict=True)) if mesh.processes else None
+    _, first = np.unique(placement.block, return_index=True)
+    texts = []
+    for number, devices in enumerate(holders):
+        rows = [f"block {number} of {placement.blocks}", *_piece(array, placement, first[number])]
+        rows.append(f"on {_count(len(devices), 'device')}: {wording.devices_text(devices, most=8)}")
+        if process is not None:
+            rows.append(_processes([process[device] for device in devices]))
+        texts.append(_hover(rows))
+    return texts
+
+
+def hover_of_devices(array: Array, mesh: Mesh, placement: Placement) -> list[str]:
+    """For each device in mesh order: where it is and what it holds, and who else does. Escaped."""
+    holders = sharding.devices_by_block(placement, mesh)
+    texts = []
+    for position, device in enumerate(mesh.devices):
+        number = int(placement.block[position])
+        others = [other for other in holders[number] if other != device]
+        rows = [
+            f"device {device} · {coordinates_text(mesh, position)}",
+            f"block {number} of {placement.blocks}",
+            *_piece(array, placement, position),
+            f"replica {placement.replica[position]} of {len(others) + 1}"
+            + (
+                f", also on {wording.devices_text(others, most=8)}"
+                if others
+                else ", held nowhere else"
+            ),
+        ]
+        if mesh.processes:
+            rows.append(f"process {mesh.processes[position]}")
+        texts.append(_hover(rows))
+    return texts
+
+
+def _piece(array: Array, placement: Placement, position: int) -> list[str]:
+    starts, stops = placement.starts[position].tolist(), placement.stops[position].tolist()
+    extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
+    index = wording.ranges_text(list(zip(starts, stops, strict=True)))
+    size = wording.exact_bytes_text(bytes_of(array, extents))
+    return [f"index {index}", f"shard {wording.shape_text(extents)} {array.dtype}, {size}"]
+
+
+def _processes(processes: list[int]) -> str:
+    distinct = sorted(set(processes))
+    noun = "process" if len(distinct) == 1 else "processes"
+    return f"{noun} {wording.devices_text(distinct, most=8)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _hover(rows: list[str]) -> str:
+    first, *rest = map(labels.escape, rows)
+    return "<br>".join([f"<b>{first}</b>", *rest])

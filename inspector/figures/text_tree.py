@@ -1,0 +1,58 @@
+"""The arrays as an indented text tree to copy: path, shape, dtype, logical axes → spec, bytes a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from inspector import wording
+from inspector.figures import path_tree
+from inspector.figures.folding import fold
+from inspector.figures.path_tree import Node
+from inspector.snapshot import Array
+
+_INDENT = "  "
+_BETWEEN = "  "
+_HEADING = ("array", "shape", "dtype", "logical axes → spec", "bytes per device")
+
+
+def text_tree(arrays: Iterable[Array], folded: bool = True) -> str:
+    """An indented tree with aligned columns and one line a node; every line ends with a line end.
+
+    With `folded`, identical layers are one line, `DotReluDot_{0…3}`, and bytes are those of all of them.
+    """
+    arrays = tuple(arrays)
+    folds = fold(arrays) if folded else tuple(one for each in arrays for one in fold([each]))
+    rows = [_HEADING, *_rows(path_tree.grow(folds), 0)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(_line(row, widths) + "\n" for row in rows)
+
+
+def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
+    for node in nodes:
+        name = _INDENT * depth + _plain(node.name)
+        if node.fold is None:
+            yield name, "", "", "", wording.bytes_text(node.bytes_per_device)
+        else:
+            one, count = node.fold.first, node.fold.count
+            each = f"{count} × {wording.bytes_text(one.bytes_per_device)}"
+            logical = wording.logical_text(one.logical_axes)
+            yield (
+                name,
+                wording.shape_text(one.shape),
+                one.dtype,
+                f"{logical} → {wording.spec_text(one.spec)}".removeprefix(" "),
+                each if count > 1 else wording.bytes_text(one.bytes_per_device),
+            )
+        yield from _rows(node.children, depth + 1)
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    """The row with its columns aligned to the left, but the last one, numbers, to the right."""
+    *cells, last = (cell for cell in row)
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths[:-1], strict=True)]
+    return _BETWEEN.join([*padded, last.rjust(widths[-1])]).rstrip()
+
+
+def _plain(name: str) -> str:
+    """A name on one line: what is copied must not move the cursor or break the columns."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in name)

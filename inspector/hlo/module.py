@@ -1,0 +1,185 @@
+"""What an HLO text says: modules of computations of instructions, each field read when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import NamedTuple
+
+from inspector.hlo import shapes, text
+from inspector.hlo.shapes import Shape
+
+# Which attributes name computations: what the instruction does to them, and the number of the first.
+_CALLED = {
+    "calls": ("call", 0),
+    "to_apply": ("call", 0),
+    "called_computations": ("call", 0),
+    "async_computation": ("call", 0),
+    "body": ("body", 0),
+    "condition": ("condition", 0),
+    "branch_computations": ("branch", 0),
+    "true_computation": ("branch", 0),
+    "false_computation": ("branch", 1),
+}
+_TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
+
+
+class Operand(NamedTuple):
+    """One operand as written: its name, its shape, or both."""
+
+    name: str | None
+    shape: Shape | None
+
+
+class Called(NamedTuple):
+    """A computation that an instruction names: as `call`, `body`, `condition` or `branch`."""
+
+    role: str
+    computation: str
+    number: int  # of the branch
+
+
+class Instruction(NamedTuple):
+    """One instruction; the texts are kept as written, because most are never looked at."""
+
+    name: str
+    opcode: str
+    shape_text: str | None
+    operands_text: str
+    attributes_text: str
+    root: bool
+
+    @property
+    def shape(self) -> Shape | None:
+        """Of the result; None where the text leaves it to be inferred."""
+        return shapes.parse(self.shape_text) if self.shape_text else None
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes' values as written."""
+        return text.attributes(self.attributes_text)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(_operand(item) for item in text.items(self.operands_text))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """`op_name`, `source_file`, `source_line`, `stack_frame_id` and others, as far as printed."""
+        return text.fields(self.attributes.get("metadata", ""))
+
+    @property
+    def called(self) -> tuple[Called, ...]:
+        """The computations that it names."""
+        return tuple(
+            Called(role, name.removeprefix("%"), number)
+            for key, value in self.attributes.items()
+            if key in _CALLED
+            for role, first in (_CALLED[key],)
+            for number, name in enumerate(
+                text.items(value) if value.startswith("{") else [value], first
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Instructions in the order of the text; not `complete` where the text ends inside it."""
+
+    name: str
+    entry: bool
+    instructions: tuple[Instruction, ...]
+    complete: bool = True
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Instruction]:
+        return {instruction.name: instruction for instruction in self.instructions}
+
+    @functools.cached_property
+    def root(self) -> Instruction | None:
+        """The instruction marked ROOT, else the last one; None where the text may lack it."""
+        if not self.complete or not self.instructions:
+            return None
+        marked = (instruction for instruction in self.instructions if instruction.root)
+        return next(marked, self.instructions[-1])
+
+    def shape_of(self, operand: Operand) -> Shape | None:
+        """The operand's shape, from its own text or from the instruction that it names."""
+        if operand.shape is not None or operand.name is None:
+            return operand.shape
+        source = self.by_name.get(operand.name)
+        return source.shape if source is not None else None
+
+
+@dataclass(frozen=True)
+class Module:
+    """One program.
+
+    `truncated` says in a sentence where the text ends too early, and is None where it is whole.
+    `entry` is the name of the computation that runs; None where the text ends before it.
+    `tables` are FileNames, FunctionNames, FileLocations and StackFrames: number → row as written.
+    """
+
+    name: str
+    attributes_text: str
+    computations: tuple[Computation, ...]
+    entry: str | None
+    truncated: str | None = None
+    tables: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Computation]:
+        return {computation.name: computation for computation in self.computations}
+
+    @functools.cached_property
+    def attributes(self) -> dict[str, str]:
+        return text.attributes(self.attributes_text)
+
+    @property
+    def partitions(self) -> int | None:
+        """`num_partitions` of the header; None where it is not printed."""
+        return _count(self.attributes.get("num_partitions"))
+
+    @property
+    def replicas(self) -> int | None:
+        """`replica_count` of the header; None where it is not printed."""
+        return _count(self.attributes.get("replica_count"))
+
+    def source(self, metadata: Mapping[str, str]) -> str | None:
+        """`file.py:31` of an instruction's metadata, by way of the stack frame's tables if need be."""
+        file, line = metadata.get("source_file"), metadata.get("source_line")
+        if not file:
+            frame = self._row("StackFrames", metadata.get("stack_frame_id"))
+            location = self._row("FileLocations", frame.get("file_location_id"))
+            number = _count(location.get("file_name_id"))
+            names = self.tables.get("FileNames", {})
+            file = text.unquoted(names.get(number, "")) if number is not None else ""
+            line = location.get("line")
+        if not file:
+            return None
+        # A program may have been compiled on another system than this one.
+        path = PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
+        return f"{path.name}:{line}" if _count(line) else path.name
+
+    def _row(self, table: str, number: str | None) -> dict[str, str]:
+        key = _count(number)
+        row = self.tables.get(table, {}).get(key, "") if key is not None else ""
+        return text.fields(row)
+
+
+def _count(digits: str | None) -> int | None:
+    if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
+        return None
+    return int(digits)
+
+
+@functools.lru_cache(maxsize=4096)
+def _operand(item: str) -> Operand:
+    """`%a` or `f32[8]{0} %a`."""
+    typed = _TYPED_OPERAND.match(item)
+    if typed:
+        return Operand(typed[2], shapes.parse(typed[1]))
+    return Operand(item.removeprefix("%"), None)

@@ -1,0 +1,19 @@
+"""Everything that asks JAX: what a worker process can be told to do, by name.
+
+The functions are named as text so that the table can be read without importing JAX.
+"""
+
+from __future__ import annotations
+
+JOBS = {
+    "abstract": "inspector.producers.abstract:abstract",
+    "assemble": "inspector.producers.assemble:assemble",
+    "emulate": "inspector.producers.emulate:emulate",
+    "exchange": "inspector.producers.processes:exchange",
+    "restore_checkpoint": "inspector.producers.checkpoint:restore",
+    "save_checkpoint": "inspector.producers.checkpoint:save",
+    "walk": "inspector.producers.walks.replay:replay",
+}
+
+# What makes the processes of a worker that is several one JAX.
+MEET = "inspector.producers.distributed:meet"

@@ -1,0 +1,210 @@
+"""A global array made by hand on emulated devices, with or without a mistake, and what JAX says to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from inspector import assembly as assemblies
+from inspector import record
+from inspector.assembly import Assembled, Assembly, Contents, Piece, Refusal, Stage, Step
+from inspector.errors import Refused
+from inspector.producers.building import jax_entry
+from inspector.producers.leaves import Leaf
+from inspector.producers.live_arrays import live_array
+from inspector.snapshot import Spec
+
+DTYPE = np.dtype("int32")  # what JAX makes of NumPy's own integers unless told to keep 64 bits
+
+_COLLECTIVE = re.compile(
+    r"\b(all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)(?:-start)?\("
+)
+# Newer versions end an error with the place in the source, which means this file on this machine.
+_SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")
+
+
+def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """The job `assemble`: payload `{"assembly": …}`, result an `Assembled` as JSON.
+
+    Raises:
+      Refused: the assembly is not valid, or this process has too few devices.
+    """
+    wanted = assemblies.from_json(payload.get("assembly"))
+    report("build")
+    return record.encode(run(wanted))
+
+
+def run(wanted: Assembly) -> Assembled:
+    """Make the array, and read back what lies where; an error of JAX's becomes part of the answer.
+
+    Raises:
+      Refused: this process has too few devices.
+    """
+    if wanted.devices > jax.device_count():
+        raise Refused(
+            f"the mesh has {wanted.devices} devices, but this process has {jax.device_count()}"
+        )
+    return _Making(wanted).made()
+
+
+class _Making:
+    """One assembly on its way: what was handed over so far, and the step it is at."""
+
+    def __init__(self, wanted: Assembly) -> None:
+        self.wanted = wanted
+        self.shape = assemblies.given_shape(wanted)
+        devices = np.array(jax.devices()[: wanted.devices]).reshape(wanted.mesh_shape)
+        self.mesh = Mesh(devices, wanted.axis_names)
+        self.sharding = self.sharding_of(wanted.spec)
+        # For the wrong global shape the data is right, and only what JAX is told of it is not.
+        shape = wanted.shape if wanted.mistake == "global_shape" else self.shape
+        self.host = np.arange(np.prod(shape), dtype=DTYPE).reshape(shape)
+        self.pieces: list[Piece] = []
+        self.step: Step = "cut"
+
+    def sharding_of(self, spec: Spec) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(*(jax_entry(axes) for axes in spec)))
+
+    def made(self) -> Assembled:
+        array = moved = refusal = None
+        collectives: tuple[str, ...] = ()
+        makers = {
+            "callback": self.by_callback,
+            "pieces": self.from_pieces,
+            "device_put": self.by_device_put,
+        }
+        try:
+            array = jax.block_until_ready(makers[self.wanted.way]())
+            if self.wanted.target is not None:
+                self.step = "reshard"
+                moved, collectives = self.reshard(array)
+        except Exception as error:  # whatever JAX says is the answer
+            refusal = Refusal(self.step, type(error).__name__, _SOURCE.sub("", str(error)))
+        return Assembled(
+            shape=self.shape,
+            pieces=tuple(self.pieces),
+            joined=None if array is None else self.stage("batch", array),
+            resharded=None if moved is None else self.stage("batch, resharded", moved),
+            collectives=collectives,
+            refusal=refusal,
+            versions={"jax": jax.__version__},
+        )
+
+    def from_pieces(self) -> jax.Array:
+        indices = self.sharding.addressable_devices_indices_map(self.host.shape)
+        cut = [(device, self.host[index]) for device, index in indices.items()]
+        meant_for = [device.id for device, _ in cut]
+        self.spoil(cut, meant_for)
+        self.step = "move"
+        if self.wanted.mistake == "unmoved":
+            arrays = [jnp.asarray(piece) for _, piece in cut]
+        else:
+            arrays = [jax.device_put(piece, device) for device, piece in cut]
+        for device, array in zip(meant_for, arrays, strict=True):
+            (on,) = array.devices()
+            self.pieces.append(_piece(np.asarray(array), device, on.id))
+        self.step = "join"
+        return jax.make_array_from_single_device_arrays(self.shape, self.sharding, arrays)
+
+    def spoil(self, cut: list[tuple[Any, np.ndarray]], meant_for: list[int]) -> None:
+        """Make the mistake with the list of (device, piece)."""
+        place = self.wanted.device
+        device, piece = cut[place]
+        match self.wanted.mistake:
+            case "shape":
+                cut[place] = (device, one_row_off(piece))
+            case "missing":
+                del cut[place], meant_for[place]
+            case "swapped":
+                other = assemblies.swap_partner(self.wanted)
+                cut[place], cut[other] = (device, cut[other][1]), (cut[other][0], piece)
+                meant_for[place], meant_for[other] = meant_for[other], meant_for[place]
+            case "same_device":
+                cut[place] = (cut[(place + 1) % len(cut)][0], piece)
+            case "list_order":
+                cut.reverse()
+                meant_for.reverse()
+            case "dtype":
+                cut[place] = (device, piece.astype(np.float32))
+            case "copies":
+                cut[place] = (device, piece + DTYPE.type(self.host.size))
+
+    def by_callback(self) -> jax.Array:
+        self.step = "join"
+        # What is the same everywhere is asked for once, so that the mistake has to be made then.
+        spoiled = 0 if self.sharding.is_fully_replicated else self.wanted.device
+        indices = None
+        if self.wanted.mistake == "swapped":
+            indices = list(self.sharding.devices_indices_map(self.shape).values())
+
+        def callback(index: Any) -> np.ndarray | None:
+            number = len(self.pieces)
+            piece: np.ndarray | None = self.host[index]
+            match self.wanted.mistake:
+                case "swapped" if number == spoiled:
+                    piece = self.host[indices[assemblies.swap_partner(self.wanted)]]
+                case "swapped" if number == assemblies.swap_partner(self.wanted):
+                    piece = self.host[indices[spoiled]]
+                case "shape" if number == spoiled:
+                    piece = one_row_off(piece)
+                case "missing" if number == spoiled:
+                    piece = None
+                case "dtype" if number == spoiled:
+                    piece = piece.astype(np.float32)
+                case "copies" if number == spoiled:
+                    piece = piece + DTYPE.type(self.host.size)
+            self.pieces.append(_piece(piece, self.mesh.devices.flat[number].id, None))
+            return piece
+
+        return jax.make_array_from_callback(self.shape, self.sharding, callback)
+
+    def by_device_put(self) -> jax.Array:
+        host = self.host
+        if self.wanted.mistake == "swapped":
+            indices = list(self.sharding.devices_indices_map(self.shape).values())
+            one, other = indices[self.wanted.device], indices[assemblies.swap_partner(self.wanted)]
+            host = host.copy()
+            host[one], host[other] = self.host[other], self.host[one]
+        elif self.wanted.mistake == "dtype":
+            host = host.astype(np.int64)
+        self.pieces.append(_piece(host, None, None))
+        self.step = "join"
+        return jax.device_put(host, self.sharding)
+
+    def reshard(self, array: jax.Array) -> tuple[jax.Array, tuple[str, ...]]:
+        """The array as an identity inside jit gives it with another sharding, and the collectives."""
+        identity = jax.jit(lambda x: x, out_shardings=self.sharding_of(self.wanted.target))
+        text = identity.lower(array).compile().as_text()
+        return jax.block_until_ready(identity(array)), tuple(_COLLECTIVE.findall(text))
+
+    def stage(self, path: str, array: jax.Array) -> Stage:
+        shards = {shard.device.id: np.asarray(shard.data) for shard in array.addressable_shards}
+        return Stage(
+            array=live_array(Leaf(path, "batch", array, None), self.wanted.mesh(), logical=False),
+            sharding=str(array.sharding),
+            contents=tuple(
+                Contents(device.id, shards[device.id].shape, _values(shards[device.id]))
+                for device in self.mesh.devices.flat
+            ),
+        )
+
+
+def one_row_off(piece: np.ndarray) -> np.ndarray:
+    """The piece without its last row; a piece of one row gets it twice instead, so that some is left."""
+    return piece[:-1] if piece.shape[0] > 1 else np.concatenate([piece, piece])
+
+
+def _piece(piece: np.ndarray | None, meant_for: int | None, on: int | None) -> Piece:
+    if piece is None:
+        return Piece(meant_for, on, None, "None", ())
+    return Piece(meant_for, on, piece.shape, str(piece.dtype), _values(piece))
+
+
+def _values(values: np.ndarray) -> tuple[int, ...]:
+    return tuple(values.ravel().astype(np.int64).tolist())

@@ -1,0 +1,209 @@
+"""One program on its way from a function to measured runs, and what the compiler says of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import time
+import timeit
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import jax
+from jax.sharding import NamedSharding
+
+from inspector import hlo
+from inspector.errors import Refused
+from inspector.producers.building import spec_of
+from inspector.producers.distributed import agreed
+from inspector.producers.leaves import leaves_of
+from inspector.snapshot import Collective, Memory, Mesh, Program, ProgramArray, Seconds, Timeit
+
+Report = Callable[..., None]
+
+# An abstract argument, and the sharding of each of its leaves.
+Asked = tuple[Any, Any]
+
+TIMEIT_RUNS = 7  # as `%%timeit` has it
+TIMEIT_LEAST = 0.2  # seconds of one loop, as `timeit.autorange` has it
+
+
+class CompiledProgram:
+    """A jitted function, lowered and compiled once, with the seconds that each stage took."""
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.name = name
+        self._report = report
+        self._seconds: dict[str, float] = {}
+        self._measured: list[float] = []
+        self._losses: list[float | None] = []
+        self._timeit: Timeit | None = None
+        self._executable: Any = None
+        self._shardings: tuple[ProgramArray, ...] = ()
+
+    def compile(self, function: Any, inputs: dict[str, Asked], outputs: dict[str, Any]) -> None:
+        """Lower and compile `function` for these arguments and shardings asked for, all by name.
+
+        inputs: name → (abstract argument, sharding of each leaf), in the function's order.
+        outputs: name → sharding of each leaf, None where the compiler is to choose.
+        The name `state` stands before no path, so that its leaves are called as everywhere.
+        """
+        arguments = tuple(argument for argument, _ in inputs.values())
+        wanted = tuple(outputs.values())
+        jitted = jax.jit(
+            function,
+            in_shardings=tuple(asked for _, asked in inputs.values()),
+            out_shardings=wanted[0] if len(wanted) == 1 else wanted,
+        )
+        self._report("lower", program=self.name)
+        started = time.perf_counter()
+        lowered = jitted.lower(*arguments)
+        self._seconds["lower"] = time.perf_counter() - started
+        self._report("compile", program=self.name)
+        started = time.perf_counter()
+        self._executable = lowered.compile()
+        self._seconds["compile"] = time.perf_counter() - started
+        given, _ = self._executable.input_shardings
+        made, results = self._executable.output_shardings, lowered.out_info
+        if len(wanted) == 1:
+            made, results = (made,), (results,)
+        self._shardings = (
+            *_compare("input", inputs.keys(), arguments, (a for _, a in inputs.values()), given),
+            *_compare("output", outputs.keys(), results, wanted, made),
+        )
+
+    def first(self, *arguments: Any) -> Any:
+        """Run it for the first time."""
+        self._report("first run", program=self.name)
+        started = time.perf_counter()
+        result = jax.block_until_ready(self._executable(*arguments))
+        self._seconds["first"] = time.perf_counter() - started
+        return result
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Count the measured runs, saying how far along they are."""
+        for step in range(count):
+            # From the last step whoever waits can tell how long the others will take.
+            last = self._measured[-1] if self._measured else None
+            self._report("steps", program=self.name, done=step, of=count, last=last)
+            yield step
+
+    def run(self, *arguments: Any) -> Any:
+        """Run it once, measured from the call until every array that it returns is ready."""
+        started = time.perf_counter()
+        result = jax.block_until_ready(self._executable(*arguments))
+        self._measured.append(time.perf_counter() - started)
+        return result
+
+    def keep_losses(self, losses: list[jax.Array]) -> None:
+        """Keep the losses of the steps; read only now, so that no step waited for it.
+
+        A loss that has become infinite or no number is None: JSON has no word for it.
+        """
+        values = [float(loss) for loss in losses]
+        self._losses = [value if math.isfinite(value) else None for value in values]
+
+    def time_it(self, *arguments: Any) -> None:
+        """Time repeated loops of the same call as `%%timeit` does: each loop's mean, over seven loops."""
+        self._report("timeit", program=self.name)
+        timer = timeit.Timer(lambda: jax.block_until_ready(self._executable(*arguments)))
+        # Every process must do as many, because each one waits for the others in the collectives.
+        loops = next(n for n in _loops() if agreed(timer.timeit(n)) >= TIMEIT_LEAST)
+        means = []
+        for run in range(TIMEIT_RUNS):
+            self._report("timeit", program=self.name, done=run, of=TIMEIT_RUNS)
+            means.append(timer.timeit(loops) / loops)
+        # Population deviation, as IPython prints it.
+        self._timeit = Timeit(statistics.fmean(means), statistics.pstdev(means), TIMEIT_RUNS, loops)
+
+    def record(self, mesh: Mesh) -> Program:
+        """What a Snapshot keeps of it, its collectives in terms of the mesh that it was compiled for."""
+        return Program(
+            self.name,
+            memory=memory_of(self._executable),
+            collectives=collectives_of(self._executable, mesh),
+            seconds=Seconds(**self._seconds, steps=tuple(self._measured), timeit=self._timeit),
+            losses=tuple(self._losses),
+            shardings=self._shardings,
+        )
+
+    def bytes_per_device(self) -> int:
+        """What one run holds on one device, by the compiler's own count."""
+        memory = memory_of(self._executable)
+        if memory is None:
+            return 0
+        return memory.arguments + memory.outputs + memory.temporaries - memory.aliased
+
+
+def _compare(
+    role: Literal["input", "output"],
+    names: Iterable[str],
+    values: Iterable[Any],
+    asked: Iterable[Any],
+    got: Iterable[Any],
+) -> Iterator[ProgramArray]:
+    """Leaf by leaf, the sharding asked for and the one that the compiled program has."""
+    for name, value, wanted, given in zip(names, values, asked, got, strict=True):
+        # What was asked may be a prefix of the tree, and None where the compiler is to choose; what
+        # was got is None where the program does not use an input.
+        all_wanted = jax.tree_util.tree_broadcast(wanted, value, is_leaf=_is_none)
+        for leaf, want, have in zip(
+            leaves_of(value),
+            jax.tree.leaves(all_wanted, is_leaf=_is_none),
+            jax.tree.leaves(given, is_leaf=_is_none),
+            strict=True,
+        ):
+            rank = len(leaf.value.shape)
+            comparable = want is not None and have is not None
+            yield ProgramArray(
+                role=role,
+                path="/".join(part for part in (name, leaf.path) if part not in ("state", "")),
+                asked=_spec(want, rank),
+                got=_spec(have, rank),
+                same=have.is_equivalent_to(want, rank) if comparable else None,
+                used=have is not None,
+            )
+
+
+def _loops() -> Iterator[int]:
+    """1, 2, 5, 10, 20, 50 … as `timeit.autorange` tries them."""
+    for power in itertools.count():
+        for digit in (1, 2, 5):
+            yield digit * 10**power
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def _spec(sharding: Any, rank: int) -> Any:
+    return spec_of(sharding.spec, rank) if isinstance(sharding, NamedSharding) else None
+
+
+def memory_of(executable: Any) -> Memory | None:
+    """The compiler's own analysis of one device's memory; None where it gives none."""
+    analysis = executable.memory_analysis()
+    if analysis is None:
+        return None
+    return Memory(
+        arguments=analysis.argument_size_in_bytes,
+        outputs=analysis.output_size_in_bytes,
+        aliased=analysis.alias_size_in_bytes,
+        temporaries=analysis.temp_size_in_bytes,
+        code=analysis.generated_code_size_in_bytes,
+        # Absent in some versions of jaxlib, and then not known.
+        peak=getattr(analysis, "peak_memory_in_bytes", None),
+    )
+
+
+def collectives_of(executable: Any, mesh: Mesh) -> tuple[Collective, ...] | None:
+    """Every collective of a compiled program; None where it cannot be had as a text that is understood."""
+    text = executable.as_text()
+    if not text:
+        return None
+    try:
+        return tuple(found for module in hlo.parse(text) for found in hlo.collectives(module, mesh))
+    except Refused:
+        # XLA may write in a later version what this one does not; the rest of the run is worth showing.
+        return None

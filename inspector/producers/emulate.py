@@ -1,0 +1,137 @@
+"""Build and run a layout on emulated devices, and read where everything is from the live arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from inspector import layout as layouts
+from inspector import machine
+from inspector.layout import Layout
+from inspector.plan import now
+from inspector.producers.abstract import versions
+from inspector.producers.building import (
+    build_model,
+    make_mesh,
+    mesh_record,
+    named_sharding,
+    state_shardings,
+    tracing,
+)
+from inspector.producers.compiled_program import CompiledProgram, Report
+from inspector.producers.leaves import Leaf, all_leaves
+from inspector.producers.live_arrays import chosen_array, live_arrays, live_bytes
+from inspector.snapshot import Array, Mesh, Snapshot, Source
+from models.watching import Watched, listening
+
+
+def emulate(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Worker job: a layout as JSON in, a Snapshot of kind `cpu` as JSON out."""
+    found = run(layouts.from_json(payload["layout"]), report, payload.get("memory"))
+    return found.to_json() if jax.process_index() == 0 else {}  # all processes found the same
+
+
+def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
+    """Compile init, train step and inference, then run them: each once, the last two `layout.steps` times.
+
+    `memory` is how many bytes of this machine may be counted on; None asks the machine.
+
+    Raises:
+      Refused: the compiled programs need more memory than that.
+    """
+    report("build")
+    model = build_model(layout)
+    mesh = make_mesh(layout)
+    watched: list[Watched] = []
+    with tracing(layout, mesh):
+        whole = NamedSharding(mesh, PartitionSpec())
+        batch_sharding = {
+            name: named_sharding(axes, model, layout, mesh)
+            for name, axes in model.batch_axes.items()
+        }
+        output_sharding = named_sharding(model.output_axes, model, layout, mesh)
+        key = jax.device_put(jax.random.key(0), whole)
+        abstract_batch = jax.eval_shape(model.batch, key)
+        abstract_state = jax.eval_shape(model.init, key, abstract_batch)
+        state_sharding = state_shardings(abstract_state, model, layout, mesh)
+        batch_in = (abstract_batch, batch_sharding)
+        state_in = (abstract_state, state_sharding)
+
+        init = CompiledProgram("init", report)
+        abstract_key = jax.eval_shape(lambda: jax.random.key(0))
+        init.compile(
+            model.init, {"key": (abstract_key, whole), "batch": batch_in}, {"state": state_sharding}
+        )
+        train_step = CompiledProgram("train_step", report)
+        with listening(watched.append):
+            train_step.compile(
+                model.step,
+                {"state": state_in, "batch": batch_in},
+                {"state": state_sharding, "loss": None},
+            )
+        apply = CompiledProgram("apply", report)
+        apply.compile(
+            model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
+        )
+        programs = (init, train_step, apply)
+        machine.refuse_too_large(
+            max(program.bytes_per_device() for program in programs) * layout.devices,
+            machine.available_bytes() if memory is None else memory,
+            "this layout as compiled",
+        )
+
+        # Not jitted: a program more to compile would cost more than it saves.
+        batch = jax.device_put(model.batch(key), batch_sharding)
+        state = init.first(key, batch)
+        state, loss = train_step.first(state, batch)
+        losses = [loss]
+        for _ in train_step.steps(layout.steps):
+            state, loss = train_step.run(state, batch)
+            losses.append(loss)
+        train_step.keep_losses(losses)
+        output = apply.first(state, batch)
+        for _ in apply.steps(layout.steps):
+            output = apply.run(state, batch)
+        if layout.timeit:
+            train_step.time_it(state, batch)
+            apply.time_it(state, batch)
+
+    report("read")
+    del losses, loss, key  # not alive on purpose from here on
+    plain_mesh = mesh_record(mesh)
+    logical = model.names == "logical"
+    leaves = all_leaves(model, batch, state, output)
+    # The last owner named for an array stands, and the parameters are a part of the state.
+    alive = live_bytes(
+        [
+            ("optimizer state and step", state),
+            ("params", getattr(state, "params", ())),
+            ("batch", batch),
+            ("output", output),
+        ]
+    )
+    return Snapshot(
+        source=Source("cpu", "cpu", now(), versions(), processes=jax.process_count()),
+        layout=layout.to_json(),
+        mesh=plain_mesh,
+        arrays=(
+            *live_arrays(leaves, plain_mesh, logical),
+            *_watched_arrays(watched, plain_mesh, logical),
+        ),
+        programs=tuple(program.record(plain_mesh) for program in programs),
+        live=alive,
+    )
+
+
+def _watched_arrays(watched: list[Watched], mesh: Mesh, logical: bool) -> list[Array]:
+    """Activations and gradients of the train step; one that is traced twice is told once."""
+    arrays = {}
+    for value in watched:
+        group, _, _ = value.path.partition("/")
+        leaf = Leaf(value.path, group, value, value.names)
+        arrays.setdefault(
+            value.path, chosen_array(leaf, value.sharding, mesh, logical, "train_step")
+        )
+    return list(arrays.values())

@@ -1,0 +1,138 @@
+"""Host-local arrays to a global one and back, in the real processes of a mesh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from inspector import processes, record
+from inspector.errors import Refused
+from inspector.processes import Exchanged, Held, HostLocal, Refusal, Step, View
+from inspector.producers.building import jax_entry, mesh_record
+from inspector.producers.distributed import gathered
+from inspector.producers.leaves import Leaf
+from inspector.producers.live_arrays import live_array
+
+# JAX 0.12 says in its errors which line of ours called it, which tells a person nothing.
+_SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)
+
+
+def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job, done by all processes: a HostLocal as JSON in, an Exchanged as JSON out.
+
+    Raises:
+      Refused: the request is not valid, or this is not run by as many processes and devices as it names.
+    """
+    wanted = processes.from_json(payload["host_local"])
+    if (jax.process_count(), jax.device_count()) != (wanted.processes, wanted.devices):
+        raise Refused(
+            f"the request is for {wanted.devices} devices in {wanted.processes} processes, but there "
+            f"are {jax.device_count()} in {jax.process_count()}"
+        )
+    report("exchange")
+    found = exchanged(wanted)
+    return record.encode(found) if jax.process_index() == 0 else {}
+
+
+def exchanged(wanted: HostLocal) -> Exchanged:
+    """Convert, compute, convert back; what every process saw of it."""
+    mesh = Mesh(np.array(jax.devices()).reshape(wanted.mesh_shape), wanted.axis_names)
+    spec = PartitionSpec(*(jax_entry(axes) for axes in wanted.spec))
+    local = wanted.given(jax.process_index())
+    whole = returned = None
+    failure: dict[str, Any] | None = None
+    step: Step = "to_global"
+    try:
+        given: Any = local
+        if wanted.convert:
+            given = whole = multihost_utils.host_local_array_to_global_array(local, mesh, spec)
+        step = "jit"
+        same = jax.jit(lambda x: x, in_shardings=NamedSharding(mesh, spec))
+        computed = jax.block_until_ready(same(given))
+        whole = computed if whole is None else whole
+        step = "to_local"
+        returned = multihost_utils.global_array_to_host_local_array(computed, mesh, spec)
+    except Exception as error:  # whatever JAX says is the answer
+        text = _SOURCE.sub("", str(error))
+        failure = {"step": step, "kind": type(error).__name__, "text": text}
+    own = View(**_process(mesh), given=_values(local), **_of_global(whole), **_back(returned))
+    # Shapes decide what JAX refuses, and all processes have the same ones.
+    seen = gathered({"view": record.encode(own), "failure": failure, "made": whole is not None})
+    views = tuple(record.decode(View, one["view"], "a process's view") for one in seen)
+    return Exchanged(
+        mesh=mesh_record(mesh),
+        array=live_array(Leaf("batch", "batch", whole, None), mesh_record(mesh), logical=False)
+        if all(one["made"] for one in seen)
+        else None,
+        sharding=None if whole is None else str(whole.sharding),
+        views=views,
+        refusal=_refusal([one["failure"] for one in seen]),
+        versions={"jax": jax.__version__},
+    )
+
+
+def _process(mesh: Mesh) -> dict[str, Any]:
+    try:
+        part = tuple(mesh.local_mesh.shape.values())
+    except ValueError:
+        part = None  # this process's devices are no block of it
+    return {
+        "process": jax.process_index(),
+        "processes": jax.process_count(),
+        "devices": tuple(device.id for device in jax.local_devices()),
+        "all_devices": jax.device_count(),
+        "local_mesh": part,
+    }
+
+
+def _of_global(whole: jax.Array | None) -> dict[str, Any]:
+    if whole is None:
+        return {}
+    reading = None
+    try:
+        np.asarray(whole)
+    except RuntimeError as error:
+        reading = str(error)
+    return {
+        "addressable": tuple(
+            Held(
+                shard.device.id,
+                tuple(
+                    part.indices(size)[:2]
+                    for part, size in zip(shard.index, whole.shape, strict=True)
+                ),
+                _values(np.asarray(shard.data)),
+            )
+            for shard in whole.addressable_shards
+        ),
+        "global_shards": len(whole.global_shards),
+        "without_data": sum(shard.data is None for shard in whole.global_shards),
+        "fully_addressable": whole.is_fully_addressable,
+        "fully_replicated": whole.is_fully_replicated,
+        "reading": reading,
+    }
+
+
+def _back(returned: jax.Array | None) -> dict[str, Any]:
+    if returned is None:
+        return {}
+    return {"returned_shape": tuple(returned.shape), "returned": _values(np.asarray(returned))}
+
+
+def _refusal(failures: list[dict[str, Any] | None]) -> Refusal | None:
+    those = tuple(process for process, failure in enumerate(failures) if failure is not None)
+    if not those:
+        return None
+    first = failures[those[0]]
+    assert first is not None
+    return Refusal(first["step"], first["kind"], first["text"], those)
+
+
+def _values(values: np.ndarray) -> tuple[int, ...]:
+    return tuple(values.ravel().tolist())

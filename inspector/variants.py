@@ -1,0 +1,45 @@
+"""The other way to write the same model: device axes for logical axes, a scan for a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inspector.layout import Layout, specs_from_rules
+from models import CATALOGUE
+
+LOGICAL, DEVICE = "logical_mlp", "mlp"
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Two layouts of one model to look at side by side, with a title each."""
+
+    left_title: str
+    left: Layout
+    right_title: str
+    right: Layout
+
+
+def logical_and_device_axes(layout: Layout) -> Variants:
+    """The same mesh, once with rules and once with the PartitionSpecs written at the arrays.
+
+    A layout with rules gets the specs that its rules make; one with specs is put beside the model's own
+    rules, as far as the mesh has their axes, and need not agree with them.
+    """
+    if layout.entry.has_rules:
+        entry = CATALOGUE[DEVICE]
+        device = replace(
+            layout, model=DEVICE, rules=(), specs=specs_from_rules(entry, layout.rules)
+        )
+        return Variants("Logical axes, by rules", layout, "Device axes, at the arrays", device)
+    entry = CATALOGUE[LOGICAL]
+    rules = tuple(rule for rule in entry.rules if set(rule[1]) <= set(layout.axis_names))
+    logical = replace(layout, model=LOGICAL, rules=rules, specs={})
+    return Variants("Logical axes, by rules", logical, "Device axes, at the arrays", layout)
+
+
+def loop_and_scan(layout: Layout) -> Variants:
+    """The same layout, once as a Python loop over blocks and once as one scanned block."""
+    loop = replace(layout, sizes={**layout.sizes, "scan": False})
+    scan = replace(layout, sizes={**layout.sizes, "scan": True})
+    return Variants("Python loop", loop, "nn.scan", scan)

@@ -1,0 +1,1 @@
+"""The Streamlit pages and their panels: the only part that knows Streamlit."""

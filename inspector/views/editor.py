@@ -1,0 +1,267 @@
+"""The layout editor in the sidebar: every field, and beside it what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector import presets
+from inspector.errors import Refused
+from inspector.layout import Parsed
+from inspector.model import ModelEntry, Size
+from inspector.snapshot import Finding, Snapshot
+from inspector.views import session
+from inspector.views.plain_text import plain
+from models import CATALOGUE
+
+MAIN_SIZES = ("batch", "layers", "depth", "scan")
+
+
+class Editor:
+    """Draws the sidebar once, and leaves room beside the rules for what the plan finds out later."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        self._problems: Mapping[str, str] = parsed.problems
+        self._rule_slots: list[tuple[str, Callable[[str], None]]] = []
+        self._below_mesh: Callable[[str], None] = lambda text: None
+
+    def draw(self) -> None:
+        entry = session.model_entry()
+        st.selectbox(
+            "Model",
+            list(CATALOGUE),
+            format_func=lambda name: CATALOGUE[name].title,
+            key="field:model",
+            on_change=session.change_model,
+        )
+        self._draw_presets()
+        self._draw_mesh()
+        if entry.has_rules:
+            self._draw_rules(entry)
+        else:
+            self._draw_specs(entry)
+        self._draw_sizes(entry)
+
+    def show_plan_problems(self, planned: Snapshot) -> None:
+        """Say beside a rule which arrays its mesh axes do not divide."""
+        findings = [finding for finding in planned.findings if finding.level == "error"]
+        by_axis: dict[str | None, list[Finding]] = {}
+        for finding in findings:
+            by_axis.setdefault(finding.extra.get("logical_axis"), []).append(finding)
+        for logical_axis, found in by_axis.items():
+            text = found[0].message + (f", and {len(found) - 1} more" if len(found) > 1 else "")
+            slots = [show for name, show in self._rule_slots if name == logical_axis]
+            for show in slots or [self._below_mesh]:
+                show(text)
+
+    def _draw_presets(self) -> None:
+        last = session.last_layout()
+        current = presets.matching(last)
+        st.session_state["preset"] = current.name if current else None
+
+        def apply() -> None:
+            chosen = next(
+                (p for p in presets.PRESETS if p.name == st.session_state["preset"]), current
+            )
+            if chosen is not None:
+                session.put(chosen.applied_to(session.last_layout()))
+
+        st.pills(
+            "Preset",
+            [preset.name for preset in presets.PRESETS],
+            key="preset",
+            on_change=apply,
+            help="  \n".join(f"**{preset.name}**: {preset.meaning}" for preset in presets.PRESETS),
+        )
+
+    def _draw_mesh(self) -> None:
+        left, right = st.columns([3, 2])
+        left.text_input(
+            "Mesh",
+            key="field:mesh",
+            on_change=session.change_mesh,
+            help="Sizes of the mesh axes joined by x; their product is the number of devices.",
+        )
+        right.selectbox(
+            "Processes",
+            layouts.PROCESS_COUNTS,
+            key="field:processes",
+            help="How many processes share the devices equally; several are joined by jax.distributed.",
+        )
+        for field in ("mesh", "processes"):
+            _show_problem(self._problems.get(field))
+        st.text_input(
+            "Axis names",
+            key="field:axes",
+            on_change=session.change_axes,
+            help="One name for each mesh axis, joined by commas.",
+        )
+        _show_problem(self._problems.get("axes"))
+        slot = st.empty()
+        self._below_mesh = lambda text: _show_problem(text, slot)
+
+    def _draw_rules(self, entry: ModelEntry) -> None:
+        meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
+        st.markdown(
+            "**Rules** &ensp; :small[logical axis → mesh axes]",
+            help="Tried in order. A rule is taken if its mesh axes are still free in the array. Several "
+            "mesh axes are joined by +; a rule to none leaves its dimension whole, as does no rule at "
+            f"all.\n\nLogical axes of this model:\n{meanings}",
+        )
+        names = self._mesh_axis_names()
+        rows = session.rule_rows()
+        for position, row in enumerate(rows):
+            self._draw_rule(entry, row, position, len(rows), names)
+        st.button(
+            "Add rule",
+            key="add_rule",
+            icon=":material/add:",
+            type="tertiary",
+            on_click=session.add_rule,
+        )
+
+    def _draw_rule(
+        self,
+        entry: ModelEntry,
+        row: session.RuleRow,
+        position: int,
+        count: int,
+        names: tuple[str, ...],
+    ) -> None:
+        logical, mesh, menu = st.columns([9, 9, 4], gap="xxsmall", vertical_alignment="center")
+        logical.text_input(
+            f"Logical axis of rule {position + 1}",
+            key=row.name_key,
+            placeholder="logical axis",
+            label_visibility="collapsed",
+        )
+        mesh.text_input(
+            f"Mesh axes of rule {position + 1}",
+            key=row.axes_key,
+            placeholder="none",
+            label_visibility="collapsed",
+        )
+        with menu.popover(
+            "", icon=":material/more_vert:", type="tertiary", key=f"rule_menu:{row.number}"
+        ):
+            st.button(
+                "Move up",
+                key=f"up:{row.number}",
+                icon=":material/arrow_upward:",
+                disabled=position == 0,
+                on_click=session.move_rule,
+                args=(position, -1),
+            )
+            st.button(
+                "Move down",
+                key=f"down:{row.number}",
+                icon=":material/arrow_downward:",
+                disabled=position == count - 1,
+                on_click=session.move_rule,
+                args=(position, 1),
+            )
+            st.button(
+                "Delete",
+                key=f"delete:{row.number}",
+                icon=":material/delete:",
+                on_click=session.delete_rule,
+                args=(position,),
+            )
+        try:
+            name, _ = layouts.parse_rule(row.text(), names)
+        except Refused as refused:
+            _show_problem(str(refused))
+        else:
+            slot = st.empty()
+            self._rule_slots.append((name, lambda text: _show_problem(text, slot)))
+
+    def _draw_specs(self, entry: ModelEntry) -> None:
+        st.markdown(
+            "**PartitionSpecs** &ensp; :small[one entry a dimension]",
+            help="A mesh axis, None, or several mesh axes joined by +, for each dimension.",
+        )
+        names = self._mesh_axis_names()
+        for place, dimensions in entry.partitions.items():
+            key = session.spec_key(place)
+            st.text_input(f"{place} ({', '.join(dimensions)})", key=key)
+            try:
+                layouts.parse_spec(st.session_state[key], place, entry, names)
+            except Refused as refused:
+                _show_problem(str(refused))
+
+    def _draw_sizes(self, entry: ModelEntry) -> None:
+        shown = [size for size in entry.sizes if size.name in MAIN_SIZES]
+        others = [size for size in entry.sizes if size.name not in MAIN_SIZES]
+        st.markdown("**Sizes**")
+        columns = st.columns(3)
+        numbers = [size for size in shown if not isinstance(size.default, bool)]
+        for size, column in zip(numbers, columns, strict=False):
+            with column:
+                self._draw_size(size)
+        for size in shown:
+            if isinstance(size.default, bool):
+                self._draw_size(size)
+        if entry.constraints:
+            st.pills(
+                "Constraints on activations",
+                entry.constraints,
+                selection_mode="multi",
+                key="field:constraints",
+                help="A constraint that is off leaves the sharding of that activation to the compiler; "
+                "what it chose stands among the arrays after a run.",
+            )
+        # A field with a problem must not hide in a closed drawer.
+        problems = any(size.name in self._problems for size in others) or "steps" in self._problems
+        with st.expander("Training and measuring", expanded=problems):
+            for size in others:
+                self._draw_size(size)
+            st.number_input(
+                "Measured steps",
+                key="field:steps",
+                step=1,
+                help="Timed train steps and inferences.",
+            )
+            _show_problem(self._problems.get("steps"))
+            st.toggle(
+                "Also time as %%timeit does",
+                key="field:timeit",
+                help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",
+            )
+
+    def _draw_size(self, size: Size) -> None:
+        key, label = session.size_key(size.name), _label(size.name)
+        st.session_state.setdefault(key, size.default)
+        if isinstance(size.default, bool):
+            st.toggle(label, key=key, help=_sentence(size.meaning))
+        elif isinstance(size.default, str):
+            st.selectbox(label, size.choices, key=key, help=_sentence(size.meaning))
+        elif isinstance(size.default, int):
+            st.number_input(label, key=key, step=1, help=_sentence(size.meaning))
+        else:
+            st.number_input(
+                label, key=key, format="%g", step=size.default, help=_sentence(size.meaning)
+            )
+        _show_problem(self._problems.get(size.name))
+
+    def _mesh_axis_names(self) -> tuple[str, ...]:
+        """The names that rules may use now: those typed if they are good, else the last good ones."""
+        fields = session.fields()
+        try:
+            return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"]))
+        except Refused:
+            return session.last_layout().axis_names
+
+
+def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | None = None) -> None:
+    if text:
+        (place or st).markdown(f":red[:material/error: :small[{plain(text)}]]")
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _sentence(meaning: str) -> str:
+    return meaning[0].upper() + meaning[1:] + "."

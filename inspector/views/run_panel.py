@@ -1,0 +1,186 @@
+"""Build and run the layout: the button, the progress by phase, Cancel, and what came of it."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import streamlit as st
+
+from inspector.engine import Job, Status
+from inspector.errors import Refused
+from inspector.inspection import Inspection
+from inspector.layout import Layout
+from inspector.snapshot import Snapshot
+from inspector.views.plain_text import plain
+from inspector.wording import counted, seconds_text
+
+POLL_SECONDS = 0.3  # below 0.3 s a rerun can swallow a click on Cancel
+REMEMBERED_RUNS = 8
+
+PROGRAM_NAMES = {"init": "initialisation", "train_step": "train step", "apply": "inference"}
+PHASE_NAMES = {
+    "start": "Starting a worker",
+    "build": "Building the model",
+    "lower": "Lowering",
+    "compile": "Compiling",
+    "first run": "First run of",
+    "steps": "Measuring",
+    "timeit": "Timing loops of",
+    "read": "Reading the live arrays",
+}
+
+
+Planned = tuple[Layout, Snapshot]
+
+
+@dataclass(eq=False)
+class RunInProgress:
+    """A job of this session, the layout it is for with its plan, and those to be run after it."""
+
+    layout: Layout
+    planned: Snapshot
+    job: Job
+    waiting: tuple[Planned, ...]
+
+
+def finished_run(layout: Layout) -> Snapshot | None:
+    """What a run of exactly this layout found in this session."""
+    return _runs().get(layout.key())
+
+
+def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> None:
+    """The controls, as the state of this session's run has them; several layouts run in turn."""
+    if st.session_state.get("run") is not None:
+        # A fragment redraws itself alone, so that the page's other widgets stay usable.
+        st.fragment(_show_progress, run_every=POLL_SECONDS)(service, plans)
+        return
+    _show_button(service, plans, label)
+    error = st.session_state.get("run_error")
+    if error:
+        st.error(plain(error), icon=":material/error:")
+
+
+def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) -> None:
+    ran = all(finished_run(layout) is not None for layout, _ in plans)
+    if st.button(
+        "Run again" if ran else label,
+        key="run_button",
+        type="secondary" if ran else "primary",
+        icon=":material/play_arrow:",
+        width="stretch",
+    ):
+        st.session_state.run_error = None
+        _start(service, plans)
+        st.rerun()
+    known = [service.last_seconds(layout) for layout, _ in plans]
+    if None not in known:
+        what = "this layout" if len(plans) == 1 else "these layouts"
+        st.caption(f"The last run of {what} took {seconds_text(sum(known))}.")
+        return
+    layout = plans[0][0]
+    st.caption(
+        f"Compiles and runs {counted(layout.steps, 'train step')} on "
+        f"{counted(layout.devices, 'emulated device')}"
+        + (f" in {layout.processes} processes" if layout.processes > 1 else "")
+        + (", one layout after the other" if len(plans) > 1 else "")
+        + ". Not run yet, so no estimate."
+    )
+
+
+def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
+    (layout, planned), *waiting = plans
+    try:
+        job = service.start_run(layout, planned)
+    except Refused as refused:
+        st.session_state.run_error = str(refused)
+        return
+    current = RunInProgress(layout, planned, job, tuple(waiting))
+    # Streamlit drops a session's state a while after its tab is closed; nobody waits then.
+    weakref.finalize(current, job.cancel)
+    st.session_state.run = current
+
+
+def _show_progress(service: Inspection, plans: tuple[Planned, ...]) -> None:
+    current: RunInProgress = st.session_state["run"]
+    status = current.job.status()
+    if status.state in ("done", "failed", "cancelled"):
+        _finish(service, current)
+        st.rerun()
+    label, share = _progress(status)
+    if current.waiting:
+        label += f" ({counted(len(current.waiting), 'layout')} to follow)"
+    if current.layout.key() not in (layout.key() for layout, _ in plans):
+        label += " (a layout that this page does not show now)"
+    bar, button = st.columns([3, 1], vertical_alignment="center")
+    bar.progress(share, text=plain(label))
+    if button.button("Cancel", key="cancel_button", icon=":material/stop:", width="stretch"):
+        current.job.cancel()
+    st.caption(_elapsed(service, current, status))
+
+
+def _finish(service: Inspection, current: RunInProgress) -> None:
+    """Keep what came of the job, and start what waits for it unless it failed."""
+    st.session_state.run = None
+    try:
+        found = service.take_run(current.layout, current.job, current.planned)
+    except Refused as refused:
+        st.session_state.run_error = str(refused)
+        return
+    runs = _runs()
+    runs[current.layout.key()] = found
+    runs.move_to_end(current.layout.key())
+    while len(runs) > REMEMBERED_RUNS:
+        runs.popitem(last=False)
+    if current.waiting:
+        _start(service, current.waiting)
+
+
+def _progress(status: Status) -> tuple[str, float]:
+    """What is happening in words, and a share of the whole for the bar."""
+    if status.state == "queued":
+        return f"Waiting for a worker, place {status.place} in the queue", 0.0
+    phase, figures = status.phase or "start", status.progress
+    words = PHASE_NAMES.get(phase, phase)
+    program = figures.get("program")
+    if program:
+        words += f" the {PROGRAM_NAMES.get(program, program)}"
+    if phase == "steps" and "done" in figures:
+        words += f", step {figures['done'] + 1} of {figures['of']}"
+    return words, _share(phase, program, figures)
+
+
+def _share(phase: str, program: str | None, figures: dict) -> float:
+    """How far along: phases count equally, for how long each takes is not known before."""
+    order = [
+        ("start", None),
+        ("build", None),
+        *((stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")),
+        ("first run", "init"),
+        *((stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")),
+        ("timeit", "train_step"),
+        ("timeit", "apply"),
+        ("read", None),
+    ]
+    position = order.index((phase, program)) if (phase, program) in order else 0
+    within = figures["done"] / figures["of"] if "done" in figures else 0.0
+    return (position + within) / len(order)
+
+
+def _elapsed(service: Inspection, current: RunInProgress, status: Status) -> str:
+    if status.state == "queued":
+        return "It starts when a worker is free; cancelling gives up the place."
+    words = f"{seconds_text(status.elapsed)} so far"
+    last = status.progress.get("last")
+    if status.phase == "steps" and last is not None:
+        left = (status.progress["of"] - status.progress["done"]) * last
+        return f"{words}, about {seconds_text(left)} left of these steps"
+    before = service.last_seconds(current.layout)
+    if before is not None:
+        return f"{words}; the last run of this layout took {seconds_text(before)}"
+    return f"{words}; how long it will take is not known before the first step is measured"
+
+
+def _runs() -> OrderedDict[str, Snapshot]:
+    return st.session_state.setdefault("finished_runs", OrderedDict())

@@ -1,0 +1,24 @@
+"""Which part of the train state a panel shows."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.snapshot import Array, Snapshot
+from inspector.totals import STATE_GROUPS
+
+PARTS = {
+    "Parameters": ("params",),
+    "Optimizer state": ("opt_state",),
+    "Whole train state": STATE_GROUPS,
+}
+
+
+def choose(found: Snapshot, key: str, whole_first: bool = False) -> list[Array]:
+    """Ask, and give the arrays of that part."""
+    names = list(PARTS)
+    st.session_state.setdefault(key, names[-1] if whole_first else names[0])
+    part = st.segmented_control(
+        "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
+    )
+    return [array for array in found.arrays if array.group in PARTS[part]]

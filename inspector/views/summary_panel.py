@@ -1,0 +1,61 @@
+"""What matters first: the layout in one line, its bytes, and whether it is planned or run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector import snapshot
+from inspector.layout import Layout
+from inspector.snapshot import Snapshot
+from inspector.totals import state_totals
+from inspector.views.plain_text import plain
+from inspector.wording import bytes_text
+
+SOURCE_BADGES = {
+    "plan": (":material/architecture:", "Planned: nothing compiled", "blue"),
+    "cpu": (":material/memory:", "Run: read from live arrays", "green"),
+}
+
+
+def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
+    """One row of figures, with the run controls at its side."""
+    text, controls = st.columns([3, 2], vertical_alignment="top")
+    with text:
+        mesh = " × ".join(f"{axis.size} {axis.name}" for axis in found.mesh.axes)
+        st.markdown(f"### {plain(layout.entry.title)} on {plain(mesh)}")
+        icon, label, colour = SOURCE_BADGES[found.source.kind]
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.badge(label, icon=icon, color=colour)
+            st.download_button(
+                "Snapshot",
+                data=lambda: snapshot.dumps(found),
+                file_name=f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
+                mime="application/json",
+                key="download_snapshot",
+                icon=":material/download:",
+                type="tertiary",
+                on_click="ignore",
+                help="All figures of this page as Snapshot JSON, as `inspect` on the command line.",
+            )
+    with controls:
+        draw_run()
+    totals = state_totals(found)
+    columns = st.columns(4)
+    columns[0].metric("Devices", f"{found.mesh.size:,}")
+    columns[1].metric(
+        "Train state",
+        bytes_text(totals.bytes),
+        help="Parameters, optimizer state and step, once.",
+    )
+    columns[2].metric(
+        "Per device", bytes_text(totals.per_device), help="Train state that each device holds."
+    )
+    columns[3].metric(
+        "Copies",
+        "unknown" if totals.copies is None else f"{totals.copies:.3g}×",
+        help="Bytes of train state on all devices over bytes of one train state: 1 is no replication, "
+        f"{found.mesh.size}, the number of devices, is full replication.",
+    )

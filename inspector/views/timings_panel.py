@@ -1,0 +1,37 @@
+"""How long lowering, compiling and every measured step took on this machine."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.figures import timings
+from inspector.layout import Layout
+from inspector.snapshot import Snapshot
+from inspector.views import chart, page_width
+
+
+def show(found: Snapshot, _: Layout) -> None:
+    """The stages of each program, and beside them the distribution of its steps."""
+    stages = timings.phases(found.programs, width_px=page_width.half_px())
+    if stages is None:
+        st.info(
+            "Nothing has been timed: this is a plan. Build and run the layout to measure it.",
+            icon=":material/timer_off:",
+        )
+        return
+    st.caption(
+        "Measured on emulated devices: how this machine runs them all on its own few cores, not how "
+        "fast an accelerator would be. Compare layouts by it, and only on one machine."
+    )
+    left, right = page_width.halves()
+    left.plotly_chart(stages, key="timing_stages", config=chart.CONFIG)
+    steps = timings.steps(found.programs, width_px=page_width.half_px())
+    if steps is not None:
+        right.plotly_chart(steps, key="timing_steps", config=chart.CONFIG)
+    for program in found.programs:
+        measured = program.seconds.timeit if program.seconds is not None else None
+        if measured is not None:
+            st.markdown(
+                f"`{program.name}` by repeated loops, as `%%timeit` prints it: "
+                f"**{timings.timeit_text(measured)}**"
+            )

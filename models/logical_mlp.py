@@ -1,0 +1,109 @@
+"""The MLP of DotReluDot blocks with logical axes: what a dimension means, not where it goes.
+
+    x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
+
+Rules take the names to mesh axes when the model is traced (`nn.logical_axis_rules`), so that one module
+serves every layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from inspector.model import Model
+from models.training import optimizer_named, regression
+from models.watching import watch
+
+
+class DotReluDot(nn.Module):
+    """Two matrices with a ReLU between them. Returns (z, None), the carry and output that scan wants."""
+
+    depth: int
+    unconstrained: frozenset[str]
+    dtype: jnp.dtype
+    kernel_init: nn.initializers.Initializer = nn.initializers.xavier_normal()
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        y = nn.Dense(
+            self.depth,
+            use_bias=False,
+            dtype=self.dtype,
+            param_dtype=self.dtype,
+            kernel_init=nn.with_logical_partitioning(self.kernel_init, ("embed", "hidden")),
+        )(x)
+        y = nn.relu(y)
+        y = self.constrained("y", y, ("batch", "hidden"))
+
+        w2_init = nn.with_logical_partitioning(self.kernel_init, ("hidden", "embed"))
+        w2 = self.param("W2", w2_init, (self.depth, x.shape[-1]), self.dtype)
+        z = jnp.dot(y, w2)
+        z = self.constrained("z", z, ("batch", "embed"))
+        return z, None
+
+    def constrained(self, name: str, value: jax.Array, names: tuple[str, ...] | None) -> jax.Array:
+        """The value with its logical constraint, unless the compiler is left free to choose."""
+        if name in self.unconstrained:
+            names = None
+        else:
+            value = nn.with_logical_constraint(value, names)
+        watch("/".join(("activation", *self.path, name)), value, names)
+        return value
+
+
+class MLP(nn.Module):
+    """`layers` blocks one after the other: a Python loop, or one block scanned over stacked parameters."""
+
+    layers: int
+    depth: int
+    scan: bool
+    unconstrained: frozenset[str]
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        block = (self.depth, self.unconstrained, self.dtype)
+        if self.scan:
+            blocks = nn.scan(
+                DotReluDot,
+                length=self.layers,
+                variable_axes={"params": 0},
+                split_rngs={"params": True},
+                # The check traces the block once more and takes what `watch` does for a dependency.
+                check_constancy_invariants=False,
+                metadata_params={nn.PARTITION_NAME: "layer"},
+            )
+            x, _ = blocks(*block)(x)
+        else:
+            for _ in range(self.layers):
+                x, _ = DotReluDot(*block)(x)
+        return x
+
+
+def build(
+    *,
+    batch: int = 8,
+    layers: int = 4,
+    depth: int = 1024,
+    scan: bool = False,
+    optimizer: str = "adam",
+    learning_rate: float = 1e-3,
+    loss: str = "sum",
+    dtype: str = "float32",
+    unconstrained: Collection[str] = (),
+) -> Model:
+    """The model with everything needed to train it; must be traced under a mesh and rules."""
+    return regression(
+        MLP(layers, depth, scan, frozenset(unconstrained), jnp.dtype(dtype)),
+        optimizer_named(optimizer, learning_rate),
+        loss=loss,
+        shape=(batch, depth),
+        dtype=jnp.dtype(dtype),
+        batch_axes=("batch", "embed"),
+        output_axes=("batch", "embed"),
+        names="logical",
+    )

@@ -1,0 +1,124 @@
+"""An MLP of DotReluDot blocks whose parameters and activations name the mesh axes they are split over.
+
+x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+from jax.sharding import PartitionSpec
+
+from inspector.model import Model
+from models.training import optimizer_named, regression
+from models.watching import watch
+
+# Where each array is split. Data parallel over `data`; W1 by columns and W2 by rows over `model`, so
+# that the product of both needs one all-reduce a block.
+PARTITIONS: Mapping[str, tuple[Any, ...]] = {
+    "W1": (None, "model"),
+    "W2": ("model", None),
+    "x": ("data", None),
+    "y": ("data", "model"),
+    "z": ("data", None),
+    "layer": (None,),  # the dimension that scan stacks blocks along
+}
+
+
+class DotReluDot(nn.Module):
+    """Two matrices with a ReLU between them. Returns (z, None), the carry and output that scan wants."""
+
+    depth: int
+    partitions: Mapping[str, tuple[Any, ...]]
+    unconstrained: frozenset[str]
+    dtype: jnp.dtype
+    kernel_init: nn.initializers.Initializer = nn.initializers.xavier_normal()
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        y = nn.Dense(
+            self.depth,
+            use_bias=False,
+            dtype=self.dtype,
+            param_dtype=self.dtype,
+            kernel_init=nn.with_partitioning(self.kernel_init, self.partitions["W1"]),
+        )(x)
+        y = nn.relu(y)
+        y = self.constrained("y", y)
+
+        w2_init = nn.with_partitioning(self.kernel_init, self.partitions["W2"])
+        w2 = self.param("W2", w2_init, (self.depth, x.shape[-1]), self.dtype)
+        z = jnp.dot(y, w2)
+        z = self.constrained("z", z)
+        return z, None
+
+    def constrained(self, name: str, value: jax.Array) -> jax.Array:
+        """The value with its sharding constraint, unless the compiler is left free to choose."""
+        names = None
+        if name not in self.unconstrained:
+            names = self.partitions[name]
+            value = jax.lax.with_sharding_constraint(value, PartitionSpec(*names))
+        watch("/".join(("activation", *self.path, name)), value, names)
+        return value
+
+
+class MLP(nn.Module):
+    """`layers` blocks one after the other: a Python loop, or one block scanned over stacked parameters."""
+
+    layers: int
+    depth: int
+    scan: bool
+    partitions: Mapping[str, tuple[Any, ...]]
+    unconstrained: frozenset[str]
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        block = (self.depth, self.partitions, self.unconstrained, self.dtype)
+        if self.scan:
+            blocks = nn.scan(
+                DotReluDot,
+                length=self.layers,
+                variable_axes={"params": 0},
+                split_rngs={"params": True},
+                # The check traces the block once more and takes what `watch` does for a dependency.
+                check_constancy_invariants=False,
+                metadata_params={nn.PARTITION_NAME: self.partitions["layer"][0]},
+            )
+            x, _ = blocks(*block)(x)
+        else:
+            for _ in range(self.layers):
+                x, _ = DotReluDot(*block)(x)
+        return x
+
+
+def build(
+    *,
+    batch: int = 8,
+    layers: int = 4,
+    depth: int = 1024,
+    scan: bool = False,
+    optimizer: str = "adam",
+    learning_rate: float = 1e-3,
+    loss: str = "sum",
+    dtype: str = "float32",
+    partitions: Mapping[str, tuple[Any, ...]] = PARTITIONS,
+    unconstrained: Collection[str] = (),
+) -> Model:
+    """The model with everything needed to train it; must be traced under a mesh (`jax.set_mesh`)."""
+    partitions = {**PARTITIONS, **partitions}
+    module = MLP(layers, depth, scan, partitions, frozenset(unconstrained), jnp.dtype(dtype))
+    return regression(
+        module,
+        optimizer_named(optimizer, learning_rate),
+        loss=loss,
+        shape=(batch, depth),
+        dtype=jnp.dtype(dtype),
+        batch_axes=partitions["x"],
+        output_axes=partitions["z"],
+        names="mesh",
+    )

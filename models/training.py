@@ -1,0 +1,77 @@
+"""What every model here is trained with: a Flax TrainState, an Optax optimizer, and a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import optax
+from flax import linen as nn
+from flax.core import meta
+from flax.training.train_state import TrainState
+from jax import numpy as jnp
+
+from inspector.model import Batch, Model
+from models.watching import watch
+
+MOMENTUM = 0.9  # the customary decay, Sutskever et al. 2013
+
+
+def optimizer_named(name: str, learning_rate: float) -> optax.GradientTransformation:
+    """The Optax optimizer of this name, with its default settings."""
+    if name == "momentum":
+        return optax.sgd(learning_rate, momentum=MOMENTUM)
+    return getattr(optax, name)(learning_rate)
+
+
+def regression(
+    module: nn.Module,
+    optimizer: optax.GradientTransformation,
+    *,
+    loss: Literal["sum", "mse"],
+    shape: tuple[int, ...],
+    dtype: jnp.dtype,
+    batch_axes: tuple[Any, ...],
+    output_axes: tuple[Any, ...],
+    names: Literal["logical", "mesh"],
+) -> Model:
+    """Train `module` from x of `shape` to an output of the same shape.
+
+    The loss `sum` is the sum of the output, which needs no labels and moves every parameter; `mse` is
+    the mean squared error against |x|, which the module can learn.
+    """
+
+    def init(key: jax.Array, batch: Batch) -> TrainState:
+        params = module.init(key, batch["x"])["params"]
+        return TrainState.create(apply_fn=module.apply, params=params, tx=optimizer)
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
+        def loss_of(params: Any) -> jax.Array:
+            output = module.apply({"params": params}, batch["x"])
+            return output.sum() if loss == "sum" else jnp.mean((output - batch["y"]) ** 2)
+
+        value, gradients = jax.value_and_grad(loss_of)(state.params)
+        watch_gradients(gradients)
+        return state.apply_gradients(grads=gradients), value
+
+    def apply(state: TrainState, batch: Batch) -> jax.Array:
+        return module.apply({"params": state.params}, batch["x"])
+
+    def batch(key: jax.Array) -> Batch:
+        x = jax.random.normal(key, shape, dtype)
+        return {"x": x} if loss == "sum" else {"x": x, "y": jnp.abs(x)}
+
+    axes: Mapping[str, tuple[Any, ...]] = {"x": batch_axes}
+    if loss == "mse":
+        axes = {"x": batch_axes, "y": output_axes}
+    return Model(init, step, apply, batch, axes, output_axes, names)
+
+
+def watch_gradients(gradients: Any) -> None:
+    """`watch` every leaf of a tree of gradients, the boxes opened."""
+    boxed = jax.tree_util.tree_leaves_with_path(gradients, is_leaf=meta.is_axis_metadata)
+    for key_path, leaf in boxed:
+        value = leaf.value if meta.is_axis_metadata(leaf) else leaf
+        path = jax.tree_util.keystr(key_path, simple=True, separator="/")
+        watch(f"gradient/{path}", value)

@@ -1,0 +1,1 @@
+"""Tests that drive the real app in a real browser."""

@@ -1,0 +1,276 @@
+"""The dashboard in a browser tab: what a person does there, and what is drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.engine.waiting import until
+
+ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
+PATIENCE_MS = 60_000  # until what never comes fails the test; no test measures it
+POLL_MS = 50
+WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
+
+expect.set_options(timeout=PATIENCE_MS)
+
+# What Plotly has drawn under a key, and what it drew it from.
+_FIGURE = """(key) => {
+    const plot = document.querySelector(`.st-key-${key} .js-plotly-plot`);
+    return plot && plot.querySelector('.main-svg') ? {data: plot.data, layout: plot.layout} : null;
+}"""
+
+# Every text in a figure: its height in pixels, and how far it stands out of the figure.
+_TEXTS = """(key) => {
+    const plot = document.querySelector(`.st-key-${key} .js-plotly-plot`);
+    const room = plot.getBoundingClientRect();
+    return [...plot.querySelectorAll('svg text')].filter(text => text.textContent.trim()).map(text => {
+        const box = text.getBoundingClientRect();
+        const scale = text.getScreenCTM().a;
+        return {
+            text: text.textContent,
+            px: parseFloat(getComputedStyle(text).fontSize) * Math.abs(scale || 1),
+            out: Math.max(room.left - box.left, box.right - room.right,
+                          room.top - box.top, box.bottom - room.bottom),
+        };
+    });
+}"""
+
+# The texts of heatmap cells that are wider than their cell.
+_WIDER_TEXTS = """(key) => {
+    const plot = document.querySelector(`.st-key-${key} .js-plotly-plot`);
+    const full = plot._fullLayout, found = [];
+    for (const layer of plot.querySelectorAll('.heatmaplayer .hm')) {
+        const trace = layer.__data__[0].trace;
+        const widths = trace.x.slice(1).map((x, index) => Math.abs(
+            full[trace.xaxis.replace('x', 'xaxis')].c2p(x)
+            - full[trace.xaxis.replace('x', 'xaxis')].c2p(trace.x[index])));
+        for (const text of layer.querySelectorAll('.heatmap-label text')) {
+            const wide = text.getBoundingClientRect().width;
+            if (wide > Math.max(...widths) + 1)
+                found.push(`${text.textContent} is ${wide} px wide in ${Math.max(...widths)}`);
+        }
+    }
+    return found;
+}"""
+
+
+class Dashboard:
+    """One tab with the dashboard."""
+
+    def __init__(self, context: BrowserContext, url: str, *, size: dict[str, int] = WIDE) -> None:
+        self.url = url
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.set_viewport_size(size)
+        self.script_errors: list[str] = []
+        self.page.on("pageerror", lambda error: self.script_errors.append(str(error)))
+
+    def open(self, query: str = "") -> Dashboard:
+        """Load the page, and wait until its shard map is drawn."""
+        self.page.goto(f"{self.url}/{query}")
+        self.wait_for_figure("block_map")
+        self.settle()
+        return self
+
+    def settle(self) -> None:
+        """Wait until the server has answered the last change."""
+        self.page.wait_for_timeout(POLL_MS)  # for the browser to send it
+        state = "document.querySelector('[data-testid=stApp]').dataset"
+        self.page.wait_for_function(
+            f"() => {state}.testScriptState === 'notRunning'"
+            " && !document.querySelector('[data-stale=true]')"
+        )
+
+    def wait_for_stillness(self) -> None:
+        """Wait until the page has its final shape: figures are drawn anew when their width is known."""
+        self.settle()
+        previous, same = None, 0
+        while same < 8:
+            shape = self.page.evaluate(
+                "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot, canvas')]"
+                ".map(one => one.getBoundingClientRect()))"
+                " + document.querySelector('[data-testid=stMain]').scrollHeight"
+                " + document.querySelector('[data-testid=stApp]').dataset.testScriptState"
+            )
+            same = same + 1 if shape == previous else 0
+            previous = shape
+            self.page.wait_for_timeout(POLL_MS)
+
+    # What a person does.
+
+    def field(self, label: str) -> Locator:
+        return self.page.get_by_label(label, exact=True)
+
+    def type(self, label: str, text: str) -> None:
+        """Write into a field, and leave it with Enter."""
+        field = self.field(label)
+        field.fill(text)
+        field.press("Enter")
+        self.settle()
+
+    def click(self, key: str) -> None:
+        """Click the button with this key."""
+        self.keyed(key).get_by_role("button").click()
+
+    def rule_menu(self, position: int, action: str) -> None:
+        """Choose from the menu of a rule, counted from 0."""
+        self.page.locator("[class*=st-key-rule_menu]").nth(position).get_by_role("button").click()
+        self.page.get_by_role("button", name=action).click()
+        self.page.keyboard.press("Escape")  # the menu stays open, for a rule is often moved on
+        expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
+        self.settle()
+
+    def open_tab(self, name: str) -> None:
+        self.page.get_by_role("tab", name=name, exact=True).click()
+        self.settle()
+
+    def run(self) -> None:
+        """Build and run, until the run is finished."""
+        self.click("run_button")
+        self.expect_badge("Run: read from live arrays")
+        self.settle()
+
+    # What is there.
+
+    def keyed(self, key: str) -> Locator:
+        """The element that the app gave this key."""
+        return self.page.locator(".st-key-" + re.sub(r"[^\w-]", "-", key))
+
+    def main(self) -> Locator:
+        return self.page.get_by_test_id("stMain")
+
+    def sidebar(self) -> Locator:
+        return self.page.get_by_test_id("stSidebar")
+
+    def expect_badge(self, text: str) -> None:
+        """Wait until the page says so of where its figures come from."""
+        badge = self.main().locator(".stMarkdownBadge")
+        # While the page is drawn anew, what was there before can stand beside it.
+        expect(badge).to_have_text([re.compile(re.escape(text))])
+
+    def alerts(self) -> Locator:
+        return self.page.get_by_test_id("stAlert")
+
+    def rules(self) -> list[tuple[str, str]]:
+        """The rule table: logical axis and mesh axes of each row."""
+
+        def texts(name: str) -> list[str]:
+            fields = self.sidebar().locator(f"[class*=st-key-rule-][class*=-{name}] input")
+            return [field.input_value() for field in fields.all()]
+
+        return list(zip(texts("name"), texts("axes"), strict=True))
+
+    def query(self) -> str:
+        """The query of the tab's URL, as it stands there."""
+        return urlsplit(self.page.url).query
+
+    def figure(self, key: str) -> dict[str, Any] | None:
+        """`data` and `layout` of the figure drawn under a key, None while there is none."""
+        return self.page.evaluate(_FIGURE, key)
+
+    def texts_drawn(self, key: str) -> list[dict[str, Any]]:
+        """Every text in a figure: `text`, its size `px`, and `out`, the pixels beyond the figure."""
+        return self.page.evaluate(_TEXTS, key)
+
+    def texts_beyond_their_cells(self, key: str) -> list[str]:
+        """The texts of a heatmap that are wider than its widest cell."""
+        return self.page.evaluate(_WIDER_TEXTS, key)
+
+    def figure_keys(self) -> list[str]:
+        """The keys of the figures that can be seen."""
+        return self.page.evaluate(
+            "() => [...document.querySelectorAll('.js-plotly-plot')].filter(one => one.offsetParent)"
+            ".map(one => one.closest('[class*=st-key-]').className.match(/st-key-([\\w-]+)/)[1])"
+        )
+
+    def wait_for_figure(
+        self, key: str, condition: Callable[[dict[str, Any]], object] = bool
+    ) -> dict[str, Any]:
+        """The figure under this key, as soon as it is as wanted."""
+
+        def found() -> dict[str, Any] | None:
+            figure = self.figure(key)
+            if figure is None or not condition(figure):
+                # An error will not become a figure, so waiting on is in vain.
+                broken = self.page.get_by_test_id("stException")
+                assert not broken.count(), broken.first.inner_text()
+                self.page.wait_for_timeout(POLL_MS)
+                return None
+            return figure
+
+        figure = until(found, f"the figure {key}")
+        assert isinstance(figure, dict)
+        return figure
+
+    def block_map(self) -> dict[str, int]:
+        """Which block each cell of the block map shows: the cell's text, and the block's number."""
+        figure = self.figure("block_map")
+        assert figure is not None
+        return {text: number for text, number, _ in cells(figure)}
+
+    def devices_of_blocks(self) -> list[str]:
+        """The devices named in the cells of the block map, in order."""
+        figure = self.figure("block_map")
+        assert figure is not None
+        return [
+            re.sub(r"\s+", " ", text.replace("<br>", " "))
+            .removeprefix("devices ")
+            .removeprefix("device ")
+            for text, _, _ in cells(figure)
+        ]
+
+    def screenshot(self, name: str) -> Path:
+        """A picture of the whole page among the artifacts."""
+        path = artifact(name)
+        before = self.page.viewport_size
+        assert before is not None
+        # The page scrolls inside of the window, so that only a window as high shows all of it.
+        high = self.page.evaluate(
+            "Math.max(...['stMain', 'stSidebarContent'].map(name => "
+            "document.querySelector(`[data-testid=${name}]`)?.scrollHeight ?? 0))"
+        )
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size(
+            {"width": before["width"], "height": max(high, before["height"])}
+        )
+        self.wait_for_stillness()
+        self.page.screenshot(path=path)
+        self.page.set_viewport_size(before)
+        return path
+
+
+def artifact(name: str) -> Path:
+    """Where a picture of this name is kept."""
+    ARTIFACTS.mkdir(exist_ok=True)
+    return ARTIFACTS / f"{name}.png"
+
+
+def cells(figure: dict[str, Any]) -> list[tuple[str, int, str]]:
+    """Text, block number and colour of every cell of a map, row by row, gaps left out."""
+    found: dict[tuple[int, int], tuple[str, int, str]] = {}
+    for trace in figure["data"]:
+        if trace["type"] != "heatmap":
+            continue
+        for row, (texts, numbers) in enumerate(zip(trace["text"], trace["z"], strict=True)):
+            for column, (text, number) in enumerate(zip(texts, numbers, strict=True)):
+                if number is not None:
+                    found[row, column] = (text, number, _colour(trace, number))
+    return [found[place] for place in sorted(found)]
+
+
+def _colour(trace: dict[str, Any], number: float) -> str:
+    """The colour that Plotly gives a number: that of the colour scale, which has steps or slopes."""
+    share = (number - trace["zmin"]) / (trace["zmax"] - trace["zmin"])
+    scale = trace["colorscale"]
+    below = max(index for index, (start, _) in enumerate(scale) if start <= share)
+    return f"{scale[below][1]} {share:.6f}" if _slopes(scale, below) else scale[below][1]
+
+
+def _slopes(scale: list[list[Any]], below: int) -> bool:
+    return below + 1 < len(scale) and scale[below][1] != scale[below + 1][1]

@@ -1,0 +1,58 @@
+"""Makes the README's pictures anew from the running app: `python -m tests.browser.pictures`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.browser.chromium import chromium
+from tests.browser.dashboard import Dashboard
+from tests.browser.server import Server
+
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+LARGEST_BYTES = 300_000  # a README with all of them still opens at once on a slow line
+
+# A picture, the panel that it shows, and the figure that must be drawn for it.
+PANELS = (
+    ("shard_map", "Shard map", "block_map"),
+    ("overview", "Overview", "overview"),
+    ("tree", "PartitionSpec tree", "spec_tree"),
+    ("timings", "Timings", "timing_steps"),
+)
+
+
+def main() -> int:
+    """Make all pictures; gives the exit status."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    server = Server()
+    try:
+        with chromium() as browser:
+            for theme in ("light", "dark"):
+                context = browser.new_context(color_scheme=theme)
+                dashboard = Dashboard(context, server.url).open()
+                dashboard.run()
+                for name, panel, figure in PANELS:
+                    if theme == "dark" and name != "shard_map":
+                        continue
+                    dashboard.open_tab(panel)
+                    dashboard.wait_for_figure(figure)
+                    dashboard.settle()
+                    path = PICTURES / f"{name}{'_dark' if theme == 'dark' else ''}.png"
+                    # A button that looks pressed or hovered over would be all that one sees.
+                    dashboard.page.mouse.move(0, 0)
+                    dashboard.page.evaluate("document.activeElement.blur()")
+                    dashboard.wait_for_stillness()
+                    dashboard.page.screenshot(path=path, animations="disabled")
+                    size = path.stat().st_size
+                    print(f"{path.relative_to(PICTURES.parents[1])}: {size / 1000:.0f} kB")
+                    assert size <= LARGEST_BYTES, (
+                        f"{path.name} is larger than {LARGEST_BYTES} bytes"
+                    )
+                context.close()
+    finally:
+        server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

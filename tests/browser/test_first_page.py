@@ -1,0 +1,146 @@
+"""What is there when the page opens, in every window and both themes."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import NARROW, WIDE, cells
+
+SMALLEST_PX = 8  # the height of the smallest letters that most people can read
+PANELS = ("Shard map", "Overview", "PartitionSpec tree", "Arrays", "Train state", "Timings")
+
+
+def test_opens_with_the_default_layout_drawn(dashboard):
+    expect(dashboard.page).to_have_title("Sharding Inspector")
+    expect(dashboard.main().get_by_role("heading", level=3)).to_have_text(
+        "MLP, logical axes on 2 data × 4 model"
+    )
+    dashboard.expect_badge("Planned")
+    assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]
+    expect(dashboard.alerts()).to_have_count(0)
+    expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+    text = dashboard.page.locator("body").inner_text()
+    for word in ("NaN", "undefined", "Traceback", "None×", "Infinity"):
+        assert word not in text
+    assert dashboard.query() == ""
+
+
+def test_the_same_colour_is_the_same_block(dashboard):
+    blocks = cells(dashboard.figure("block_map"))
+    devices = cells(dashboard.figure("mesh_map"))
+    assert [text.split("<br>")[0] for text, _, _ in devices] == [f"device {n}" for n in range(8)]
+    assert len({colour for _, _, colour in blocks}) == 4
+    colour_of_block = {number: colour for _, number, colour in blocks}
+    for place, (_, number, colour) in enumerate(devices):
+        assert number == place % 4
+        assert colour == colour_of_block[number]
+
+
+def test_every_panel_opens_before_a_run(dashboard):
+    for panel in PANELS:
+        dashboard.open_tab(panel)
+        opened = dashboard.page.get_by_role("tabpanel", name=panel, exact=True)
+        expect(opened).to_be_visible()
+        assert len(opened.inner_text().strip()) > 20, f"{panel} is empty"
+        expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1440", "800"])
+def test_nothing_is_cut_off(open_dashboard, theme, size):
+    dashboard = open_dashboard(size=size, color_scheme=theme)
+    cut = {}
+    for panel in PANELS:
+        dashboard.open_tab(panel)
+        name = panel.replace(" ", "_").lower()
+        dashboard.screenshot(f"{name}_{size['width']}_{theme}")
+        dashboard.wait_for_stillness()
+        cut[panel] = cut_off(dashboard)
+    assert not any(cut.values()), "\n".join(f"{name}: {one}" for name in cut for one in cut[name])
+
+
+def test_figures_follow_the_theme(open_dashboard):
+    grounds, letters = set(), set()
+    for theme in ("light", "dark"):
+        page = open_dashboard(color_scheme=theme).page
+        grounds.add(css(page.get_by_test_id("stApp"), "background-color"))
+        letters.add(css(page.locator(".st-key-block_map .gtitle"), "fill"))
+    assert len(grounds) == 2
+    assert len(letters) == 2
+
+
+def test_every_control_has_a_name(dashboard):
+    dashboard.page.get_by_text("Training and measuring").click()
+    expect(dashboard.field("Measured steps")).to_be_visible()
+    session = dashboard.page.context.new_cdp_session(dashboard.page)
+    for panel in PANELS:
+        dashboard.open_tab(panel)
+        nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+        controls = [node for node in nodes if not node["ignored"] and role(node) in CONTROLS]
+        assert len(controls) > 30
+        unnamed = [node for node in controls if not node.get("name", {}).get("value", "").strip()]
+        assert not unnamed, (panel, [describe(session, node) for node in unnamed])
+
+
+def test_the_keyboard_reaches_every_field(dashboard):
+    for label in ("Mesh", "Axis names", "Logical axis of rule 1", "Mesh axes of rule 2", "Batch"):
+        focus_with_tab(dashboard, label)
+    dashboard.page.keyboard.press("Control+a")
+    dashboard.page.keyboard.type("16")
+    dashboard.page.keyboard.press("Enter")
+    dashboard.page.wait_for_url("**/?batch=16")
+
+
+CONTROLS = {
+    *("button", "checkbox", "combobox", "link", "listbox", "radio", "searchbox", "slider"),
+    *("spinbutton", "switch", "tab", "textbox"),
+}
+
+
+def role(node):
+    return node.get("role", {}).get("value")
+
+
+def describe(session, node):
+    """The element of a node of the accessibility tree, as HTML."""
+    found = session.send("DOM.getOuterHTML", {"backendNodeId": node["backendDOMNodeId"]})
+    return role(node), found["outerHTML"][:300]
+
+
+def focus_with_tab(dashboard, label):
+    for _ in range(60):
+        dashboard.page.keyboard.press("Tab")
+        if dashboard.page.evaluate("document.activeElement.getAttribute('aria-label')") == label:
+            return
+    raise AssertionError(f"Tab does not reach {label}")
+
+
+def css(locator, name):
+    return locator.first.evaluate("(one, name) => getComputedStyle(one)[name]", name)
+
+
+def cut_off(dashboard):
+    """What scrolls sideways, does not fit its place, or is too small to read."""
+    page = dashboard.page
+    found = page.evaluate(
+        """() => [document.documentElement, ...['stMain', 'stSidebarContent'].map(
+            name => document.querySelector(`[data-testid=${name}]`))
+        ].filter(one => one && one.scrollWidth > one.clientWidth + 1)
+        .map(one => `${one.dataset.testid} scrolls: ${one.scrollWidth} in ${one.clientWidth}`)"""
+    )
+    found += page.evaluate(
+        """() => [...document.querySelectorAll('[data-testid=stApp] *')].filter(one => {
+            const style = getComputedStyle(one);
+            return one.offsetParent && one.textContent.trim() && style.overflowX === 'hidden'
+                && style.textOverflow === 'ellipsis' && one.scrollWidth > one.clientWidth + 1;
+        }).map(one => `${one.textContent}: ${one.scrollWidth} in ${one.clientWidth}`)"""
+    )
+    for key in dashboard.figure_keys():
+        found += [
+            f"{key}: {text}"
+            for text in dashboard.texts_drawn(key)
+            if text["out"] > 1 or text["px"] < SMALLEST_PX
+        ]
+        found += [f"{key}: {text}" for text in dashboard.texts_beyond_their_cells(key)]
+    return found

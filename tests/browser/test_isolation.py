@@ -1,0 +1,105 @@
+"""What the server does not do: import JAX, listen elsewhere, call home, leave workers behind."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import Dashboard
+from tests.browser.test_runs import SMALL, progress
+from tests.engine.waiting import alive, until
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
+LISTENING = "0A"
+
+
+def test_jax_runs_in_the_workers_and_never_in_the_server(open_dashboard, server):
+    open_dashboard(f"?{SMALL}&steps=1").run()
+    assert all("jaxlib" in mapped(pid) for pid in server.workers())
+    assert "jaxlib" not in mapped(server.pid)
+    assert "streamlit" in " ".join(Path(f"/proc/{server.pid}/cmdline").read_text().split("\0"))
+
+
+def test_workers_do_not_import_streamlit(open_dashboard, server):
+    open_dashboard()
+    workers = server.workers()
+    assert workers
+    for pid in workers:
+        # Streamlit brings native libraries that the workers have no use for.
+        assert "/pyarrow/" not in mapped(pid)
+    assert "/pyarrow/" in mapped(server.pid)
+
+
+def test_the_server_listens_on_loopback_only(server):
+    inodes = sockets(server.pid)
+    listening = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                listening.append((address, int(port, 16)))
+    assert listening, "the server's socket was not found"
+    assert {address for address, _ in listening} <= LOOPBACK
+    assert server.port in {port for _, port in listening}
+
+
+def test_the_server_connects_to_nobody(open_dashboard, server):
+    open_dashboard(f"?{SMALL}&steps=1").run()
+    inodes = sockets(server.pid)
+    remote = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] != LISTENING and fields[9] in inodes:
+                remote.add(fields[2].split(":")[0])
+    assert remote, "not even the browser's connection was found"
+    # The IPv6 table writes IPv4 addresses behind a prefix.
+    assert {address for address in remote if address[-8:] != "0100007F"} <= LOOPBACK
+
+
+def test_the_browser_is_sent_to_nobody_else(open_context, server):
+    context = open_context()
+    asked = []
+    context.on("request", lambda request: asked.append(request.url))
+    dashboard = Dashboard(context, server.url)
+    dashboard.page.on("websocket", lambda socket: asked.append(socket.url))
+    dashboard.open(f"?{SMALL}&steps=1").run()
+    for panel in ("Overview", "PartitionSpec tree", "Arrays", "Timings"):
+        dashboard.open_tab(panel)
+    asked = [url for url in asked if urlsplit(url).scheme not in ("data", "blob")]
+    assert any(url.startswith("ws://") for url in asked)
+    assert {urlsplit(url).hostname for url in asked} == {"127.0.0.1"}, asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_server_that_ends_leaves_no_worker(open_context, another_server, number):
+    dashboard = Dashboard(open_context(), another_server.url).open("?steps=10000")
+    dashboard.click("run_button")
+    expect(progress(dashboard)).to_contain_text("Measuring")
+    workers = another_server.workers()
+    assert len(workers) == 2, "the planner and the run's worker"
+    another_server.signal(number)
+    until(lambda: not any(map(alive, workers)), "the end of the workers")
+
+
+def mapped(pid):
+    """The files that a process has mapped into its memory."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+def sockets(pid):
+    """The inodes of a process's open sockets."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = str(descriptor.readlink())
+        except OSError:
+            continue  # closed meanwhile
+        if target.startswith("socket:["):
+            found.add(target.removeprefix("socket:[").removesuffix("]"))
+    return found

@@ -1,0 +1,158 @@
+"""A person changes the layout, and sees the map change."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import cells
+
+
+def test_another_mesh_redraws_both_maps(dashboard):
+    for mesh, holders in (
+        ("4x2", ["0, 2, 4, 6", "1, 3, 5, 7"]),
+        ("1x4", ["0", "1", "2", "3"]),
+        ("8x8", [f"{column}, {column + 8}, … {column + 56} (8×)" for column in range(8)]),
+    ):
+        dashboard.type("Mesh", mesh)
+        rows, columns = map(int, mesh.split("x"))
+        mesh_map = dashboard.wait_for_figure(
+            "mesh_map", lambda figure, count=rows * columns: len(cells(figure)) == count
+        )
+        assert [number for _, number, _ in cells(mesh_map)] == [*range(columns)] * rows
+        assert dashboard.devices_of_blocks() == holders
+        expect(dashboard.page).to_have_url(f"{dashboard.url}/?mesh={mesh}")
+        dashboard.screenshot(f"mesh_{mesh}")
+
+
+def test_512_devices_can_be_read(dashboard):
+    for mesh in ("8x64", "16x32", "2x4x8x8"):
+        dashboard.type("Mesh", mesh)
+        if mesh == "2x4x8x8":
+            dashboard.type("Mesh axes of rule 2", "model + expert")
+        dashboard.wait_for_figure("mesh_map", lambda figure: len(customdata(figure)) == 512)
+        assert sorted(customdata(dashboard.figure("mesh_map"))) == [*range(512)]
+        dashboard.screenshot(f"devices_512_{mesh}")
+        for key in ("block_map", "mesh_map"):
+            for text in dashboard.texts_drawn(key):
+                assert text["px"] >= 8, f"{key}: {text}"
+                assert text["out"] <= 1, f"{key}: {text}"
+            assert not dashboard.texts_beyond_their_cells(key)
+
+
+def test_a_changed_rule_changes_the_map(dashboard):
+    dashboard.type("Mesh axes of rule 2", "data")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    assert dashboard.devices_of_blocks() == ["0, 1, 2, 3", "4, 5, 6, 7"]
+    assert dashboard.query() == "rules=batch.data~hidden.data"
+    dashboard.type("Mesh axes of rule 2", "")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 1)
+    dashboard.type("Mesh axes of rule 2", "model + data")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 8)
+
+
+def test_rules_are_added_moved_and_deleted(dashboard):
+    dashboard.click("add_rule")
+    expect(dashboard.field("Logical axis of rule 3")).to_have_value("embed")
+    dashboard.type("Mesh axes of rule 3", "model")
+    assert dashboard.rules() == [("batch", "data"), ("hidden", "model"), ("embed", "model")]
+    assert shape(dashboard) == (1, 4), "the earlier rule has the mesh axis"
+
+    dashboard.rule_menu(2, "Move up")
+    dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (4, 1))
+    assert dashboard.rules() == [("batch", "data"), ("embed", "model"), ("hidden", "model")]
+    assert dashboard.query() == "rules=batch.data~embed.model~hidden.model"
+
+    dashboard.rule_menu(1, "Delete")
+    dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (1, 4))
+    assert dashboard.rules() == [("batch", "data"), ("hidden", "model")]
+    assert dashboard.query() == ""
+
+
+def test_a_preset_lays_the_model_out(dashboard):
+    dashboard.page.get_by_role("radio", name="FSDP + tensor", exact=True).click()
+    dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (2, 4))
+    expect(dashboard.field("Axis names")).to_have_value("fsdp, tensor")
+    assert dashboard.rules() == [("batch", "fsdp"), ("embed", "fsdp"), ("hidden", "tensor")]
+
+
+def test_a_mistake_is_marked_and_the_page_stays(dashboard):
+    dashboard.type("Mesh", "2x")
+    expect(dashboard.sidebar().get_by_text("mesh is '2x', but must be axis sizes")).to_be_visible()
+    expect(dashboard.alerts()).to_have_count(1)
+    assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]
+    dashboard.screenshot("mistake")
+    dashboard.type("Mesh", "2x2")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    expect(dashboard.alerts()).to_have_count(0)
+
+
+def test_markup_in_a_field_is_shown_as_text(dashboard):
+    requests = []
+    dashboard.page.on("request", lambda request: requests.append(request.url))
+    dashboard.type("Mesh", MARKUP)
+    expect(dashboard.sidebar().get_by_text("<b>bold</b>")).to_be_visible()
+    dashboard.type("Axis names", MARKUP)
+    dashboard.type("Logical axis of rule 1", MARKUP)
+    dashboard.type("Mesh axes of rule 2", MARKUP)
+    assert_no_markup(dashboard, requests)
+
+
+def test_a_block_that_is_clicked_is_singled_out_in_both_maps(dashboard):
+    dashboard.page.locator(".st-key-block_map .nsewdrag").click(position={"x": 60, "y": 60})
+    mesh_map = dashboard.wait_for_figure("mesh_map", lambda figure: faded(figure) > 0)
+    bright = [text for text, number, _ in cells(mesh_map) if number == 0]
+    assert [text.split("<br>")[0] for text in bright] == ["device 0", "device 4"]
+    assert faded(mesh_map) == 6
+    assert faded(dashboard.wait_for_figure("block_map", lambda figure: faded(figure) > 0)) == 3
+    dashboard.screenshot("block_picked")
+
+
+def test_a_row_of_the_table_is_the_array_of_the_map(dashboard):
+    dashboard.open_tab("Arrays")
+    dashboard.type("Filter", "nu DotReluDot_2 W2")
+    expect(dashboard.main().get_by_text("1 of 28 arrays")).to_be_visible()
+    table = dashboard.page.get_by_test_id("stDataFrame")
+    path = "opt_state/0/nu/DotReluDot_2/W2"
+    expect(table.locator("canvas td", has_text=path)).to_have_count(1)
+    # The box at the left of the first row; the table is a canvas, so there is only its place.
+    table.locator(".dvn-scroller").click(position={"x": 16, "y": 50})
+    expect(dashboard.main().get_by_text("is the array of the shard map now")).to_be_visible()
+    dashboard.screenshot("array_selected")
+    dashboard.open_tab("Shard map")
+    dashboard.wait_for_figure("block_map", lambda figure: path in figure["layout"]["title"]["text"])
+    assert shape(dashboard) == (4, 1)
+    dashboard.open_tab("Arrays")
+    dashboard.type("Filter", "there is no such array")
+    expect(dashboard.alerts()).to_contain_text("No array has all of these words")
+
+
+MARKUP = "<b>bold</b><img src=http://127.0.0.1:9/x>**strong** [link](http://127.0.0.1:9/y) $x$"
+
+
+def assert_no_markup(dashboard, requests):
+    page = dashboard.page
+    expect(page.locator("b, img[src*=':9/'], a[href*=':9/'], .katex")).to_have_count(0)
+    expect(page.locator("strong", has_text="strong")).to_have_count(0)
+    assert not [url for url in requests if ":9/" in url]
+
+
+def customdata(figure, name="customdata"):
+    return next(trace for trace in figure["data"] if trace["type"] == "scatter")[name]
+
+
+def faded(figure):
+    """How many cells stand back behind the one that was picked."""
+    heatmaps = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
+    if len(heatmaps) < 2:
+        return 0
+    return sum(number is not None for row in heatmaps[-1]["z"] for number in row)
+
+
+def shape_of(figure):
+    """Rows and columns of a map that is drawn in one heatmap without gaps."""
+    heatmap = next(trace for trace in figure["data"] if trace["type"] == "heatmap")
+    return len(heatmap["z"]), len(heatmap["z"][0])
+
+
+def shape(dashboard):
+    return shape_of(dashboard.figure("block_map"))

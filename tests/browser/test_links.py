@@ -1,0 +1,88 @@
+"""The layout is in the URL: links, the back button, and links that are wrong or hostile."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import cells
+from tests.browser.test_layout_changes import MARKUP, assert_no_markup, shape_of
+
+SHARED = "mesh=4x2&rules=batch.data~embed.data~hidden.model&depth=512&scan=true"
+
+
+def test_a_shared_link_opens_the_same_page_and_stays(open_dashboard):
+    dashboard = open_dashboard(f"?{SHARED}")
+    assert dashboard.query() == SHARED
+    expect(dashboard.field("Mesh")).to_have_value("4x2")
+    assert dashboard.rules() == [("batch", "data"), ("embed", "data"), ("hidden", "model")]
+    expect(dashboard.field("Depth")).to_have_value("512")
+    expect(dashboard.field("Scan")).to_be_checked()
+    expect(dashboard.alerts()).to_have_count(0)
+    figure = dashboard.figure("block_map")
+    assert len({number for _, number, _ in cells(figure)}) == 8
+    again = open_dashboard(f"?{dashboard.query()}")
+    assert again.figure("block_map")["data"] == figure["data"]
+    assert again.figure("mesh_map")["data"] == dashboard.figure("mesh_map")["data"]
+
+
+def test_a_layout_made_by_hand_has_a_link_that_makes_it_again(open_dashboard):
+    made = open_dashboard()
+    made.type("Mesh", "4x4")
+    made.click("add_rule")
+    made.type("Mesh axes of rule 3", "data")
+    made.type("Batch", "16")
+    made.page.wait_for_url("**batch=16*")
+    assert made.query() == "mesh=4x4&rules=batch.data~hidden.model~embed.data&batch=16"
+    opened = open_dashboard(f"?{made.query()}")
+    assert opened.figure("block_map")["data"] == made.figure("block_map")["data"]
+
+
+def test_a_bad_link_gives_a_notice_and_the_defaults(open_dashboard):
+    dashboard = open_dashboard("?mesh=64x64&batch=many&colour=red&target=moon&depth=512")
+    expect(dashboard.alerts()).to_have_count(1)
+    for said in (
+        "The link had values that cannot be used",
+        "mesh 64x64 makes 4096 devices, at most 512 are allowed",
+        "batch is 'many', but must be a whole number from 1 to 1,048,576",
+        "'colour' is not a field of model logical_mlp",
+        "target is 'moon', but must be one of",
+    ):
+        expect(dashboard.alerts()).to_contain_text(said)
+    assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]
+    assert dashboard.query() == "depth=512", "what was good in the link stays"
+    dashboard.screenshot("bad_link")
+    dashboard.type("Depth", "256")
+    expect(dashboard.alerts()).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    "fields", [("mesh", "batch", "target", MARKUP), ("axes",), ("rules",), ("model",)]
+)
+def test_markup_in_a_link_is_shown_as_text(open_dashboard, fields):
+    dashboard = open_dashboard()
+    requests = []
+    dashboard.page.on("request", lambda request: requests.append(request.url))
+    dashboard.open("?" + "&".join(f"{quote(field)}={quote(MARKUP)}" for field in fields))
+    expect(dashboard.alerts()).to_contain_text("<b>bold</b>")
+    # What follows the page's own address is no request to the other.
+    assert_no_markup(dashboard, [url for url in requests if not url.startswith(dashboard.url)])
+
+
+def test_the_back_button_brings_the_layout_back(dashboard):
+    dashboard.type("Mesh", "4x2")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    dashboard.type("Mesh axes of rule 2", "data")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 4)
+    dashboard.page.go_back()
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    expect(dashboard.field("Mesh axes of rule 2")).to_have_value("model")
+    dashboard.page.go_back()
+    dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (1, 4))
+    expect(dashboard.field("Mesh")).to_have_value("2x4")
+    assert dashboard.query() == ""
+    dashboard.page.go_forward()
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    expect(dashboard.field("Mesh")).to_have_value("4x2")

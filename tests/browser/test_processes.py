@@ -1,0 +1,166 @@
+"""Several processes in the browser: a layout run by two, and arrays that each process has a part of."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import Dashboard, cells
+from tests.browser.server import Server
+from tests.engine.waiting import alive, until
+
+SMALL = "layers=1&depth=64&steps=2"
+
+
+class ProcessesPage(Dashboard):
+    """A tab with the page about arrays of several processes."""
+
+    def open(self, query: str = "") -> ProcessesPage:
+        self.page.goto(f"{self.url}/processes{query}")
+        self.wait_for_figure("processes-given_figure")
+        self.settle()
+        return self
+
+    def texts(self, key: str) -> list[str]:
+        return [text for text, _, _ in cells(self.figure(f"processes-{key}_figure"))]
+
+    def row(self, name: str) -> list[str]:
+        """What the processes say, in the table, to what is called so."""
+        row = (
+            self.page.get_by_test_id("stTable")
+            .get_by_role("row")
+            .filter(has=self.page.get_by_role("cell", name=name, exact=True))
+        )
+        return row.get_by_role("cell").all_inner_texts()[1:]
+
+
+@pytest.fixture
+def processes_page(open_context, server: Server):
+    page = ProcessesPage(open_context(), server.url)
+    yield page.open()
+    assert page.script_errors == []
+
+
+def ticks(figure: dict) -> list[str]:
+    return figure["layout"]["yaxis"]["ticktext"]
+
+
+def test_two_processes_exchange_arrays(processes_page: ProcessesPage) -> None:
+    page = processes_page
+    expect(page.alerts()).to_contain_text(
+        "2 processes with (4, 2) each make one global array of (8, 2)"
+    )
+    numbers = [str(number) for number in range(16)]
+    assert page.texts("given") == page.texts("global") == page.texts("returned") == numbers
+    assert ticks(page.figure("processes-global_figure")) == ["0:4 process 0", "4:8 process 1"]
+    assert len({colour for _, _, colour in cells(page.figure("processes-global_figure"))}) == 2
+    mesh = page.figure("processes-mesh_figure")
+    assert [text.split("<br>")[0] for text, _, _ in cells(mesh)] == [
+        f"device {device}" for device in (0, 1, 2, 3, 2048, 2049, 2050, 2051)
+    ]
+    assert any(trace.get("name") == "process border" for trace in mesh["data"])
+    assert page.row("process_index()") == ["0", "1"]
+    assert page.row("local_devices()") == ["0, 1, 2, 3", "2048, 2049, 2050, 2051"]
+    assert page.row("is_fully_addressable") == ["False", "False"]
+    assert page.row("global_shards") == ["8, of which 4 have no data here"] * 2
+    page.screenshot("processes")
+
+
+def test_the_guides_mistake_is_made_and_explained(processes_page: ProcessesPage) -> None:
+    page = processes_page
+    toggle = page.page.get_by_text("Convert with host_local_array_to_global_array")
+    toggle.click()
+    expect(page.alerts()).to_contain_text(
+        "dimension 0 should be divisible by 8, the devices along x, but it is equal to 4"
+    )
+    expect(page.main().get_by_test_id("stCode").first).to_contain_text("the dimension size is 4")
+    page.settle()
+    assert page.figure("processes-global_figure") is None
+    page.screenshot("processes-mistake")
+    toggle.click()
+    expect(page.alerts()).to_contain_text("each process gets its (4, 2) back")
+
+
+def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
+    page = processes_page
+    page.type("Mesh", "4x2")
+    assert page.field("Axis names").input_value() == "x, y"
+    page.type("PartitionSpec", "x, y")
+    page.page.get_by_test_id("stMain").get_by_text("4", exact=True).first.click()
+    expect(page.alerts()).to_contain_text(
+        "4 processes with (4, 2) each make one global array of (16, 2)"
+    )
+    page.settle()
+    assert ticks(page.figure("processes-global_figure")) == [
+        f"{4 * number}:{4 * number + 4} process {number}" for number in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("Mesh", "3", "processes is 2, but must divide the 3 devices of mesh 3"),
+        ("PartitionSpec", "z", "spec names mesh axis 'z', but the mesh has x"),
+        ("Host-local shape", "99", "each size must be from 1 to 16"),
+        ("Host-local shape", "3", "they cannot share the 3 rows of dimension 0"),
+        ("PartitionSpec", "None", "devices 0 and 2048 should hold the same and do not"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    processes_page: ProcessesPage, field: str, text: str, said: str
+) -> None:
+    processes_page.type(field, text)
+    expect(processes_page.alerts()).to_contain_text(said)
+
+
+def test_a_layout_is_run_by_two_processes(open_dashboard) -> None:
+    dashboard = open_dashboard(f"?{SMALL}&processes=2")
+    planned = dashboard.figure("mesh_map")
+    assert [text.split("<br>") for text, _, _ in cells(planned)][4] == [
+        "device 2048", "block 0", "process 1",
+    ]  # fmt: skip
+    assert dashboard.devices_of_blocks() == ["0, 2048", "1, 2049", "2, 2050", "3, 2051"]
+    dashboard.run()
+    assert dashboard.figure("mesh_map")["data"] == planned["data"], "found where it was planned"
+    expect(dashboard.alerts()).to_have_count(0)
+    dashboard.screenshot("two-processes")
+
+
+def test_processes_are_chosen_beside_the_mesh(open_dashboard) -> None:
+    dashboard = open_dashboard(f"?{SMALL}")
+    dashboard.sidebar().get_by_test_id("stSelectbox").filter(has_text="Processes").locator(
+        "input"
+    ).click()
+    dashboard.page.get_by_role("option", name="4", exact=True).click()
+    dashboard.page.wait_for_url("**processes=4*")
+    dashboard.wait_for_figure("mesh_map", lambda figure: "6145" in str(cells(figure)))
+    dashboard.type("Mesh", "3x2")
+    expect(dashboard.sidebar()).to_contain_text(
+        "processes is 4, but must divide the 6 devices of mesh 3x2"
+    )
+
+
+def test_a_process_that_is_killed_ends_the_run_with_a_sentence(
+    open_dashboard, server: Server
+) -> None:
+    dashboard = open_dashboard(
+        "?layers=1&depth=64&steps=10000&processes=2&mesh=2x3&rules=batch.data"
+    )
+    dashboard.click("run_button")
+    expect(dashboard.main()).to_contain_text(
+        re.compile(r"Measuring the train step, step \d+ of 10000")
+    )
+    (lead,) = server.workers(devices=3)
+    (follower,) = map(int, Path(f"/proc/{lead}/task/{lead}/children").read_text().split())
+    os.kill(follower, signal.SIGKILL)
+    expect(dashboard.alerts()).to_contain_text(
+        "Process 1 (of 2, counted from 0) was killed (SIGKILL) during steps"
+    )
+    for pid in (lead, follower):
+        until(lambda pid=pid: not alive(pid))
+    open_dashboard(f"?{SMALL}&processes=2&mesh=2x3&rules=batch.data").run()

@@ -1,0 +1,212 @@
+"""Build and run: progress, figures from the live arrays, cancelling, and workers that die."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import cells
+from tests.browser.server import cpu_ticks
+from tests.engine.waiting import alive, until
+
+# The fewest bytes that are still cut eight ways, so that a run takes as little as can be.
+SMALL = "depth=64&batch=8&layers=2"
+ENDLESS = "steps=10000&depth=256"  # a minute and more: a run that a test has to stop
+RUN_WORKERS = min(2, os.cpu_count() or 1)
+
+
+def test_a_run_shows_what_was_planned_from_live_arrays(open_dashboard):
+    dashboard = open_dashboard()
+    planned = maps(dashboard)
+    dashboard.click("run_button")
+    expect(progress(dashboard)).to_contain_text(PHASE)
+    dashboard.expect_badge("Run: read from live arrays")
+    dashboard.settle()
+    assert maps(dashboard) == planned
+    expect(dashboard.alerts()).to_have_count(0)
+    expect(dashboard.page.get_by_text("not-as-planned")).to_have_count(0)
+    expect(dashboard.keyed("run_button").get_by_role("button")).to_contain_text("Run again")
+
+    dashboard.open_tab("Timings")
+    stages = dashboard.wait_for_figure("timing_stages")
+    steps = dashboard.wait_for_figure("timing_steps")
+    for figure in (stages, steps):
+        assert "emulated" in texts_of(figure)
+    for program in ("init", "train_step", "apply"):
+        assert program in texts_of(stages)
+    assert re.search(r"median [\d.]+ (s|ms|µs)", texts_of(steps))
+    marks = [len(trace["x"]) for trace in steps["data"] if trace["type"] == "scatter"]
+    assert marks[:2] == [20, 20], "every measured step of training and of inference"
+    dashboard.screenshot("timings_run")
+    for panel in ("Overview", "PartitionSpec tree", "Arrays"):
+        dashboard.open_tab(panel)
+        expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+
+
+@pytest.mark.parametrize("query", ["model=mlp", "scan=true", "mesh=2x2x2&rules=embed.fsdp"])
+def test_other_layouts_run_as_planned(open_dashboard, query):
+    dashboard = open_dashboard(f"?{query}&{SMALL}&steps=2")
+    planned = maps(dashboard)
+    dashboard.run()
+    expect(dashboard.alerts()).to_have_count(0)
+    assert maps(dashboard) == planned
+
+
+def test_a_run_belongs_to_its_layout(open_dashboard):
+    dashboard = open_dashboard(f"?{SMALL}&steps=1")
+    dashboard.run()
+    dashboard.type("Batch", "16")
+    dashboard.expect_badge("Planned")
+    dashboard.type("Batch", "8")
+    dashboard.expect_badge("Run")
+
+
+def test_a_cancelled_run_stops_and_the_next_one_works(open_dashboard, server):
+    dashboard = open_dashboard(f"?{ENDLESS}")
+    dashboard.click("run_button")
+    expect(progress(dashboard)).to_contain_text("Measuring the train step")
+    dashboard.screenshot("running")
+    busy = server.workers(devices=8)
+    assert busy
+    dashboard.click("cancel_button")  # once; a click that is lost fails the next line
+    expect(dashboard.keyed("run_button")).to_be_visible()
+    expect(dashboard.alerts()).to_have_count(1)
+    expect(dashboard.alerts()).to_contain_text("Cancelled during")
+    assert_one_sentence(dashboard)
+    until(lambda: all(is_idle(pid, dashboard) for pid in busy), "the end of the cancelled run")
+    assert_next_run_works(dashboard)
+
+
+def test_a_killed_worker_is_told_and_the_next_run_works(open_dashboard, server):
+    dashboard = open_dashboard(f"?{ENDLESS}")
+    dashboard.click("run_button")
+    expect(progress(dashboard)).to_contain_text("Measuring the train step")
+    [worker] = [pid for pid in server.workers(devices=8) if not is_idle(pid, dashboard)]
+    os.kill(worker, signal.SIGKILL)
+    expect(dashboard.alerts()).to_contain_text("was killed (SIGKILL)")
+    assert_one_sentence(dashboard)
+    assert "Traceback" not in dashboard.page.locator("body").inner_text()
+    dashboard.screenshot("worker_killed")
+    assert_next_run_works(dashboard)
+
+
+def test_a_killed_planner_is_replaced(open_dashboard, server):
+    dashboard = open_dashboard()
+    for pid in server.workers(devices=1):
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: not alive(pid))
+    dashboard.type("Depth", "96")
+    dashboard.wait_for_figure("block_map", lambda figure: "96×96" in texts_of(figure))
+    expect(dashboard.alerts()).to_have_count(0)
+
+
+def test_a_model_that_is_too_large_is_refused_with_estimate_and_limit(open_dashboard, server):
+    dashboard = open_dashboard("?depth=200000&layers=64")
+    before = server.workers(devices=8)
+    dashboard.click("run_button")
+    expect(dashboard.alerts()).to_have_count(1)
+    expect(dashboard.alerts()).to_contain_text(
+        re.compile(r"needs about [\d.,]+ TiB .* at most [\d.,]+ [GM]iB is allowed")
+    )
+    assert_one_sentence(dashboard)
+    assert server.workers(devices=8) == before, "nothing was started for it"
+    assert_next_run_works(dashboard)
+
+
+def test_tabs_wait_for_a_worker_and_are_told_their_place(open_dashboard):
+    # All are opened first: once the runs have the processors, opening a page takes its time.
+    running = [open_dashboard(f"?{ENDLESS}&batch={8 * n}") for n in range(1, RUN_WORKERS + 1)]
+    first, second = (open_dashboard(f"?{SMALL}&steps={n}") for n in (1, 2))
+    for dashboard in running:
+        dashboard.click("run_button")
+        expect(progress(dashboard)).to_contain_text("Measuring")
+    first.click("run_button")
+    expect(progress(first)).to_contain_text("Waiting for a worker, place 1 in the queue")
+    second.click("run_button")
+    expect(progress(second)).to_contain_text("Waiting for a worker, place 2 in the queue")
+    second.screenshot("queued")
+    for dashboard in running:
+        dashboard.click("cancel_button")
+    for dashboard in (first, second):
+        dashboard.expect_badge("Run: read from live arrays")
+
+
+def test_the_same_layout_in_several_tabs_is_one_run(open_dashboard):
+    # One tab more than there are workers: each would have to wait for another if it were not shared.
+    tabs = [open_dashboard(f"?{ENDLESS}") for _ in range(RUN_WORKERS + 1)]
+    for dashboard in tabs:
+        dashboard.click("run_button")
+    for dashboard in tabs:
+        expect(progress(dashboard)).to_contain_text("Measuring")
+    tabs[0].click("cancel_button")
+    expect(tabs[0].keyed("run_button")).to_be_visible()
+    step = measured_step(tabs[1])
+    until(lambda: measured_step(tabs[1]) > step, "the others' run going on")
+    for dashboard in tabs[1:]:
+        dashboard.click("cancel_button")
+        expect(dashboard.keyed("run_button")).to_be_visible()
+
+
+PHASE = re.compile(
+    "Starting|Building|Lowering|Compiling|First run|Measuring|Reading|Waiting for a worker"
+)
+
+
+def progress(dashboard):
+    return dashboard.main().get_by_test_id("stProgress")
+
+
+def measured_step(dashboard):
+    dashboard.page.wait_for_timeout(50)  # let the page take in what the server sends
+    found = re.search(r"step ([\d,]+) of", progress(dashboard).inner_text())
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def maps(dashboard):
+    """What both maps show, without how wide they are drawn."""
+    return [
+        [(text, number) for text, number, _ in cells(dashboard.wait_for_figure(key))]
+        for key in ("block_map", "mesh_map")
+    ]
+
+
+def texts_of(figure):
+    """Every text that a figure is drawn from."""
+    found = []
+
+    def collect(value):
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            for part in value.values():
+                collect(part)
+        elif isinstance(value, list):
+            for part in value:
+                collect(part)
+
+    collect({"data": figure["data"], "layout": figure["layout"]})
+    return " ".join(found)
+
+
+def is_idle(pid, dashboard):
+    """Whether a process is gone, or uses no processor for a while."""
+    before = cpu_ticks(pid)
+    dashboard.page.wait_for_timeout(300)  # 30 clock ticks; a busy worker uses most of them
+    return not alive(pid) or cpu_ticks(pid) <= before + 1
+
+
+def assert_one_sentence(dashboard):
+    text = dashboard.alerts().locator("[data-testid=stMarkdownContainer]").inner_text().strip()
+    assert "\n" not in text
+    assert len(re.findall(r"[.!?](?:\s|$)", text)) <= 1, text
+    assert 20 < len(text) < 400
+
+
+def assert_next_run_works(dashboard):
+    dashboard.open(f"?{SMALL}&steps=2")
+    dashboard.run()
+    expect(dashboard.alerts()).to_have_count(0)

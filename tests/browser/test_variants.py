@@ -1,0 +1,52 @@
+"""Two ways to write one model, compared in the browser."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import PATIENCE_MS
+
+TWO_RUNS_MS = 4 * PATIENCE_MS  # two cold compilations on a machine that is busy with other tests
+
+
+def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashboard) -> None:
+    dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2&steps=2")
+    dashboard.page.get_by_role("link", name="Variants").click()
+    main = dashboard.main()
+    expect(main.get_by_text("All 16 leaves are sharded equally, as planned")).to_be_visible()
+    main.get_by_role("button", name="Build and run both").click()
+    expect(main.get_by_text("All 16 leaves are sharded equally, in live arrays")).to_be_visible(
+        timeout=TWO_RUNS_MS
+    )
+    dashboard.page.screenshot(path="artifacts/variants.png")
+    # The layout is still there on coming back, in the page and in its URL.
+    dashboard.page.get_by_role("link", name="Layout", exact=True).click()
+    dashboard.wait_for_figure("block_map")
+    dashboard.settle()
+    expect(dashboard.field("Mesh")).to_have_value("4x2")
+    assert "mesh=4x2" in dashboard.query()
+
+
+def test_a_loop_and_a_scan_stand_side_by_side_with_their_times(open_dashboard) -> None:
+    dashboard = open_dashboard("?depth=64&layers=2&steps=2")
+    dashboard.page.get_by_role("link", name="Variants").click()
+    main = dashboard.main()
+    main.get_by_text("Loop · scan", exact=True).click()
+    expect(main.get_by_text("The scan stacks 2 layers in each parameter")).to_be_visible()
+    main.get_by_role("button", name="Build and run both").click()
+    expect(main.get_by_text("Emulated on this machine, one after the other")).to_be_visible(
+        timeout=TWO_RUNS_MS
+    )
+    expect(main.get_by_test_id("stDataFrame")).to_have_count(3)  # costs, and a tree for each
+
+
+def test_the_train_state_tells_asked_from_got(open_dashboard) -> None:
+    dashboard = open_dashboard("?depth=64&layers=2&steps=4&loss=mse&unconstrained=z")
+    dashboard.open_tab("Train state")
+    expect(dashboard.main().get_by_text("A plan has only what is asked for")).to_be_visible()
+    dashboard.run()
+    expect(dashboard.main().get_by_text("asked for are what the compiled programs have")).to_be_visible()
+    losses = dashboard.wait_for_figure("loss_curve")["data"][0]["y"]
+    assert len(losses) == 5 and losses[-1] < losses[0]
+    alive = dashboard.wait_for_figure("live_map")
+    assert "nobody asked for it" not in [bar["name"] for bar in alive["data"]]

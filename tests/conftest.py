@@ -1,0 +1,26 @@
+"""What every test stands on: emulated devices for JAX, and how hypothesis searches."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# JAX reads both when it starts, so they are set before any test module can import it. Sixteen devices
+# hold every mesh that the tests make in this process; worker processes set their own number.
+DEVICES = 16
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count={DEVICES}"
+).strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# No deadline, because no test may depend on how fast or how busy the machine is.
+# CI looks at the same examples each time, so that a change is judged by what it changed; everywhere else
+# the search goes on.
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("house")

@@ -1,0 +1,33 @@
+"""What is alive: each device's bar is the sum of what its owners hold."""
+
+from __future__ import annotations
+
+from inspector.figures.live_map import NOBODY, live_map, owners_by_bytes
+from inspector.snapshot import LiveBytes, Mesh, MeshAxis
+
+MESH = Mesh((MeshAxis("x", 2),), (5, 3))
+LIVE = (
+    LiveBytes(3, "params", 2, 100),
+    LiveBytes(3, NOBODY, 1, 7),
+    LiveBytes(5, "params", 2, 40),
+    LiveBytes(5, "<b>state</b>", 1, 300),
+)
+
+
+def test_bars_are_in_mesh_order_and_add_up_to_what_each_device_holds() -> None:
+    figure = live_map(LIVE, MESH)
+    heights = [sum(bar.y[place] for bar in figure.data) for place in range(2)]
+    assert heights == [340, 107]
+    assert list(figure.layout.xaxis.ticktext) == ["5", "3"]
+
+
+def test_owners_come_by_bytes_and_nobody_last() -> None:
+    assert owners_by_bytes(LIVE) == ["<b>state</b>", "params", NOBODY]
+
+
+def test_an_owners_name_is_text() -> None:
+    assert live_map(LIVE, MESH).data[0].name == "&lt;b&gt;state&lt;/b&gt;"
+
+
+def test_nothing_alive_is_no_figure() -> None:
+    assert live_map((), MESH) is None

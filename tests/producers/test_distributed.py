@@ -1,0 +1,226 @@
+"""Several real processes on one mesh: the same as one process, on loopback only, and none left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inspector import layout as layouts
+from inspector import sharding
+from inspector.engine import Environment, Pool
+from inspector.inspection import Inspection
+from inspector.layout import Layout
+from inspector.snapshot import Snapshot, from_json
+from tests.engine.waiting import PATIENCE, alive, until
+
+SMALL = {"batch": "8", "layers": "1", "depth": "32", "steps": "2"}
+LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+LISTENING = "0A"
+
+LAYOUTS = {
+    "default": {},
+    "device axes": {"model": "mlp"},
+    "a loss with labels": {"loss": "mse"},
+    "scan, two axes on one dimension": {
+        "scan": "true", "layers": "2", "mesh": "2x2x2", "axes": "a,b,c",
+        "rules": "layer=b,batch=a,hidden=c+a",
+    },
+    "FSDP, nothing constrained": {
+        "mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp", "unconstrained": "y,z",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Inspection]:
+    service = Inspection(run_workers=2)
+    yield service
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[Pool]:
+    """One worker, for the jobs that look into its processes."""
+    with Pool(workers=1, jobs="tests.producers.several") as pool:
+        yield pool
+
+
+def layout_of(fields: dict[str, str]) -> Layout:
+    return layouts.parse(SMALL | fields).unwrap()
+
+
+def run(service: Inspection, layout: Layout) -> Snapshot:
+    planned = service.plan(layout)
+    return service.take_run(layout, service.start_run(layout, planned).wait(PATIENCE), planned)
+
+
+def gone(pids: list[int]) -> None:
+    for pid in pids:
+        until(lambda pid=pid: not alive(pid), f"the end of {pid}")
+
+
+def processes_of(pid: int) -> list[int]:
+    """A worker's processes by their number: it starts them in order."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+def without_devices(found: Snapshot) -> list[tuple]:
+    """Every array with what each place of the mesh holds, whatever the device there is called."""
+    return [
+        (
+            *(array.path, array.group, array.shape, array.dtype, array.logical_axes, array.spec),
+            *(array.shard_shape, array.bytes, array.bytes_per_device, array.replicas, array.box),
+            [(shard.index, shard.replica) for shard in sharding.shards(array, found.mesh)],
+        )
+        for array in found.arrays
+    ]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_two_processes_of_four_devices_are_one_of_eight_leaf_by_leaf(service, name) -> None:
+    alone = run(service, layout_of(LAYOUTS[name]))
+    found = run(service, layout_of(LAYOUTS[name] | {"processes": "2"}))
+    assert found.findings == alone.findings == ()  # each of them is as planned, its mesh too
+    assert without_devices(found) == without_devices(alone)
+    assert (found.source.processes, alone.source.processes) == (2, 1)
+    assert found.mesh.devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
+    assert found.mesh.processes == (0,) * 4 + (1,) * 4
+    for array in found.arrays:
+        shards = sharding.shards(array, found.mesh)
+        assert [(s.device, s.process) for s in shards] == list(
+            zip(found.mesh.devices, found.mesh.processes, strict=True)
+        )
+        if array.facts is not None:
+            assert (array.facts.placement, array.facts.fully_addressable) == (
+                "several processes",
+                False,
+            )
+            assert (array.facts.addressable_shards, array.facts.global_shards) == (4, 8)
+    for one, other in zip(found.programs, alone.programs, strict=True):
+        assert one.shardings == other.shardings
+        assert one.losses == pytest.approx(other.losses, rel=1e-4)
+        assert len(one.seconds.steps) == len(other.seconds.steps)
+    assert {row.device for row in found.live} == set(found.mesh.devices)
+    assert from_json(found.to_json()) == found
+
+
+def test_four_processes_of_two_devices_that_time_as_the_guide_does(service) -> None:
+    found = run(service, layout_of({"processes": "4", "timeit": "true", "mesh": "4x2"}))
+    assert found.findings == ()
+    assert found.mesh.devices == (0, 1, 2048, 2049, 4096, 4097, 6144, 6145)
+    assert found.mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
+    assert found.program("train_step").seconds.timeit.mean > 0
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_jax_says_on_each_process(several, count) -> None:
+    job = several.submit("facts", {}, Environment(8, processes=count)).wait(PATIENCE)
+    assert job.state == "done", job.error
+    share = 8 // count
+    told = job.result["processes"]
+    devices = [[2048 * p + d, p] for p in range(count) for d in range(share)]
+    for number, one in enumerate(told):
+        assert (one["index"], one["count"]) == (number, count)
+        assert one["devices"] == devices
+        assert one["local"] == [2048 * number + d for d in range(share)]
+        assert one["sum"] == sum(range(32))
+        assert one["shards"] == [
+            [2048 * number + d, list(range(4 * (share * number + d), 4 * (share * number + d + 1)))]
+            for d in range(share)
+        ]
+    assert len({one["pid"] for one in told}) == count
+
+
+def test_every_socket_is_on_loopback(several, monkeypatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")  # where nobody answers
+    environment = Environment(4, (("WITH_PROXY", "1"),), processes=2)
+    job = several.submit("facts", {}, environment).wait(PATIENCE)
+    assert job.state == "done", job.error
+    listening = 0
+    for one in job.result["processes"]:
+        # Where this machine's name means loopback anyway, the sockets alone would prove nothing.
+        assert one["collectives"] == ["127.0.0.1"]
+        for socket in one["sockets"]:
+            _, state, address = socket.split()
+            assert address in LOOPBACK, socket
+            listening += state == LISTENING
+    assert listening >= 3, "the coordinator and both ends of the collectives"
+
+
+def test_gathered_values_are_those_of_every_process_in_order(several) -> None:
+    job = several.submit("told", {}, Environment(4, processes=4)).wait(PATIENCE)
+    assert job.state == "done", job.error
+    expected = [{"text": "é" * 1000 * number, "number": number} for number in range(4)]
+    assert job.result == {"heard": [expected] * 4, "agreed": [7] * 4}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("kill", "was killed (SIGKILL) during collective; nothing was saved"),
+        ("abort", "crashed (SIGABRT) during collective, saying “Check failed: 3 == 2”"),
+        ("raise", "failed: ValueError: this one has had enough"),
+    ],
+)
+def test_one_that_ends_while_the_others_are_in_a_collective(several, number, how, said) -> None:
+    environment = Environment(4, processes=2)
+    several.warm(environment)
+    job = several.submit("wait_for_one", {"number": number, "how": how}, environment)
+    until(lambda: job.progress or job.finished)
+    pids = processes_of(job.progress["pid"])
+    assert len(pids) == 2
+    job.wait(PATIENCE)
+    assert job.state == "failed"
+    assert job.error.startswith(f"Process {number} (of 2, counted from 0) {said}"), job.error
+    gone(pids)
+    assert several.submit("told", {}, environment).wait(PATIENCE).state == "done"
+
+
+def test_a_run_that_loses_a_process_or_is_cancelled_leaves_none_and_the_next_one_works(
+    service,
+) -> None:
+    layout = layout_of({"processes": "2", "steps": "10000"})
+    planned = service.plan(layout)
+    for number in (0, 1, "cancel"):
+        job = service.start_run(layout, planned)
+        until(lambda job=job: job.phase == "steps" or job.finished)
+        assert job.state == "running", job.error
+        (seat,) = [seat for seat in service._runs.workers() if seat.busy]
+        pids = processes_of(seat.pid)
+        assert len(pids) == 2
+        if number == "cancel":
+            job.cancel()
+            assert job.error.startswith("Cancelled during steps")
+        else:
+            os.kill(pids[number], signal.SIGKILL)
+            assert job.wait(PATIENCE).error.startswith(
+                f"Process {number} (of 2, counted from 0) was killed (SIGKILL) during steps;"
+            )
+        gone(pids)
+    assert run(service, layout_of({"processes": "2"})).findings == ()
+
+
+def test_too_little_memory_is_one_refusal_and_the_processes_stay(service) -> None:
+    layout = layout_of({"processes": "2"})
+    run(service, layout)
+    before = {seat.pid for seat in service._runs.workers()}
+    payload = {"layout": layout.to_json(), "memory": 10_000}
+    job = service._runs.submit("emulate", payload, Environment(8, processes=2)).wait(PATIENCE)
+    assert job.error.startswith("this layout as compiled needs about")
+    run(service, layout)
+    assert {seat.pid for seat in service._runs.workers()} == before
+
+
+def test_a_layout_for_several_processes_can_be_saved_and_restored(service) -> None:
+    saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
+    restoration = service.start_restoration(saved, new, service.plan(saved), service.plan(new))
+    assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
+    found = restoration.outcome().snapshot
+    assert found.findings == ()
+    assert found.mesh.devices == tuple(range(8))  # one process does it

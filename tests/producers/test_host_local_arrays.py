@@ -1,0 +1,212 @@
+"""Host-local arrays in real processes: what JAX makes of them, against arithmetic done here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inspector import processes, processes_snapshot, record, sharding
+from inspector import snapshot as snapshots
+from inspector.engine import Environment
+from inspector.inspection import Inspection
+from inspector.processes import Exchanged, HostLocal
+from inspector.processes_script import script
+from tests.engine.waiting import PATIENCE
+
+UNEXPLAINED = "for a reason that the shapes do not show"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Inspection]:
+    service = Inspection(run_workers=1)
+    yield service
+    service.close()
+
+
+def asked(**fields: str) -> HostLocal:
+    return processes.parse(fields).unwrap()
+
+
+def exchange(service: Inspection, wanted: HostLocal) -> Exchanged:
+    return service.take_exchange(service.start_exchange(wanted).wait(PATIENCE))
+
+
+def test_the_guides_case(service) -> None:
+    wanted = asked()
+    made = exchange(service, wanted)
+    assert made.refusal is None
+    assert made.array.shape == (8, 2)
+    assert made.mesh == wanted.mesh()
+    for number, view in enumerate(made.views):
+        assert (view.process, view.processes, view.all_devices) == (number, 2, 8)
+        assert view.devices == tuple(range(2048 * number, 2048 * number + 4))
+        assert view.local_mesh == (4,)
+        assert (view.fully_addressable, view.fully_replicated) == (False, False)
+        assert (len(view.addressable), view.global_shards, view.without_data) == (4, 8, 4)
+        assert [held.index for held in view.addressable] == [
+            ((row, row + 1), (0, 2)) for row in range(4 * number, 4 * number + 4)
+        ]
+        assert [held.values for held in view.addressable] == [
+            (2 * row, 2 * row + 1) for row in range(4 * number, 4 * number + 4)
+        ]
+        assert "spans non-addressable" in view.reading
+        assert (view.returned_shape, view.returned) == ((4, 2), view.given)
+    assert "one global array of (8, 2)" in processes.verdict(wanted, made)
+
+
+def test_the_guides_mistake(service) -> None:
+    wanted = asked(convert="false")
+    made = exchange(service, wanted)
+    assert (made.array, made.sharding) == (None, None)
+    refusal = made.refusal
+    assert (refusal.step, refusal.kind, refusal.processes) == ("jit", "IndivisibleError", (0, 1))
+    assert "8 times, but the dimension size is 4" in refusal.text  # JAX's words of today
+    said = processes.verdict(wanted, made)
+    assert "dimension 0 should be divisible by 8" in said and "it is equal to 4" in said
+    assert said.endswith("host_local_array_to_global_array, which makes (8, 2).")
+    assert "\n" not in refusal.text
+
+
+def test_a_mistake_that_divides_is_explained_too(service) -> None:
+    wanted = asked(convert="false", local="8x2")
+    made = exchange(service, wanted)
+    assert "numpy" in made.refusal.text
+    assert "It divides" in processes.verdict(wanted, made)
+
+
+def test_copies_that_differ_are_seen_although_jax_does_not(service) -> None:
+    wanted = asked(spec="None")
+    made = exchange(service, wanted)
+    assert made.refusal is None and made.views[0].fully_replicated
+    assert (0, 2048) in processes.differing_copies(made)
+    assert "JAX does not check" in processes.verdict(wanted, made)
+    same = exchange(service, asked(spec="None", data="same"))
+    assert processes.differing_copies(same) == ()
+    assert same.views[0].reading is None, "what is whole here can be read here"
+
+
+def test_the_snapshot_has_all_of_it(service) -> None:
+    for fields, codes in (
+        ({}, []),
+        ({"convert": "false"}, ["refused-by-jax"]),
+        ({"spec": ""}, ["different-copies"]),
+    ):
+        wanted = asked(**fields)
+        made = exchange(service, wanted)
+        found = processes_snapshot.snapshot(wanted, made)
+        again = snapshots.from_json(found.to_json())
+        assert again == found
+        assert [finding.code for finding in found.findings] == codes
+        kept = again.extra["host_local"]
+        assert processes.from_json(kept["asked"]) == wanted
+        assert record.decode(Exchanged, kept["made"]) == made
+        assert found.source.processes == 2
+
+
+AXES = st.sampled_from(["None", "a", "b", "a+b", "b+a"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(["2x4", "4x2", "1x8", "8x1"]),
+    spec=st.lists(AXES, max_size=2),
+    local=st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=1, max_size=2),
+    data=st.sampled_from(["own", "same"]),
+    convert=st.sampled_from(["true", "true", "true", "false"]),
+)
+def test_any_request_comes_out_as_the_arithmetic_says(
+    service, mesh, spec, local, data, convert
+) -> None:
+    parsed = processes.parse(
+        {
+            "mesh": mesh,
+            "axes": "a,b",
+            "spec": ",".join(spec),
+            "local": "x".join(map(str, local)),
+            "data": data,
+            "convert": convert,
+        }
+    )
+    if parsed.host_local is None:
+        return
+    wanted = parsed.host_local
+    made = exchange(service, wanted)
+    split = any(ways > 1 for ways in sharding.ways_per_dimension(wanted.spec, wanted.mesh()))
+    assert [view.local_mesh for view in made.views] == [
+        processes.local_mesh(wanted, number) for number in range(2)
+    ]
+    said = processes.verdict(wanted, made)
+    assert UNEXPLAINED not in said
+    if convert == "false":
+        assert (made.refusal is None) == (not split)
+        return
+    shape = processes.global_shape(wanted)
+    assert (made.refusal is None) == (shape is not None), said
+    if shape is None:
+        return
+    assert made.array.shape == shape
+    placement = sharding.place(shape, wanted.spec, wanted.mesh())
+    held = {part.device: part for view in made.views for part in view.addressable}
+    for place, device in enumerate(wanted.mesh().devices):
+        index = tuple(
+            zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True)
+        )
+        assert held[device].index == index
+    for number, view in enumerate(made.views):
+        assert view.returned == view.given == tuple(wanted.given(number).ravel().tolist())
+        # Its shards laid side by side are the array that it gave.
+        whole = np.full(shape, -1)
+        for part in view.addressable:
+            window = tuple(slice(*bounds) for bounds in part.index)
+            whole[window] = np.array(part.values).reshape(whole[window].shape)
+        assert whole[whole >= 0].tolist() == wanted.given(number).ravel().tolist()
+
+
+def test_devices_that_are_no_block_of_the_mesh(service) -> None:
+    wanted = asked(mesh="3x4", axes="a,b", spec="b")
+    made = exchange(service, wanted)
+    assert [view.local_mesh for view in made.views] == [None, None]
+    assert "contiguous subcube" in made.refusal.text
+    assert "must be a block of the mesh" in processes.verdict(wanted, made)
+
+
+def test_four_processes(service) -> None:
+    wanted = asked(processes="4", mesh="4x2", axes="a,b", spec="a,b", local="2x4")
+    made = exchange(service, wanted)
+    assert made.array.shape == (8, 4)
+    rows = [[held.index[0] for held in view.addressable] for view in made.views]
+    assert rows == [[(2 * p, 2 * p + 2)] * 2 for p in range(4)]
+
+
+def test_a_request_for_other_devices_is_refused(service) -> None:
+    payload = {"host_local": asked().to_json()}
+    job = service._runs.submit("exchange", payload, Environment(4, processes=2)).wait(PATIENCE)
+    assert job.error == ("the request is for 8 devices in 2 processes, but there are 4 in 2")
+
+
+@pytest.mark.parametrize("convert", ["true", "false"])
+def test_the_script_does_the_same_by_itself(tmp_path: Path, convert: str) -> None:
+    path = tmp_path / "several.py"
+    path.write_text(script(asked(convert=convert)))
+    environment = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    if convert == "true":
+        assert done.returncode == 0, done.stderr
+        for number in range(2):
+            assert f"process {number}: (4, 2) -> (8, 2) -> (4, 2), addresses" in done.stdout
+    else:
+        assert done.returncode != 0 and "IndivisibleError" in done.stderr

@@ -1,0 +1,390 @@
+"""The guides' walks, taken by real workers, against JAX's own objects and the guides' own figures."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from inspector import sharding, walks
+from inspector.errors import Cancelled, Refused
+from inspector.inspection import Inspection
+from inspector.producers.building import jax_entry
+from inspector.producers.walks import replay
+from inspector.producers.walks.cells import Cell, cells_of
+from inspector.walks import GUIDES, Drawn, Step, Walk, Walked
+
+ROOT = Path(__file__).resolve().parents[2]
+WALKS = [
+    Walk("scale_up", (2, 4), ("data", "model")),
+    Walk("scale_up", (3, 2), ("rows", "columns")),
+    Walk("arrays", (2, 4), ("data", "model")),
+    Walk("arrays", (3,), ("only",)),
+    Walk("arrays", (2, 1, 2), ("a", "b", "c")),
+    Walk("pieces", (2, 4), ("x", "y")),
+    Walk("pieces", (3, 2), ("p", "q")),
+]
+AS_THE_GUIDE = {walk.guide: walk for walk in WALKS if walk.mesh_shape == (2, 4)}
+
+Take = Callable[[Walk], Walked]
+
+
+@pytest.fixture(scope="module")
+def take() -> Iterator[Take]:
+    """Takes a walk, each of them once."""
+    service = Inspection(run_workers=1, memory=2**33)
+
+    def taken(walk: Walk) -> Walked:
+        known = service.known_walk(walk)
+        return known or service.take_walk(walk, service.start_walk(walk).wait())
+
+    yield taken
+    service.close()
+
+
+def name_of(walk: Walk) -> str:
+    return f"{walk.guide}-{'x'.join(map(str, walk.mesh_shape))}"
+
+
+def step(walked: Walked, title: str) -> Step:
+    (found,) = [one for one in walked.steps if one.title == title]
+    return found
+
+
+def drawn(walked: Walked, name: str) -> Drawn:
+    (found,) = [
+        one for each in walked.steps for one in each.drawn if one.array.path == name
+    ]  # fmt: skip
+    return found
+
+
+def jax_mesh(walk: Walk) -> Mesh:
+    return Mesh(np.array(jax.devices()[: walk.devices]).reshape(walk.mesh_shape), walk.axis_names)
+
+
+def groups(one: Drawn) -> list[tuple[int, ...]]:
+    """The devices that hold the same block, in order of the blocks."""
+    held: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for shard in sharding.shards(one.array, one.mesh):
+        held.setdefault(shard.index, []).append(shard.device)
+    return [tuple(held[index]) for index in sorted(held)]
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=name_of)
+def test_every_step_is_taken_and_tells_something(take: Take, walk: Walk) -> None:
+    walked = take(walk)
+    assert [one.problem for one in walked.steps] == [None] * len(walked.steps)
+    assert all(one.title and one.words and one.code and one.output for one in walked.steps)
+    assert not any(mark in one.code for one in walked.steps for mark in ("# %%", "# draw", "# ref"))
+    # No name of a file on this machine, which newer versions of JAX put into their errors.
+    assert not any(str(ROOT) in one.output for one in walked.steps)
+    assert {"jax", "flax"} <= walked.versions.keys()
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=name_of)
+def test_what_is_drawn_lies_where_jax_says(take: Take, walk: Walk) -> None:
+    mesh = jax_mesh(walk)
+    arrays = [one for each in take(walk).steps for one in each.drawn]
+    assert arrays
+    for one in arrays:
+        if one.array.spec is None:
+            assert one.array.facts.placement == "single device"
+            continue
+        assert one.mesh.shape == walk.mesh_shape and one.mesh.axis_names == walk.axis_names
+        spec = PartitionSpec(*map(jax_entry, one.array.spec))
+        indices = NamedSharding(mesh, spec).devices_indices_map(one.array.shape)
+        expected = {
+            device.id: tuple(
+                part.indices(size)[:2] for part, size in zip(index, one.array.shape, strict=True)
+            )
+            for device, index in indices.items()
+        }
+        assert {
+            shard.device: shard.index for shard in sharding.shards(one.array, one.mesh)
+        } == expected  # fmt: skip
+
+
+def test_the_scale_up_guides_device_groups(take: Take) -> None:
+    walked = take(AS_THE_GUIDE["scale_up"])
+    assert groups(drawn(walked, "W1")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert groups(drawn(walked, "W2")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert groups(drawn(walked, "x")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert groups(drawn(walked, "output")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    printed = step(walked, "Initialised where it belongs").output.splitlines()
+    assert printed[:4] == [
+        "W1 [0:256, 0:64] on devices 0 4",
+        "W1 [0:256, 64:128] on devices 1 5",
+        "W1 [0:256, 128:192] on devices 2 6",
+        "W1 [0:256, 192:256] on devices 3 7",
+    ]
+    assert step(walked, "Inference").output.splitlines()[1:] == [
+        "[0:4, 0:256] on devices 0 1 2 3",
+        "[4:8, 0:256] on devices 4 5 6 7",
+    ]
+
+
+def test_another_mesh_gives_other_groups_which_are_right(take: Take) -> None:
+    walked = take(Walk("scale_up", (3, 2), ("rows", "columns")))
+    assert groups(drawn(walked, "W1")) == [(0, 2, 4), (1, 3, 5)]
+    assert groups(drawn(walked, "output")) == [(0, 1), (2, 3), (4, 5)]
+    assert drawn(walked, "output").array.shape == (9, 256)
+    assert "W1 [0:256, 128:256] on devices 1 3 5" in step(
+        walked, "Initialised where it belongs"
+    ).output.splitlines()  # fmt: skip
+
+
+@pytest.mark.parametrize("walk", WALKS[:2], ids=name_of)
+def test_state_boxes_rules_and_timing(take: Take, walk: Walk) -> None:
+    walked = take(walk)
+    _, model = walk.axis_names
+    listed = step(walked, "Shardings before there are arrays").output.splitlines()
+    assert f"params/DotReluDot_0/Dense_0/kernel P(None, '{model}')" in listed
+    assert f"opt_state/0/nu/DotReluDot_1/W2 P('{model}', None)" in listed
+    assert {"step P()", "opt_state/0/count P()"} < set(listed)
+    boxes = step(walked, "Boxes").output
+    assert boxes.startswith(f"Partitioned (None, '{model}')\nArrayImpl (256, 256)")
+    assert boxes.endswith(f"boxed again: (None, '{model}') ('{model}', None)")
+    trained = step(walked, "A train step").output
+    assert trained.startswith("step 0 → 1 replicated: P()")
+    assert trained.count(": True") == 2
+    assert step(walked, "Names that say what a dimension means").output == (
+        "W1: P('embed', 'hidden')\nW2: P('hidden', 'embed')"
+    )
+    ruled = step(walked, "Rules take names to the mesh").output.splitlines()
+    assert ruled == [
+        f"W1: P(None, '{model}')",
+        f"W2: P('{model}', None)",
+        # step, count, and both matrices of both blocks, three times
+        "14 of 14 shardings of the state are equal",
+    ]
+    assert len(listed) == 14
+    other = drawn(walked, "embed_W1").array
+    assert (other.spec, drawn(walked, "hidden_W1").array.spec) == (
+        ((model,), None),
+        (None, (model,)),
+    )
+    assert "the same numbers: True" in step(walked, "Other rules, the same module").output
+    assert re.fullmatch(
+        r"[\d.e+]+ ms ± [\d.e+]+ ms per loop \(mean ± std\. dev\. of 7 runs, 1 loop each\)",
+        step(walked, "How long a step takes").output,
+    )
+
+
+@pytest.mark.parametrize("walk", [one for one in WALKS if one.guide == "arrays"], ids=name_of)
+def test_what_arrays_say_of_themselves(take: Take, walk: Walk) -> None:
+    walked, count = take(walk), walk.devices
+    assert "committed: False" in step(walked, "An array that nobody placed").output
+    single = step(walked, "On one device, on purpose").output
+    assert "committed: True" in single and "addressable shards: 1 of 1" in single
+    assert [shard.device for shard in drawn(walked, "single").array.shards] == [count - 1]
+    # What is printed of each device, against a live array of this process.
+    rows = jax.device_put(
+        np.zeros((count, count), np.float32),
+        NamedSharding(jax_mesh(walk), PartitionSpec(walk.axis_names[0])),
+    )
+    told = re.findall(
+        r"device (\d+): rows (\d+):(\d+), replica (\d+)", step(walked, "Sharded over a mesh").output
+    )
+    assert [tuple(map(int, numbers)) for numbers in told] == [
+        (shard.device.id, *shard.index[0].indices(count)[:2], shard.replica_id)
+        for shard in rows.addressable_shards
+    ]
+    replicated = step(walked, "Replicated").output
+    assert "fully replicated: True" in replicated
+    assert f"replicas: {' '.join(map(str, range(count)))}" in replicated
+    assert (
+        "committed: False + True → True" in step(walked, "What is not committed goes along").output
+    )
+    bytes_of_all = 4 * count * count
+    part = bytes_of_all // walk.mesh_shape[0]
+    alive = [
+        [int(number) for number in line.split(":")[1].split()]
+        for line in step(walked, "What is alive").output.splitlines()
+        if line.startswith("bytes")
+    ]
+    without = [part + bytes_of_all, *[part] * (count - 1)]
+    assert alive == [[held + bytes_of_all for held in without], without]
+    assert f"devices here: {count} of {count}" in step(walked, "Several processes").output
+
+
+def test_jax_refuses_what_the_guides_say_it_does(take: Take) -> None:
+    arrays, pieces = take(AS_THE_GUIDE["arrays"]), take(AS_THE_GUIDE["pieces"])
+    clash = step(arrays, "What is committed elsewhere does not")
+    assert "incompatible devices" in clash.refusal
+    assert "device ids [0]" in clash.refusal and "device ids [1]" in clash.refusal
+    mistake = step(arrays, "The mistake that the guide warns of")
+    # The guide's numbers, in the words of the versions supported here.
+    assert "partitioned 8 times, but the dimension size is 4" in mistake.refusal
+    assert "global shape (8, 2) in shards of (1, 2)" in mistake.output
+    wrong = step(pieces, "A piece of the wrong shape")
+    assert "(2, 32)" in wrong.refusal and "(1, 32)" in wrong.refusal
+    for one in (clash, mistake, wrong):
+        _, _, text = one.refusal.partition(": ")
+        assert text in one.output
+    others = [one for walked in (arrays, pieces) for one in walked.steps if one.refusal is None]
+    assert len(others) == len(arrays.steps) + len(pieces.steps) - 3
+
+
+@pytest.mark.parametrize("walk", [one for one in WALKS if one.guide == "pieces"], ids=name_of)
+def test_the_references_shapes(take: Take, walk: Walk) -> None:
+    walked = take(walk)
+    as_reference = walk.mesh_shape == (2, 4)
+    joined, batch, resharded = (
+        drawn(walked, name).array for name in ("joined", "batch", "resharded")
+    )
+    assert joined.shape == ((8, 8) if as_reference else (9, 8))
+    assert joined.shard_shape == ((4, 2) if as_reference else (3, 4))
+    # Two rows of 32 features on each device.
+    assert (batch.shard_shape, batch.shape) == ((2, 32), (2 * walk.devices, 32))
+    assert batch.spec == (walk.axis_names, None)
+    assert resharded.shape == batch.shape
+    assert resharded.spec == tuple((name,) for name in walk.axis_names)
+    assert f"asked {walk.devices} times" in step(walked, "Made by a function").output
+    moved = step(walked, "For tensor parallelism, reshard inside jit").output
+    assert "by all-to-all" in moved
+    equal = [line for one in walked.steps for line in one.output.splitlines() if "numbers" in line]
+    assert equal and all(line.endswith("True") for line in equal)
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path: Path) -> None:
+    walk = AS_THE_GUIDE[guide]
+    walked = take(walk)
+    path = tmp_path / f"{guide}.py"
+    path.write_text(walks.script(walk, walked.steps), encoding="utf-8")
+    variables = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=variables | {"PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    shown = "\n".join(one.output for one in walked.steps)
+    assert comparable(done.stdout.rstrip("\n")) == comparable(shown)
+
+
+def comparable(text: str) -> str:
+    """Without what differs from run to run: times, and where in the source an error was raised."""
+    timed = re.sub(r"[\d.e+]+ ms ± [\d.e+]+ ms", "… ms ± … ms", text)
+    return re.sub(r"(?:step \d+|\S+\.py):\d+:\d+", "(source)", timed)
+
+
+def test_only_times_and_places_are_left_out_of_the_comparison() -> None:
+    assert comparable("2.1 ms ± 0.3 ms per loop") == comparable("14 ms ± 1.25 ms per loop")
+    assert comparable("at step 3:5:4 (<module>)") == comparable("at /tmp/a.py:15:4 (<module>)")
+    assert comparable("W1 on devices 0 4") != comparable("W1 on devices 0 5")
+
+
+# --- How cells are read and run -------------------------------------------------------------------
+
+SOURCE = '''
+def walk(mesh_shape, axis_names):
+    """Belongs to no cell."""
+    # %% First title
+    # Some words, that go
+    # on.
+
+    # A comment of the code.
+    if True:
+        size = 3
+    # draw: one, other
+
+    # %% Second title
+    # Words.
+
+    print(size)
+    # refused: error
+'''
+HERE = Walk("arrays", (4, 4), ("a", "b"))
+
+
+def test_cells_are_read_from_a_functions_source() -> None:
+    assert cells_of(SOURCE) == (
+        Cell(
+            "First title",
+            "Some words, that go on.",
+            "# A comment of the code.\nif True:\n    size = 3",
+            ("one", "other"),
+            None,
+        ),
+        Cell("Second title", "Words.", "print(size)", (), "error"),
+    )
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_words_of_a_walk_are_a_few_sentences(guide: str) -> None:
+    for cell in replay.cells(guide):
+        assert 1 <= len(re.findall(r"[.!?](?:\s|$)", cell.words)) <= 6, cell.title
+        assert "#" not in cell.words and cell.code
+
+
+def written(*codes: str, draw: tuple[str, ...] = (), refused: str | None = None) -> list[Cell]:
+    return [Cell(f"Title {code}", "Words.", code, draw, refused) for code in codes]
+
+
+def run(cells: list[Cell], report: Callable[..., None] = lambda *_, **__: None) -> tuple[Step, ...]:
+    return replay.run(cells, HERE, report)
+
+
+def test_a_failed_step_keeps_its_output_and_those_after_it_are_told_but_not_run() -> None:
+    steps = run(written("first = 1", "print(first)\n1 / 0", "print(first)"))
+    assert [one.problem for one in steps] == [
+        None,
+        "ZeroDivisionError: division by zero",
+        "not run, because step 2 failed",
+    ]
+    assert [one.output for one in steps] == ["", "1", ""]
+    assert [(one.title, one.words, one.code) for one in steps][2] == (
+        "Title print(first)",
+        "Words.",
+        "print(first)",
+    )
+
+
+def test_cells_know_the_mesh_and_one_another_and_nothing_of_other_walks() -> None:
+    assert [one.output for one in run(written("x = mesh_shape", "print(x, axis_names)"))] == [
+        "",
+        "(4, 4) ('a', 'b')",
+    ]
+    (alone,) = run(written("print(x)"))
+    assert alone.problem.startswith("NameError")
+
+
+def test_an_error_that_does_not_come_is_a_failure() -> None:
+    (fine,) = run(written("error = ValueError('no')", refused="error"))
+    assert (fine.refusal, fine.problem) == ("ValueError: no", None)
+    (broken,) = run(written("error = None", refused="error"))
+    assert broken.problem == "Refused: this version of JAX did not refuse it"
+
+
+def test_progress_is_told_before_each_step_and_can_cancel() -> None:
+    told: list[dict[str, int]] = []
+
+    def report(phase: str, **figures: int) -> None:
+        told.append({"phase": phase, **figures})
+        if len(told) == 2:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        run(written("pass", "pass", "pass"), report)
+    assert told == [{"phase": "step", "done": done, "of": 3} for done in (0, 1)]
+
+
+def test_a_process_of_another_size_is_refused() -> None:
+    walk = Walk("pieces", (2, 4), ("x", "y"))
+    assert math.prod(walk.mesh_shape) != jax.device_count()
+    with pytest.raises(Refused, match=f"has 8 devices, but this process has {jax.device_count()}"):
+        replay.replay({"walk": walk.to_json()}, lambda *_, **__: None)
+    with pytest.raises(Refused, match="the walk"):
+        replay.replay({}, lambda *_, **__: None)

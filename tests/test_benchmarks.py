@@ -1,0 +1,187 @@
+"""The benchmarks run and give ratios, and the statistics of pairs are right; no time is asserted.
+
+Those that need a browser are run by `python -m benchmarks` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import __main__ as command
+from benchmarks import pairing, plain_script, preview, train_step, warm_run
+from benchmarks.pairing import Pair, Result
+from benchmarks.plain_process import PlainProcess
+from inspector import layout as layouts
+from inspector.plan import plan
+from inspector.producers.abstract import abstract_state
+
+SMALL = {"batch": "8", "layers": "2", "depth": "16", "steps": "2"}
+seconds = st.floats(1e-6, 1e3)
+
+
+def result(pairs: list[tuple[float, float]], **changed) -> Result:
+    plain = {"name": "n", "ours": "ours", "baseline": "theirs", "target": "none"} | changed
+    return Result(pairs=tuple(Pair(*pair) for pair in pairs), **plain)
+
+
+@given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=9))
+def test_the_spread_of_ratios_is_that_of_sorted_quotients(pairs) -> None:
+    quotients = sorted(ours / baseline for ours, baseline in pairs)
+    middle = len(quotients) // 2
+    expected = quotients[middle]
+    if len(quotients) % 2 == 0:
+        expected = (quotients[middle - 1] + quotients[middle]) / 2
+    found = result(pairs)
+    assert found.ratio.median == pytest.approx(expected)
+    assert (found.ratio.least, found.ratio.most) == (quotients[0], quotients[-1])
+    ours, baseline = zip(*pairs, strict=True)
+    assert found.ratio_of_least == sorted(ours)[0] / sorted(baseline)[0]
+    assert found.seconds[0].median == statistics.median(ours)
+    assert found.seconds[1].median == statistics.median(baseline)
+
+
+def test_no_figures_have_no_spread() -> None:
+    with pytest.raises(ValueError, match="no figures"):
+        pairing.Spread.of([])
+
+
+def test_both_ways_are_taken_in_turn_after_a_warm_up_that_does_not_count() -> None:
+    order: list[str] = []
+    clock = iter(range(1, 100))
+
+    def timed(name: str) -> float:
+        order.append(name)
+        return float(next(clock))
+
+    pairs = pairing.interleave(lambda: timed("A"), lambda: timed("B"), pairs=3, warm_up=2)
+    assert "".join(order) == "ABABABABAB"
+    assert pairs == (Pair(5.0, 6.0), Pair(7.0, 8.0), Pair(9.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"),
+    [
+        (pairing.at_most(1.10, 1.10), "pass"),
+        (pairing.at_most(1.11, 1.10), "over"),
+        (pairing.within(0.96, 1.0, 0.05), "pass"),
+        (pairing.within(1.06, 1.0, 0.05), "over"),
+        (pairing.within(0.94, 1.0, 0.05), "under"),
+    ],
+)
+def test_a_verdict_is_a_word(verdict: str, word: str) -> None:
+    assert verdict == word
+
+
+def test_the_table_has_the_median_the_reach_and_the_target_of_each() -> None:
+    text = pairing.table(
+        [result([(1.0, 2.0), (3.0, 2.0), (4.0, 2.0)], target="at most 2").judged("pass")]
+    )
+    row = next(line for line in text.splitlines() if line.startswith("n "))
+    assert row.split(maxsplit=3)[:3] == ["n", "1.50", "0.50–2.00"]
+    assert row.endswith("at most 2  pass")
+    assert "3.00 s (1.00–4.00) / 2.00 s (2.00–2.00); the shortest of each 0.50" in text
+
+
+@pytest.mark.parametrize("module", [warm_run, train_step])
+def test_a_run_is_measured_against_the_plain_script(module) -> None:
+    (found,) = module.measure(pairs=2, **SMALL)
+    check(found, pairs=2)
+
+
+def test_the_preview_is_measured_against_jax() -> None:
+    found = preview.measure(pairs=2, mesh="2x4", arrays=30)
+    assert len(found) == 2
+    for one in found:
+        check(one, pairs=2)
+
+
+def check(found: Result, pairs: int) -> None:
+    assert len(found.pairs) == pairs
+    figures = [figure for pair in found.pairs for figure in (pair.ours, pair.baseline, pair.ratio)]
+    assert all(math.isfinite(figure) and figure > 0 for figure in figures)
+    assert found.verdict in ("pass", "over", "under")
+    assert found.name in pairing.table([found])
+
+
+def test_the_preview_has_as_many_arrays_and_devices_as_it_says() -> None:
+    alike, different = preview.arrays_of_layers(1000), preview.arrays_all_different(1000)
+    layout = layouts.parse(
+        {
+            "mesh": preview.MESH,
+            "axes": "fsdp,tensor",
+            "rules": "batch=fsdp,embed=fsdp,hidden=tensor",
+        }
+    ).unwrap()
+    assert layout.devices == 512
+    for arrays in (alike, different):
+        assert len({array.path for array in arrays}) == 1000
+        found = plan(layout, preview._state(arrays))
+        assert not found.findings, "a dimension that does not divide would not be drawn"
+        assert preview.largest_parameter(found.arrays).replicas != 512
+    assert len({array.shape for array in different}) == 1000
+
+
+def test_the_plain_script_makes_the_arrays_of_the_default_model() -> None:
+    """The same parameters, written a second time: else the ratio would compare two things."""
+    import jax
+
+    layout = layouts.parse(SMALL).unwrap()
+    mine = [
+        (array.shape, array.dtype)
+        for array in abstract_state(layout).arrays
+        if array.group == "params"
+    ]
+    sizes = warm_run.script_sizes(layout)
+    model = plain_script.MLP(sizes["layers"], sizes["depth"])
+    batch = jax.ShapeDtypeStruct((sizes["batch"], sizes["depth"]), "float32")
+    theirs = jax.eval_shape(lambda x: model.init(jax.random.key(0), x), batch)
+    assert sorted(mine) == sorted((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(theirs))
+
+
+def test_the_plain_script_measures_as_many_steps_as_it_is_asked_for() -> None:
+    with PlainProcess(8) as plain:
+        sizes = warm_run.script_sizes(layouts.parse(SMALL | {"steps": "3"}).unwrap())
+        first, again = plain.ask("run", **sizes), plain.ask("run", **sizes)
+    for answer in (first, again):
+        assert len(answer["train_steps"]) == 3
+        assert answer["seconds"] > sum(answer["train_steps"])
+
+
+def test_a_plain_script_that_ends_is_one_sentence() -> None:
+    with PlainProcess(3) as plain, pytest.raises(RuntimeError, match="ended with status 1"):
+        plain.ask("run", batch=8, layers=1, depth=8, mesh=[2, 4], steps=1)
+
+
+def test_the_command_prints_one_table_and_writes_every_figure(tmp_path, capsys) -> None:
+    file = tmp_path / "figures.json"
+    assert command.main(["preview", "--pairs", "1", "--json", str(file)]) == 0
+    written = json.loads(file.read_text())["results"]
+    printed = capsys.readouterr().out
+    for one in written:
+        (pair,) = one["pairs"]
+        assert pair["ratio"] == pair["ours"] / pair["baseline"]
+        row = next(line for line in printed.splitlines() if line.startswith(one["name"]))
+        assert pairing.ratio_text(pair["ratio"]) in row
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nonsense"], "NAME is 'nonsense', but must be one of warm_run"),
+        (["preview", "--pairs", "0"], "--pairs is 0, but must be at least 1"),
+        (["preview", "--json", "/no/such/folder/x.json"], "cannot be written"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_measured(arguments, sentence, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert sentence in err
+    assert (out, err.count("…")) == ("", 0)

@@ -1,0 +1,161 @@
+"""JAX stays in the workers and Streamlit in the pages: proved by importing each side by itself.
+
+Every proof runs in a fresh process, because the tests' own has imported both.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Imports modules one by one and says which one brought something in that must stay out.
+PROBE = """
+import importlib, sys
+forbidden, modules = sys.argv[1].split(","), sys.argv[2:]
+for module in modules:
+    importlib.import_module(module)
+    found = [name for name in forbidden if name in sys.modules]
+    if found:
+        sys.exit(f"importing {module} imports {', '.join(found)}")
+print(len(modules))
+"""
+
+JAX = ("jax", "jaxlib", "flax", "optax")
+STREAMLIT = ("streamlit",)
+
+
+def modules_of(folder: Path, root: Path = ROOT) -> list[str]:
+    """The name of every module below a folder, found in the files and not by importing them."""
+    names = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return names
+
+
+def is_below(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+INSPECTOR = modules_of(ROOT / "inspector")
+# `models` itself is the catalogue, which the server reads; the modules inside it build models.
+SERVER_SIDE = ["models", *(m for m in INSPECTOR if not is_below(m, "inspector.producers"))]
+WITHOUT_PAGES = [
+    *modules_of(ROOT / "models"), *(m for m in INSPECTOR if not is_below(m, "inspector.views"))
+]  # fmt: skip
+
+
+ENTRY = ("inspector.views.entry", "inspector.__main__")
+
+
+def imports_of(source: str) -> list[str]:
+    """Every module that a source imports, at its top or inside a function."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module)
+    return found
+
+
+def probe(
+    forbidden: tuple[str, ...], modules: list[str], path: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROBE, ",".join(forbidden), *modules],
+        cwd=path,
+        env=os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_server_side_does_not_import_jax() -> None:
+    # Two are scripts, which would start a server or draw a page; what they import is what counts.
+    scripts = ("app.py", "inspector/views/entry.py")
+    modules = [module for module in SERVER_SIDE if module not in ENTRY]
+    for script in scripts:
+        modules += imports_of((ROOT / script).read_text(encoding="utf-8"))
+    done = probe(JAX, modules)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == str(len(modules))
+
+
+def test_all_but_the_pages_does_not_import_streamlit() -> None:
+    done = probe(STREAMLIT, WITHOUT_PAGES)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == str(len(WITHOUT_PAGES))
+
+
+def test_every_module_is_on_one_side_at_least() -> None:
+    assert {"inspector.layout", "inspector.snapshot", "inspector.sharding"} < set(SERVER_SIDE)
+    assert set(INSPECTOR) <= {*SERVER_SIDE, *WITHOUT_PAGES}
+    producers = set(INSPECTOR) - set(SERVER_SIDE)
+    pages = set(INSPECTOR) - set(WITHOUT_PAGES)
+    assert producers and pages and not producers & pages
+
+
+# --- The proofs can fail --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "module"),
+    [(JAX, "inspector.producers.emulate"), (STREAMLIT, "inspector.views")],
+)
+def test_the_probe_finds_what_is_there(forbidden: tuple[str, ...], module: str) -> None:
+    inside = [name for name in INSPECTOR if is_below(name, module)]
+    done = probe(forbidden, inside)
+    assert done.returncode == 1
+    assert f" imports {forbidden[0]}" in done.stderr
+
+
+@pytest.mark.parametrize("forbidden", [JAX, STREAMLIT], ids=lambda names: names[0])
+def test_the_probe_finds_what_is_imported_by_way_of_another_module(
+    tmp_path: Path, forbidden: tuple[str, ...]
+) -> None:
+    package = tmp_path / "offender"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "innocent.py").write_text("import json\n", encoding="utf-8")
+    (package / "near.py").write_text("from offender import source\n", encoding="utf-8")
+    (package / "source.py").write_text(f"import {forbidden[0]}\n", encoding="utf-8")
+    modules = modules_of(package, tmp_path)
+    assert modules == ["offender", "offender.innocent", "offender.near", "offender.source"]
+    done = probe(forbidden, modules, tmp_path)
+    assert done.returncode == 1
+    assert f"importing offender.near imports {forbidden[0]}" in done.stderr
+    assert probe(forbidden, modules[:2], tmp_path).returncode == 0
+
+
+# --- Imports inside functions, which a probe does not run -----------------------------------------
+
+
+def sources(modules: list[str]) -> list[Path]:
+    paths = [ROOT.joinpath(*module.split(".")) for module in modules]
+    return [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
+
+
+def importers(paths: list[Path], forbidden: tuple[str, ...]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in paths
+        for name in imports_of(path.read_text(encoding="utf-8"))
+        if name.split(".")[0] in forbidden
+    ]
+
+
+def test_nothing_is_imported_across_the_boundary_later() -> None:
+    assert importers([*sources(SERVER_SIDE), ROOT / "app.py"], JAX) == []
+    assert importers(sources(WITHOUT_PAGES), STREAMLIT) == []
+    # The search sees what is there where it may be.
+    assert importers(sources(["inspector.producers.emulate"]), JAX)
+    assert importers([ROOT / "app.py"], STREAMLIT)
+    assert imports_of("def f():\n    from jax.sharding import Mesh\n") == ["jax.sharding"]

@@ -1,0 +1,95 @@
+"""The service that pages and command line ask, with its real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.errors import Refused
+from inspector.inspection import Inspection, disagreements
+from inspector.layout import Layout
+from inspector.plan import plan
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Inspection]:
+    service = Inspection(run_workers=2)
+    yield service
+    service.close()
+
+
+def small(**fields: str) -> Layout:
+    return layouts.parse({"layers": "2", "depth": "32", "steps": "2"} | fields).unwrap()
+
+
+def test_a_plan_needs_one_trace_for_every_mesh_and_rule(service: Inspection) -> None:
+    first = small()
+    assert service.known_state(first) is None
+    service.plan(first)
+    for other in (small(mesh="4x2"), small(rules="embed=data"), small(mesh="8", axes="x")):
+        assert service.known_state(other) is not None
+    assert service.known_state(small(depth="64")) is None
+
+
+def test_device_axes_are_traced_again_for_other_specs(service: Inspection) -> None:
+    first = small(model="mlp")
+    service.plan(first)
+    other = small(model="mlp", specs="W1=data.model")
+    assert service.known_state(other) is None
+    kernel = service.plan(other).array("params/DotReluDot_0/Dense_0/kernel")
+    assert kernel.spec == (("data",), ("model",))
+
+
+def test_a_run_agrees_with_its_plan_and_its_duration_is_kept(service: Inspection) -> None:
+    layout = small()
+    assert service.last_seconds(layout) is None
+    planned = service.plan(layout)
+    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    assert found.findings == ()
+    assert {a.path for a in planned.arrays} <= {a.path for a in found.arrays}
+    assert service.last_seconds(layout) > 0
+
+
+def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) -> None:
+    planned = service.plan(small())
+    path = "params/DotReluDot_0/W2"
+    wrong = tuple(
+        replace(a, spec=(None, None), replicas=8) if a.path == path else a for a in planned.arrays[1:]
+    )
+    found = disagreements(planned, replace(planned, arrays=wrong))
+    assert [finding.array for finding in found] == ["batch/x", path]
+    assert "planned only" in found[0].message
+    assert 'spec [["model"], null] became [null, null]' in found[1].message
+    assert "replicas 2 became 8" in found[1].message
+
+
+def test_a_plan_that_does_not_divide_is_not_run(service: Inspection) -> None:
+    layout = small(mesh="2x3")
+    with pytest.raises(Refused, match=r"hidden has 32 rows, 3 ways \(model\).* more arrays"):
+        service.start_run(layout, service.plan(layout))
+
+
+def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
+    service = Inspection(memory=1_000_000)
+    try:
+        layout = small(depth="256")
+        # 4 matrices of 256² float32 are 1 MiB; with both moments 3 MiB, in 2 copies, before and after
+        # a step, 12 MiB; 2 MiB of gradients.
+        with pytest.raises(Refused, match=r"needs about 14\.1 MiB .* at most 781 KiB is allowed"):
+            service.start_run(layout, service.plan(layout))
+    finally:
+        service.close()
+
+
+def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(service: Inspection) -> None:
+    layout = small(depth="256")
+    planned = service.plan(layout)
+    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    from inspector import machine
+
+    memory = found.program("train_step").memory
+    state_in_and_out = (memory.arguments + memory.outputs) * 8
+    assert machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
