@@ -20,6 +20,8 @@ ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.mino
 RUNTIME = ROOT / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Two processes: most tests wait for a browser or a worker half of their time. See tests/conftest.py.
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadgroup")
 # Chromium draws text as boxes where a machine has no font at all.
 DEBIAN_PACKAGES = ("chromium", "fonts-dejavu-core")
 
@@ -49,7 +51,7 @@ def tests(arguments: list[str]) -> int:
     """All tests, the browser ones included; arguments go to pytest."""
     _install(RUNTIME, TESTS)
     _require_chromium()
-    return _run("-m", "ruff", "check", ".") or _run("-m", "pytest", *arguments)
+    return _run("-m", "ruff", "check", ".") or _run("-m", "pytest", *SIDE_BY_SIDE, *arguments)
 
 
 def benchmarks(arguments: list[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # JAX reads both when it starts, so they are set before any test module can import it. Sixteen devices
@@ -24,3 +25,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side, those of a file stay together, for they share what was costly to make.
+
+    The browser tests share one server and one browser, so all of them are one group.
+    """
+    for item in items:
+        file = item.location[0]
+        group = "browser" if file.startswith("tests/browser/") else file
+        item.add_marker(pytest.mark.xdist_group(group))

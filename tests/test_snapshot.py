@@ -385,7 +385,8 @@ def mutated(draw: st.DrawFn) -> Any:
         holder = at(value, tuple(parents))
         action = draw(st.sampled_from(["replace", "replace", "remove", "copy", "double"]))
         if action == "replace":
-            holder[last] = draw(REPLACEMENTS)
+            # A copy, or a later change would reach the strategy's own lists and other examples.
+            holder[last] = copy.deepcopy(draw(REPLACEMENTS))
         elif action == "remove":
             del holder[last]
         elif action == "copy":
