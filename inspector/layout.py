@@ -6,7 +6,7 @@ refused with the same sentence everywhere.
 
 Fields: `model`, `mesh` (`2x4`), `axes` (`data,model`), `rules` (`batch=data,embed=fsdp+tensor,layer=`) or
 `specs` (`W1=None.model,W2=model.None`), `target`, `steps`, `unconstrained` (`y,z`), `timeit`, `processes`,
-and one field for each size of the model.
+`donate`, `trace`, and one field for each size of the model.
 In a URL `,` `=` and `+` would be percent-encoded, so there `~` parts the entries, `.` the parts of an
 entry, and `-` the mesh axes that split one dimension together; both ways of writing are read.
 """
@@ -47,8 +47,10 @@ DEFAULT_AXES = {
 }
 
 # Fields that say nothing at their default, and then are left out of every form.
-_OPTIONAL_FIELDS = ("unconstrained", "timeit", "processes")
+_OPTIONAL_FIELDS = ("unconstrained", "timeit", "processes", "donate", "trace")
 _TIMEIT = Size("timeit", False, "time steps as the guide does, too")
+_DONATE = Size("donate", False, "the train step may overwrite the state that it is given")
+_TRACE = Size("trace", False, "have JAX's profiler watch three more train steps")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_SIZES = (
@@ -61,8 +63,7 @@ _NOT_SIZES = (
     "target",
     "steps",
     "unconstrained",
-    "timeit",
-    "processes",
+    *_OPTIONAL_FIELDS[1:],
 )
 _ENTRY_SEPARATOR = re.compile(r"[,~;\n]")
 
@@ -82,6 +83,8 @@ class Layout:
     unconstrained: tuple[str, ...] = ()
     timeit: bool = False
     processes: int = 1
+    donate: bool = False
+    trace: bool = False
 
     @property
     def entry(self) -> ModelEntry:
@@ -132,6 +135,10 @@ class Layout:
             plain["timeit"] = True
         if self.processes != 1:
             plain["processes"] = self.processes
+        if self.donate:
+            plain["donate"] = True
+        if self.trace:
+            plain["trace"] = True
         return plain
 
     def key(self) -> str:
@@ -200,6 +207,8 @@ def parse(fields: Mapping[str, str]) -> Parsed:
     processes = reader.read(
         "processes", lambda text: parse_processes(text, shape), 1, needs=("mesh",)
     )
+    donate = reader.read("donate", lambda text: _parse_size(text, _DONATE), False)
+    trace = reader.read("trace", lambda text: _parse_size(text, _TRACE), False)
     if "model" not in reader.problems:
         reader.refuse_unknown(model)
     if reader.problems:
@@ -207,7 +216,7 @@ def parse(fields: Mapping[str, str]) -> Parsed:
     return Parsed(
         Layout(
             *(model.name, sizes, shape, names, rules, specs, target, steps),
-            *(unconstrained, timeit, processes),
+            *(unconstrained, timeit, processes, donate, trace),
         )
     )
 
@@ -284,6 +293,10 @@ def to_fields(layout: Layout, url: bool = False) -> dict[str, str]:
         fields["timeit"] = "true"
     if layout.processes != 1:
         fields["processes"] = str(layout.processes)
+    if layout.donate:
+        fields["donate"] = "true"
+    if layout.trace:
+        fields["trace"] = "true"
     return fields
 
 

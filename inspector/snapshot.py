@@ -151,7 +151,8 @@ class Collective:
     """One collective instruction of a compiled program; the definitions are in the README.
 
     `source_target_pairs` are those of a collective-permute; `device_groups` is there where the groups are
-    known but no mesh axes make them. Both hold positions in the mesh's devices.
+    known but no mesh axes make them. Both hold positions in the mesh's devices. `arrays` are the paths of
+    the arrays of this Snapshot that it moves, as far as the program's text says; None where nobody looked.
     """
 
     op: str
@@ -170,6 +171,51 @@ class Collective:
     spmd_generated: bool | None = None
     source_target_pairs: tuple[tuple[int, int], ...] | None = None
     device_groups: tuple[tuple[int, ...], ...] | None = None
+    arrays: tuple[str, ...] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MatmulFlops:
+    """Floating-point operations of matrix products whose operands have this type, two a multiply-add."""
+
+    dtype: str
+    flops: float
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run of a program computes and touches, every loop counted as often as it runs.
+
+    `flops` are all floating-point operations, `matmul` those of matrix products and convolutions alone.
+    `bytes_accessed` is what its instructions read and write, each fusion as one. None where a loop's count
+    or a shape is not known.
+    """
+
+    flops: float | None
+    matmul: tuple[MatmulFlops, ...] | None
+    bytes_accessed: float | None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OperationTime:
+    """Where emulated devices spent their time: one kind of operation, summed over devices and steps."""
+
+    kind: str
+    events: int
+    seconds: float
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What JAX's profiler saw in `steps` runs that took `seconds` of wall-clock time together."""
+
+    steps: int
+    seconds: float
+    operations: tuple[OperationTime, ...]
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -217,6 +263,8 @@ class ProgramArray:
 class Program:
     """One compiled program. `collectives` is None where they have not been counted.
 
+    `work` is that of one device, and `flops_per_device` repeats its FLOPs; `ideal` is that of the program
+    before it was partitioned: what all devices together would do if none repeated another's work.
     `losses` are those of the first and every measured train step, in order; None where it was infinite or
     no number.
     """
@@ -228,6 +276,9 @@ class Program:
     seconds: Seconds | None = None
     losses: tuple[float | None, ...] = ()
     shardings: tuple[ProgramArray, ...] = ()
+    work: Work | None = None
+    ideal: Work | None = None
+    trace: Trace | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 

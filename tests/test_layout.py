@@ -30,7 +30,7 @@ MESH_SHAPES = [
 ]
 FIELDS = sorted(
     {"model", "mesh", "axes", "rules", "specs", "target", "steps", "unconstrained", "timeit"}
-    | {"processes"}
+    | {"processes", "donate", "trace"}
     | {size.name for entry in CATALOGUE.values() for size in entry.sizes}
 )
 
@@ -97,6 +97,8 @@ def layout_values(draw: st.DrawFn) -> Layout:
         processes=draw(
             st.sampled_from([n for n in layouts.PROCESS_COUNTS if math.prod(shape) % n == 0])
         ),
+        donate=draw(st.booleans()),
+        trace=draw(st.booleans()),
     )
 
 
@@ -269,6 +271,8 @@ BROKEN = [
     ("loss", "mae", ["sum, mse"]),
     ("unconstrained", "y,W1", ["constraints on y, z"]),
     ("timeit", "7", ["true or false"]),
+    ("donate", "state", ["true or false"]),
+    ("trace", "", ["true or false"]),
     ("processes", "3", ["one of 1, 2, 4"]),
     ("processes", "2.0", ["one of 1, 2, 4"]),
     ("processes", "", ["one of 1, 2, 4"]),

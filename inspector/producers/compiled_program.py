@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Literal
 
 import jax
@@ -21,6 +21,9 @@ from inspector.producers.leaves import leaves_of
 from inspector.snapshot import Collective, Memory, Mesh, Program, ProgramArray, Seconds, Timeit
 
 Report = Callable[..., None]
+
+# The arguments of the next call, from those of the last one and its result.
+Following = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
 
 # An abstract argument, and the sharding of each of its leaves.
 Asked = tuple[Any, Any]
@@ -42,11 +45,18 @@ class CompiledProgram:
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
 
-    def compile(self, function: Any, inputs: dict[str, Asked], outputs: dict[str, Any]) -> None:
+    def compile(
+        self,
+        function: Any,
+        inputs: dict[str, Asked],
+        outputs: dict[str, Any],
+        donated: Collection[str] = (),
+    ) -> None:
         """Lower and compile `function` for these arguments and shardings asked for, all by name.
 
         inputs: name → (abstract argument, sharding of each leaf), in the function's order.
         outputs: name → sharding of each leaf, None where the compiler is to choose.
+        donated: names of inputs that the program may overwrite with its outputs.
         The name `state` stands before no path, so that its leaves are called as everywhere.
         """
         arguments = tuple(argument for argument, _ in inputs.values())
@@ -55,6 +65,7 @@ class CompiledProgram:
             function,
             in_shardings=tuple(asked for _, asked in inputs.values()),
             out_shardings=wanted[0] if len(wanted) == 1 else wanted,
+            donate_argnums=tuple(n for n, name in enumerate(inputs) if name in donated),
         )
         self._report("lower", program=self.name)
         started = time.perf_counter()
@@ -104,10 +115,21 @@ class CompiledProgram:
         values = [float(loss) for loss in losses]
         self._losses = [value if math.isfinite(value) else None for value in values]
 
-    def time_it(self, *arguments: Any) -> None:
-        """Time repeated loops of the same call as `%%timeit` does: each loop's mean, over seven loops."""
+    def time_it(self, *arguments: Any, following: Following | None = None) -> tuple[Any, ...]:
+        """Time repeated loops of a call as `%%timeit` does: each loop's mean, over seven loops.
+
+        Every call takes the same arguments, or those that `following` makes of the ones before and of their
+        result; given back are those that one more call would take.
+        """
         self._report("timeit", program=self.name)
-        timer = timeit.Timer(lambda: jax.block_until_ready(self._executable(*arguments)))
+
+        def call() -> None:
+            nonlocal arguments
+            result = jax.block_until_ready(self._executable(*arguments))
+            if following is not None:
+                arguments = following(arguments, result)
+
+        timer = timeit.Timer(call)
         # Every process must do as many, because each one waits for the others in the collectives.
         loops = next(n for n in _loops() if agreed(timer.timeit(n)) >= TIMEIT_LEAST)
         means = []
@@ -116,6 +138,7 @@ class CompiledProgram:
             means.append(timer.timeit(loops) / loops)
         # Population deviation, as IPython prints it.
         self._timeit = Timeit(statistics.fmean(means), statistics.pstdev(means), TIMEIT_RUNS, loops)
+        return arguments
 
     def record(self, mesh: Mesh) -> Program:
         """What a Snapshot keeps of it, its collectives in terms of the mesh that it was compiled for."""

@@ -70,6 +70,7 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
                 model.step,
                 {"state": state_in, "batch": batch_in},
                 {"state": state_sharding, "loss": None},
+                donated=("state",) if layout.donate else (),
             )
         apply = CompiledProgram("apply", report)
         apply.compile(
@@ -95,7 +96,9 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
         for _ in apply.steps(layout.steps):
             output = apply.run(state, batch)
         if layout.timeit:
-            train_step.time_it(state, batch)
+            # A state that was donated is no more, and the next step takes the one that came of it.
+            following = _next_step if layout.donate else None
+            state, _ = train_step.time_it(state, batch, following=following)
             apply.time_it(state, batch)
 
     report("read")
@@ -123,6 +126,11 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
         programs=tuple(program.record(plain_mesh) for program in programs),
         live=alive,
     )
+
+
+def _next_step(arguments: tuple[Any, ...], result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of the train step after the one with these arguments and this result."""
+    return (result[0], *arguments[1:])
 
 
 def _watched_arrays(watched: list[Watched], mesh: Mesh, logical: bool) -> list[Array]:

@@ -225,6 +225,17 @@ class Editor:
             )
             _show_problem(self._problems.get("steps"))
             st.toggle(
+                "Donate the train state",
+                key="field:donate",
+                help="The train step may write the new state over the old one (`donate_argnums`), so that "
+                "both need not be held at once.",
+            )
+            st.toggle(
+                "Also profile train steps",
+                key="field:trace",
+                help="JAX's profiler watches three more train steps; Timings shows where their time went.",
+            )
+            st.toggle(
                 "Also time as %%timeit does",
                 key="field:timeit",
                 help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",

@@ -19,6 +19,9 @@ from inspector.layout import Layout, Parsed
 from inspector.model import ModelEntry
 from models import CATALOGUE
 
+# Fields of the layout that are on or off.
+SWITCHES = ("timeit", "donate", "trace")
+
 _row_numbers = itertools.count()
 
 
@@ -70,7 +73,8 @@ def put(layout: Layout) -> None:
     state["field:axes"] = ", ".join(layout.axis_names)
     state["field:steps"] = layout.steps
     state["field:target"] = layout.target
-    state["field:timeit"] = layout.timeit
+    for name in SWITCHES:
+        state[f"field:{name}"] = getattr(layout, name)
     state["field:processes"] = layout.processes
     state["field:constraints"] = [
         name for name in layout.entry.constraints if name not in layout.unconstrained
@@ -112,12 +116,12 @@ def fields() -> dict[str, str]:
         "axes": state["field:axes"],
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
-        "timeit": _printed(state["field:timeit"]),
         "processes": _printed(state["field:processes"]),
         "unconstrained": ",".join(
             name for name in entry.constraints if name not in state["field:constraints"]
         ),
     }
+    text |= {name: _printed(state[f"field:{name}"]) for name in SWITCHES}
     for size in entry.sizes:
         text[size.name] = _printed(state.get(size_key(size.name), size.default))
     if entry.has_rules:

@@ -154,6 +154,10 @@ class Dashboard:
         # While the page is drawn anew, what was there before can stand beside it.
         expect(badge).to_have_text([re.compile(re.escape(text))])
 
+    def expect_alert(self, text: str) -> None:
+        """Wait for an alert with this text, while one that it replaces may still stand there, too."""
+        expect(self.alerts().filter(has_text=text).first).to_be_visible()
+
     def alerts(self) -> Locator:
         return self.page.get_by_test_id("stAlert")
 

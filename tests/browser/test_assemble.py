@@ -54,15 +54,15 @@ def test_assembles_breaks_and_mends_an_array(open_assemble) -> None:
     expect(dashboard.alerts()).to_have_count(0)
 
     break_it(dashboard, "A piece of the wrong shape")
-    expect(dashboard.alerts()).to_contain_text("The piece for device 3 is 3×2")
+    dashboard.expect_alert("The piece for device 3 is 3×2")
     expect(dashboard.main()).to_contain_text("doesn't match the single device array shape (3, 2)")
 
     break_it(dashboard, "A device without a piece")
-    expect(dashboard.alerts()).to_contain_text("Device 3 has no piece")
+    dashboard.expect_alert("Device 3 has no piece")
     expect(dashboard.main()).to_contain_text("Expected 8 per-device arrays")
 
     break_it(dashboard, "Two pieces swapped")
-    expect(dashboard.alerts()).to_contain_text("16 numbers on 2 devices (3, 4)")
+    dashboard.expect_alert("16 numbers on 2 devices (3, 4)")
     swapped = dashboard.wait_for_figure("assemble-broken-array")
     right = dashboard.wait_for_figure("assemble-good-array")
     moved = {text for text, _, _ in cells(swapped)[6:8]}

@@ -123,7 +123,7 @@ def test_a_row_of_the_table_is_the_array_of_the_map(dashboard):
     assert shape(dashboard) == (4, 1)
     dashboard.open_tab("Arrays")
     dashboard.type("Filter", "there is no such array")
-    expect(dashboard.alerts()).to_contain_text("No array has all of these words")
+    dashboard.expect_alert("No array has all of these words")
 
 
 MARKUP = "<b>bold</b><img src=http://127.0.0.1:9/x>**strong** [link](http://127.0.0.1:9/y) $x$"

@@ -50,7 +50,7 @@ def test_a_bad_link_gives_a_notice_and_the_defaults(open_dashboard):
         "'colour' is not a field of model logical_mlp",
         "target is 'moon', but must be one of",
     ):
-        expect(dashboard.alerts()).to_contain_text(said)
+        dashboard.expect_alert(said)
     assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]
     assert dashboard.query() == "depth=512", "what was good in the link stays"
     dashboard.screenshot("bad_link")
@@ -66,7 +66,7 @@ def test_markup_in_a_link_is_shown_as_text(open_dashboard, fields):
     requests = []
     dashboard.page.on("request", lambda request: requests.append(request.url))
     dashboard.open("?" + "&".join(f"{quote(field)}={quote(MARKUP)}" for field in fields))
-    expect(dashboard.alerts()).to_contain_text("<b>bold</b>")
+    dashboard.expect_alert("<b>bold</b>")
     # What follows the page's own address is no request to the other.
     assert_no_markup(dashboard, [url for url in requests if not url.startswith(dashboard.url)])
 

@@ -52,9 +52,7 @@ def ticks(figure: dict) -> list[str]:
 
 def test_two_processes_exchange_arrays(processes_page: ProcessesPage) -> None:
     page = processes_page
-    expect(page.alerts()).to_contain_text(
-        "2 processes with (4, 2) each make one global array of (8, 2)"
-    )
+    page.expect_alert("2 processes with (4, 2) each make one global array of (8, 2)")
     numbers = [str(number) for number in range(16)]
     assert page.texts("given") == page.texts("global") == page.texts("returned") == numbers
     assert ticks(page.figure("processes-global_figure")) == ["0:4 process 0", "4:8 process 1"]
@@ -75,7 +73,7 @@ def test_the_guides_mistake_is_made_and_explained(processes_page: ProcessesPage)
     page = processes_page
     toggle = page.page.get_by_text("Convert with host_local_array_to_global_array")
     toggle.click()
-    expect(page.alerts()).to_contain_text(
+    page.expect_alert(
         "dimension 0 should be divisible by 8, the devices along x, but it is equal to 4"
     )
     expect(page.main().get_by_test_id("stCode").first).to_contain_text("the dimension size is 4")
@@ -83,7 +81,7 @@ def test_the_guides_mistake_is_made_and_explained(processes_page: ProcessesPage)
     assert page.figure("processes-global_figure") is None
     page.screenshot("processes-mistake")
     toggle.click()
-    expect(page.alerts()).to_contain_text("each process gets its (4, 2) back")
+    page.expect_alert("each process gets its (4, 2) back")
 
 
 def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
@@ -92,9 +90,7 @@ def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
     assert page.field("Axis names").input_value() == "x, y"
     page.type("PartitionSpec", "x, y")
     page.page.get_by_test_id("stMain").get_by_text("4", exact=True).first.click()
-    expect(page.alerts()).to_contain_text(
-        "4 processes with (4, 2) each make one global array of (16, 2)"
-    )
+    page.expect_alert("4 processes with (4, 2) each make one global array of (16, 2)")
     page.settle()
     assert ticks(page.figure("processes-global_figure")) == [
         f"{4 * number}:{4 * number + 4} process {number}" for number in range(4)
@@ -115,7 +111,7 @@ def test_what_is_wrong_is_said(
     processes_page: ProcessesPage, field: str, text: str, said: str
 ) -> None:
     processes_page.type(field, text)
-    expect(processes_page.alerts()).to_contain_text(said)
+    processes_page.expect_alert(said)
 
 
 def test_a_layout_is_run_by_two_processes(open_dashboard) -> None:
@@ -158,9 +154,7 @@ def test_a_process_that_is_killed_ends_the_run_with_a_sentence(
     (lead,) = server.workers(devices=3)
     (follower,) = map(int, Path(f"/proc/{lead}/task/{lead}/children").read_text().split())
     os.kill(follower, signal.SIGKILL)
-    expect(dashboard.alerts()).to_contain_text(
-        "Process 1 (of 2, counted from 0) was killed (SIGKILL) during steps"
-    )
+    dashboard.expect_alert("Process 1 (of 2, counted from 0) was killed (SIGKILL) during steps")
     for pid in (lead, follower):
         until(lambda pid=pid: not alive(pid))
     open_dashboard(f"?{SMALL}&processes=2&mesh=2x3&rules=batch.data").run()

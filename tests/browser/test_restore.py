@@ -54,7 +54,7 @@ def test_restores_across_layouts_and_says_that_all_values_are_equal(open_restore
     )
     expect(dashboard.main()).to_contain_text("24.0 KiB from 4 devices to 4 devices")
     dashboard.click("restore_button")
-    expect(dashboard.alerts()).to_contain_text(
+    dashboard.expect_alert(
         "All 14 arrays, 49,154 values, equal bit by bit after restoring 2×4 → 2×2."
     )
     dashboard.expect_badge("Restored: placements read from live arrays")
@@ -67,7 +67,7 @@ def test_restores_across_layouts_and_says_that_all_values_are_equal(open_restore
     dashboard.wait_for_figure("block_map")
     dashboard.page.get_by_role("link", name="Restore").click()
     expect(dashboard.field("New mesh")).to_have_value("2x2")
-    expect(dashboard.alerts()).to_contain_text("equal bit by bit")
+    dashboard.expect_alert("equal bit by bit")
 
 
 def test_cancel_in_the_middle_leaves_nothing(open_restore) -> None:
@@ -75,7 +75,7 @@ def test_cancel_in_the_middle_leaves_nothing(open_restore) -> None:
     dashboard = open_restore(LARGE)
     dashboard.click("restore_button")
     dashboard.click("restore_cancel_button")
-    expect(dashboard.alerts()).to_contain_text("the checkpoint is removed.")
+    dashboard.expect_alert("the checkpoint is removed.")
     expect(dashboard.keyed("restore_button")).to_be_visible()
     until(lambda: not folders() - before, "the end of the checkpoint's folder")
 

@@ -75,7 +75,7 @@ def test_a_cancelled_run_stops_and_the_next_one_works(open_dashboard, server):
     dashboard.click("cancel_button")  # once; a click that is lost fails the next line
     expect(dashboard.keyed("run_button")).to_be_visible()
     expect(dashboard.alerts()).to_have_count(1)
-    expect(dashboard.alerts()).to_contain_text("Cancelled during")
+    dashboard.expect_alert("Cancelled during")
     assert_one_sentence(dashboard)
     until(lambda: all(is_idle(pid, dashboard) for pid in busy), "the end of the cancelled run")
     assert_next_run_works(dashboard)
@@ -87,7 +87,7 @@ def test_a_killed_worker_is_told_and_the_next_run_works(open_dashboard, server):
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
     [worker] = [pid for pid in server.workers(devices=8) if not is_idle(pid, dashboard)]
     os.kill(worker, signal.SIGKILL)
-    expect(dashboard.alerts()).to_contain_text("was killed (SIGKILL)")
+    dashboard.expect_alert("was killed (SIGKILL)")
     assert_one_sentence(dashboard)
     assert "Traceback" not in dashboard.page.locator("body").inner_text()
     dashboard.screenshot("worker_killed")
@@ -109,7 +109,7 @@ def test_a_model_that_is_too_large_is_refused_with_estimate_and_limit(open_dashb
     before = server.workers(devices=8)
     dashboard.click("run_button")
     expect(dashboard.alerts()).to_have_count(1)
-    expect(dashboard.alerts()).to_contain_text(
+    dashboard.expect_alert(
         re.compile(r"needs about [\d.,]+ TiB .* at most [\d.,]+ [GM]iB is allowed")
     )
     assert_one_sentence(dashboard)

@@ -45,7 +45,9 @@ def test_the_train_state_tells_asked_from_got(open_dashboard) -> None:
     dashboard.open_tab("Train state")
     expect(dashboard.main().get_by_text("A plan has only what is asked for")).to_be_visible()
     dashboard.run()
-    expect(dashboard.main().get_by_text("asked for are what the compiled programs have")).to_be_visible()
+    expect(
+        dashboard.main().get_by_text("asked for are what the compiled programs have")
+    ).to_be_visible()
     losses = dashboard.wait_for_figure("loss_curve")["data"][0]["y"]
     assert len(losses) == 5 and losses[-1] < losses[0]
     alive = dashboard.wait_for_figure("live_map")

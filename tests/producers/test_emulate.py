@@ -272,3 +272,18 @@ def test_timeit_is_mean_and_deviation_over_seven_loops() -> None:
         assert measured.runs == 7 and measured.loops >= 1
         assert measured.mean > 0 and measured.deviation >= 0
     assert found.program("init").seconds.timeit is None
+
+
+def test_a_donated_state_is_written_over_in_every_step() -> None:
+    kept = run({"depth": "16"}).program("train_step")
+    donated = run({"donate": "true", "timeit": "true", "depth": "16"})
+    step = donated.program("train_step")
+    state = sum(
+        array.bytes_per_device
+        for array in donated.arrays
+        if array.group in ("params", "opt_state", "other")
+    )
+    assert kept.memory.aliased == 0 and step.memory.aliased == state
+    assert donated.program("apply").memory.aliased == 0
+    # The steps are the same ones.
+    assert step.losses == kept.losses
