@@ -10,19 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from inspector import layout as layouts
 from inspector import record, sharding
 from inspector.errors import Refused, shown
+from inspector.reading import Parsed, Reader
 from inspector.snapshot import Array, Mesh, MeshAxis, Spec
 
 Way = Literal["callback", "pieces", "device_put"]
 Loading = Literal["array", "batch", "reshard"]
 Step = Literal["cut", "move", "join", "reshard"]
-Value = TypeVar("Value")
 
 # Every number travels to the page, from each device that holds it: a megabyte at the most.
 MOST_ELEMENTS = 4096
@@ -195,39 +195,15 @@ class Assembled:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Parsed:
-    """What came of some fields: an Assembly, or a sentence for each field that is wrong."""
-
-    assembly: Assembly | None
-    problems: Mapping[str, str] = field(default_factory=dict)
-
-    def unwrap(self) -> Assembly:
-        """The Assembly.
-
-        Raises:
-          Refused: a field is wrong; the sentences of all of them.
-        """
-        if self.assembly is None:
-            raise Refused("; ".join(self.problems.values()))
-        return self.assembly
-
-
-def parse(fields: Mapping[str, str]) -> Parsed:
+def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     """Read an Assembly from the text of its fields; one that is absent has its default.
 
     `loading` says which others count: `array` takes `shape` and `spec`; `batch` takes `rows` per device,
     `features` and `batch_axes`; `reshard` takes those and `target`, the PartitionSpec to end in.
     """
     texts = DEFAULTS | dict(fields)
-    problems: dict[str, str] = {}
-
-    def read(name: str, parser: Callable[[str], Value], otherwise: Value) -> Value:
-        try:
-            return parser(texts[name])
-        except Refused as refused:
-            problems[name] = str(refused)
-            return otherwise
+    reader = Reader(texts)
+    read, problems = reader.read, reader.problems
 
     loading = read("loading", lambda text: _choice(text, "loading", Loading.__args__), "array")
     way = read("way", lambda text: _choice(text, "way", tuple(WAYS)), "pieces")

@@ -11,21 +11,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from inspector import layout as layouts
 from inspector import record
 from inspector.errors import Refused, shown
-from inspector.layout import DEVICE_NUMBERS_PER_PROCESS
+from inspector.layout.record import DEVICE_NUMBERS_PER_PROCESS
+from inspector.reading import Parsed, Reader
 from inspector.snapshot import Array, Mesh, MeshAxis, Spec
 
 Data = Literal["own", "same"]
 Step = Literal["to_global", "jit", "to_local"]
-Value = TypeVar("Value")
 
 # Every number is drawn, in three pictures, and the rows of four processes stand under each other.
 MOST_SIZE = 16
@@ -156,35 +156,11 @@ class Exchanged:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Parsed:
-    """What came of some fields: a HostLocal, or a sentence for each field that is wrong."""
-
-    host_local: HostLocal | None
-    problems: Mapping[str, str] = field(default_factory=dict)
-
-    def unwrap(self) -> HostLocal:
-        """The HostLocal.
-
-        Raises:
-          Refused: a field is wrong; the sentences of all of them.
-        """
-        if self.host_local is None:
-            raise Refused("; ".join(self.problems.values()))
-        return self.host_local
-
-
-def parse(fields: Mapping[str, str]) -> Parsed:
+def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
     """Read a HostLocal from the text of its fields; one that is absent has its default."""
     texts = DEFAULTS | dict(fields)
-    problems: dict[str, str] = {}
-
-    def read(name: str, parser: Callable[[str], Value], otherwise: Value) -> Value:
-        try:
-            return parser(texts[name])
-        except Refused as refused:
-            problems[name] = str(refused)
-            return otherwise
+    reader = Reader(texts)
+    read, problems = reader.read, reader.problems
 
     shape = read("mesh", _parse_mesh, (8,))
     axes: tuple[str, ...] = ()

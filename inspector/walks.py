@@ -16,6 +16,7 @@ from typing import Any
 from inspector import layout as layouts
 from inspector import record
 from inspector.errors import Refused, shown
+from inspector.reading import Parsed
 from inspector.snapshot import Array, Mesh
 
 MOST_DEVICES = 64  # the code is the guides', which keep copies of everything on each device
@@ -118,20 +119,12 @@ class Walked:
         return all(step.problem is None for step in self.steps)
 
 
-@dataclass(frozen=True)
-class Parsed:
-    """What came of some fields: a Walk, or a sentence for each field that is wrong."""
-
-    walk: Walk | None
-    problems: Mapping[str, str] = field(default_factory=dict)
-
-
 def defaults(guide: str) -> dict[str, str]:
     """The text of the mesh's fields as the guide has them."""
     return {"mesh": layouts.print_mesh(DEFAULT_MESH), "axes": ", ".join(GUIDES[guide].axis_names)}
 
 
-def parse(guide: str, mesh: str, axes: str) -> Parsed:
+def parse(guide: str, mesh: str, axes: str) -> Parsed[Walk]:
     """Read a Walk from the text of its fields."""
     if guide not in GUIDES:
         return Parsed(
@@ -155,10 +148,7 @@ def from_json(value: Any) -> Walk:
     """
     read = record.decode(Walk, value, "the walk")
     mesh, axes = layouts.print_mesh(read.mesh_shape), ",".join(read.axis_names)
-    parsed = parse(read.guide, mesh, axes)
-    if parsed.walk is None:
-        raise Refused("; ".join(parsed.problems.values()))
-    return parsed.walk
+    return parse(read.guide, mesh, axes).unwrap()
 
 
 def script(walk: Walk, steps: tuple[Step, ...]) -> str:

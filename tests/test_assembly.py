@@ -90,7 +90,7 @@ def test_a_wrong_field_is_said_in_a_sentence(
     fields: dict[str, str], field: str, sentence: str
 ) -> None:
     parsed = assemblies.parse(fields)
-    assert parsed.assembly is None
+    assert parsed.value is None
     assert list(parsed.problems) == [field]
     assert sentence in parsed.problems[field]
     with pytest.raises(Refused):

@@ -20,6 +20,7 @@ from inspector import rules
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import Size
+from inspector.reading import Parsed
 from models import CATALOGUE
 
 MESH_SHAPES = [
@@ -107,7 +108,7 @@ def layout_values(draw: st.DrawFn) -> Layout:
 def test_what_is_printed_is_read_back(layout: Layout, url: bool) -> None:
     fields = layouts.to_fields(layout, url=url)
     assert layouts.parse(fields).unwrap() == layout
-    assert layouts.parse_leniently(fields) == layouts.Parsed(layout, {})
+    assert layouts.parse_leniently(fields) == Parsed(layout, {})
 
 
 @settings(max_examples=400)
@@ -128,10 +129,10 @@ def test_the_url_says_only_what_was_chosen_in_characters_that_stay_as_they_are(
     assert encoded == "&".join(f"{name}={text}" for name, text in query.items())
     assert "%" not in encoded and "+" not in encoded
     decoded = dict(urllib.parse.parse_qsl(encoded, keep_blank_values=True, strict_parsing=True))
-    assert layouts.parse_leniently(decoded) == layouts.Parsed(layout, {})
+    assert layouts.parse_leniently(decoded) == Parsed(layout, {})
     for name in query:
         less = {other: text for other, text in query.items() if other != name}
-        assert layouts.parse(less).layout != layout, f"{name} could have been left out"
+        assert layouts.parse(less).value != layout, f"{name} could have been left out"
 
 
 def test_the_default_layout_has_an_empty_url() -> None:
@@ -284,7 +285,7 @@ BROKEN = [
 def test_a_broken_field_gets_one_sentence(name: str, text: str, allowed: list[str]) -> None:
     rest = {"model": "mlp"} if name == "specs" else {}
     parsed = layouts.parse({**rest, name: text})
-    assert parsed.layout is None
+    assert parsed.value is None
     assert list(parsed.problems) == [name]
     sentence = parsed.problems[name]
     # A rule or spec is called by its own name, which says more than that of the whole field.
@@ -297,7 +298,7 @@ def test_a_broken_field_gets_one_sentence(name: str, text: str, allowed: list[st
         assert words in sentence
     assert "\n" not in sentence and len(sentence) < 300
     # Leniently the same sentence, and the default in place of that field alone.
-    assert layouts.parse_leniently({**rest, name: text}) == layouts.Parsed(
+    assert layouts.parse_leniently({**rest, name: text}) == Parsed(
         layouts.parse(rest).unwrap(), {name: sentence}
     )
     with pytest.raises(Refused) as refused:
@@ -320,7 +321,7 @@ def test_a_field_broken_in_any_layout_is_the_only_one_named(
     assume(name in fields or name == "colour")
     assume(name not in ("axes", "rules", "specs"))  # these can be right on another mesh
     parsed = layouts.parse(fields | {name: text})
-    assert parsed.layout is None
+    assert parsed.value is None
     assert list(parsed.problems) == [name]
 
 
@@ -332,7 +333,7 @@ def test_several_broken_fields_are_all_named() -> None:
         parsed.unwrap()
     assert str(refused.value) == "; ".join(parsed.problems.values())
     lenient = layouts.parse_leniently(fields)
-    assert lenient.layout == layouts.parse({}).layout
+    assert lenient.value == layouts.parse({}).value
     assert lenient.problems == parsed.problems
 
 
@@ -342,7 +343,7 @@ def test_what_hangs_on_a_broken_mesh_is_said_when_it_is_replaced() -> None:
     assert set(layouts.parse(fields).problems) == {"mesh"}
     lenient = layouts.parse_leniently(fields)
     assert set(lenient.problems) == {"mesh", "axes", "rules"}
-    assert lenient.layout == layouts.parse({}).layout
+    assert lenient.value == layouts.parse({}).value
 
 
 def pieces() -> Iterator[str]:
@@ -361,14 +362,14 @@ texts = st.one_of(
 @given(st.dictionaries(st.one_of(st.sampled_from(FIELDS), st.text(max_size=5)), texts, max_size=6))
 def test_any_text_gives_a_layout_leniently(fields: dict[str, str]) -> None:
     lenient = layouts.parse_leniently(fields)
-    assert lenient.layout is not None
+    assert lenient.value is not None
     assert set(lenient.problems) <= set(fields)
     for sentence in lenient.problems.values():
         assert sentence and "\n" not in sentence and "\x00" not in sentence
     kept = {name: text for name, text in fields.items() if name not in lenient.problems}
-    assert layouts.parse(kept).layout == lenient.layout
-    assert layouts.parse(layouts.to_fields(lenient.layout)).layout == lenient.layout
-    assert (layouts.parse(fields).layout is None) == bool(lenient.problems)
+    assert layouts.parse(kept).value == lenient.value
+    assert layouts.parse(layouts.to_fields(lenient.value)).value == lenient.value
+    assert (layouts.parse(fields).value is None) == bool(lenient.problems)
 
 
 json_values = st.recursive(

@@ -71,7 +71,7 @@ def test_shapes_follow(fields: dict, part: tuple | None, shape: tuple | None) ->
 )
 def test_a_broken_field_gets_one_sentence(name: str, text: str, said: str) -> None:
     parsed = processes.parse({name: text})
-    assert parsed.host_local is None and len(parsed.problems) == 1
+    assert parsed.value is None and len(parsed.problems) == 1
     assert said in next(iter(parsed.problems.values()))
     with pytest.raises(Refused, match=re.escape(said)):
         parsed.unwrap()
@@ -97,7 +97,7 @@ def test_json_is_read_back_and_a_wrong_one_is_refused() -> None:
 @given(st.sampled_from(list(processes.DEFAULTS)), st.text(max_size=12))
 def test_any_text_is_read_or_refused_with_a_sentence(name: str, text: str) -> None:
     parsed = processes.parse({name: text})
-    assert (parsed.host_local is None) == bool(parsed.problems)
+    assert (parsed.value is None) == bool(parsed.problems)
 
 
 def test_each_process_gives_numbers_of_its_own_or_the_same() -> None:

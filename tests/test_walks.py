@@ -13,7 +13,7 @@ from inspector.walks import GUIDES, Step, Walk, Walked
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_defaults_are_a_walk_on_the_guides_mesh(guide: str) -> None:
-    walk = walks.parse(guide, **walks.defaults(guide)).walk
+    walk = walks.parse(guide, **walks.defaults(guide)).value
     assert walk is not None
     assert (walk.guide, walk.mesh_shape, walk.devices) == (guide, (2, 4), 8)
     assert walk.axis_names == GUIDES[guide].axis_names
@@ -38,14 +38,14 @@ def test_what_is_wrong_is_said_of_its_field(
     guide: str, mesh: str, axes: str, field: str, sentence: str
 ) -> None:
     parsed = walks.parse(guide, mesh, axes)
-    assert parsed.walk is None
+    assert parsed.value is None
     assert list(parsed.problems) == [field]
     assert sentence in parsed.problems[field]
 
 
 @pytest.mark.parametrize("mesh", ["1x1", "64x1", "8x8"])
 def test_the_bounds_themselves_are_allowed(mesh: str) -> None:
-    assert walks.parse("scale_up", mesh, "a, b").walk is not None
+    assert walks.parse("scale_up", mesh, "a, b").value is not None
 
 
 def test_a_walk_comes_back_from_its_json_and_nothing_else_does() -> None:

@@ -14,6 +14,7 @@ from inspector.assembly import Assembled, Assembly
 from inspector.assembly_script import script
 from inspector.errors import Refused
 from inspector.figures import pieces as figures
+from inspector.reading import Parsed
 from inspector.sharding import shards
 from inspector.views import chart
 from inspector.views.plain_text import plain
@@ -52,11 +53,11 @@ def show() -> None:
     st.markdown("### Build an array from pieces")
     parsed = _draw_fields()
     st.session_state["assemble:kept"] = _fields()
-    if parsed.assembly is None:
+    if parsed.value is None:
         for sentence in parsed.problems.values():
             st.error(plain(sentence), icon=":material/error:")
         return
-    assembly = parsed.assembly
+    assembly = parsed.value
     made = _made(service, assembly)
     if made is None:
         return
@@ -91,7 +92,7 @@ def _fields() -> dict[str, str]:
     return texts
 
 
-def _draw_fields() -> assemblies.Parsed:
+def _draw_fields() -> Parsed[Assembly]:
     state = st.session_state
     way = st.segmented_control(
         "Way",

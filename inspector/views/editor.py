@@ -9,8 +9,9 @@ import streamlit as st
 from inspector import layout as layouts
 from inspector import presets
 from inspector.errors import Refused
-from inspector.layout import Parsed
+from inspector.layout import Layout
 from inspector.model import ModelEntry, Size
+from inspector.reading import Parsed
 from inspector.snapshot import Finding, Snapshot
 from inspector.views import session
 from inspector.views.plain_text import plain
@@ -22,7 +23,7 @@ MAIN_SIZES = ("batch", "layers", "depth", "scan")
 class Editor:
     """Draws the sidebar once, and leaves room beside the rules for what the plan finds out later."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: Parsed[Layout]) -> None:
         self._problems: Mapping[str, str] = parsed.problems
         self._rule_slots: list[tuple[str, Callable[[str], None]]] = []
         self._below_mesh: Callable[[str], None] = lambda text: None

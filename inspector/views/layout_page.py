@@ -39,8 +39,8 @@ def show() -> None:
     # JAX starts in the planner while the sidebar is drawn.
     service.warm()
     parsed = session.parsed()
-    if parsed.layout is not None:
-        session.remember(parsed.layout)
+    if parsed.value is not None:
+        session.remember(parsed.value)
     layout = session.last_layout()
 
     editor = Editor(parsed)
@@ -48,7 +48,7 @@ def show() -> None:
         editor.draw()
 
     _show_url_problems()
-    if parsed.layout is None:
+    if parsed.value is None:
         st.warning(
             "The sidebar has a mistake, marked in red. Until it is mended, this page shows the last "
             "layout that was right.",

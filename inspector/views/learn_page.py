@@ -11,6 +11,7 @@ from inspector import inspection, walks
 from inspector.errors import Refused
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
+from inspector.reading import Parsed
 from inspector.views import chart
 from inspector.views.plain_text import plain
 from inspector.walks import Drawn, Step, Walk, Walked
@@ -37,8 +38,8 @@ def show() -> None:
     guide = _draw_choice()
     _restore_fields(guide)
     parsed = _draw_fields(guide)
-    if parsed.walk is not None:
-        _take(service, parsed.walk)
+    if parsed.value is not None:
+        _take(service, parsed.value)
     taken = _taken().get(guide)
     if taken is not None:
         _show_walk(taken)
@@ -66,7 +67,7 @@ def _restore_fields(guide: str) -> None:
         st.session_state.setdefault(_key(guide, name), kept[name])
 
 
-def _draw_fields(guide: str) -> walks.Parsed:
+def _draw_fields(guide: str) -> Parsed[Walk]:
     """The mesh's fields, and beside each the sentence about what is wrong with it."""
     state = st.session_state
     texts = {name: state[_key(guide, name)] for name in STEP_FIELDS}
@@ -93,7 +94,7 @@ def _draw_fields(guide: str) -> walks.Parsed:
     return parsed
 
 
-def _show_problem(parsed: walks.Parsed, name: str) -> None:
+def _show_problem(parsed: Parsed[Walk], name: str) -> None:
     if name in parsed.problems:
         st.markdown(
             f":red[:material/error: :small[{plain(parsed.problems[name])}]]", width="content"

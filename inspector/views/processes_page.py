@@ -15,6 +15,7 @@ from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.processes import Exchanged, HostLocal
 from inspector.processes_script import script
+from inspector.reading import Parsed
 from inspector.views import chart
 from inspector.views.plain_text import plain
 from inspector.wording import counted, devices_text, ranges_text
@@ -37,11 +38,11 @@ def show() -> None:
     )
     parsed = _draw_fields()
     st.session_state["processes:kept"] = _fields()
-    if parsed.host_local is None:
+    if parsed.value is None:
         for sentence in parsed.problems.values():
             st.error(plain(sentence), icon=":material/error:")
         return
-    wanted = parsed.host_local
+    wanted = parsed.value
     exchanged = _exchanged(service, wanted)
     if exchanged is None:
         return
@@ -68,7 +69,7 @@ def _fields() -> dict[str, str]:
     return texts
 
 
-def _draw_fields() -> processes.Parsed:
+def _draw_fields() -> Parsed[HostLocal]:
     columns = st.columns([2, 2, 2, 3, 3, 4])
     columns[0].segmented_control(
         "Processes",

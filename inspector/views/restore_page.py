@@ -139,11 +139,11 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
     parsed = layouts.parse(_fields(saved, _typed(saved)))
     for problem in parsed.problems.values():
         st.markdown(f":red[:material/error: :small[{plain(problem)}]]")
-    return parsed.layout
+    return parsed.value
 
 
 def _draw_presets(saved: Layout) -> None:
-    now = layouts.parse_leniently(_fields(saved, _typed(saved))).layout
+    now = layouts.parse_leniently(_fields(saved, _typed(saved))).value
     current = presets.matching(now)
     key = _widget("preset")
     st.session_state[key] = current.name if current else None

@@ -15,12 +15,11 @@ from typing import Any
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.layout import Layout, Parsed
+from inspector.errors import Refused
+from inspector.layout import Layout
 from inspector.model import ModelEntry
+from inspector.reading import Parsed
 from models import CATALOGUE
-
-# Fields of the layout that are on or off.
-SWITCHES = ("timeit", "donate", "trace")
 
 _row_numbers = itertools.count()
 
@@ -60,8 +59,8 @@ def begin(on_layout_page: bool) -> None:
     elif on_layout_page and st.query_params.to_dict() != state.get("written_query"):
         # A link that was opened, or the browser's back button.
         parsed = layouts.parse_leniently(st.query_params.to_dict())
-        state.url_problems, state.url_layout = dict(parsed.problems), parsed.layout
-        put(parsed.layout)
+        state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
+        put(parsed.value)
 
 
 def put(layout: Layout) -> None:
@@ -73,8 +72,8 @@ def put(layout: Layout) -> None:
     state["field:axes"] = ", ".join(layout.axis_names)
     state["field:steps"] = layout.steps
     state["field:target"] = layout.target
-    for name in SWITCHES:
-        state[f"field:{name}"] = getattr(layout, name)
+    for switch in layouts.SWITCHES:
+        state[f"field:{switch.name}"] = getattr(layout, switch.name)
     state["field:processes"] = layout.processes
     state["field:constraints"] = [
         name for name in layout.entry.constraints if name not in layout.unconstrained
@@ -101,7 +100,7 @@ def put_rules(layout: Layout) -> None:
     st.session_state.rule_rows = rows
 
 
-def parsed() -> Parsed:
+def parsed() -> Parsed[Layout]:
     """The layout that the widgets hold, or what is wrong with it."""
     return layouts.parse(fields())
 
@@ -121,7 +120,7 @@ def fields() -> dict[str, str]:
             name for name in entry.constraints if name not in state["field:constraints"]
         ),
     }
-    text |= {name: _printed(state[f"field:{name}"]) for name in SWITCHES}
+    text |= {switch.name: _printed(state[f"field:{switch.name}"]) for switch in layouts.SWITCHES}
     for size in entry.sizes:
         text[size.name] = _printed(state.get(size_key(size.name), size.default))
     if entry.has_rules:
@@ -177,7 +176,7 @@ def change_model() -> None:
         "target": last.target,
         "processes": str(last.processes),
     } | {name: text for name, text in sizes.items() if name in known}
-    put(layouts.parse_leniently(kept).layout)
+    put(layouts.parse_leniently(kept).value)
 
 
 def change_mesh() -> None:
@@ -185,7 +184,7 @@ def change_mesh() -> None:
     state = st.session_state
     try:
         shape = layouts.parse_mesh(state["field:mesh"])
-    except layouts.Refused:
+    except Refused:
         return
     names = state["axis_names"]
     if len(shape) == len(names):
@@ -210,7 +209,7 @@ def change_axes() -> None:
         # Only good names are taken over: a bad one put into the rules could not be told from the
         # rest of their text when it is mended.
         after = layouts.parse_axes(state["field:axes"], (1,) * len(before))
-    except layouts.Refused:
+    except Refused:
         return
     renamed = {old: new for old, new in zip(before, after, strict=True) if old != new}
     if len(renamed) == 1:

@@ -135,9 +135,9 @@ def test_any_request_comes_out_as_the_arithmetic_says(
             "convert": convert,
         }
     )
-    if parsed.host_local is None:
+    if parsed.value is None:
         return
-    wanted = parsed.host_local
+    wanted = parsed.value
     made = exchange(service, wanted)
     split = any(ways > 1 for ways in sharding.ways_per_dimension(wanted.spec, wanted.mesh()))
     assert [view.local_mesh for view in made.views] == [

@@ -106,7 +106,7 @@ def test_the_first_step_is_open_and_the_others_are_titles(open_learn) -> None:
 def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     page = open_learn()
     page.press("open_all")
-    known = inspection.shared().known_walk(walks.parse("pieces", **walks.defaults("pieces")).walk)
+    known = inspection.shared().known_walk(walks.parse("pieces", **walks.defaults("pieces")).value)
     assert page.code() == [text for one in known.steps for text in (one.code, one.output)]
     assert "JAX refused this with a `ValueError`" in page.said()
     assert set(page.charts()) == {

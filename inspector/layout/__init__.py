@@ -1,0 +1,55 @@
+"""Layouts: the record, the text of each of its fields, and the forms of the whole."""
+
+from inspector.layout.fields import (
+    DEFAULT_AXES,
+    MOST_AXES,
+    MOST_DEVICES,
+    MOST_STEPS,
+    PROCESS_COUNTS,
+    TARGETS,
+    default_specs,
+    parse_axes,
+    parse_mesh,
+    parse_processes,
+    parse_rule,
+    parse_spec,
+    print_mesh,
+    print_size,
+    print_spec,
+    specs_from_rules,
+)
+from inspector.layout.forms import (
+    SWITCHES,
+    from_json,
+    parse,
+    parse_leniently,
+    to_fields,
+    to_query,
+)
+from inspector.layout.record import Layout
+
+__all__ = [
+    "DEFAULT_AXES",
+    "MOST_AXES",
+    "MOST_DEVICES",
+    "MOST_STEPS",
+    "PROCESS_COUNTS",
+    "SWITCHES",
+    "TARGETS",
+    "Layout",
+    "default_specs",
+    "from_json",
+    "parse",
+    "parse_axes",
+    "parse_leniently",
+    "parse_mesh",
+    "parse_processes",
+    "parse_rule",
+    "parse_spec",
+    "print_mesh",
+    "print_size",
+    "print_spec",
+    "specs_from_rules",
+    "to_fields",
+    "to_query",
+]

@@ -1,0 +1,291 @@
+"""The text of each field of a Layout: read with all that can be wrong with it, and printed.
+
+In a URL `,` `=` and `+` would be percent-encoded, so there `~` parts the entries, `.` the parts of an
+entry, and `-` the mesh axes that split one dimension together; both ways of writing are read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from inspector import rules as rule_list
+from inspector.errors import Refused, shown
+from inspector.model import ModelEntry, Partitions, Size, SizeValue
+from inspector.rules import Rule
+from inspector.snapshot import Spec
+from models import CATALOGUE
+
+DEFAULT_MODEL = "logical_mlp"
+DEFAULT_MESH = (2, 4)
+DEFAULT_STEPS = 20
+MOST_STEPS = 10_000
+PROCESS_COUNTS = (1, 2, 4)
+MOST_AXES = 4
+MOST_DEVICES = 512  # as many as were built and run on emulated devices of one machine
+TARGETS = ("cpu", "plan")
+
+# Names for a mesh of one to four axes whose axes are not named.
+DEFAULT_AXES = {
+    1: ("data",),
+    2: ("data", "model"),
+    3: ("data", "fsdp", "model"),
+    4: ("data", "fsdp", "expert", "model"),
+}
+
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENTRY_SEPARATOR = re.compile(r"[,~;\n]")
+
+
+def print_mesh(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def print_spec(spec: Spec, together: str = "+") -> str:
+    return ".".join(together.join(axes) if axes else "None" for axes in spec)
+
+
+def print_size(value: SizeValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse_mesh(text: str) -> tuple[int, ...]:
+    """Sizes joined by `x`.
+
+    Raises:
+      Refused: it is not that, or makes too many axes or devices.
+    """
+    parts = re.split(r"[x×*]", text.strip().lower())
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
+        raise Refused(f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4")
+    shape = tuple(int(part) for part in parts)
+    if len(shape) > MOST_AXES:
+        raise Refused(
+            f"mesh {print_mesh(shape)} has {len(shape)} axes, at most {MOST_AXES} are allowed"
+        )
+    if min(shape) < 1:
+        raise Refused(f"mesh {print_mesh(shape)} has an axis of size 0, each must be at least 1")
+    if math.prod(shape) > MOST_DEVICES:
+        raise Refused(
+            f"mesh {print_mesh(shape)} makes {math.prod(shape)} devices, "
+            f"at most {MOST_DEVICES} are allowed"
+        )
+    return shape
+
+
+def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """A name for each axis of the mesh.
+
+    Raises:
+      Refused: a name is malformed or repeated, or there are not as many as axes.
+    """
+    names = tuple(part.strip() for part in re.split(r"[,.~;]", text.strip()))
+    for name in names:
+        check_name(name, "axes", "a mesh axis")
+    if len(set(names)) != len(names):
+        raise Refused(f"axes is {shown(text)}, but every mesh axis needs a name of its own")
+    if len(names) != len(shape):
+        raise Refused(
+            f"axes gives {len(names)} name{'s' * (len(names) != 1)} ({', '.join(names)}), "
+            f"but mesh {print_mesh(shape)} has {len(shape)} ax{'e' if len(shape) > 1 else 'i'}s"
+        )
+    return names
+
+
+def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Rules in order: `batch=data`, to several mesh axes `embed=fsdp+tensor`, to none `embed=`.
+
+    Raises:
+      Refused: a rule is malformed or names a mesh axis that the mesh lacks.
+    """
+    return tuple(
+        parse_rule(entry, axis_names) for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()
+    )
+
+
+def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
+    """One rule.
+
+    Raises:
+      Refused: it is malformed or names a mesh axis that the mesh lacks.
+    """
+    name, separator, rest = _split_entry(text)
+    if not separator:
+        raise Refused(f"rules has {shown(text)}, but a rule is a logical axis, =, and mesh axes")
+    check_name(name, "rules", "a logical axis")
+    return name, _parse_axes_of_one_dimension(rest, axis_names, f"rule {name}")
+
+
+def parse_specs(text: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Partitions:
+    """A PartitionSpec for some of the model's places: `W1=None.model,W2=model.None`.
+
+    Raises:
+      Refused: a place is unknown, or its spec does not fit it or the mesh.
+    """
+    specs = default_specs(model, axis_names)
+    for entry in _ENTRY_SEPARATOR.split(text):
+        if not entry.strip():
+            continue
+        place, separator, rest = _split_entry(entry)
+        if place not in model.partitions or not separator:
+            raise Refused(
+                f"specs has {shown(entry)}, but must give PartitionSpecs "
+                f"for {', '.join(model.partitions)}, such as W1=None.model"
+            )
+        specs[place] = parse_spec(rest, place, model, axis_names)
+    return specs
+
+
+def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Spec:
+    """The PartitionSpec of one place, a mesh axis, several or None for each dimension.
+
+    Raises:
+      Refused: it has the wrong number of dimensions, or an axis is unknown or used twice.
+    """
+    entries = re.split(r"[.,]", text) if text.strip() else []
+    dimensions = model.partitions[place]
+    if len(entries) != len(dimensions):
+        raise Refused(
+            f"spec {place} is {shown(text)}, but must have {len(dimensions)} "
+            f"entr{'ies' if len(dimensions) > 1 else 'y'} ({', '.join(dimensions)}) "
+            "joined by commas, such as " + ", ".join(["None"] * len(dimensions))
+        )
+    spec = tuple(
+        _parse_axes_of_one_dimension(entry, axis_names, f"spec {place}") or None
+        for entry in entries
+    )
+    used = [axis for axes in spec for axis in axes or ()]
+    if len(set(used)) != len(used):
+        raise Refused(f"spec {place} is {shown(text)}, but may use each mesh axis only once")
+    return spec
+
+
+def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
+    """The activations whose sharding constraint is off, in the model's order.
+
+    Raises:
+      Refused: the model has no such constraint.
+    """
+    names = {part.strip() for part in re.split(r"[,.~;]", text) if part.strip()}
+    for name in sorted(names):
+        if name not in model.constraints:
+            raise Refused(
+                f"unconstrained has {shown(name)}, but model {model.name} has constraints on "
+                f"{', '.join(model.constraints) or 'nothing'}"
+            )
+    return tuple(name for name in model.constraints if name in names)
+
+
+def parse_processes(text: str, shape: tuple[int, ...]) -> int:
+    """How many processes share the devices of the mesh.
+
+    Raises:
+      Refused: not so many are allowed, or the devices cannot be shared equally among them.
+    """
+    if text.strip() not in map(str, PROCESS_COUNTS):
+        raise Refused(
+            f"processes is {shown(text)}, but must be one of {', '.join(map(str, PROCESS_COUNTS))}"
+        )
+    processes = int(text)
+    if math.prod(shape) % processes:
+        raise Refused(
+            f"processes is {processes}, but must divide the {math.prod(shape)} "
+            f"device{'s' * (math.prod(shape) > 1)} of mesh {print_mesh(shape)}"
+        )
+    return processes
+
+
+def default_specs(model: ModelEntry, axis_names: tuple[str, ...]) -> dict[str, Spec]:
+    """The PartitionSpecs that the model's default rules give on this mesh."""
+    return specs_from_rules(model, rules_on_mesh(model.rules, axis_names))
+
+
+def specs_from_rules(model: ModelEntry, rules: tuple[Rule, ...]) -> dict[str, Spec]:
+    """The PartitionSpec of each of the model's places that these rules make."""
+    return {
+        place: rule_list.partition_spec(logical_axes, rules)
+        for place, logical_axes in model.partitions.items()
+    }
+
+
+def rules_on_mesh(rules: tuple[Rule, ...], axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
+    return tuple((name, axes) for name, axes in rules if set(axes) <= set(axis_names))
+
+
+def _split_entry(text: str) -> tuple[str, str, str]:
+    found = re.search(r"=|:|→|->|\.", text)
+    if found is None:
+        return text.strip(), "", ""
+    return text[: found.start()].strip(), found.group(), text[found.end() :].strip()
+
+
+def _parse_axes_of_one_dimension(
+    text: str, axis_names: tuple[str, ...], what: str
+) -> tuple[str, ...]:
+    if text.strip() in ("", "None"):
+        return ()
+    axes = tuple(part.strip() for part in re.split(r"[+-]", text))
+    for axis in axes:
+        if axis not in axis_names:
+            raise Refused(
+                f"{what} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
+            )
+    if len(set(axes)) != len(axes):
+        raise Refused(f"{what} is {shown(text)}, but may use each mesh axis only once")
+    return axes
+
+
+def check_name(name: str, where: str, what: str) -> None:
+    if not NAME.fullmatch(name) or name == "None":
+        raise Refused(
+            f"{where} has {shown(name)}, but {what} must be letters, digits and _, not only digits"
+        )
+
+
+def parse_model(text: str) -> ModelEntry:
+    if text not in CATALOGUE:
+        raise Refused(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}")
+    return CATALOGUE[text]
+
+
+def parse_target(text: str) -> str:
+    if text not in TARGETS:
+        raise Refused(f"target is {shown(text)}, but must be one of {', '.join(TARGETS)}")
+    return text
+
+
+def parse_steps(text: str) -> int:
+    return int(_parse_number(text, Size("steps", DEFAULT_STEPS, "", least=1, most=MOST_STEPS)))
+
+
+def parse_size(text: str, size: Size) -> SizeValue:
+    if isinstance(size.default, bool):
+        if text.strip().lower() in ("true", "1", "yes", "on"):
+            return True
+        if text.strip().lower() in ("false", "0", "no", "off"):
+            return False
+        raise Refused(f"{size.name} is {shown(text)}, but must be true or false")
+    if isinstance(size.default, str):
+        if text not in size.choices:
+            raise Refused(
+                f"{size.name} is {shown(text)}, but must be one of {', '.join(size.choices)}"
+            )
+        return text
+    return _parse_number(text, size)
+
+
+def _parse_number(text: str, size: Size) -> int | float:
+    kind = type(size.default)
+    try:
+        # Python also reads " 8 " and "nan", which the bounds below refuse, "1_000" and digits that
+        # are not ASCII, which nobody else reads.
+        value = kind(text) if text.isascii() and "_" not in text else None
+    except (ValueError, OverflowError):
+        value = None
+    if value is None or not size.least <= value <= size.most:
+        noun = "a whole number" if kind is int else "a number"
+        raise Refused(
+            f"{size.name} is {shown(text)}, but must be {noun} from {size.least:g} to {size.most:,.10g}"
+        )
+    return value

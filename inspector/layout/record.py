@@ -1,0 +1,96 @@
+"""What to inspect: a model with its sizes, a mesh, the rules that map it there, and a target."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.layout.fields import print_mesh
+from inspector.model import ModelEntry, Partitions, SizeValue
+from inspector.rules import Rule
+from inspector.snapshot import Mesh, MeshAxis
+from models import CATALOGUE
+
+# JAX numbers the devices of each process from a round number on, the same in all versions supported.
+DEVICE_NUMBERS_PER_PROCESS = 2048
+
+# Fields that say nothing at their default, and then are left out of every form.
+OPTIONAL_FIELDS = ("unconstrained", "timeit", "processes", "donate", "trace")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A valid layout. `specs` is empty for models with logical axes, `rules` for the others."""
+
+    model: str
+    sizes: Mapping[str, SizeValue]
+    mesh_shape: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    specs: Partitions
+    target: str
+    steps: int
+    unconstrained: tuple[str, ...] = ()
+    timeit: bool = False
+    processes: int = 1
+    donate: bool = False
+    trace: bool = False
+
+    @property
+    def entry(self) -> ModelEntry:
+        return CATALOGUE[self.model]
+
+    @property
+    def devices(self) -> int:
+        return math.prod(self.mesh_shape)
+
+    def mesh(self) -> Mesh:
+        """The mesh as a Snapshot has it: emulated devices in JAX's order, row by row.
+
+        The processes have equal shares of them, and each numbers its own from its own base on.
+        """
+        share = self.devices // self.processes
+        return Mesh(
+            axes=tuple(
+                MeshAxis(name, size)
+                for name, size in zip(self.axis_names, self.mesh_shape, strict=True)
+            ),
+            devices=tuple(
+                process * DEVICE_NUMBERS_PER_PROCESS + device
+                for process in range(self.processes)
+                for device in range(share)
+            ),
+            processes=tuple(place // share for place in range(self.devices)),
+            device_kind="cpu",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        plain: dict[str, Any] = {
+            "model": self.model,
+            "sizes": dict(self.sizes),
+            "mesh": print_mesh(self.mesh_shape),
+            "axes": list(self.axis_names),
+        }
+        if self.entry.has_rules:
+            plain["rules"] = [[name, list(axes)] for name, axes in self.rules]
+        else:
+            plain["specs"] = {
+                place: [list(axes) if axes else None for axes in spec]
+                for place, spec in self.specs.items()
+            }
+        plain |= {"target": self.target, "steps": self.steps}
+        for name, value in self.optional().items():
+            plain[name] = list(value) if isinstance(value, tuple) else value
+        return plain
+
+    def optional(self) -> dict[str, Any]:
+        """The optional fields that are not at their default."""
+        values = {name: getattr(self, name) for name in OPTIONAL_FIELDS}
+        return {name: value for name, value in values.items() if value != getattr(Layout, name)}
+
+    def key(self) -> str:
+        """Text that two layouts share only if they are equal."""
+        return json.dumps(self.to_json(), sort_keys=True)
