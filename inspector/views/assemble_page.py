@@ -16,11 +16,10 @@ from inspector.errors import Refused
 from inspector.figures import pieces as figures
 from inspector.reading import Parsed
 from inspector.sharding import shards
-from inspector.views import chart
+from inspector.views import chart, waiting
 from inspector.views.plain_text import plain
 from inspector.wording import bytes_text, counted, ranges_text
 
-POLL_SECONDS = 0.2
 REMEMBERED = 8  # answers; most are a few kilobytes, the largest that are allowed a few megabytes
 FIELD_PX = 195  # six of them fill a line of a window of 1440 pixels
 COLUMN_PX = 370  # three pictures stand side by side there, two in a window of 800
@@ -208,7 +207,9 @@ def _made(service: inspection.Inspection, assembly: Assembly) -> Assembled | Non
     key = assembly.key()
     if key not in known:
         try:
-            known[key] = _wait(service, assembly)
+            known[key] = waiting.wait_for(
+                service.start_assembly(assembly), "Building it with JAX …", service.take_assembly
+            )
         except Refused as refused:
             st.error(plain(str(refused)), icon=":material/error:")
             return None
@@ -216,21 +217,6 @@ def _made(service: inspection.Inspection, assembly: Assembly) -> Assembled | Non
             known.popitem(last=False)
     known.move_to_end(key)
     return known[key]
-
-
-def _wait(service: inspection.Inspection, assembly: Assembly) -> Assembled:
-    job = service.start_assembly(assembly)
-    try:
-        with st.spinner("Building it with JAX …", show_time=True):
-            note = st.empty()
-            while not job.wait(POLL_SECONDS).finished:
-                # Writing lets Streamlit end this run if the person has changed something meanwhile.
-                place = job.place
-                note.caption(f"Waiting for a worker, place {place} in the queue." if place else "")
-            note.empty()
-        return service.take_assembly(job)
-    finally:
-        job.cancel()
 
 
 def _show_pictures(assembly: Assembly, made: Assembled, key: str) -> None:

@@ -12,12 +12,11 @@ from inspector.errors import Refused
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.reading import Parsed
-from inspector.views import chart
+from inspector.views import chart, waiting
 from inspector.views.plain_text import plain
 from inspector.walks import Drawn, Step, Walk, Walked
 from inspector.wording import counted
 
-POLL_SECONDS = 0.2
 FIELD_PX = 180
 FIGURE_PX = 330  # two stand side by side in a window of 800 pixels
 STEP_FIELDS = ("mesh", "axes")
@@ -117,33 +116,16 @@ def _take(service: inspection.Inspection, walk: Walk) -> None:
     if walk.guide in taken and taken[walk.guide].walk == walk:
         return
     try:
-        walked = service.known_walk(walk) or _wait(service, walk)
+        walked = service.known_walk(walk) or waiting.wait_for(
+            service.start_walk(walk),
+            f"Running the walk on {counted(walk.devices, 'emulated device')} …",
+            lambda job: service.take_walk(walk, job),
+        )
     except Refused as refused:
         st.error(plain(str(refused)), icon=":material/error:")
         st.button("Try again", icon=":material/refresh:", key="learn:again")
         return
     taken[walk.guide] = Taken(walk, walked)
-
-
-def _wait(service: inspection.Inspection, walk: Walk) -> Walked:
-    job = service.start_walk(walk)
-    try:
-        words = f"Running the walk on {counted(walk.devices, 'emulated device')} …"
-        with st.spinner(words, show_time=True):
-            note = st.empty()
-            while not job.wait(POLL_SECONDS).finished:
-                now = job.status()
-                # Writing lets Streamlit end this run if the person has changed something meanwhile.
-                if now.place:
-                    note.caption(f"Waiting for a worker, place {now.place} in the queue.")
-                elif "done" in now.progress:
-                    note.caption(f"Step {now.progress['done'] + 1} of {now.progress['of']}.")
-                else:
-                    note.caption("Starting a worker.")
-            note.empty()
-        return service.take_walk(walk, job)
-    finally:
-        job.cancel()
 
 
 def _show_walk(taken: Taken) -> None:

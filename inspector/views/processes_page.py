@@ -16,11 +16,10 @@ from inspector.figures.mesh_map import mesh_map
 from inspector.processes import Exchanged, HostLocal
 from inspector.processes_script import script
 from inspector.reading import Parsed
-from inspector.views import chart
+from inspector.views import chart, waiting
 from inspector.views.plain_text import plain
 from inspector.wording import counted, devices_text, ranges_text
 
-POLL_SECONDS = 0.2
 REMEMBERED = 32  # answers, each of a few hundred numbers
 COLUMN_PX = 304  # three pictures stand side by side in a window of 1440 pixels with a sidebar
 
@@ -129,7 +128,11 @@ def _exchanged(service: inspection.Inspection, wanted: HostLocal) -> Exchanged |
     key = wanted.key()
     if key not in known:
         try:
-            known[key] = _wait(service, wanted)
+            known[key] = waiting.wait_for(
+                service.start_exchange(wanted),
+                f"Running it in {counted(wanted.processes, 'process', 'processes')} …",
+                service.take_exchange,
+            )
         except Refused as refused:
             st.error(plain(str(refused)), icon=":material/error:")
             st.button("Try again", icon=":material/refresh:", key="processes:again")
@@ -138,22 +141,6 @@ def _exchanged(service: inspection.Inspection, wanted: HostLocal) -> Exchanged |
             known.popitem(last=False)
     known.move_to_end(key)
     return known[key]
-
-
-def _wait(service: inspection.Inspection, wanted: HostLocal) -> Exchanged:
-    job = service.start_exchange(wanted)
-    try:
-        words = f"Running it in {counted(wanted.processes, 'process', 'processes')} …"
-        with st.spinner(words, show_time=True):
-            note = st.empty()
-            while not job.wait(POLL_SECONDS).finished:
-                # Writing lets Streamlit end this run if the person has changed something meanwhile.
-                place = job.place
-                note.caption(f"Waiting for a worker, place {place} in the queue." if place else "")
-            note.empty()
-        return service.take_exchange(job)
-    finally:
-        job.cancel()
 
 
 def _show_outcome(wanted: HostLocal, exchanged: Exchanged) -> None:
