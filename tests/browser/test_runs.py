@@ -15,7 +15,8 @@ from tests.engine.waiting import alive, until
 
 # The fewest bytes that are still cut eight ways, so that a run takes as little as can be.
 SMALL = "depth=64&batch=8&layers=2"
-ENDLESS = "steps=10000&depth=256"  # a minute and more: a run that a test has to stop
+# Minutes of few threads: a run that a test has to stop, and that lets others work.
+ENDLESS = "mesh=2x1&steps=10000&depth=512&batch=256"
 RUN_WORKERS = min(2, os.cpu_count() or 1)
 
 
@@ -70,7 +71,7 @@ def test_a_cancelled_run_stops_and_the_next_one_works(open_dashboard, server):
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
     dashboard.screenshot("running")
-    busy = server.workers(devices=8)
+    busy = server.workers(devices=2)
     assert busy
     dashboard.click("cancel_button")  # once; a click that is lost fails the next line
     expect(dashboard.keyed("run_button")).to_be_visible()
@@ -85,7 +86,7 @@ def test_a_killed_worker_is_told_and_the_next_run_works(open_dashboard, server):
     dashboard = open_dashboard(f"?{ENDLESS}")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
-    [worker] = [pid for pid in server.workers(devices=8) if not is_idle(pid, dashboard)]
+    [worker] = [pid for pid in server.workers(devices=2) if not is_idle(pid, dashboard)]
     os.kill(worker, signal.SIGKILL)
     dashboard.expect_alert("was killed (SIGKILL)")
     assert_one_sentence(dashboard)
@@ -119,7 +120,7 @@ def test_a_model_that_is_too_large_is_refused_with_estimate_and_limit(open_dashb
 
 def test_tabs_wait_for_a_worker_and_are_told_their_place(open_dashboard):
     # All are opened first: once the runs have the processors, opening a page takes its time.
-    running = [open_dashboard(f"?{ENDLESS}&batch={8 * n}") for n in range(1, RUN_WORKERS + 1)]
+    running = [open_dashboard(f"?{ENDLESS}&layers={n}") for n in range(1, RUN_WORKERS + 1)]
     first, second = (open_dashboard(f"?{SMALL}&steps={n}") for n in (1, 2))
     for dashboard in running:
         dashboard.click("run_button")
