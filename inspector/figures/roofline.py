@@ -1,0 +1,309 @@
+"""The roofline of a chip: what its HBM and its matrix unit allow, and where each program stands under it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from inspector.cost import critical_intensity, si_text
+from inspector.figures import frame, labels, palette
+from inspector.hardware import Chip
+from inspector.step_model import Modelled
+
+_PLOT_PX = 230
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44
+_LABEL_PX = 17
+_POINT_PX = 10
+_ROOF_STEP_PX = 5
+_ROOF_NAME_PX = 90
+_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito: reads on white and on black
+_PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+
+
+def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:
+    """Both roofs of one device on logarithmic axes, and a labelled point for each program.
+
+    A point stands at its FLOPs per HBM byte, and at its FLOPs over its modelled step with all overlapped;
+    a dotted line leads from it to the roof where communication holds it below. Programs that have no
+    such place are named in the notes.
+    """
+    programs = list(points)
+    placed = [(one, *place) for one in programs if (place := _place(one)) is not None]
+    peaks = _peaks(chip, programs)
+    bandwidth = chip.hbm_bytes_per_second_per_device
+    roof = max(rate for _, rate in peaks)
+    ridges = [critical_intensity(rate, bandwidth) for _, rate in peaks]
+    xs = [x for _, x, _ in placed] + ridges
+    x_low, x_high = math.floor(math.log10(min(xs)) - 0.5), math.ceil(math.log10(max(xs)) + 0.5)
+    ys = [y for _, _, y in placed] + [min(rate for _, rate in peaks) / 100]
+    # Room below the lowest point for its name.
+    y_low, y_high = math.floor(math.log10(min(ys)) - 0.5), math.log10(roof) + 0.45
+
+    notes = frame.note_lines(_notes(chip, programs, placed, peaks, bandwidth), width_px)
+    top = frame.heading_px(len(notes))
+    plot_width = max(width_px - _LEFT_PX - _RIGHT_PX, 1)
+    traces: list[Any] = []
+    for number, (name, rate) in enumerate(peaks):
+        ridge = critical_intensity(rate, bandwidth)
+        traces.append(
+            go.Scatter(
+                x=[10**x_low, ridge, 10**x_high],
+                y=[10**x_low * bandwidth, rate, rate],
+                mode="lines",
+                line={"color": _LINE, "width": 2, "dash": ("solid", "dash", "dot")[number % 3]},
+                hovertemplate=f"{labels.escape(name)} peak {si_text(rate, 'FLOP/s')}, HBM "
+                f"{si_text(bandwidth, 'B/s')}<extra></extra>",
+            )
+        )
+    for one, x, y in placed:
+        under = min(x * bandwidth, one.flops_per_second or roof)
+        if under > y * 1.05:
+            traces.append(
+                go.Scatter(
+                    x=[x, x],
+                    y=[y, under],
+                    mode="lines",
+                    line={"color": frame.MIDDLE_GREY, "width": 1, "dash": "dot"},
+                    hoverinfo="skip",
+                )
+            )
+    traces.append(
+        go.Scatter(
+            x=[x for _, x, _ in placed],
+            y=[y for _, _, y in placed],
+            mode="markers",
+            marker={"size": _POINT_PX, "color": palette.OKABE_ITO[5]},
+            customdata=[
+                [labels.escape(one.program), si_text(x, "FLOP/B"), si_text(y, "FLOP/s")]
+                for one, x, y in placed
+            ],
+            hovertemplate="%{customdata[0]}: %{customdata[1]}, %{customdata[2]}, modelled"
+            "<extra></extra>",
+        )
+    )
+    x_scale = plot_width / (x_high - x_low)
+    y_scale = _PLOT_PX / (y_high - y_low)
+    pixels = [
+        ((math.log10(x) - x_low) * x_scale, (y_high - math.log10(y)) * y_scale)
+        for _, x, y in placed
+    ]
+    roofs = [
+        (x, (y_high - min(x / x_scale + x_low + math.log10(bandwidth), math.log10(rate))) * y_scale)
+        for _, rate in peaks
+        for x in range(0, int(plot_width), _ROOF_STEP_PX)
+    ]
+    names, leaders = _point_labels([one.program for one, _, _ in placed], pixels, roofs, plot_width)
+    marks = [*names, *_roof_labels(peaks, x_high)]
+    if len(ridges) == 1:  # two would cover each other, and the notes have them
+        marks.append(_ridge_label(ridges[0], (math.log10(ridges[0]) - x_low) * x_scale, plot_width))
+    return frame.figure(
+        traces,
+        width_px,
+        top + _PLOT_PX + _BOTTOM_PX,
+        title=frame.title(f"Roofline of {chip.title}, modelled", width_px),
+        margin={"l": _LEFT_PX, "r": _RIGHT_PX, "t": top, "b": _BOTTOM_PX, "pad": frame.PAD_PX},
+        xaxis=_log_axis(
+            x_low,
+            x_high,
+            title={
+                "text": "FLOP per HBM byte",
+                "standoff": 6,
+                "font": {"size": frame.NOTE_PX},
+            },
+        ),
+        yaxis=_log_axis(y_low, y_high),
+        shapes=leaders
+        + [
+            {
+                "type": "line",
+                "x0": ridge,
+                "x1": ridge,
+                "y0": 10**y_low,
+                "y1": rate,
+                "line": {"color": frame.MIDDLE_GREY, "width": 1, "dash": "dash"},
+            }
+            for ridge, (_, rate) in zip(ridges, peaks, strict=True)
+        ],
+        annotations=[frame.notes_above(notes, _LEFT_PX), *marks],
+        hovermode="closest",
+    )
+
+
+def _place(one: Modelled) -> tuple[float, float] | None:
+    """(FLOP per HBM byte, FLOP/s) of a program; None where it has none or they are not known."""
+    if not one.flops or not one.hbm_bytes or not one.lower_seconds:
+        return None
+    return one.flops / one.hbm_bytes, one.flops / one.lower_seconds
+
+
+def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
+    """(operand types, FLOP/s of one device) of the types that the programs use, else of bf16."""
+    used = dict.fromkeys(name for one in programs for name in one.runs_as) or {"bf16": None}
+    together: dict[float, list[str]] = {}
+    for name in used:
+        together.setdefault(chip.flops_per_second[name] / chip.devices, []).append(name)
+    return [(" and ".join(names), rate) for rate, names in sorted(together.items())]
+
+
+def _notes(
+    chip: Chip,
+    programs: Sequence[Modelled],
+    placed: Sequence[tuple[Modelled, float, float]],
+    peaks: Sequence[tuple[str, float]],
+    bandwidth: float,
+) -> list[str]:
+    each = "one device" if chip.devices > 1 else "one chip"
+    notes = [f"FLOP/s of {each}; HBM gives {si_text(bandwidth, 'B/s')}"]
+    notes += [
+        f"{name}: {si_text(rate, 'FLOP/s')}, compute rules from "
+        f"{si_text(critical_intensity(rate, bandwidth), 'FLOP/B')}"
+        for name, rate in peaks
+    ]
+    drawn = {id(one) for one, _, _ in placed}
+    left_out = []
+    for one in programs:
+        if id(one) not in drawn:
+            why = "no matrix products" if one.flops == 0 else "unknown"
+            left_out.append(f"{one.program} ({why})")
+    if left_out:
+        notes.append(f"not drawn: {', '.join(left_out)}")
+    return notes
+
+
+def _log_axis(low: float, high: float, **settings: Any) -> dict[str, Any]:
+    powers = range(math.ceil(low), math.floor(high) + 1)
+    step = max(1, -(-len(powers) // 7))
+    shown = [power for power in powers if (power - powers[0]) % step == 0]
+    return frame.axis(
+        type="log",
+        range=[low, high],
+        showgrid=True,
+        gridcolor=palette.faded(frame.MIDDLE_GREY, 0.25),
+        tickvals=[10.0**power for power in shown],
+        ticktext=[_power_text(power) for power in shown],
+        tickangle=0,
+        **settings,
+    )
+
+
+def _power_text(power: int) -> str:
+    """A power of ten as short as it can be: `0.01`, `10`, `100 T`."""
+    if power < 0:
+        return f"{10.0**power:.{-power}f}" if power >= -3 else f"1e{power}"
+    thousands = min(power // 3 * 3, max(_PREFIXES))
+    return f"{10 ** (power - thousands)} {_PREFIXES[thousands]}".strip()
+
+
+def _point_labels(
+    names: Sequence[str],
+    pixels: Sequence[tuple[float, float]],
+    roofs: Sequence[tuple[float, float]],
+    plot_width: float,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A name beside each point, at the first place where it covers no point, no name and no roof.
+
+    Returns the annotations, and the lines as shapes from points to names that stand farther off.
+    """
+    most = max(int(plot_width * 0.45 / labels.width_px("x", frame.NOTE_PX)), 6)
+    # Left, right, and middle height of what is in the way. The names of the roofs stand over their
+    # right ends.
+    lines = [(x - _ROOF_STEP_PX, x + _ROOF_STEP_PX, y) for x, y in roofs]
+    ends = {y for x, y in roofs if x == max(x for x, _ in roofs)}
+    taken = [(x - _POINT_PX, x + _POINT_PX, y) for x, y in pixels]
+    taken += [(plot_width - _ROOF_NAME_PX, plot_width, y - _LABEL_PX / 2) for y in ends]
+    found, leaders = [], []
+    for name, (x, y) in zip(names, pixels, strict=True):
+        text = labels.middle_cut(name, most)
+        width = labels.width_px(text, frame.NOTE_PX)
+        places = [
+            (start, at)
+            for at in _heights(y)
+            for start in (x + _POINT_PX, x - _POINT_PX - width)
+            if 0 <= start <= plot_width - width
+        ]
+        free = [place for place in places if not _covers(*place, width, taken)]
+        off_lines = [place for place in free if not _covers(*place, width, lines)]
+        start, at = (*off_lines, *free, *places, (0.0, y))[0]
+        taken.append((start, start + width, at))
+        found.append(
+            {
+                "text": labels.escape(text),
+                "font": {"size": frame.NOTE_PX},
+                "x": start / plot_width,
+                "xref": "paper",
+                "xanchor": "left",
+                "y": 1 - at / _PLOT_PX,
+                "yref": "paper",
+                "yanchor": "middle",
+                "showarrow": False,
+            }
+        )
+        if abs(at - y) > _LABEL_PX / 2:  # not beside its point: a line leads to it
+            near = start if start > x else min(start + width, x)
+            leaders.append(
+                {
+                    "type": "line",
+                    "xref": "paper",
+                    "yref": "paper",
+                    "x0": x / plot_width,
+                    "y0": 1 - y / _PLOT_PX,
+                    "x1": near / plot_width,
+                    "y1": 1 - (at - math.copysign(_LABEL_PX * 0.35, at - y)) / _PLOT_PX,
+                    "line": {"color": frame.MIDDLE_GREY, "width": 1},
+                }
+            )
+    return found, leaders
+
+
+def _heights(y: float) -> list[float]:
+    """Heights inside the plot, that of the point first and then ever farther from it."""
+    steps = sorted(range(-4, 5), key=lambda step: (abs(step), -step))
+    heights = [y + step * _LABEL_PX * 0.75 for step in steps]
+    return [at for at in heights if _LABEL_PX / 2 <= at <= _PLOT_PX - _LABEL_PX / 2] or [y]
+
+
+def _covers(
+    start: float, at: float, width: float, taken: Sequence[tuple[float, float, float]]
+) -> bool:
+    return any(
+        abs(at - other) < _LABEL_PX * 0.8 and start < right and left < start + width
+        for left, right, other in taken
+    )
+
+
+def _ridge_label(ridge: float, place: float, plot_width: float) -> dict[str, Any]:
+    """The critical intensity beside its line, at the foot."""
+    text = si_text(ridge, "FLOP/B")
+    left = place + labels.width_px(text, frame.TICK_PX) + 8 > plot_width
+    return {
+        "text": labels.escape(text),
+        "font": {"size": frame.TICK_PX},
+        "x": place / plot_width,
+        "xref": "paper",
+        "xanchor": "right" if left else "left",
+        "xshift": -3 if left else 3,
+        "y": 0,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "yshift": 2,
+        "showarrow": False,
+    }
+
+
+def _roof_labels(peaks: Sequence[tuple[str, float]], x_high: float) -> list[dict[str, Any]]:
+    """Over each flat roof, at its right end, what it is the peak of."""
+    return [
+        {
+            "text": labels.escape(f"{name} peak"),
+            "font": {"size": frame.TICK_PX},
+            "x": x_high,
+            "xanchor": "right",
+            "y": math.log10(rate),  # annotations on logarithmic axes stand at the exponent
+            "yanchor": "bottom",
+            "showarrow": False,
+        }
+        for name, rate in peaks
+    ]
