@@ -6,51 +6,17 @@ neighbours.
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 import plotly.graph_objects as go
 
 from inspector import transfer, wording
-from inspector.figures import frame, labels, palette
+from inspector.figures import device_grid
+from inspector.figures.device_grid import MOST_DEVICES, Grid, Parts
 from inspector.snapshot import Transfer
-
-MOST_DEVICES = 64  # more of them on one side are drawn in runs
-_CELL_PX = (6, 34)  # lowest and highest row
-_ROWS_HEIGHT_PX = 520
-_TEXT_PX = 11
-_PARTED_PX = 12  # cells at least so large are parted by a gap
-_COLOURBAR_PX = 96
-_FULL_NAMES_PX = 560  # a figure at least so wide has a colour bar
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Bytes between runs of devices: `moved` from others and `kept`, both (source runs, target runs)."""
-
-    sources: tuple[tuple[int, ...], ...]
-    targets: tuple[tuple[int, ...], ...]
-    moved: np.ndarray
-    kept: np.ndarray
 
 
 def grid(found: Transfer, most: int = MOST_DEVICES) -> Grid:
     """The routes summed over runs of neighbouring devices, at most `most` runs on a side."""
-    matrix = transfer.dense(found)
-    same = np.array(found.sources, np.int64)[:, None] == np.array(found.targets, np.int64)[None, :]
-    rows, columns = _runs(len(found.sources), most), _runs(len(found.targets), most)
-    return Grid(
-        tuple(found.sources[start:stop] for start, stop in rows),
-        tuple(found.targets[start:stop] for start, stop in columns),
-        _summed(np.where(same, 0, matrix), rows, columns),
-        _summed(np.where(same, matrix, 0), rows, columns),
-    )
-
-
-Parts = Mapping[tuple[int, int], Sequence[Sequence[int]]]
+    return device_grid.grid(found.sources, found.targets, transfer.dense(found), most)
 
 
 def transfer_map(
@@ -68,202 +34,23 @@ def transfer_map(
       most_devices: of more devices on one side, neighbours share a cell.
     """
     cells = grid(found, most_devices)
-    rows, columns = len(cells.sources), len(cells.targets)
-    row_names = [_run_name(run) for run in cells.sources]
-    column_names = [_run_name(run) for run in cells.targets]
-    sent = [_amount("sends", size) for size in cells.moved.sum(axis=1).tolist()]
-    received = [_amount("gets", size) for size in cells.moved.sum(axis=0).tolist()]
-    bar = bool(cells.moved.any()) and width_px >= _FULL_NAMES_PX
-    left = 38 + max(labels.width_px(name, frame.TICK_PX) for name in row_names)
-    sent_px = 14 + max(labels.width_px(size, frame.TICK_PX) for size in sent)
-    right = sent_px + (_COLOURBAR_PX if bar else 8)
-    across = max(width_px - left - right, 40) / columns
-    low, high = _CELL_PX
-    down = min(max(_ROWS_HEIGHT_PX / rows, low), high)
-    widest = max(
-        labels.width_px(text, frame.TICK_PX) for text in itertools.chain(column_names, received)
+    return device_grid.device_grid(
+        cells,
+        title=title,
+        notes=_notes(found, cells),
+        verb="moved",
+        parts=parts,
+        width_px=width_px,
     )
-    with_received = widest + 6 <= across
-    column_texts = [
-        f"{labels.escape(name)}<br>{size}" if with_received else labels.escape(name)
-        for name, size in zip(column_names, received, strict=True)
-    ]
-    column_step = 1 if with_received else _tick_step(column_names, across)
-    row_step = max(1, math.ceil((frame.TICK_PX + 3) / down))
-    notes = frame.note_lines(_notes(found, cells), width_px)
-    top, bottom = frame.heading_px(len(notes)), 66 if with_received else 48
-    return frame.figure(
-        [*_heatmaps(cells, parts or {}, across, down, bar), _anchor()],
-        width_px,
-        top + down * rows + bottom,
-        title=frame.title(title, width_px),
-        margin={"l": left, "r": right, "t": top, "b": bottom, "pad": frame.PAD_PX},
-        xaxis=frame.axis(
-            range=[-0.5, columns - 0.5],
-            tickvals=list(range(0, columns, column_step)),
-            ticktext=column_texts[::column_step],
-            tickangle=0,
-            title=_axis_title("to device"),
-        ),
-        yaxis=frame.axis(
-            range=[rows - 0.5, -0.5],
-            tickvals=list(range(0, rows, row_step)),
-            ticktext=[labels.escape(name) for name in row_names[::row_step]],
-            title=_axis_title("from device"),
-        ),
-        yaxis2=frame.axis(
-            overlaying="y",
-            side="right",
-            anchor="x",
-            range=[rows - 0.5, -0.5],
-            tickvals=list(range(0, rows, row_step)),
-            ticktext=sent[::row_step],
-        ),
-        annotations=[frame.notes_above(notes, left)],
-        hovermode="closest",
-    )
-
-
-def _axis_title(text: str) -> dict:
-    return {"text": text, "standoff": 9, "font": {"size": frame.NOTE_PX}}
-
-
-def _amount(verb: str, size: int) -> str:
-    return f"{verb} {wording.bytes_text(size)}" if size else "–"
 
 
 def _notes(found: Transfer, cells: Grid) -> list[str]:
     old, new = set(found.sources), set(found.targets)
     notes = ["grey stays on its device, colour moves to another"]
-    if runs := max(max(map(len, cells.sources)), max(map(len, cells.targets))) - 1:
-        notes[0] += f"; {runs + 1} neighbouring devices to a cell's side"
+    if cells.longest_run > 1:
+        notes[0] += f"; {cells.longest_run} neighbouring devices to a cell's side"
     for only, which in ((old - new, "old"), (new - old, "new")):
         if only:
             noun = "device" if len(only) == 1 else "devices"
             notes.append(f"{noun} {wording.devices_text(sorted(only))} only in the {which} layout")
     return notes
-
-
-def _heatmaps(cells: Grid, parts: Parts, across: float, down: float, bar: bool) -> list[go.Heatmap]:
-    moves, stays = cells.moved > 0, (cells.kept > 0) & (cells.moved == 0)
-    most = int(cells.moved.max(initial=0)) or 1
-    stops = palette.CIVIDIS
-    nearest = np.rint(cells.moved / most * (len(stops) - 1)).astype(int)
-    takes_black = np.array([palette.text_on(stop) == palette.BLACK for stop in stops])[nearest]
-    moving, grey = palette.ramp(stops), palette.steps((palette.REPLICATED,))
-    drawn = []
-    for shown, sizes, scale, colour in (
-        (moves & takes_black, cells.moved, moving, palette.BLACK),
-        (moves & ~takes_black, cells.moved, moving, palette.WHITE),
-        (stays, cells.kept, grey, palette.BLACK),
-    ):
-        if shown.any():
-            drawn.append(_heatmap(cells, parts, shown, sizes, scale, colour, most, across, down))
-    if drawn and bar:
-        drawn[0].update(showscale=True, colorbar=_colourbar(most))
-    return drawn
-
-
-def _heatmap(
-    cells: Grid,
-    parts: Parts,
-    shown: np.ndarray,
-    sizes: np.ndarray,
-    scale: palette.Colourscale,
-    colour: str,
-    most: int,
-    across: float,
-    down: float,
-) -> go.Heatmap:
-    def text(row: int, column: int) -> str:
-        words = wording.bytes_text(int(sizes[row, column])) if shown[row, column] else ""
-        fits = labels.width_px(words, _TEXT_PX) + 4 <= across and down >= _TEXT_PX + 4
-        return words if fits else ""
-
-    places = [range(len(cells.sources)), range(len(cells.targets))]
-    texts = [[text(row, column) for column in places[1]] for row in places[0]]
-    parted = 1.5 if min(across, down) >= _PARTED_PX else 0
-    return go.Heatmap(
-        z=np.where(shown, sizes, np.nan).astype(np.float32),
-        zmin=0,
-        zmax=most,
-        colorscale=scale,
-        showscale=False,
-        xgap=parted,
-        ygap=parted,
-        text=texts if any(map(any, texts)) else None,
-        texttemplate="%{text}" if any(map(any, texts)) else None,
-        textfont={"size": _TEXT_PX, "color": colour},
-        customdata=[
-            [
-                _hover(cells, parts, row, column) if shown[row, column] else ""
-                for column in places[1]
-            ]
-            for row in places[0]
-        ],
-        hovertemplate="%{customdata}<extra></extra>",
-        hoverongaps=False,
-    )
-
-
-def _colourbar(most: int) -> dict:
-    return {
-        "title": {"text": "moved", "side": "right", "font": {"size": 11}},
-        "tickvals": [0, most / 2, most],
-        "ticktext": ["0", wording.bytes_text(most // 2), wording.bytes_text(most)],
-        "tickfont": {"size": frame.TICK_PX},
-        "thickness": 10,
-        "outlinewidth": 0,
-        "len": 1,
-        "y": 0.5,
-        "x": 1,
-        "xanchor": "right",
-        "xref": "container",
-    }
-
-
-def _hover(cells: Grid, parts: Parts, row: int, column: int) -> str:
-    source, target = cells.sources[row], cells.targets[column]
-    # In full where it does not make thousands of long texts.
-    size_text = wording.exact_bytes_text if cells.moved.size <= 1024 else wording.bytes_text
-    moved, kept = int(cells.moved[row, column]), int(cells.kept[row, column])
-    lines = []
-    if moved:
-        lines.append(f"<b>{_devices(source)} → {_devices(target)}</b>")
-        lines.append(f"{size_text(moved)} moves")
-    if kept:
-        lines.append(("" if moved else f"<b>{_devices(target)}</b><br>") + "stays: ")
-        lines[-1] += size_text(kept)
-    if len(source) == len(target) == 1 and (source[0], target[0]) in parts:
-        lines.append(f"index {wording.ranges_text(parts[source[0], target[0]])}")
-    return "<br>".join(lines)
-
-
-def _devices(run: Sequence[int]) -> str:
-    return f"device{'s' * (len(run) != 1)} {_run_name(run)}"
-
-
-def _anchor() -> go.Scatter:
-    """A trace without points: Plotly draws no axis that has no trace."""
-    return go.Scatter(x=[None], y=[None], yaxis="y2", hoverinfo="skip", showlegend=False)
-
-
-def _run_name(run: Sequence[int]) -> str:
-    if len(run) > 1 and list(run) == list(range(run[0], run[0] + len(run))):
-        return f"{run[0]}–{run[-1]}"
-    return str(run[0]) if len(run) == 1 else f"{run[0]}, …"
-
-
-def _runs(devices: int, most: int) -> list[tuple[int, int]]:
-    length = math.ceil(devices / most)
-    return [(start, min(start + length, devices)) for start in range(0, devices, length)]
-
-
-def _summed(matrix: np.ndarray, rows: list, columns: list) -> np.ndarray:
-    by_row = np.add.reduceat(matrix, [start for start, _ in rows], axis=0)
-    return np.add.reduceat(by_row, [start for start, _ in columns], axis=1)
-
-
-def _tick_step(names: Sequence[str], across: float) -> int:
-    widest = max(labels.width_px(name, frame.TICK_PX) for name in names)
-    return 2 ** max(0, math.ceil(math.log2((widest + 8) / across)))

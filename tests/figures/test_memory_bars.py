@@ -1,0 +1,140 @@
+"""The memory bars: stretches that add up to the compiler's total, and a capacity where it belongs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.figures.memory_bars import OUTPUTS, PEAK, SHARED, memory_bars, segments
+from inspector.memory import GROUPS, Breakdown, Part
+from tests.figures import drawn
+
+MIB = 2**20
+
+
+def program(name: str = "train_step", scale: int = MIB, **changed: int | bool | None) -> Breakdown:
+    held = {"aliased": 12, "temporaries": 6, "code": 1, "peak": 17}
+    figures = {key: number * scale for key, number in held.items()} | changed
+    return Breakdown(
+        name,
+        (Part("params", 2, 4 * scale), Part("opt_state", 4, 8 * scale), Part("batch", 1, scale)),
+        (Part("params", 2, 4 * scale), Part("opt_state", 4, 8 * scale), Part(None, 0, 208)),
+        code_on_device=bool(figures.pop("code_on_device", False)),
+        donatable=12 * scale,
+        **figures,
+    )
+
+
+SIZES = st.integers(0, 2**40)
+
+
+@given(
+    arguments=st.dictionaries(st.sampled_from(list(GROUPS)), SIZES, max_size=4),
+    rest=SIZES, outputs=SIZES, temporaries=SIZES, code=SIZES, share=st.floats(0, 1), on=st.booleans(),
+)  # fmt: skip
+def test_stretches_touch_and_end_at_the_total(
+    arguments: dict[str, int],
+    rest: int,
+    outputs: int,
+    temporaries: int,
+    code: int,
+    share: float,
+    on: bool,
+) -> None:
+    aliased = int(outputs * share)
+    one = Breakdown(
+        "p", (*(Part(group, 1, n) for group, n in arguments.items()), Part(None, 0, rest)),
+        (Part("output", 1, outputs),), aliased, temporaries, code, None, on, 0,
+    )  # fmt: skip
+    found = segments(one)
+    ends = [0, *(part.start + part.bytes for part in found)]
+    assert [part.start for part in found] == ends[:-1]
+    assert ends[-1] == one.total
+    figure = memory_bars([one])
+    assert (figure is None) == (not found)
+
+
+@pytest.mark.parametrize("width", [340, 480, 960, 1040])
+def test_bars_stand_where_their_bytes_are(width: int) -> None:
+    figure = memory_bars([program(), program("apply", aliased=0)], width_px=width)
+    bars = [bar for bar in figure.data if bar.type == "bar" and bar.name != SHARED]
+    for row in {y for bar in bars for y in bar.y}:
+        stretches = sorted(
+            (bar.base[i], bar.base[i] + bar.x[i])
+            for bar in bars
+            for i, y in enumerate(bar.y)
+            if y == row
+        )
+        assert all(end == start for (_, end), (start, _) in itertools.pairwise(stretches))
+    ends = [b + x for bar in bars for b, x in zip(bar.base, bar.x, strict=True)]
+    # All but the 208 bytes of the tuple's table, which take no pixel of the bar that shares its outputs.
+    assert max(ends) == program("apply", aliased=0).total
+    assert figure.layout.xaxis.range[1] > max(ends)
+    assert figure.layout.width == width
+
+
+def test_what_takes_no_pixel_has_no_legend_entry() -> None:
+    names = [trace.name for trace in memory_bars([program()]).data]
+    assert OUTPUTS not in names, "only 208 of its bytes are its own"
+    assert names == [
+        GROUPS["params"],
+        GROUPS["opt_state"],
+        GROUPS["batch"],
+        "temporaries",
+        SHARED,
+        PEAK,
+    ]
+
+
+def test_shared_outputs_are_a_strip_as_long_as_they_are() -> None:
+    (strip,) = [
+        t for t in memory_bars([program(), program("apply", aliased=0)]).data if t.name == SHARED
+    ]
+    assert list(strip.x) == [12 * MIB]
+    assert SHARED not in [t.name for t in memory_bars([program(aliased=0)]).data]
+
+
+def test_the_peak_is_marked_where_it_is_known() -> None:
+    (peak,) = [
+        t for t in memory_bars([program(), program("apply", peak=None)]).data if t.name == PEAK
+    ]
+    assert list(peak.x) == [17 * MIB]
+
+
+def test_a_capacity_within_reach_is_a_line_and_else_a_note() -> None:
+    near = memory_bars([program()], 16 * MIB, "TPU v5e")
+    (line,) = near.layout.shapes
+    assert line.x0 == line.x1 == 16 * MIB
+    assert near.layout.xaxis.range[1] > 16 * MIB
+    assert "TPU v5e: 16.0 MiB" in drawn.texts(near)
+    above = memory_bars([program()], 40 * MIB, "TPU v5e")
+    assert above.layout.xaxis.range[1] > above.layout.shapes[0].x0 == 40 * MIB
+    far = memory_bars([program()], 1900 * MIB, "TPU v5e", width_px=960)
+    assert not far.layout.shapes
+    assert "the 1.9 GiB of a TPU v5e chip are 100 times the longest bar" in drawn.texts(far)
+    assert not memory_bars([program()]).layout.shapes
+
+
+def test_code_is_drawn_where_it_is_on_the_device() -> None:
+    assert "code" not in [s.name for s in segments(program())]
+    assert segments(program(code_on_device=True))[-1].bytes == MIB
+
+
+def test_what_is_unknown_is_said_and_not_drawn() -> None:
+    figure = memory_bars([program(temporaries=None)], width_px=960)
+    assert "train_step: unknown, peak 17.0 MiB" in drawn.texts(figure)
+    assert "temporaries" not in [trace.name for trace in figure.data]
+
+
+def test_names_are_text() -> None:
+    figure = memory_bars([program("<b>p</b>")], 16 * MIB, "<i>chip</i>")
+    assert not any("<b>p" in text or "<i>" in text for text in drawn.texts(figure))
+
+
+def test_nothing_known_is_no_figure() -> None:
+    assert memory_bars([]) is None
+    nothing = Breakdown("p", (), (), None, None, None, None, False, None)
+    assert memory_bars([nothing]) is None

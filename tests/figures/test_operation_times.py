@@ -1,0 +1,66 @@
+"""Where time went: bars are what the trace says, and together they are all of the devices' time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.figures.operation_times import IDLE, operation_times
+from inspector.snapshot import OperationTime, Trace
+from tests.figures import drawn
+
+TRACE = Trace(
+    steps=3,
+    seconds=0.1,
+    operations=(
+        OperationTime("dot", 24, 0.36),
+        OperationTime("all-reduce", 48, 0.24),
+        OperationTime("while", 8, 0.02),
+        OperationTime("copy", 8, 0.00001),
+    ),
+)
+
+
+@pytest.mark.parametrize("width", [340, 480, 960, 1040])
+def test_share_and_seconds_are_said_at_each_bar(width: int) -> None:
+    figure = operation_times(TRACE, 8, width_px=width)
+    (bar,) = figure.data
+    assert list(bar.text) == [
+        "45.0 %, 15.0 ms", "30.0 %, 10.0 ms", "2.5 %, 833 µs", "< 0.1 %, 0.42 µs", "22.5 %, 7.50 ms",
+    ]  # fmt: skip
+    assert list(figure.layout.yaxis.ticktext)[-1] == IDLE
+    assert "emulated on this machine" in figure.layout.title.text
+    assert figure.layout.width == width
+
+
+@given(
+    st.lists(st.tuples(st.text("abcdefgh-", min_size=1), st.floats(0, 0.01)), max_size=30),
+    st.integers(1, 9),
+)
+def test_bars_are_all_of_the_devices_time(kinds: list[tuple[str, float]], devices: int) -> None:
+    operations = tuple(
+        OperationTime(kind, 1, seconds) for kind, seconds in sorted(kinds, key=lambda one: -one[1])
+    )
+    figure = operation_times(Trace(1, 0.4, operations), devices)
+    if not operations:
+        assert figure is None
+        return
+    assert sum(figure.data[0].x) == pytest.approx(0.4 * devices)
+    assert len(figure.data[0].x) <= 13
+
+
+def test_waiting_is_told_of_where_there_are_collectives() -> None:
+    said = " ".join(drawn.texts(operation_times(TRACE, 8, width_px=960)))
+    assert "waiting for other devices" in said
+    alone = Trace(3, 0.1, TRACE.operations[:1])
+    assert "waiting for other devices" not in " ".join(drawn.texts(operation_times(alone, 8)))
+
+
+def test_names_are_text() -> None:
+    hostile = Trace(1, 1.0, (OperationTime("<b>dot</b>", 1, 0.5),))
+    assert not any("<b>dot" in text for text in drawn.texts(operation_times(hostile, 1)))
+
+
+def test_no_time_is_no_figure() -> None:
+    assert operation_times(Trace(3, 0.0, TRACE.operations), 8) is None

@@ -1,0 +1,238 @@
+"""The profiler's times of programs that run here, and sums by kind against an independent count."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector import hlo
+from inspector.hlo.collectives import OPS
+from inspector.producers import profile
+from inspector.producers.profile import Event, device_seconds, events_per_run, kinds_of, traced
+from inspector.snapshot import Trace
+
+DEVICES = 8
+GRID = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 4), ("data", "model"))
+STEPS = 3
+
+
+def compiled(function: Callable[..., Any], *arguments: jax.Array) -> tuple[Callable[[], Any], str]:
+    executable = jax.jit(function).lower(*arguments).compile()
+    jax.block_until_ready(executable(*arguments))
+    return lambda: executable(*arguments), executable.as_text()
+
+
+def placed(shape: tuple[int, ...], *spec: Any) -> jax.Array:
+    return jax.device_put(jnp.ones(shape, jnp.float32), NamedSharding(GRID, P(*spec)))
+
+
+def layers(x: jax.Array, ws: jax.Array) -> jax.Array:
+    """A scan whose body has one large product, its all-reduce, and one cheap function."""
+
+    def body(carry: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+        made = lax.with_sharding_constraint(carry @ w, NamedSharding(GRID, P("data", None)))
+        return jnp.tanh(made), None
+
+    return lax.scan(body, x, ws)[0]
+
+
+@pytest.fixture(scope="module")
+def scanned() -> tuple[Trace, str]:
+    run, text = compiled(
+        layers, placed((64, 512), "data", "model"), placed((4, 512, 512), None, "model")
+    )
+    found = traced(run, STEPS, text)
+    assert found is not None
+    return found, text
+
+
+def seconds(found: Trace) -> dict[str, float]:
+    return {one.kind: one.seconds for one in found.operations}
+
+
+def test_kinds_are_opcodes_of_the_program(scanned: tuple[Trace, str]) -> None:
+    found, text = scanned
+    opcodes = {
+        instruction.opcode
+        for module in hlo.parse(text)
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
+    assert set(seconds(found)) <= opcodes
+    assert "dot" in seconds(found) and "all-reduce" in seconds(found)
+
+
+def test_no_device_has_more_than_the_wall_clocks_time(scanned: tuple[Trace, str]) -> None:
+    found, _ = scanned
+    assert found.steps == STEPS
+    assert 0 < sum(seconds(found).values()) <= DEVICES * found.seconds
+    assert list(seconds(found).values()) == sorted(seconds(found).values(), reverse=True)
+
+
+def test_every_run_of_a_collective_is_an_event(scanned: tuple[Trace, str]) -> None:
+    found, text = scanned
+    counted = sum(c.executions for module in hlo.parse(text) for c in hlo.collectives(module))
+    assert counted == 4
+    events = {one.kind: one.events for one in found.operations}
+    assert events["all-reduce"] == counted * DEVICES * STEPS
+
+
+def test_events_are_as_many_as_foretold(scanned: tuple[Trace, str]) -> None:
+    found, text = scanned
+    (module,) = hlo.parse(text)
+    foretold = events_per_run(module) * DEVICES * STEPS
+    # Some instructions, such as a loop's own counting, run without an event.
+    assert foretold / 4 <= sum(one.events for one in found.operations) <= foretold
+
+
+def test_the_larger_product_takes_the_time() -> None:
+    def step(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x @ x, jnp.sort(y)
+
+    large, small = placed((1024, 1024)), placed((8,))
+    found = seconds(traced(*with_steps(*compiled(step, large, small))))
+    assert found["dot"] > 10 * found.get("sort", 0)
+    large, small = placed((8, 8)), placed((200_000,))
+    found = seconds(traced(*with_steps(*compiled(step, large, small))))
+    assert found["sort"] > 10 * found.get("dot", 0)
+
+
+def with_steps(run: Callable[[], Any], text: str) -> tuple[Callable[[], Any], int, str]:
+    return run, STEPS, text
+
+
+def test_operations_that_the_text_does_not_have_are_other() -> None:
+    run, _ = compiled(jnp.tanh, placed((256, 256)))
+    assert set(seconds(traced(run, STEPS, FUSIONS))) == {profile.OTHER}
+
+
+# --- Nothing comes out of it but a trace ----------------------------------------------------------
+
+
+def test_it_runs_as_often_as_asked_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run, text = compiled(jnp.cos, placed((64, 64)))
+    calls = []
+    for count in (1, 5):
+        calls.clear()
+        found = traced(lambda: calls.append(1) or run(), count, text)
+        assert found is not None and found.steps == count == len(calls)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_program_that_cannot_be_read_has_no_trace() -> None:
+    calls = []
+    assert traced(lambda: calls.append(1), 1, "no HLO") is None
+    assert not calls
+
+
+def test_a_run_that_fails_has_no_trace_and_the_next_one_has(scanned: tuple[Trace, str]) -> None:
+    _, text = scanned
+
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    assert traced(fail, 1, text) is None
+    run, text = compiled(jnp.cos, placed((64, 64)))
+    assert traced(run, 1, text) is not None
+
+
+def test_where_somebody_profiles_already_the_steps_are_run_without(
+    tmp_path: Path, scanned: tuple[Trace, str]
+) -> None:
+    run, text = compiled(jnp.cos, placed((64, 64)))
+    calls = []
+    with jax.profiler.trace(tmp_path):
+        assert traced(lambda: calls.append(1) or run(), 2, text) is None
+    assert len(calls) == 2
+
+
+def test_a_trace_too_large_to_read_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "MOST_EVENTS", 1)
+    run, text = compiled(jnp.cos, placed((64, 64)))
+    calls = []
+    assert traced(lambda: calls.append(1) or run(), 1, text) is None
+    assert not calls
+
+
+# --- Sums without double counting -----------------------------------------------------------------
+
+KINDS = ("dot", "fusion", "copy", "all-reduce", "all-gather", "while", "call")
+EVENTS = st.lists(
+    st.builds(
+        lambda device, start, length, kind: Event(device, start, start + length, kind),
+        st.integers(0, 1), st.integers(0, 30), st.integers(0, 10), st.sampled_from(KINDS),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(EVENTS)
+def test_every_instant_counts_once_and_for_what_computes(events: list[Event]) -> None:
+    """Counted again tick by tick."""
+    wanted = dict.fromkeys((event.kind for event in events), 0.0)
+    for device in (0, 1):
+        for tick in range(45):
+            active = [e.kind for e in events if e.device == device and e.start <= tick < e.stop]
+            for group in (
+                [kind for kind in active if kind not in OPS and kind not in ("while", "call")],
+                [kind for kind in active if kind in OPS],
+                active,
+            ):
+                if group:
+                    for kind in group:
+                        wanted[kind] += 1 / len(group)
+                    break
+    found = device_seconds(events)
+    assert {kind: time * 1e9 for kind, (_, time) in found.items()} == pytest.approx(wanted)
+    assert sum(count for count, _ in found.values()) == len(events)
+
+
+FUSIONS = """HloModule m
+
+f1 { p = f32[8,8] parameter(0)  t = f32[8,8] tanh(p)  ROOT d = f32[8,8] dot(t, p) }
+f2 { p = f32[8,8] parameter(0)  t = f32[8,8] transpose(p)  ROOT a = f32[8,8] add(t, p) }
+f3 { p = f32[8,8] parameter(0)  i = s32[] parameter(1)  c = s32[] constant(1)  j = s32[] add(i, c)
+  s = f32[1,8] dynamic-slice(p, j, c)  ROOT b = f32[8] bitcast(s) }
+f4 { p = f32[8,8] parameter(0)  ROOT f = f32[8,8] fusion(p), kind=kLoop, calls=f1 }
+f5 { p = f32[8,8] parameter(0)  z = f32[] constant(0)
+  ROOT r = f32[8] reduce(p, z), dimensions={0}, to_apply=sum }
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
+
+ENTRY e {
+  x = f32[8,8] parameter(0)
+  one = f32[8,8] fusion(x), kind=kOutput, calls=f1
+  two = f32[8,8] fusion(one), kind=kLoop, calls=f2
+  i = s32[] constant(3)
+  three = f32[8] fusion(two, i), kind=kLoop, calls=f3
+  four = f32[8,8] fusion(two), kind=kLoop, calls=f4
+  five = f32[8] fusion(four), kind=kInput, calls=f5
+  start = f32[8] all-reduce-start(five), replica_groups={}, to_apply=sum
+  done = f32[8] all-reduce-done(start)
+  ROOT c = f32[8] custom-call(done), custom_call_target="x"
+}
+"""
+
+
+def test_a_fusion_is_called_after_the_costliest_thing_in_it() -> None:
+    kinds = kinds_of(hlo.parse(FUSIONS))
+    assert {name: kinds[name] for name in ("one", "two", "three", "four", "five")} == {
+        "one": "dot", "two": "fusion", "three": "dynamic-slice", "four": "dot", "five": "reduce",
+    }  # fmt: skip
+    assert kinds["start"] == kinds["done"] == "all-reduce"
+    assert kinds["c"] == "custom-call"
