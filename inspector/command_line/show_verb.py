@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from inspector import hlo, snapshot
+from inspector import hardware, hlo, memory, snapshot
 from inspector.figures.text_tree import text_tree
 from inspector.figures.timings import statistics, statistics_text
+from inspector.hardware import Chip
 from inspector.snapshot import Program, Snapshot
+from inspector.step_model import modelled, text
 from inspector.totals import state_totals
 from inspector.wording import bytes_text, counted, seconds_text
 
@@ -18,19 +20,27 @@ HELP = "summarise a Snapshot: source, mesh, bytes, arrays, programs, findings"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("snapshot", metavar="SNAPSHOT.json")
+    parser.add_argument(
+        "--chip",
+        metavar="NAME",
+        help=f"model time and memory on this chip: {', '.join(hardware.CHIPS)}",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the summary."""
-    sys.stdout.write(summary(snapshot.read(options.snapshot)))
+    chip = None if options.chip is None else hardware.chip(options.chip)
+    sys.stdout.write(summary(snapshot.read(options.snapshot), chip))
 
 
-def summary(found: Snapshot) -> str:
-    """The whole summary; every line ends with a line end."""
+def summary(found: Snapshot, chip: Chip | None = None) -> str:
+    """The whole summary, with each program modelled on `chip`; every line ends with a line end."""
     parts = [_heading(found), text_tree(found.arrays)]
     if found.programs:
         parts.append("".join(f"{_program(program, found)}\n" for program in found.programs))
         parts += [_collectives(program) for program in found.programs if program.collectives]
+    if chip is not None:
+        parts += _on_chip(found, chip)
     if found.findings:
         parts.append("".join(f"{f.level}: {f.message}\n" for f in found.findings))
     return "\n".join(parts)
@@ -100,6 +110,14 @@ def _program(program: Program, found: Snapshot) -> str:
     if program.memory is not None and program.memory.arguments is not None:
         words.append(f"arguments {bytes_text(program.memory.arguments)} per device")
     return f"{program.name:<12}{', '.join(words)}"
+
+
+def _on_chip(found: Snapshot, chip: Chip) -> list[str]:
+    """Whether it fits the chip's memory, and the modelled step of each program."""
+    if found.mesh is None:
+        return ["This Snapshot has no mesh, so that nothing can be modelled on a chip.\n"]
+    models = [modelled(program, found.mesh, chip) for program in found.programs]
+    return [f"{memory.fit(found, chip).sentence}\n", *(f"{text(one)}\n" for one in models)]
 
 
 def _collectives(program: Program) -> str:

@@ -8,6 +8,7 @@ import statistics
 import time
 import timeit
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -15,10 +16,21 @@ from jax.sharding import NamedSharding
 
 from inspector import hlo
 from inspector.errors import Refused
+from inspector.hlo.moved_arrays import moved_arrays
+from inspector.producers import profile
 from inspector.producers.building import spec_of
 from inspector.producers.distributed import agreed
 from inspector.producers.leaves import leaves_of
-from inspector.snapshot import Collective, Memory, Mesh, Program, ProgramArray, Seconds, Timeit
+from inspector.snapshot import (
+    Collective,
+    Memory,
+    Mesh,
+    Program,
+    ProgramArray,
+    Seconds,
+    Timeit,
+    Trace,
+)
 
 Report = Callable[..., None]
 
@@ -29,7 +41,26 @@ Following = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
 Asked = tuple[Any, Any]
 
 TIMEIT_RUNS = 7  # as `%%timeit` has it
+TRACED_STEPS = 3  # reading one takes longer than running it
 TIMEIT_LEAST = 0.2  # seconds of one loop, as `timeit.autorange` has it
+
+
+class _Calls:
+    """Calls of one executable, each with the arguments that the one before it leaves."""
+
+    def __init__(
+        self, executable: Any, arguments: tuple[Any, ...], following: Following | None
+    ) -> None:
+        self.arguments = arguments
+        self._executable = executable
+        self._following = following
+
+    def next(self) -> Any:
+        """The result of the next call; it may not be ready yet."""
+        result = self._executable(*self.arguments)
+        if self._following is not None:
+            self.arguments = self._following(self.arguments, result)
+        return result
 
 
 class CompiledProgram:
@@ -42,6 +73,7 @@ class CompiledProgram:
         self._measured: list[float] = []
         self._losses: list[float | None] = []
         self._timeit: Timeit | None = None
+        self._trace: Trace | None = None
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
 
@@ -122,14 +154,8 @@ class CompiledProgram:
         result; given back are those that one more call would take.
         """
         self._report("timeit", program=self.name)
-
-        def call() -> None:
-            nonlocal arguments
-            result = jax.block_until_ready(self._executable(*arguments))
-            if following is not None:
-                arguments = following(arguments, result)
-
-        timer = timeit.Timer(call)
+        calls = _Calls(self._executable, arguments, following)
+        timer = timeit.Timer(lambda: jax.block_until_ready(calls.next()))
         # Every process must do as many, because each one waits for the others in the collectives.
         loops = next(n for n in _loops() if agreed(timer.timeit(n)) >= TIMEIT_LEAST)
         means = []
@@ -138,17 +164,25 @@ class CompiledProgram:
             means.append(timer.timeit(loops) / loops)
         # Population deviation, as IPython prints it.
         self._timeit = Timeit(statistics.fmean(means), statistics.pstdev(means), TIMEIT_RUNS, loops)
-        return arguments
+        return calls.arguments
+
+    def watch(self, *arguments: Any, following: Following | None = None) -> tuple[Any, ...]:
+        """Have the profiler watch some calls, with arguments and given back as in `time_it`."""
+        self._report("trace", program=self.name)
+        calls = _Calls(self._executable, arguments, following)
+        self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text())
+        return calls.arguments
 
     def record(self, mesh: Mesh) -> Program:
         """What a Snapshot keeps of it, its collectives in terms of the mesh that it was compiled for."""
         return Program(
             self.name,
             memory=memory_of(self._executable),
-            collectives=collectives_of(self._executable, mesh),
+            collectives=collectives_of(self._executable, mesh, self._shardings),
             seconds=Seconds(**self._seconds, steps=tuple(self._measured), timeit=self._timeit),
             losses=tuple(self._losses),
             shardings=self._shardings,
+            trace=self._trace,
         )
 
     def bytes_per_device(self) -> int:
@@ -220,13 +254,34 @@ def memory_of(executable: Any) -> Memory | None:
     )
 
 
-def collectives_of(executable: Any, mesh: Mesh) -> tuple[Collective, ...] | None:
-    """Every collective of a compiled program; None where it cannot be had as a text that is understood."""
+def collectives_of(
+    executable: Any, mesh: Mesh, shardings: Iterable[ProgramArray] = ()
+) -> tuple[Collective, ...] | None:
+    """Every collective of a compiled program; None where it cannot be had as a text that is understood.
+
+    With the program's inputs and outputs, each tells which arrays it moves.
+    """
     text = executable.as_text()
     if not text:
         return None
+    inputs, outputs = [], []
+    for one in shardings:
+        if one.used:
+            (inputs if one.role == "input" else outputs).append(one.path)
+    found = []
     try:
-        return tuple(found for module in hlo.parse(text) for found in hlo.collectives(module, mesh))
+        for module in hlo.parse(text):
+            moved = moved_arrays(module, inputs, outputs) or {}
+            for one in hlo.collectives(module, mesh):
+                paths = moved.get((one.computation, one.name))
+                if paths is not None:
+                    paths = tuple(path for path in paths if path not in _NO_ARRAYS)
+                found.append(replace(one, arrays=paths))
     except Refused:
         # XLA may write in a later version what this one does not; the rest of the run is worth showing.
         return None
+    return tuple(found)
+
+
+# Inputs and outputs of programs that are none of a Snapshot's arrays.
+_NO_ARRAYS = frozenset({"key", "loss"})

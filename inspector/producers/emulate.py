@@ -95,11 +95,13 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
         output = apply.first(state, batch)
         for _ in apply.steps(layout.steps):
             output = apply.run(state, batch)
+        # A state that was donated is no more, and the next step takes the one that came of it.
+        following = _next_step if layout.donate else None
         if layout.timeit:
-            # A state that was donated is no more, and the next step takes the one that came of it.
-            following = _next_step if layout.donate else None
             state, _ = train_step.time_it(state, batch, following=following)
             apply.time_it(state, batch)
+        if layout.trace:
+            state, _ = train_step.watch(state, batch, following=following)
 
     report("read")
     del losses, loss, key  # not alive on purpose from here on

@@ -234,7 +234,7 @@ class Editor:
             st.toggle(
                 "Also profile train steps",
                 key="field:trace",
-                help="JAX's profiler watches three more train steps; Timings shows where their time went.",
+                help="JAX's profiler watches three more train steps; *Time* shows where their time went.",
             )
             st.toggle(
                 "Also time as %%timeit does",

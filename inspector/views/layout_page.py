@@ -9,6 +9,8 @@ from inspector.layout import Layout
 from inspector.snapshot import Snapshot
 from inspector.views import (
     array_table_panel,
+    collectives_panel,
+    memory_panel,
     overview_panel,
     page_width,
     planning,
@@ -16,7 +18,7 @@ from inspector.views import (
     session,
     shard_map_panel,
     summary_panel,
-    timings_panel,
+    time_panel,
     train_state_panel,
     tree_panel,
 )
@@ -28,8 +30,10 @@ PANELS = {
     "Overview": overview_panel.show,
     "PartitionSpec tree": tree_panel.show,
     "Arrays": array_table_panel.show,
+    "Collectives": collectives_panel.show,
     "Train state": train_state_panel.show,
-    "Timings": timings_panel.show,
+    "Memory": memory_panel.show,
+    "Time": time_panel.show,
 }
 
 

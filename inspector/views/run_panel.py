@@ -28,6 +28,7 @@ PHASE_NAMES = {
     "first run": "First run of",
     "steps": "Measuring",
     "timeit": "Timing loops of",
+    "trace": "Profiling",
     "read": "Reading the live arrays",
 }
 
@@ -161,6 +162,7 @@ def _share(phase: str, program: str | None, figures: dict) -> float:
         *((stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")),
         ("timeit", "train_step"),
         ("timeit", "apply"),
+        ("trace", "train_step"),
         ("read", None),
     ]
     position = order.index((phase, program)) if (phase, program) in order else 0

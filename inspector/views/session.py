@@ -14,11 +14,13 @@ from typing import Any
 
 import streamlit as st
 
+from inspector import hardware
 from inspector import layout as layouts
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import ModelEntry
 from inspector.reading import Parsed
+from inspector.views import chip_choice
 from models import CATALOGUE
 
 _row_numbers = itertools.count()
@@ -58,9 +60,17 @@ def begin(on_layout_page: bool) -> None:
         state.written_query = None
     elif on_layout_page and st.query_params.to_dict() != state.get("written_query"):
         # A link that was opened, or the browser's back button.
-        parsed = layouts.parse_leniently(st.query_params.to_dict())
+        fields = st.query_params.to_dict()
+        chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
+        parsed = layouts.parse_leniently(fields)
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
         put(parsed.value)
+        try:
+            state[chip_choice.KEY] = hardware.chip(chip).name
+        except Refused as refused:
+            state.url_problems[chip_choice.KEY] = str(refused)
+    # What was chosen in a panel stays when the panel is closed and its widget forgotten.
+    state[chip_choice.KEY] = chip_choice.chosen_chip().name
 
 
 def put(layout: Layout) -> None:
@@ -234,6 +244,9 @@ def remember(layout: Layout) -> None:
     if layout != st.session_state.get("url_layout"):
         st.session_state.url_problems = {}  # what was wrong with the link is of no interest any more
     query = layouts.to_query(layout)
+    chip = chip_choice.chosen_chip().name
+    if chip != chip_choice.DEFAULT:
+        query[chip_choice.KEY] = chip
     if st.query_params.to_dict() != query:
         st.query_params.from_dict(query)
     st.session_state.written_query = query

@@ -10,7 +10,14 @@ from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout
 from inspector.snapshot import Array, Mesh, Snapshot
-from inspector.views import array_facts, chart, page_width, reasons_panel, selection
+from inspector.views import (
+    array_facts,
+    chart,
+    collectives_panel,
+    page_width,
+    reasons_panel,
+    selection,
+)
 from inspector.views.plain_text import plain
 from inspector.wording import dimension_text
 
@@ -47,6 +54,7 @@ def show(found: Snapshot, layout: Layout) -> None:
         "hover for index ranges, bytes and replicas."
     )
     array_facts.show(array, mesh)
+    collectives_panel.of_array(array, found)
 
 
 def _chart(figure: go.Figure, name: str, array: Array) -> None:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.figures import timings
-from inspector.layout import Layout
 from inspector.snapshot import Snapshot
 from inspector.views import chart, page_width
 
 
-def show(found: Snapshot, _: Layout) -> None:
+def show(found: Snapshot) -> None:
     """The stages of each program, and beside them the distribution of its steps."""
     stages = timings.phases(found.programs, width_px=page_width.half_px())
     if stages is None:
-        st.info(
-            "Nothing has been timed: this is a plan. Build and run the layout to measure it.",
-            icon=":material/timer_off:",
-        )
         return
+    st.markdown("##### Measured here")
     st.caption(
-        "Measured on emulated devices: how this machine runs them all on its own few cores, not how "
-        "fast an accelerator would be. Compare layouts by it, and only on one machine."
+        "On emulated devices: how this machine runs them all on its own few cores, not how fast an "
+        "accelerator would be. Compare layouts by it, and only on one machine."
     )
     left, right = page_width.halves()
     left.plotly_chart(stages, key="timing_stages", config=chart.CONFIG)

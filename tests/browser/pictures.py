@@ -17,7 +17,7 @@ PANELS = (
     ("shard_map", "Shard map", "block_map"),
     ("overview", "Overview", "overview"),
     ("tree", "PartitionSpec tree", "spec_tree"),
-    ("timings", "Timings", "timing_steps"),
+    ("timings", "Time", "timing_steps"),
 )
 
 

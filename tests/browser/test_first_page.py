@@ -8,7 +8,10 @@ from playwright.sync_api import expect
 from tests.browser.dashboard import NARROW, WIDE, cells
 
 SMALLEST_PX = 8  # the height of the smallest letters that most people can read
-PANELS = ("Shard map", "Overview", "PartitionSpec tree", "Arrays", "Train state", "Timings")
+PANELS = (
+    *("Shard map", "Overview", "PartitionSpec tree", "Arrays", "Collectives", "Train state"),
+    *("Memory", "Time"),
+)
 
 
 def test_opens_with_the_default_layout_drawn(dashboard):

@@ -69,7 +69,7 @@ def test_the_browser_is_sent_to_nobody_else(open_context, server):
     dashboard = Dashboard(context, server.url)
     dashboard.page.on("websocket", lambda socket: asked.append(socket.url))
     dashboard.open(f"?{SMALL}&steps=1").run()
-    for panel in ("Overview", "PartitionSpec tree", "Arrays", "Timings"):
+    for panel in ("Overview", "PartitionSpec tree", "Arrays", "Collectives", "Memory", "Time"):
         dashboard.open_tab(panel)
     asked = [url for url in asked if urlsplit(url).scheme not in ("data", "blob")]
     assert any(url.startswith("ws://") for url in asked)

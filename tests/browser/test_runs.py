@@ -32,7 +32,7 @@ def test_a_run_shows_what_was_planned_from_live_arrays(open_dashboard):
     expect(dashboard.page.get_by_text("not-as-planned")).to_have_count(0)
     expect(dashboard.keyed("run_button").get_by_role("button")).to_contain_text("Run again")
 
-    dashboard.open_tab("Timings")
+    dashboard.open_tab("Time")
     stages = dashboard.wait_for_figure("timing_stages")
     steps = dashboard.wait_for_figure("timing_steps")
     for figure in (stages, steps):

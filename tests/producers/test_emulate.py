@@ -287,3 +287,18 @@ def test_a_donated_state_is_written_over_in_every_step() -> None:
     assert donated.program("apply").memory.aliased == 0
     # The steps are the same ones.
     assert step.losses == kept.losses
+
+
+def test_the_profiler_watches_three_more_train_steps() -> None:
+    found = run({"trace": "true", "donate": "true", "depth": "64", "steps": "2"})
+    step = found.program("train_step")
+    assert step.trace.steps == 3 and step.trace.seconds > 0
+    kinds = {operation.kind: operation for operation in step.trace.operations}
+    reduced = sum(one.executions for one in step.collectives if one.op == "all-reduce")
+    assert kinds["all-reduce"].events == reduced * 3 * found.mesh.size
+    assert "dot" in kinds
+    together = sum(operation.seconds for operation in step.trace.operations)
+    assert together <= step.trace.seconds * found.mesh.size
+    # They are no measured steps.
+    assert len(step.seconds.steps) == 2 and len(step.losses) == 3
+    assert found.program("apply").trace is None

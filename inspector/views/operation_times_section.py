@@ -1,0 +1,32 @@
+"""Where the time of a train step went on the emulated devices, by JAX's own profiler."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.figures.operation_times import operation_times
+from inspector.snapshot import Snapshot
+from inspector.views import chart, page_width
+from inspector.wording import counted, seconds_text
+
+
+def show(found: Snapshot) -> None:
+    """A bar a kind of operation for each program that was watched."""
+    watched = [program for program in found.programs if program.trace is not None]
+    if not watched:
+        st.caption(
+            "To see which kinds of operations a step's time goes to, switch on *Also profile train "
+            "steps* under *Training and measuring* and run again."
+        )
+        return
+    st.markdown("##### Where it goes here")
+    for program in watched:
+        trace = program.trace
+        figure = operation_times(trace, found.mesh.size, width_px=page_width.content_px())
+        if figure is not None:
+            st.plotly_chart(figure, key=f"operation_times:{program.name}", config=chart.CONFIG)
+        st.caption(
+            f"JAX's profiler watched {counted(trace.steps, 'more step')} of `{program.name}`, "
+            f"{seconds_text(trace.seconds / trace.steps)} each: emulated devices on this machine's own "
+            "cores."
+        )

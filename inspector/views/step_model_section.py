@@ -1,0 +1,102 @@
+"""A program's step as modelled on the chosen chip: what bounds it, and each term with its formula."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.figures import step_model as step_model_figure
+from inspector.figures.roofline import roofline
+from inspector.snapshot import Snapshot
+from inspector.step_model import (
+    Modelled,
+    bound_text,
+    intensity_text,
+    modelled,
+    share_text,
+    wasted_text,
+)
+from inspector.views import chart, chip_choice, page_width, table
+from inspector.views.plain_text import plain
+from inspector.views.train_state_panel import PROGRAM_NAMES
+from inspector.wording import counted, seconds_text
+
+
+def show(found: Snapshot) -> None:
+    """The bound in a sentence, the terms beside the roofline, and the formulas on demand."""
+    st.markdown("##### Modelled on a chip")
+    names = [name for name in PROGRAM_NAMES if found.program(name) is not None]
+    left, right = st.columns([1, 2], vertical_alignment="bottom")
+    with left:
+        chip = chip_choice.draw()
+    with right:
+        st.session_state.setdefault("modelled_program", "train_step")
+        name = st.segmented_control(
+            "Program",
+            names,
+            format_func=PROGRAM_NAMES.get,
+            key="modelled_program",
+            required=True,
+            label_visibility="collapsed",
+        )
+    models = {
+        program.name: modelled(program, found.mesh, chip)
+        for program in found.programs
+        if program.name in names
+    }
+    one = models[name]
+    _show_headline(one)
+    terms, roofs = page_width.halves()
+    width_px = page_width.half_px()
+    terms.plotly_chart(
+        step_model_figure.step_model(one, width_px=width_px),
+        key="step_model",
+        config=chart.CONFIG,
+        alt="Modelled terms of a step",
+    )
+    roofs.plotly_chart(
+        roofline(chip, models.values(), width_px=width_px),
+        key="roofline",
+        config=chart.CONFIG,
+        alt="Roofline of the chip with each program",
+    )
+    _show_formulas(one)
+
+
+def _show_headline(one: Modelled) -> None:
+    machine = f"{counted(one.devices, 'device')} of {one.chip.title}"
+    st.markdown(f"On {plain(machine)}: **{plain(bound_text(one))}**")
+    columns = st.columns(3)
+    columns[0].metric(
+        "Repeated work",
+        wasted_text(one),
+        help="Share of all devices' matrix-product FLOPs beyond those of the program as it was written, "
+        "before it was partitioned: work that replication makes several devices do.",
+    )
+    columns[1].metric(
+        "Utilisation at most",
+        share_text(one.utilisation),
+        help="The program's own FLOPs over what all devices could do in the shortest modelled time.",
+    )
+    hbm = one.intensities[0] if one.intensities else None
+    columns[2].metric(
+        "FLOP per HBM byte",
+        "unknown" if hbm is None else intensity_text(hbm).split(",")[0],
+        help="" if hbm is None else plain(intensity_text(hbm)),
+    )
+
+
+def _show_formulas(one: Modelled) -> None:
+    with st.expander("Formulas and assumptions"):
+        table.show(
+            {
+                "Term": [term.name for term in one.terms],
+                "Seconds": [seconds_text(term.seconds) for term in one.terms],
+                "Formula": [term.formula or "–" for term in one.terms],
+                "Rests on": [term.basis or "what the compiled program says" for term in one.terms],
+            },
+            "step_model_terms",
+        )
+        intensities = [f"{each.name}: {intensity_text(each)}" for each in one.intensities]
+        shortest = "The step takes at least its longest term, if all of them overlap, and at most all"
+        for words in (f"{shortest} of them together.", *intensities, *one.assumptions):
+            st.markdown(f"- {plain(words)}")
