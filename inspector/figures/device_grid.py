@@ -95,7 +95,8 @@ def device_grid(
     ]
     column_step = 1 if with_received else _tick_step(column_names, across)
     row_step = max(1, math.ceil((frame.TICK_PX + 3) / down))
-    above = frame.note_lines(notes, width_px)
+    scale = [] if bar else _scale_in_words(cells)
+    above = frame.note_lines([*notes, *scale], width_px)
     top, bottom = frame.heading_px(len(above)), 66 if with_received else 48
     return frame.figure(
         [*_heatmaps(cells, parts or {}, across, down, verb if bar else None), _anchor()],
@@ -127,6 +128,15 @@ def device_grid(
         annotations=[frame.notes_above(above, left)],
         hovermode="closest",
     )
+
+
+def _scale_in_words(cells: Grid) -> list[str]:
+    """What a figure too narrow for a colour bar says of its colours; nothing where all are the same."""
+    amounts = cells.moved[cells.moved > 0]
+    least, most = (int(amounts.min()), int(amounts.max())) if amounts.size else (0, 0)
+    if least == most:
+        return []
+    return [f"the darker the more, from {wording.bytes_text(least)} to {wording.bytes_text(most)}"]
 
 
 def _axis_title(text: str) -> dict:

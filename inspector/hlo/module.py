@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
 from inspector.hlo import shapes, text
@@ -24,6 +24,8 @@ _CALLED = {
     "true_computation": ("branch", 0),
     "false_computation": ("branch", 1),
 }
+# Folders that hold installed packages.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
 
 
@@ -149,25 +151,47 @@ class Module:
         return _count(self.attributes.get("replica_count"))
 
     def source(self, metadata: Mapping[str, str]) -> str | None:
-        """`file.py:31` of an instruction's metadata, by way of the stack frame's tables if need be."""
-        file, line = metadata.get("source_file"), metadata.get("source_line")
-        if not file:
-            frame = self._row("StackFrames", metadata.get("stack_frame_id"))
-            location = self._row("FileLocations", frame.get("file_location_id"))
-            number = _count(location.get("file_name_id"))
-            names = self.tables.get("FileNames", {})
-            file = text.unquoted(names.get(number, "")) if number is not None else ""
-            line = location.get("line")
-        if not file:
-            return None
-        # A program may have been compiled on another system than this one.
-        path = PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
-        return f"{path.name}:{line}" if _count(line) else path.name
+        """`file.py:31` of an instruction's metadata, by way of the stack frames if need be.
 
-    def _row(self, table: str, number: str | None) -> dict[str, str]:
-        key = _count(number)
-        row = self.tables.get(table, {}).get(key, "") if key is not None else ""
+        Of several frames the innermost outside installed packages, for there is the line that somebody
+        wrote; where all are inside of some, the innermost.
+        """
+        file = metadata.get("source_file")
+        if file:
+            return _place(file, metadata.get("source_line"))
+        frames = self._frames(_count(metadata.get("stack_frame_id")))
+        written = [frame for frame in frames if not _INSTALLED & set(_path(frame[0]).parts)]
+        return _place(*(written or frames)[0]) if frames else None
+
+    def _frames(self, number: int | None) -> list[tuple[str, str | None]]:
+        """(file, line) of a stack frame and of those around it, the innermost first."""
+        frames = []
+        names = self.tables.get("FileNames", {})
+        while number:
+            frame = self._row("StackFrames", number)
+            location = self._row("FileLocations", _count(frame.get("file_location_id")))
+            file = text.unquoted(names.get(_count(location.get("file_name_id")) or 0, ""))
+            if not file:
+                break
+            frames.append((file, location.get("line")))
+            # Printed one higher than it is, so that nought can say that there is none.
+            outer = (_count(frame.get("parent_frame_id")) or 0) - 1
+            number = outer if 0 < outer < number else None
+        return frames
+
+    def _row(self, table: str, number: int | None) -> dict[str, str]:
+        row = self.tables.get(table, {}).get(number, "") if number is not None else ""
         return text.fields(row)
+
+
+def _path(file: str) -> PurePath:
+    # A program may have been compiled on another system than this one.
+    return PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
+
+
+def _place(file: str, line: str | None) -> str:
+    name = _path(file).name
+    return f"{name}:{line}" if _count(line) else name
 
 
 def _count(digits: str | None) -> int | None:

@@ -138,14 +138,21 @@ TABLES = """
 FileNames
 1 "/src/one.py"
 2 "C:\\\\src\\\\two.py"
+3 "/env/lib/python3.11/site-packages/flax/linen/linear.py"
 FunctionNames
 1 "f"
 FileLocations
 1 {file_name_id=1 function_name_id=1 line=5 end_line=5 column=0 end_column=0}
 2 {file_name_id=2 function_name_id=1 line=7 end_line=7 column=0 end_column=0}
+3 {file_name_id=3 function_name_id=1 line=9 end_line=9 column=0 end_column=0}
 StackFrames
 1 {file_location_id=1 parent_frame_id=1}
 2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=3 parent_frame_id=3}
+4 {file_location_id=3 parent_frame_id=4}
+5 {file_location_id=3 parent_frame_id=1}
+6 {file_location_id=8 parent_frame_id=3}
+7 {file_location_id=1 parent_frame_id=99}
 """
 
 
@@ -176,6 +183,17 @@ def test_a_stack_frame_is_found_wherever_its_tables_stand(where: str) -> None:
     assert module.source(module.by_name["main"].root.metadata) == "two.py:7"
     assert module.source({"source_file": "/a/b.py", "source_line": "3"}) == "b.py:3"
     assert module.source({"stack_frame_id": "9"}) is None
+
+
+def test_the_line_that_somebody_wrote_comes_before_those_of_packages() -> None:
+    (module,) = hlo.parse(WHOLE + TABLES)
+
+    def source(frame: int) -> str | None:
+        return module.source({"stack_frame_id": str(frame)})
+
+    assert [source(3), source(4)] == ["two.py:7", "two.py:7"]
+    # Around frame 5 there is nothing, frame 6 has no place, and frame 7 names one that is not there.
+    assert [source(5), source(6), source(7)] == ["linear.py:9", None, "one.py:5"]
 
 
 def test_instructions_in_the_place_of_operands() -> None:
