@@ -13,7 +13,9 @@ from inspector import output
 from inspector.errors import Refused
 
 # Modules of this package, in the order in which they are run; each has `measure(pairs)`.
-BENCHMARKS = ("warm_run", "page_run", "train_step", "preview", "first_map", "rule_change")
+BENCHMARKS = (
+    "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis",
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,10 +15,10 @@ SCRIPT = Path(__file__).with_name("plain_script.py")
 class PlainProcess:
     """Asks one plain script, again and again."""
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, devices: int, script: Path = SCRIPT) -> None:
         environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
         self._popen = subprocess.Popen(
-            [sys.executable, SCRIPT],
+            [sys.executable, script],
             env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

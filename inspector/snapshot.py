@@ -190,12 +190,13 @@ class Work:
 
     `flops` are all floating-point operations, `matmul` those of matrix products and convolutions alone.
     `bytes_accessed` is what its instructions read and write, each fusion as one. None where a loop's count
-    or a shape is not known.
+    or a shape is not known. `not_counted` are the targets of custom calls whose work no text tells.
     """
 
     flops: float | None
     matmul: tuple[MatmulFlops, ...] | None
     bytes_accessed: float | None
+    not_counted: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
 

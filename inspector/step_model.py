@@ -222,6 +222,9 @@ def _compute(
     seconds = sum(one.seconds for one in times)
     known = [peak for peak in peaks.values() if peak is not None]
     notes = tuple(dict.fromkeys(peak.assumption for peak in known if peak.assumption))
+    if program.work is not None and program.work.not_counted:
+        calls = ", ".join(program.work.not_counted)
+        notes = (*notes, f"Left out, for no text tells what they compute: custom calls {calls}.")
     term = Term(
         name,
         "compute",

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import __main__ as command
-from benchmarks import pairing, plain_script, preview, train_step, warm_run
+from benchmarks import analysis, pairing, plain_script, preview, train_step, warm_run
 from benchmarks.pairing import Pair, Result
 from benchmarks.plain_process import PlainProcess
+from inspector import hlo
 from inspector import layout as layouts
+from inspector.hlo.work import work
 from inspector.plan import plan
 from inspector.producers.abstract import abstract_state
 
@@ -99,6 +101,28 @@ def test_the_preview_is_measured_against_jax() -> None:
     assert len(found) == 2
     for one in found:
         check(one, pairs=2)
+
+
+def test_the_analysis_is_measured_against_compiling_and_against_half_a_text() -> None:
+    found = analysis.measure(pairs=1, layers=1, megabytes=0.2)
+    assert [one.name for one in found] == [
+        "analysis, default MLP", "analysis, 1 layers", "analysis, twice the text",
+    ]  # fmt: skip
+    for one in found:
+        check(one, pairs=1)
+
+
+def test_a_repeated_program_is_as_many_times_its_work() -> None:
+    with PlainProcess(8, analysis.LARGE_PROGRAM) as process:
+        text = process.ask("compile", program="transformer", layers=1)["text"]
+    (once,) = hlo.parse(text)
+    (twice,) = hlo.parse(analysis.repeated(text, len(text) + 1))
+    assert not twice.truncated
+    assert work(once).matmul is not None
+    (one,), (two,) = work(once).matmul, work(twice).matmul
+    assert two.flops == 2 * one.flops > 0
+    assert work(twice).flops == 2 * work(once).flops + 1  # the negation that is returned
+    assert len(hlo.collectives(twice)) == 2 * len(hlo.collectives(once)) > 0
 
 
 def check(found: Result, pairs: int) -> None:

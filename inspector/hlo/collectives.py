@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inspector.errors import Refused
@@ -50,10 +51,13 @@ class Partners:
         return sizes.pop() if len(sizes) == 1 else None
 
 
-def collectives(module: Module, mesh: Mesh | None = None) -> tuple[Collective, ...]:
+def collectives(
+    module: Module, mesh: Mesh | None = None, known: Mapping[str, Runs] | None = None
+) -> tuple[Collective, ...]:
     """Every collective of a program, in the order of the text.
 
     With the mesh that it was compiled for, each tells the mesh axes that it runs along.
+    known: what `runs` says of the module, where that has been asked before.
 
     Raises:
       Refused: replica groups, or pairs of a source and a target, are not such.
@@ -66,7 +70,7 @@ def collectives(module: Module, mesh: Mesh | None = None) -> tuple[Collective, .
     ]
     if not held:
         return ()
-    known = runs(module)
+    known = runs(module) if known is None else known
     return tuple(
         _collective(module, computation, instruction, op, mesh, known[computation.name])
         for computation, instruction, op in held

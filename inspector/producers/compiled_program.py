@@ -8,21 +8,17 @@ import statistics
 import time
 import timeit
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Literal
 
 import jax
 from jax.sharding import NamedSharding
 
-from inspector import hlo
-from inspector.errors import Refused
-from inspector.hlo.moved_arrays import moved_arrays
+from inspector import program_text
 from inspector.producers import profile
 from inspector.producers.building import spec_of
 from inspector.producers.distributed import agreed
 from inspector.producers.leaves import leaves_of
 from inspector.snapshot import (
-    Collective,
     Memory,
     Mesh,
     Program,
@@ -74,6 +70,7 @@ class CompiledProgram:
         self._losses: list[float | None] = []
         self._timeit: Timeit | None = None
         self._trace: Trace | None = None
+        self._lowered: Any = None
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
 
@@ -101,7 +98,7 @@ class CompiledProgram:
         )
         self._report("lower", program=self.name)
         started = time.perf_counter()
-        lowered = jitted.lower(*arguments)
+        lowered = self._lowered = jitted.lower(*arguments)
         self._seconds["lower"] = time.perf_counter() - started
         self._report("compile", program=self.name)
         started = time.perf_counter()
@@ -175,13 +172,17 @@ class CompiledProgram:
 
     def record(self, mesh: Mesh) -> Program:
         """What a Snapshot keeps of it, its collectives in terms of the mesh that it was compiled for."""
+        said = program_text.read(self._executable.as_text(), mesh, self._shardings)
         return Program(
             self.name,
+            flops_per_device=None if said.work is None else said.work.flops,
             memory=memory_of(self._executable),
-            collectives=collectives_of(self._executable, mesh, self._shardings),
+            collectives=said.collectives,
             seconds=Seconds(**self._seconds, steps=tuple(self._measured), timeit=self._timeit),
             losses=tuple(self._losses),
             shardings=self._shardings,
+            work=said.work,
+            ideal=program_text.ideal_work(self._lowered.as_text(dialect="hlo")),
             trace=self._trace,
         )
 
@@ -252,36 +253,3 @@ def memory_of(executable: Any) -> Memory | None:
         # Absent in some versions of jaxlib, and then not known.
         peak=getattr(analysis, "peak_memory_in_bytes", None),
     )
-
-
-def collectives_of(
-    executable: Any, mesh: Mesh, shardings: Iterable[ProgramArray] = ()
-) -> tuple[Collective, ...] | None:
-    """Every collective of a compiled program; None where it cannot be had as a text that is understood.
-
-    With the program's inputs and outputs, each tells which arrays it moves.
-    """
-    text = executable.as_text()
-    if not text:
-        return None
-    inputs, outputs = [], []
-    for one in shardings:
-        if one.used:
-            (inputs if one.role == "input" else outputs).append(one.path)
-    found = []
-    try:
-        for module in hlo.parse(text):
-            moved = moved_arrays(module, inputs, outputs) or {}
-            for one in hlo.collectives(module, mesh):
-                paths = moved.get((one.computation, one.name))
-                if paths is not None:
-                    paths = tuple(path for path in paths if path not in _NO_ARRAYS)
-                found.append(replace(one, arrays=paths))
-    except Refused:
-        # XLA may write in a later version what this one does not; the rest of the run is worth showing.
-        return None
-    return tuple(found)
-
-
-# Inputs and outputs of programs that are none of a Snapshot's arrays.
-_NO_ARRAYS = frozenset({"key", "loss"})

@@ -25,7 +25,7 @@ def show(found: Snapshot) -> None:
     """The bound in a sentence, the terms beside the roofline, and the formulas on demand."""
     st.markdown("##### Modelled on a chip")
     names = [name for name in PROGRAM_NAMES if found.program(name) is not None]
-    left, right = st.columns([1, 2], vertical_alignment="bottom")
+    left, right = st.columns([2, 3], vertical_alignment="bottom")
     with left:
         chip = chip_choice.draw()
     with right:

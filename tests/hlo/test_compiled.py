@@ -17,10 +17,9 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector import hlo
+from inspector import hlo, program_text
 from inspector.hlo.collectives import OPS
 from inspector.producers.building import mesh_record
-from inspector.producers.compiled_program import collectives_of
 from inspector.snapshot import Collective
 
 DEVICES = np.array(jax.devices()[:8])
@@ -69,8 +68,14 @@ def times(count: int, total: Counter[tuple]) -> Counter[tuple]:
     return Counter({kind: count * number for kind, number in total.items()})
 
 
+def collectives_of(executable: Any, mesh: Mesh) -> tuple[Collective, ...]:
+    found = program_text.read(executable.as_text(), mesh_record(mesh)).collectives
+    assert found is not None
+    return found
+
+
 def of(function: Callable[..., Any], *arguments: jax.ShapeDtypeStruct) -> tuple[Collective, ...]:
-    return collectives_of(compiled(function, *arguments), mesh_record(GRID))
+    return collectives_of(compiled(function, *arguments), GRID)
 
 
 # --- Loops ----------------------------------------------------------------------------------------
@@ -209,7 +214,7 @@ def test_what_the_partitioner_made_is_marked_where_the_compiler_says_so() -> Non
     executable = compiled(
         lambda x, w: x @ w, sharded((64, 128), None, "model"), sharded((128, 64), "model", None)
     )
-    (reduce,) = collectives_of(executable, mesh_record(GRID))
+    (reduce,) = collectives_of(executable, GRID)
     printed = "is_spmd_generated" in executable.as_text()
     assert reduce.spmd_generated == (True if printed else None)
 
@@ -226,7 +231,7 @@ def test_the_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
                 partial(lax.psum, axis_name=(*axes, "one")), mesh=mesh,
                 in_specs=P("a", "b", "c"), out_specs=P("a", "b", "c"), check_vma=False,
             )  # fmt: skip
-            (reduce,) = collectives_of(compiled(function, whole), mesh_record(mesh))
+            (reduce,) = collectives_of(compiled(function, whole), mesh)
             assert reduce.mesh_axes == axes
             assert (reduce.group_size, reduce.groups) == (2**count, 2 ** (3 - count))
 
@@ -267,7 +272,7 @@ def test_every_instruction_that_xla_counts_is_there(name: str) -> None:
     for computation in theirs.computations():
         assert names[computation.name] == {i.name for i in computation.instructions()}
     # One collective for each of its instructions, none of them lost in a computation that is called.
-    counted = Counter(c.op for c in collectives_of(executable, mesh_record(GRID)))
+    counted = Counter(c.op for c in collectives_of(executable, GRID))
     assert counted == Counter(
         {op: n for op in OPS if (n := sum(opcodes[op] for opcodes in expected.values()))}
     )

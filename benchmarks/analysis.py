@@ -1,0 +1,97 @@
+"""Reading a compiled program, against compiling it; and reading one text, against reading half of it.
+
+What is timed is all that is made of the text: its instructions, its collectives, its work. The text itself is
+not, because who compiles for any other reason has it printed, too.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from benchmarks.pairing import Result, at_most, interleave
+from benchmarks.plain_process import PlainProcess
+from inspector import hlo
+from inspector.hlo.work import work
+from inspector.snapshot import Mesh, MeshAxis
+
+PAIRS = 5
+LIMIT = 0.10
+LINEAR = 2.2  # twice the text in twice the time, and a tenth for what a fuller memory costs
+LAYERS = 32
+MEGABYTES = 25  # of the half
+MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)), tuple(range(8)))
+LARGE_PROGRAM = Path(__file__).with_name("large_program.py")
+_NAME = re.compile(r"%([\w.\-]+)")
+
+
+def measure(pairs: int = PAIRS, layers: int = LAYERS, megabytes: float = MEGABYTES) -> list[Result]:
+    """Analyse and compile both programs in turn, and then two long texts."""
+    with PlainProcess(MESH.size, LARGE_PROGRAM) as process:
+        results = [
+            _against_compiling(process, "mlp", "default MLP", 4, pairs),
+            _against_compiling(process, "transformer", f"{layers} layers", layers, pairs),
+        ]
+        text = process.ask("compile", program="transformer", layers=min(layers, 4))["text"]
+    return [*results, _against_half(text, megabytes, pairs)]
+
+
+def _against_compiling(
+    process: PlainProcess, program: str, title: str, layers: int, pairs: int
+) -> Result:
+    text = process.ask("compile", program=program, layers=layers)["text"]
+    taken = interleave(
+        lambda: analysis_seconds(text),
+        lambda: process.ask("compile", program=program, layers=layers)["seconds"],
+        pairs,
+    )
+    result = Result(
+        name=f"analysis, {title}",
+        ours=f"analysis of the train step's text, {len(text) / 1e6:.2g} MB",
+        baseline="compiling it",
+        pairs=taken,
+        target=f"at most {LIMIT:.2f}",
+    )
+    return result.judged(at_most(result.ratio.median, LIMIT))
+
+
+def _against_half(text: str, megabytes: float, pairs: int) -> Result:
+    half, whole = (repeated(text, int(times * megabytes * 1e6)) for times in (1, 2))
+    taken = interleave(lambda: analysis_seconds(whole), lambda: analysis_seconds(half), pairs)
+    result = Result(
+        name="analysis, twice the text",
+        ours=f"analysis of {len(whole) / 1e6:.2g} MB",
+        baseline=f"analysis of {len(half) / 1e6:.2g} MB",
+        pairs=taken,
+        target=f"at most {LINEAR:.1f}",
+    )
+    return result.judged(at_most(result.ratio.median, LINEAR))
+
+
+def analysis_seconds(text: str) -> float:
+    """Read a program for all that a Snapshot keeps of its text, once."""
+    began = time.perf_counter()
+    for module in hlo.parse(text):
+        hlo.collectives(module, MESH)
+        work(module)
+    return time.perf_counter() - began
+
+
+def repeated(text: str, length: int) -> str:
+    """A module of at least so many characters, which calls copies of a program one after the other."""
+    header, _, rest = text.partition("\n")
+    computations = rest[rest.index("\n%") :]  # what is before are tables of source lines
+    entry = computations.index("\nENTRY ")
+    main = _NAME.search(computations, entry)
+    assert main is not None, "an entry has a name"
+    # Of a program that is called, the entry is a computation as any other.
+    copied = computations[:entry] + "\n" + computations[entry + len("\nENTRY ") :]
+    copies = -(-length // len(copied))
+    parts = [_NAME.sub(rf"%\1.{number}", copied) for number in range(copies)]
+    calls = "".join(
+        f"  %call.{number} = f32[] call(%start), to_apply=%{main[1]}.{number}\n"
+        for number in range(copies)
+    )
+    last = f"  %start = f32[] parameter(0)\n{calls}  ROOT %end = f32[] negate(%start)\n"
+    return f"{header}\n{''.join(parts)}\nENTRY %all {{\n{last}}}\n"
