@@ -224,7 +224,7 @@ def _notes(capacity: int | None, chip: str, reached: bool, longest: int) -> list
         return []
     times = capacity / longest
     return [
-        f"the {wording.bytes_text(capacity)} of a {chip} chip are {times:,.{0 if times >= 10 else 1}f} "
+        f"the {wording.bytes_text(capacity)} of one {chip} chip are {times:,.{0 if times >= 10 else 1}f} "
         "times the longest bar"
     ]
 

@@ -114,7 +114,7 @@ def test_a_capacity_within_reach_is_a_line_and_else_a_note() -> None:
     assert above.layout.xaxis.range[1] > above.layout.shapes[0].x0 == 40 * MIB
     far = memory_bars([program()], 1900 * MIB, "TPU v5e", width_px=960)
     assert not far.layout.shapes
-    assert "the 1.9 GiB of a TPU v5e chip are 100 times the longest bar" in drawn.texts(far)
+    assert "the 1.9 GiB of one TPU v5e chip are 100 times the longest bar" in drawn.texts(far)
     assert not memory_bars([program()]).layout.shapes
 
 

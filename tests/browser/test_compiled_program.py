@@ -1,0 +1,90 @@
+"""What the compiler made of a layout, in the browser: collectives, memory and time, and the chip in the link."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import NARROW, WIDE
+
+SMALL = "depth=64&layers=2&steps=2"
+
+
+@pytest.fixture
+def ran(open_dashboard):
+    dashboard = open_dashboard(f"?{SMALL}")
+    dashboard.run()
+    return dashboard
+
+
+def test_a_collective_leads_to_its_arrays_and_an_array_to_its_collectives(ran):
+    ran.open_tab("Collectives")
+    bars = ran.wait_for_figure("collective_bars")
+    assert "data" in str(bars["layout"]["yaxis"]["ticktext"])
+    ran.wait_for_figure("traffic_map")
+    ran.settle()
+    # The table is a canvas: its rows are picked by the boxes at their left edge.
+    table = ran.main().get_by_test_id("stDataFrame").last
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
+    ran.page.mouse.click(box["x"] + 16, box["y"] + box["height"] - 18)
+    array = ran.main().locator("[class*=st-key-moved-] button").first
+    expect(array).to_be_visible()
+    path = array.inner_text().strip()
+    array.click()
+    ran.open_tab("Shard map")
+    ran.wait_for_figure("block_map")
+    expect(ran.main().get_by_text("Collectives that move it")).to_be_visible()
+    assert path.split("/")[-1] in str(ran.figure("block_map")["layout"]["title"]["text"])
+
+
+def test_the_chip_is_in_the_link_and_stays_from_tab_to_tab(ran, open_dashboard):
+    ran.open_tab("Memory")
+    ran.expect_alert("of a TPU v5p chip: it fits")
+    ran.field("Chip").click()
+    ran.page.get_by_role("option", name="NVIDIA H100 SXM").click()
+    ran.expect_alert("of an NVIDIA H100 SXM chip: it fits")
+    ran.page.wait_for_url("**chip=h100*")
+    ran.open_tab("Time")
+    ran.wait_for_figure("roofline")
+    expect(ran.main().get_by_text("On 8 devices of NVIDIA H100 SXM:")).to_be_visible()
+    ran.open_tab("Overview")
+    ran.open_tab("Memory")
+    ran.expect_alert("of an NVIDIA H100 SXM chip: it fits")
+    again = open_dashboard(f"?{ran.query()}")
+    again.open_tab("Memory")
+    again.expect_alert("of an NVIDIA H100 SXM")
+
+
+def test_a_chip_that_is_none_gives_a_notice_and_the_default(open_dashboard):
+    dashboard = open_dashboard("?chip=v99")
+    dashboard.expect_alert("chip is 'v99', but must be one of")
+    assert dashboard.query() == ""
+    dashboard.open_tab("Memory")
+    expect(dashboard.field("Chip")).to_have_value("TPU v5p")
+
+
+def test_what_does_not_fit_is_an_answer_with_figures(open_dashboard):
+    dashboard = open_dashboard("?depth=65536&layers=8&mesh=1x2&chip=v5e&target=plan")
+    dashboard.open_tab("Memory")
+    dashboard.expect_alert("too much")
+    expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1440", "800"])
+def test_no_text_is_drawn_beyond_its_figure(open_dashboard, size, theme):
+    dashboard = open_dashboard(f"?{SMALL}&trace=true", size=size, color_scheme=theme)
+    dashboard.run()
+    for tab, keys in {
+        "Collectives": ("collective_bars", "traffic_map"),
+        "Memory": ("memory_bars",),
+        "Time": ("step_model", "roofline", "operation_times-train_step"),
+    }.items():
+        dashboard.open_tab(tab)
+        for key in keys:
+            dashboard.wait_for_figure(key)
+        dashboard.settle()
+        dashboard.screenshot(f"{tab.lower()}_{size['width']}_{theme}")
+        for key in keys:
+            assert [one for one in dashboard.texts_drawn(key) if one["out"] > 1] == [], key

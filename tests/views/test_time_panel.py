@@ -1,0 +1,100 @@
+"""The time panel on real runs and plans: the model with its formulas, and what was measured here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector import hardware, snapshot
+from inspector import layout as layouts
+from inspector.producers import emulate
+from inspector.snapshot import Snapshot
+from inspector.step_model import bound_text, modelled
+from tests.views.scripted_page import PATIENCE
+
+SCRIPT = """
+import streamlit as st
+from inspector import snapshot
+from inspector.views import time_panel
+time_panel.show(snapshot.read(st.session_state["path"]), None)
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> Snapshot:
+    fields = {"layers": "2", "depth": "64", "steps": "2", "rules": "batch=data", "trace": "true"}
+    return emulate.run(layouts.parse(fields).unwrap(), lambda *_, **__: None)
+
+
+@pytest.fixture
+def shown(tmp_path: Path):
+    """Draws the panel of a Snapshot, as read from its file, in a session of its own."""
+
+    def show(one: Snapshot, **state: str) -> AppTest:
+        path = tmp_path / "found.json"
+        snapshot.write(one, path)
+        page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
+        page.session_state["path"] = str(path)
+        for key, value in state.items():
+            page.session_state[key] = value
+        page.run()
+        assert not page.exception, [error.value for error in page.exception]
+        return page
+
+    return show
+
+
+def charts(page: AppTest) -> list[str]:
+    return [chart.key for chart in page.get("plotly_chart")]
+
+
+def words(page: AppTest) -> str:
+    return " ".join(element.value.replace("\\", "") for element in (*page.markdown, *page.caption))
+
+
+def test_the_model_comes_first_and_says_what_rules(shown, found: Snapshot) -> None:
+    page = shown(found)
+    assert charts(page) == [
+        *("step_model", "roofline", "timing_stages", "timing_steps", "operation_times:train_step"),
+    ]
+    one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
+    assert f"On 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)
+    # Four devices along `model` do what one could.
+    assert {metric.label: metric.value for metric in page.metric}["Repeated work"] == "75.0%"
+
+
+def test_another_chip_and_program_are_modelled_anew(shown, found: Snapshot) -> None:
+    page = shown(found)
+    page.selectbox(key="chip").set_value("h100").run()
+    page.button_group(key="modelled_program").set_value("apply").run()
+    assert not page.exception
+    one = modelled(found.program("apply"), found.mesh, hardware.chip("h100"))
+    assert f"On 8 devices of NVIDIA H100 SXM: **{bound_text(one)}**" in words(page)
+
+
+def test_every_term_has_its_formula_at_hand(shown, found: Snapshot) -> None:
+    page = shown(found)
+    one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
+    table = page.dataframe[0].value
+    assert list(table["Term"]) == [term.name for term in one.terms]
+    assert list(table["Formula"]) == [term.formula for term in one.terms]
+    for assumption in one.assumptions:
+        assert assumption.replace("*", "") in words(page).replace("*", "")
+
+
+def test_what_is_unknown_is_said_to_be(shown, found: Snapshot) -> None:
+    programs = tuple(replace(one, work=None, ideal=None, trace=None) for one in found.programs)
+    page = shown(replace(found, programs=programs))
+    assert "unknown, for compute and HBM are" in words(page)
+    assert {metric.value for metric in page.metric} == {"unknown"}
+    assert "operation_times:train_step" not in charts(page)
+    assert "Also profile train steps" in words(page)
+
+
+def test_a_plan_says_what_is_missing(shown, found: Snapshot) -> None:
+    page = shown(replace(found, programs=()))
+    assert "Build and run the layout" in page.info[0].value
+    assert not charts(page)
