@@ -17,7 +17,8 @@ PANELS = (
     ("shard_map", "Shard map", "block_map"),
     ("overview", "Overview", "overview"),
     ("tree", "PartitionSpec tree", "spec_tree"),
-    ("timings", "Time", "timing_steps"),
+    ("collectives", "Collectives", "traffic_map"),
+    ("time", "Time", "roofline"),
 )
 
 
