@@ -1,4 +1,4 @@
-"""What the compiler made of a layout, in the browser: collectives, memory and time, and the chip in the link."""
+"""The compiled program in the browser: collectives, memory and time, and the chip in the link."""
 
 from __future__ import annotations
 
