@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.minor}"
 RUNTIME = ROOT / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
+# The compilers of TPUs and of GPUs, which need not be there: about 1.1 GB on disk together.
+COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Two processes: most tests wait for a browser or a worker half of their time. See tests/conftest.py.
 SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadgroup")
@@ -47,9 +49,21 @@ def dashboard(arguments: list[str]) -> int:
     return _run("-m", "streamlit", "run", "app.py", *arguments)
 
 
+def compilers(arguments: list[str]) -> int:
+    """The optional compilers for TPU slices and GPU nodes, for layouts with such a target."""
+    _install(RUNTIME)
+    installed = [_install_compiler(file) for file in COMPILERS]
+    return 0 if all(installed) else 1
+
+
 def tests(arguments: list[str]) -> int:
-    """All tests, the browser ones included; arguments go to pytest."""
+    """All tests, the browser ones included; arguments go to pytest.
+
+    Where a compiler cannot be installed, the tests that need it say so and are skipped.
+    """
     _install(RUNTIME, TESTS)
+    for file in COMPILERS:
+        _install_compiler(file)
     _require_chromium()
     return _run("-m", "ruff", "check", ".") or _run("-m", "pytest", *SIDE_BY_SIDE, *arguments)
 
@@ -68,7 +82,7 @@ def pictures(arguments: list[str]) -> int:
     return _run("-m", "tests.browser.pictures", *arguments)
 
 
-COMMANDS = {command.__name__: command for command in (dashboard, tests, benchmarks, pictures)}
+COMMANDS = {command.__name__: command for command in (dashboard, compilers, tests, benchmarks, pictures)}
 
 
 def _python() -> Path:
@@ -98,7 +112,7 @@ def _install(*files: Path) -> None:
         print(f"Making {ENVIRONMENT.relative_to(ROOT)} …", file=sys.stderr)
         _make_environment()
     wanted = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    stamp = ENVIRONMENT / f"installed-{len(files)}"
+    stamp = ENVIRONMENT / f"installed-{'-'.join(file.stem for file in files)}-{len(files)}"
     if stamp.exists() and stamp.read_text() == wanted:
         return
     print("Installing packages, a minute or two the first time …", file=sys.stderr)
@@ -116,6 +130,16 @@ def _install(*files: Path) -> None:
         check=True,
     )
     stamp.write_text(wanted)
+
+
+def _install_compiler(file: Path) -> bool:
+    """Install one of the compilers; false and a sentence where there is none for this system."""
+    try:
+        _install(file)
+    except subprocess.CalledProcessError:
+        print(f"run.py: {file.name} cannot be installed on this system", file=sys.stderr)
+        return False
+    return True
 
 
 def _make_environment() -> None:

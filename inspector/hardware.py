@@ -240,7 +240,7 @@ _V5P = Chip(
     network=Torus(3, 9e10, pod=(16, 20, 28), host=(2, 2, 1), wraps="cube"),
     cores=2,
     devices=1,  # megacore: JAX shows one device
-    allocatable_bytes=95 * GIB,  # B; Google
+    allocatable_bytes=int(95.73 * GIB),  # B; XLA's message "exceeds available HBM (95.73G)"
     dcn_bytes_per_second=6.25e9,  # B/s a chip; book; Google: 50 Gbit/s
     pcie_bytes_per_second=1.6e10,  # B/s a chip; book
     source="scaling book, TPUs; Google, TPU v5p",

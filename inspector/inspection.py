@@ -5,7 +5,9 @@ It keeps the workers, knows which questions they have answered, and never import
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.metadata
 import json
 import os
 import threading
@@ -13,8 +15,9 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-from inspector import checkpoint_folder, machine, record, snapshot
+from inspector import answers, checkpoint_folder, machine, record, snapshot, strict_json, targets
 from inspector.abstract import AbstractState
+from inspector.answers import Answers
 from inspector.assembly import Assembled, Assembly
 from inspector.engine import Environment, Job, Pool
 from inspector.errors import Refused
@@ -23,11 +26,13 @@ from inspector.plan import INDIVISIBLE, plan
 from inspector.processes import Exchanged, HostLocal
 from inspector.restoration import Outcome, Restoration
 from inspector.snapshot import Array, Finding, Snapshot
+from inspector.targets import Target
 from inspector.totals import STATE_GROUPS
 from inspector.walks import Walk, Walked
 from inspector.wording import counted
 
 RUN_TIMEOUT = 900.0  # seconds; the default layout takes three
+COMPILE_TIMEOUT = 3600.0  # seconds; an 8B model for 64 TPUs takes about half a minute
 ASSEMBLY_TIMEOUT = 120.0  # seconds; at most 4,096 elements, so that it takes less than one
 EXCHANGE_TIMEOUT = 120.0  # seconds; most of what it takes is four processes importing JAX
 WALK_TIMEOUT = 300.0  # seconds; 64 emulated devices take about ten
@@ -36,6 +41,14 @@ ABSTRACT_TIMEOUT = 120.0  # seconds; 1,024 layers in a Python loop take about te
 REMEMBERED_STATES = 64
 REMEMBERED_DURATIONS = 1024
 REMEMBERED_WALKS = 32  # some 100 kB each
+
+# What a compiled Snapshot does not depend on.
+_ONLY_OF_RUNS = ("steps", "timeit", "trace", "processes")
+# Packages that decide what comes out of a compiler.
+_COMPILING = (
+    *("jax", "jaxlib", "flax", "optax", "numpy", "libtpu"),
+    *("jax-cuda13-plugin", "jax-cuda13-pjrt"),
+)
 
 NOT_AS_PLANNED = "not-as-planned"
 CHOSEN_BY_THE_COMPILER = ("activation", "gradient")
@@ -49,10 +62,16 @@ class Inspection:
 
     `run_workers` bounds the processes that run layouts; one more, with a single device, reads shapes, so
     that the preview never waits for a run. `memory` is how many bytes of this machine a run may count
-    on, None to ask the machine each time.
+    on, None to ask the machine each time. `kept` holds what compilers answered, also in earlier lives.
     """
 
-    def __init__(self, run_workers: int | None = None, memory: int | None = None) -> None:
+    def __init__(
+        self,
+        run_workers: int | None = None,
+        memory: int | None = None,
+        kept: Answers | None = None,
+    ) -> None:
+        self.kept = kept or Answers()
         self._runs = Pool(run_workers or min(2, os.cpu_count() or 1))
         self._shapes = Pool(1)
         self._memory = memory
@@ -104,18 +123,41 @@ class Inspection:
         return plan(layout, state)
 
     def start_run(self, layout: Layout, planned: Snapshot) -> Job:
-        """Have the layout built and run; give the finished job to `take_run`.
+        """Have the layout built and run, or compiled for its target; give the finished job to `take_run`.
 
         Raises:
-          Refused: the plan does not fit the mesh or this machine.
+          Refused: the plan does not fit the mesh or this machine, or the target's compiler is missing.
         """
         refuse_indivisible(planned)
+        if layout.machine is not None:
+            return self._start_compile(layout, layout.machine)
         available = machine.available_bytes() if self._memory is None else self._memory
         machine.refuse_too_large(
             machine.state_bytes_in_a_step(planned), available, "a train step of this layout"
         )
         payload = {"layout": layout.to_json(), "memory": self._memory}
         return self._runs.submit("emulate", payload, _environment(layout), RUN_TIMEOUT)
+
+    def _start_compile(self, layout: Layout, target: Target) -> Job:
+        missing = targets.missing(target)
+        if missing is not None:
+            raise Refused(missing)
+        # Nothing is allocated on the one emulated device that such a worker has.
+        environment = Environment(1, targets.environment(target))
+        payload = {"layout": layout.to_json()}
+        return self._runs.submit("compile", payload, environment, COMPILE_TIMEOUT)
+
+    def kept_answer(self, layout: Layout) -> Snapshot | None:
+        """What compiling exactly this layout gave before, here or in another process; None if unknown."""
+        if layout.machine is None:
+            return None  # a run measures time, and another one measures it anew
+        text = self.kept.get(_answer_key(layout))
+        try:
+            return (
+                None if text is None else snapshot.from_json(strict_json.parse(text, "the answer"))
+            )
+        except Refused:
+            return None
 
     def last_seconds(self, layout: Layout) -> float | None:
         """How long the last run of exactly this layout took here, None if there was none."""
@@ -129,6 +171,8 @@ class Inspection:
           Refused: the job did not end well; its sentence.
         """
         found = snapshot.from_json(_result(job), "the worker's answer")
+        if layout.machine is not None:
+            self.kept.put(_answer_key(layout), snapshot.dumps(found))
         with self._lock:
             self._durations[layout.key()] = job.elapsed
             while len(self._durations) > REMEMBERED_DURATIONS:
@@ -258,7 +302,7 @@ def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
         if array.group not in CHOSEN_BY_THE_COMPILER
     }
     findings = []
-    if planned.mesh != found.mesh:
+    if not _same_mesh(planned, found):
         message = "the mesh was planned and found differently: " + _difference(
             record.encode(planned.mesh), record.encode(found.mesh)
         )
@@ -269,6 +313,13 @@ def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
             message = f"{path} was planned and found differently: {difference}"
             findings.append(Finding("error", NOT_AS_PLANNED, message, array=path))
     return tuple(findings)
+
+
+def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
+    if found.source.kind not in targets.KINDS or not planned.mesh or not found.mesh:
+        return planned.mesh == found.mesh
+    # Which device stands where in a machine, its compiler says.
+    return planned.mesh.axes == found.mesh.axes
 
 
 def _placement(array: Array) -> dict[str, Any]:
@@ -289,6 +340,20 @@ def _difference(asked: dict[str, Any] | None, got: dict[str, Any] | None) -> str
 
 def _environment(layout: Layout) -> Environment:
     return Environment(layout.devices, processes=layout.processes)
+
+
+def _answer_key(layout: Layout) -> str:
+    plain = {key: value for key, value in layout.to_json().items() if key not in _ONLY_OF_RUNS}
+    return answers.key_of({"layout": plain, "versions": _versions()})
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _COMPILING:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def _result(job: Job) -> dict:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inspector import sharding, totals
+from inspector import out_of_memory, sharding, targets, totals
 from inspector.hardware import Chip
 from inspector.snapshot import Array, Mesh, Program, ProgramArray, Snapshot, Spec
 from inspector.wording import bytes_text
@@ -212,8 +212,19 @@ def capacity_of(chip: Chip) -> int:
 
 
 def fit(found: Snapshot, chip: Chip) -> Fit:
-    """Whether the neediest program fits into one device of a chip; a plan says what it needs at least."""
+    """Whether the neediest program fits into one device of a chip; a plan says what it needs at least.
+
+    Where the chip's own compiler refused a program, or took all of them, that is the answer: it knows what
+    the sum of the parts does not, such as which of them share their place.
+    """
     capacity = capacity_of(chip)
+    target = targets.compiled_for(found)
+    of_this_chip = target is not None and target.chip == chip
+    refused = out_of_memory.refused(found)
+    if of_this_chip and refused:
+        worst = max(refused, key=lambda one: one.bytes or 0)
+        needed = None if worst.bytes is None else capacity + worst.bytes
+        return Fit(False, needed, False, capacity, None, f"{worst.message}.")
     needed = [(one, total) for one in breakdowns(found) if (total := one.total) is not None]
     if needed:
         one, total = max(needed, key=lambda item: item[1])
@@ -226,7 +237,12 @@ def fit(found: Snapshot, chip: Chip) -> Fit:
             sentence += f"it fits, with {bytes_text(capacity - total)} to spare"
         if largest := one.largest:
             sentence += f". The largest part is {largest[0]}, {bytes_text(largest[1])}"
-        return Fit(total <= capacity, total, False, capacity, one.program, f"{sentence}.")
+        if of_this_chip and total > capacity:
+            sentence = (
+                f"It fits: the compiler for {target.text} took every program, although the parts of "
+                f"{one.program} sum up to {_of_chip(total, chip)}; some of them share their place"
+            )
+        return Fit(of_this_chip or total <= capacity, total, False, capacity, one.program, f"{sentence}.")
     least = totals.totals(found, STATE_AND_BATCH)
     if least.per_device is None or not least.arrays:
         return Fit(

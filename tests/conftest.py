@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +17,10 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count={DEVICES}"
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# What compilers answered before this run answers nothing in it, and nothing of it stays on the machine.
+os.environ["SHARDING_INSPECTOR_CACHE"] = tempfile.mkdtemp(prefix="sharding-inspector-tests-")
+atexit.register(shutil.rmtree, os.environ["SHARDING_INSPECTOR_CACHE"], ignore_errors=True)
 
 # No deadline, because no test may depend on how fast or how busy the machine is.
 # CI looks at the same examples each time, so that a change is judged by what it changed; everywhere else

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from inspector import layout as layouts
+from inspector import targets
+from inspector.answers import Answers
 from inspector.errors import Refused
 from inspector.inspection import Inspection, disagreements
 from inspector.layout import Layout
@@ -93,3 +96,41 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(service
     memory = found.program("train_step").memory
     state_in_and_out = (memory.arguments + memory.outputs) * 8
     assert machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
+
+
+def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
+    layout = small(target="tpu:v5e:2x4", rules="batch=data")
+    missing = targets.missing(layout.machine)
+    if missing is not None:
+        pytest.skip(missing)
+    kept = Answers(tmp_path / "answers.sqlite3")
+    service = Inspection(run_workers=1, kept=kept)
+    try:
+        planned = service.plan(layout)
+        assert service.kept_answer(layout) is None
+        found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    finally:
+        service.close()
+    assert (found.source.kind, found.source.target) == ("tpu", "tpu:v5e:2x4")
+    assert found.findings == ()  # everything is where it was planned
+    assert kept.held().count == 1
+    # Another process, later: the same question, and questions that are not the same.
+    later = Inspection(kept=Answers(tmp_path / "answers.sqlite3"))
+    assert later.kept_answer(layout) == found
+    assert later.kept_answer(replace(layout, steps=7)) == found, "nothing of it was run"
+    assert later.kept_answer(replace(layout, donate=True)) is None
+    assert later.kept_answer(replace(layout, target="tpu:v6e:2x4")) is None
+    later.close()
+
+
+def test_a_missing_compiler_is_refused_with_what_installs_it(
+    service: Inspection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_NEEDED", {"gpu": ("no_such_package", "requirements-gpu.txt")})
+    layout = small(target="gpu:h100:8")
+    with pytest.raises(Refused, match=r"pip install -r requirements-gpu\.txt"):
+        service.start_run(layout, service.plan(layout))
+
+
+def test_a_run_is_never_answered_from_what_was_kept(service: Inspection) -> None:
+    assert service.kept_answer(small()) is None

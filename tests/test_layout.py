@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector import rules
+from inspector import rules, targets
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import Size
@@ -31,8 +31,8 @@ MESH_SHAPES = [
 ]
 FIELDS = sorted(
     {"model", "mesh", "axes", "rules", "specs", "target", "steps", "unconstrained", "timeit"}
-    | {"processes", "donate", "trace"}
-    | {size.name for entry in CATALOGUE.values() for size in entry.sizes}
+    | {"processes", "donate", "trace", "device_order"}
+    | {size.name for name in ("logical_mlp", "mlp") for size in CATALOGUE[name].sizes}
 )
 
 names = st.one_of(
@@ -100,6 +100,7 @@ def layout_values(draw: st.DrawFn) -> Layout:
         ),
         donate=draw(st.booleans()),
         trace=draw(st.booleans()),
+        device_order=draw(st.sampled_from(layouts.DEVICE_ORDERS)),
     )
 
 
@@ -274,6 +275,9 @@ BROKEN = [
     ("timeit", "7", ["true or false"]),
     ("donate", "state", ["true or false"]),
     ("trace", "", ["true or false"]),
+    ("device_order", "random", ["row-major, torus"]),
+    ("target", "tpu:v5p:3x3x3", ["2x2x1", "multiples of 4"]),
+    ("target", "gpu:h100:9", ["1 to 8", "a multiple of 8"]),
     ("processes", "3", ["one of 1, 2, 4"]),
     ("processes", "2.0", ["one of 1, 2, 4"]),
     ("processes", "", ["one of 1, 2, 4"]),
@@ -306,6 +310,16 @@ def test_a_broken_field_gets_one_sentence(name: str, text: str, allowed: list[st
     assert str(refused.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [(entry.name, size.name) for entry in CATALOGUE.values() for size in entry.sizes],
+)
+def test_every_size_of_every_model_is_refused_by_its_name(model: str, size: str) -> None:
+    parsed = layouts.parse({"model": model, size: "∞"})
+    assert list(parsed.problems) == [size]
+    assert parsed.problems[size].startswith(f"{size} is '∞', but must be ")
+
+
 def test_every_field_is_broken_once() -> None:
     assert {name for name, _, _ in BROKEN} >= set(FIELDS)
 
@@ -320,6 +334,7 @@ def test_a_field_broken_in_any_layout_is_the_only_one_named(
     fields = layouts.to_fields(layout)
     assume(name in fields or name == "colour")
     assume(name not in ("axes", "rules", "specs"))  # these can be right on another mesh
+    assume(text != "32x17" or layout.target == "cpu")  # a plan may have so many devices
     parsed = layouts.parse(fields | {name: text})
     assert parsed.value is None
     assert list(parsed.problems) == [name]
@@ -449,3 +464,40 @@ def test_processes_share_the_devices_equally_and_number_them_from_their_own_base
     assert problems == {"processes": "processes is 4, but must divide the 6 devices of mesh 2x3"}
     # A mesh that cannot be read is the only mistake there is.
     assert layouts.parse({"mesh": "2y4", "processes": "4"}).problems.keys() == {"mesh"}
+
+
+@pytest.mark.parametrize(
+    ("target", "shape"),
+    [
+        ("tpu:v5p:2x2x1", (2, 2)),
+        ("tpu:v5p:2x2x2", (2, 4)),
+        ("tpu:v5p-128", (8, 8)),
+        ("tpu:v5p:16x20x28", (80, 112)),
+        ("gpu:h100:8", (2, 4)),
+        ("gpu:a100:1", (1, 1)),
+        ("cpu", (2, 4)),
+    ],
+)
+def test_a_target_has_a_mesh_of_all_its_devices_until_another_is_given(
+    target: str, shape: tuple[int, ...]
+) -> None:
+    layout = layouts.parse({"target": target}).unwrap()
+    assert layout.mesh_shape == shape
+    assert layout.machine is None or math.prod(shape) == layout.machine.devices
+    assert set(layouts.to_query(layout)) <= {"target"}
+
+
+@given(
+    st.sampled_from(["tpu:v5p:4x4x8", "tpu:tpu7x:4x4x4", "gpu:b200:24", "tpu:v5e:1x1"]),
+    st.integers(1, layouts.MOST_AXES),
+)
+def test_a_mesh_of_any_rank_has_all_devices_of_a_target(target: str, axes: int) -> None:
+    shape = layouts.mesh_of(target, axes)
+    assert len(shape) == axes and list(shape) == sorted(shape)
+    assert math.prod(shape) == targets.parse(target).devices
+
+
+def test_a_machine_is_not_run_by_processes() -> None:
+    parsed = layouts.parse({"target": "gpu:h100:8", "processes": "2"})
+    assert list(parsed.problems) == ["processes"]
+    assert "must be 1" in parsed.problems["processes"]

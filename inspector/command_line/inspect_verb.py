@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def inspect(layout: Layout) -> Snapshot:
-    """Plan the layout, and for target cpu build and run it, with progress on standard error.
+    """Plan the layout, and build and run it or compile it for its target, with progress on standard error.
 
     Raises:
       Refused: the layout does not fit its mesh or this machine, or the run failed.
@@ -80,6 +80,10 @@ def inspect(layout: Layout) -> Snapshot:
         refuse_indivisible(planned)
         if layout.target == "plan":
             return planned
+        kept = service.kept_answer(layout)
+        if kept is not None:
+            print("kept from an earlier compile", file=sys.stderr)
+            return kept
         job = service.start_run(layout, planned)
         _follow(job)
         return service.take_run(layout, job, planned)

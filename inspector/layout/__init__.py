@@ -2,12 +2,16 @@
 
 from inspector.layout.fields import (
     DEFAULT_AXES,
+    DEVICE_ORDERS,
     MOST_AXES,
+    MOST_COMPILED_DEVICES,
     MOST_DEVICES,
     MOST_STEPS,
     PROCESS_COUNTS,
     TARGETS,
     default_specs,
+    mesh_of,
+    most_devices,
     parse_axes,
     parse_mesh,
     parse_processes,
@@ -30,7 +34,9 @@ from inspector.layout.record import Layout
 
 __all__ = [
     "DEFAULT_AXES",
+    "DEVICE_ORDERS",
     "MOST_AXES",
+    "MOST_COMPILED_DEVICES",
     "MOST_DEVICES",
     "MOST_STEPS",
     "PROCESS_COUNTS",
@@ -39,6 +45,8 @@ __all__ = [
     "Layout",
     "default_specs",
     "from_json",
+    "mesh_of",
+    "most_devices",
     "parse",
     "parse_axes",
     "parse_leniently",

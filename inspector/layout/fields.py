@@ -10,6 +10,7 @@ import math
 import re
 
 from inspector import rules as rule_list
+from inspector import targets
 from inspector.errors import Refused, shown
 from inspector.model import ModelEntry, Partitions, Size, SizeValue
 from inspector.rules import Rule
@@ -23,7 +24,9 @@ MOST_STEPS = 10_000
 PROCESS_COUNTS = (1, 2, 4)
 MOST_AXES = 4
 MOST_DEVICES = 512  # as many as were built and run on emulated devices of one machine
+MOST_COMPILED_DEVICES = 18_432  # of the largest slice of all: 9,216 chips of TPU7x with two each
 TARGETS = ("cpu", "plan")
+DEVICE_ORDERS = ("row-major", "torus")
 
 # Names for a mesh of one to four axes whose axes are not named.
 DEFAULT_AXES = {
@@ -50,8 +53,8 @@ def print_size(value: SizeValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_mesh(text: str) -> tuple[int, ...]:
-    """Sizes joined by `x`.
+def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
+    """Sizes joined by `x`, which make at most `most` devices.
 
     Raises:
       Refused: it is not that, or makes too many axes or devices.
@@ -66,12 +69,28 @@ def parse_mesh(text: str) -> tuple[int, ...]:
         )
     if min(shape) < 1:
         raise Refused(f"mesh {print_mesh(shape)} has an axis of size 0, each must be at least 1")
-    if math.prod(shape) > MOST_DEVICES:
+    if math.prod(shape) > most:
         raise Refused(
-            f"mesh {print_mesh(shape)} makes {math.prod(shape)} devices, "
-            f"at most {MOST_DEVICES} are allowed"
+            f"mesh {print_mesh(shape)} makes {math.prod(shape)} devices, at most {most} are allowed"
         )
     return shape
+
+
+def most_devices(target: str) -> int:
+    """How many devices a mesh may have: of emulated ones fewer than of those that need not be there."""
+    return MOST_DEVICES if target == "cpu" else MOST_COMPILED_DEVICES
+
+
+def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
+    """A mesh of so many axes with all devices of a target, as even as it goes, the smaller axes first."""
+    if not targets.is_target(target):
+        return DEFAULT_MESH
+    left, shape = targets.parse(target).devices, []
+    for axis in range(axes, 1, -1):
+        ways = max(n for n in range(1, round(left ** (1 / axis)) + 1) if left % n == 0)
+        shape.append(ways)
+        left //= ways
+    return tuple(sorted((*shape, left)))
 
 
 def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -177,12 +196,16 @@ def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
     return tuple(name for name in model.constraints if name in names)
 
 
-def parse_processes(text: str, shape: tuple[int, ...]) -> int:
+def parse_processes(text: str, shape: tuple[int, ...], target: str = "cpu") -> int:
     """How many processes share the devices of the mesh.
 
     Raises:
       Refused: not so many are allowed, or the devices cannot be shared equally among them.
     """
+    if targets.is_target(target) and text.strip() != "1":
+        raise Refused(
+            f"processes is {shown(text)}, but must be 1 where a layout is compiled for {target} and not run"
+        )
     if text.strip() not in map(str, PROCESS_COUNTS):
         raise Refused(
             f"processes is {shown(text)}, but must be one of {', '.join(map(str, PROCESS_COUNTS))}"
@@ -250,8 +273,17 @@ def parse_model(text: str) -> ModelEntry:
 
 
 def parse_target(text: str) -> str:
+    """`cpu`, `plan`, or a machine as `targets` writes it.
+
+    Raises:
+      Refused: it is none of these.
+    """
+    if targets.is_target(text):
+        return targets.parse(text).text
     if text not in TARGETS:
-        raise Refused(f"target is {shown(text)}, but must be one of {', '.join(TARGETS)}")
+        raise Refused(
+            f"target is {shown(text)}, but must be one of {', '.join(TARGETS)}, or {targets.FORMS}"
+        )
     return text
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from inspector import targets
 from inspector.errors import Refused, shown
 from inspector.layout import fields as texts
 from inspector.layout.record import OPTIONAL_FIELDS, Layout
@@ -24,6 +25,12 @@ SWITCHES = (
     Size("timeit", False, "time steps as the guide does, too"),
     Size("donate", False, "the train step may overwrite the state that it is given"),
     Size("trace", False, "have JAX's profiler watch three more train steps"),
+)
+_DEVICE_ORDER = Size(
+    "device_order",
+    texts.DEVICE_ORDERS[0],
+    "how a mesh lies on the devices of a TPU slice",
+    choices=texts.DEVICE_ORDERS,
 )
 # Fields of a layout's JSON beside which a size of the same name would be read twice.
 _NOT_SIZES = (
@@ -52,7 +59,10 @@ def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
         )
         for size in model.sizes
     }
-    shape = reader.read("mesh", texts.parse_mesh, texts.DEFAULT_MESH)
+    target = reader.read("target", texts.parse_target, texts.TARGETS[0])
+    # What a mesh may be hangs on the target; where that is wrong, any mesh may be meant.
+    meant = "plan" if "target" in reader.problems else target
+    shape = reader.read("mesh", lambda text: _mesh_for(text, meant), texts.mesh_of(target))
     names = reader.read(
         "axes",
         lambda text: texts.parse_axes(text, shape),
@@ -76,13 +86,15 @@ def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
             texts.default_specs(model, names),
             needs=needs,
         )
-    target = reader.read("target", texts.parse_target, texts.TARGETS[0])
     steps = reader.read("steps", texts.parse_steps, texts.DEFAULT_STEPS)
     unconstrained = reader.read(
         "unconstrained", lambda text: texts.parse_unconstrained(text, model), (), needs=("model",)
     )
     processes = reader.read(
-        "processes", lambda text: texts.parse_processes(text, shape), 1, needs=("mesh",)
+        "processes",
+        lambda text: texts.parse_processes(text, shape, target),
+        1,
+        needs=("mesh",),
     )
     switches = {
         switch.name: reader.read(
@@ -90,6 +102,9 @@ def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
         )
         for switch in SWITCHES
     }
+    device_order = reader.read(
+        "device_order", lambda text: texts.parse_size(text, _DEVICE_ORDER), _DEVICE_ORDER.default
+    )
     if "model" not in reader.problems:
         reader.refuse_unknown(_known_fields(model), f"model {model.name}")
     if reader.problems:
@@ -99,6 +114,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
             *(model.name, sizes, shape, names, rules, specs, target, steps),
             unconstrained=unconstrained,
             processes=processes,
+            device_order=device_order,
             **switches,
         )
     )
@@ -157,7 +173,9 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
 def to_fields(layout: Layout, url: bool = False) -> dict[str, str]:
     """The text of every field; with `url`, in the characters that a URL leaves as they are."""
     between, within, together = ("~", ".", "-") if url else (",", "=", "+")
-    fields = {"model": layout.model, "mesh": texts.print_mesh(layout.mesh_shape)}
+    # The target comes before the mesh, whose default depends on it.
+    fields = {"model": layout.model, "target": layout.target}
+    fields["mesh"] = texts.print_mesh(layout.mesh_shape)
     fields["axes"] = ("." if url else ",").join(layout.axis_names)
     if layout.entry.has_rules:
         fields["rules"] = between.join(
@@ -170,7 +188,7 @@ def to_fields(layout: Layout, url: bool = False) -> dict[str, str]:
         )
     for name, value in layout.sizes.items():
         fields[name] = texts.print_size(value)
-    fields |= {"target": layout.target, "steps": str(layout.steps)}
+    fields["steps"] = str(layout.steps)
     for name, value in layout.optional().items():
         parted = ("." if url else ",").join
         fields[name] = parted(value) if isinstance(value, tuple) else texts.print_size(value)
@@ -229,6 +247,13 @@ def _text_of_axes(value: Any, what: str) -> str:
     if isinstance(value, list) and all(isinstance(axis, str) for axis in value):
         return "+".join(value)
     raise Refused(f"{what} is {shown(value)}, but must be a mesh axis, a list of them, or null")
+
+
+def _mesh_for(text: str, target: str) -> tuple[int, ...]:
+    shape = texts.parse_mesh(text, texts.most_devices(target))
+    if targets.is_target(target):
+        targets.refuse_other_size(targets.parse(target), shape)
+    return shape
 
 
 def _known_fields(model: ModelEntry) -> set[str]:

@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inspector import targets
 from inspector.layout.fields import print_mesh
 from inspector.model import ModelEntry, Partitions, SizeValue
 from inspector.rules import Rule
 from inspector.snapshot import Mesh, MeshAxis
+from inspector.targets import Target
 from models import CATALOGUE
 
 # JAX numbers the devices of each process from a round number on, the same in all versions supported.
 DEVICE_NUMBERS_PER_PROCESS = 2048
 
 # Fields that say nothing at their default, and then are left out of every form.
-OPTIONAL_FIELDS = ("unconstrained", "timeit", "processes", "donate", "trace")
+OPTIONAL_FIELDS = ("unconstrained", "timeit", "processes", "donate", "trace", "device_order")
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,16 @@ class Layout:
     processes: int = 1
     donate: bool = False
     trace: bool = False
+    device_order: str = "row-major"
 
     @property
     def entry(self) -> ModelEntry:
         return CATALOGUE[self.model]
+
+    @property
+    def machine(self) -> Target | None:
+        """The machine that it is compiled for; None for emulated devices and plans."""
+        return targets.parse(self.target) if targets.is_target(self.target) else None
 
     @property
     def devices(self) -> int:
@@ -50,8 +58,10 @@ class Layout:
     def mesh(self) -> Mesh:
         """The mesh as a Snapshot has it: emulated devices in JAX's order, row by row.
 
-        The processes have equal shares of them, and each numbers its own from its own base on.
+        The processes have equal shares of them, and each numbers its own from its own base on. Of a
+        machine that is not there, which process has which device is known only when it is compiled for.
         """
+        machine = self.machine
         share = self.devices // self.processes
         return Mesh(
             axes=tuple(
@@ -63,8 +73,8 @@ class Layout:
                 for process in range(self.processes)
                 for device in range(share)
             ),
-            processes=tuple(place // share for place in range(self.devices)),
-            device_kind="cpu",
+            processes=None if machine else tuple(place // share for place in range(self.devices)),
+            device_kind=machine.chip.title if machine else "cpu",
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 JOBS = {
     "abstract": "inspector.producers.abstract:abstract",
     "assemble": "inspector.producers.assemble:assemble",
+    "compile": "inspector.producers.ahead_of_time:compile_",
     "emulate": "inspector.producers.emulate:emulate",
     "exchange": "inspector.producers.processes:exchange",
     "restore_checkpoint": "inspector.producers.checkpoint:restore",

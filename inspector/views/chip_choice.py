@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inspector import targets
 from inspector.hardware import CHIPS, Chip
+from inspector.snapshot import Snapshot
 
 KEY = "chip"
 DEFAULT = "v5p"
@@ -15,8 +17,12 @@ def chosen_chip() -> Chip:
     return CHIPS.get(st.session_state.get(KEY, DEFAULT), CHIPS[DEFAULT])
 
 
-def draw() -> Chip:
-    """Draw the list of chips, and give the chosen one."""
+def draw(found: Snapshot) -> Chip:
+    """Draw the list of chips, and give the chosen one; that of its target where it was compiled for one."""
+    target = targets.compiled_for(found)
+    if target is not None:
+        st.markdown(f"Compiled for **{target.chip.title}**  \n:small[{target.sentence}]")
+        return target.chip
     st.session_state[KEY] = chosen_chip().name
     st.selectbox(
         "Chip",

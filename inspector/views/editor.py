@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector import presets
+from inspector import presets, targets
+from inspector.answers import Answers
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import ModelEntry, Size
 from inspector.reading import Parsed
 from inspector.snapshot import Finding, Snapshot
-from inspector.views import session
+from inspector.views import session, target_picker
 from inspector.views.plain_text import plain
 from models import CATALOGUE
 
@@ -23,7 +24,8 @@ MAIN_SIZES = ("batch", "layers", "depth", "scan")
 class Editor:
     """Draws the sidebar once, and leaves room beside the rules for what the plan finds out later."""
 
-    def __init__(self, parsed: Parsed[Layout]) -> None:
+    def __init__(self, parsed: Parsed[Layout], kept: Answers) -> None:
+        self._kept = kept
         self._problems: Mapping[str, str] = parsed.problems
         self._rule_slots: list[tuple[str, Callable[[str], None]]] = []
         self._below_mesh: Callable[[str], None] = lambda text: None
@@ -37,6 +39,8 @@ class Editor:
             key="field:model",
             on_change=session.change_model,
         )
+        target_picker.draw(self._kept)
+        _show_problem(self._problems.get("target"))
         self._draw_presets()
         self._draw_mesh()
         if entry.has_rules:
@@ -85,12 +89,14 @@ class Editor:
             on_change=session.change_mesh,
             help="Sizes of the mesh axes joined by x; their product is the number of devices.",
         )
-        right.selectbox(
-            "Processes",
-            layouts.PROCESS_COUNTS,
-            key="field:processes",
-            help="How many processes share the devices equally; several are joined by jax.distributed.",
-        )
+        if not targets.is_target(st.session_state["field:target"]):
+            right.selectbox(
+                "Processes",
+                layouts.PROCESS_COUNTS,
+                key="field:processes",
+                help="How many processes share the devices equally; several are joined by "
+                "jax.distributed.",
+            )
         for field in ("mesh", "processes"):
             _show_problem(self._problems.get(field))
         st.text_input(
@@ -261,7 +267,8 @@ class Editor:
         """The names that rules may use now: those typed if they are good, else the last good ones."""
         fields = session.fields()
         try:
-            return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"]))
+            most = layouts.most_devices(fields["target"])
+            return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"], most))
         except Refused:
             return session.last_layout().axis_names
 

@@ -47,7 +47,7 @@ def show() -> None:
         session.remember(parsed.value)
     layout = session.last_layout()
 
-    editor = Editor(parsed)
+    editor = Editor(parsed, service.kept)
     with st.sidebar:
         editor.draw()
 
@@ -62,7 +62,7 @@ def show() -> None:
     if planned is None:
         return
     editor.show_plan_problems(planned)
-    run = run_panel.finished_run(layout)
+    run = run_panel.finished_run(service, layout)
     found = run or planned
     for finding in run.findings if run is not None else ():
         st.error(plain(finding.message), icon=":material/difference:")

@@ -24,7 +24,7 @@ def show(found: Snapshot, _: Layout) -> None:
     """The verdict first, then what it is made of, then what could be saved."""
     said, chosen = _places()
     with chosen:
-        chip = chip_choice.draw()
+        chip = chip_choice.draw(found)
     with said:
         _show_verdict(memory.fit(found, chip))
     programs = memory.breakdowns(found)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from inspector import targets
 from inspector.engine import Job, Status
 from inspector.errors import Refused
 from inspector.inspection import Inspection
@@ -22,6 +23,7 @@ REMEMBERED_RUNS = 8
 PROGRAM_NAMES = {"init": "initialisation", "train_step": "train step", "apply": "inference"}
 PHASE_NAMES = {
     "start": "Starting a worker",
+    "topology": "Asking for the machine's topology",
     "build": "Building the model",
     "lower": "Lowering",
     "compile": "Compiling",
@@ -46,9 +48,12 @@ class RunInProgress:
     waiting: tuple[Planned, ...]
 
 
-def finished_run(layout: Layout) -> Snapshot | None:
-    """What a run of exactly this layout found in this session."""
-    return _runs().get(layout.key())
+def finished_run(service: Inspection, layout: Layout) -> Snapshot | None:
+    """What a run of exactly this layout found in this session, or compiling it at any time."""
+    found = _runs().get(layout.key())
+    if found is None and (found := service.kept_answer(layout)) is not None:
+        _remember(layout, found)
+    return found
 
 
 def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> None:
@@ -64,9 +69,10 @@ def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> 
 
 
 def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) -> None:
-    ran = all(finished_run(layout) is not None for layout, _ in plans)
+    ran = all(finished_run(service, layout) is not None for layout, _ in plans)
+    compiled = plans[0][0].machine is not None
     if st.button(
-        "Run again" if ran else label,
+        _label(label, compiled, ran),
         key="run_button",
         type="secondary" if ran else "primary",
         icon=":material/play_arrow:",
@@ -81,12 +87,33 @@ def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) ->
         st.caption(f"The last run of {what} took {seconds_text(sum(known))}.")
         return
     layout = plans[0][0]
+    if compiled:
+        st.caption(_words_on_compiling(service, layout, ran))
+        return
     st.caption(
         f"Compiles and runs {counted(layout.steps, 'train step')} on "
         f"{counted(layout.devices, 'emulated device')}"
         + (f" in {layout.processes} processes" if layout.processes > 1 else "")
         + (", one layout after the other" if len(plans) > 1 else "")
         + ". Not run yet, so no estimate."
+    )
+
+
+def _label(label: str, compiled: bool, ran: bool) -> str:
+    if compiled:
+        return "Compile again" if ran else "Compile"
+    return "Run again" if ran else label
+
+
+def _words_on_compiling(service: Inspection, layout: Layout, ran: bool) -> str:
+    missing = targets.missing(layout.machine)
+    if missing is not None:
+        return plain(f"{missing}.")
+    if ran:
+        return "Kept from an earlier compile with the same code and versions."
+    return (
+        f"Compiles three programs for {plain(layout.target)} with that machine's own compiler; nothing "
+        "is run. A small model takes seconds, an 8B one half a minute and more."
     )
 
 
@@ -109,7 +136,7 @@ def _show_progress(service: Inspection, plans: tuple[Planned, ...]) -> None:
     if status.state in ("done", "failed", "cancelled"):
         _finish(service, current)
         st.rerun()
-    label, share = _progress(status)
+    label, share = _progress(status, current.layout)
     if current.waiting:
         label += f" ({counted(len(current.waiting), 'layout')} to follow)"
     if current.layout.key() not in (layout.key() for layout, _ in plans):
@@ -129,16 +156,20 @@ def _finish(service: Inspection, current: RunInProgress) -> None:
     except Refused as refused:
         st.session_state.run_error = str(refused)
         return
-    runs = _runs()
-    runs[current.layout.key()] = found
-    runs.move_to_end(current.layout.key())
-    while len(runs) > REMEMBERED_RUNS:
-        runs.popitem(last=False)
+    _remember(current.layout, found)
     if current.waiting:
         _start(service, current.waiting)
 
 
-def _progress(status: Status) -> tuple[str, float]:
+def _remember(layout: Layout, found: Snapshot) -> None:
+    runs = _runs()
+    runs[layout.key()] = found
+    runs.move_to_end(layout.key())
+    while len(runs) > REMEMBERED_RUNS:
+        runs.popitem(last=False)
+
+
+def _progress(status: Status, layout: Layout) -> tuple[str, float]:
     """What is happening in words, and a share of the whole for the bar."""
     if status.state == "queued":
         return f"Waiting for a worker, place {status.place} in the queue", 0.0
@@ -149,22 +180,30 @@ def _progress(status: Status) -> tuple[str, float]:
         words += f" the {PROGRAM_NAMES.get(program, program)}"
     if phase == "steps" and "done" in figures:
         words += f", step {figures['done'] + 1} of {figures['of']}"
-    return words, _share(phase, program, figures)
+    return words, _share(phase, program, figures, layout)
 
 
-def _share(phase: str, program: str | None, figures: dict) -> float:
+def _share(phase: str, program: str | None, figures: dict, layout: Layout) -> float:
     """How far along: phases count equally, for how long each takes is not known before."""
     order = [
         ("start", None),
+        ("topology", None),
         ("build", None),
         *((stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")),
-        ("first run", "init"),
-        *((stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")),
-        ("timeit", "train_step"),
-        ("timeit", "apply"),
-        ("trace", "train_step"),
-        ("read", None),
     ]
+    if layout.machine is None:
+        order += [
+            ("first run", "init"),
+            *(
+                (stage, name)
+                for name in ("train_step", "apply")
+                for stage in ("first run", "steps")
+            ),
+            ("timeit", "train_step"),
+            ("timeit", "apply"),
+            ("trace", "train_step"),
+        ]
+    order.append(("read", None))
     position = order.index((phase, program)) if (phase, program) in order else 0
     within = figures["done"] / figures["of"] if "done" in figures else 0.0
     return (position + within) / len(order)
@@ -181,6 +220,8 @@ def _elapsed(service: Inspection, current: RunInProgress, status: Status) -> str
     before = service.last_seconds(current.layout)
     if before is not None:
         return f"{words}; the last run of this layout took {seconds_text(before)}"
+    if current.layout.machine is not None:
+        return f"{words}; how long a compiler takes is not known before it has done it once"
     return f"{words}; how long it will take is not known before the first step is measured"
 
 

@@ -82,6 +82,7 @@ def put(layout: Layout) -> None:
     state["field:axes"] = ", ".join(layout.axis_names)
     state["field:steps"] = layout.steps
     state["field:target"] = layout.target
+    state["field:device_order"] = layout.device_order
     for switch in layouts.SWITCHES:
         state[f"field:{switch.name}"] = getattr(layout, switch.name)
     state["field:processes"] = layout.processes
@@ -125,7 +126,9 @@ def fields() -> dict[str, str]:
         "axes": state["field:axes"],
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
-        "processes": _printed(state["field:processes"]),
+        # These two are drawn for some targets only.
+        "device_order": state.get("field:device_order", layouts.DEVICE_ORDERS[0]),
+        "processes": _printed(state.get("field:processes", 1)),
         "unconstrained": ",".join(
             name for name in entry.constraints if name not in state["field:constraints"]
         ),
@@ -193,7 +196,7 @@ def change_mesh() -> None:
     """A mesh of another rank gets as many axis names: the first ones stay."""
     state = st.session_state
     try:
-        shape = layouts.parse_mesh(state["field:mesh"])
+        shape = layouts.parse_mesh(state["field:mesh"], layouts.most_devices(state["field:target"]))
     except Refused:
         return
     names = state["axis_names"]

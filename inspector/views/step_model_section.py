@@ -27,7 +27,7 @@ def show(found: Snapshot) -> None:
     names = [name for name in PROGRAM_NAMES if found.program(name) is not None]
     left, right = st.columns([2, 3], vertical_alignment="bottom")
     with left:
-        chip = chip_choice.draw()
+        chip = chip_choice.draw(found)
     with right:
         st.session_state.setdefault("modelled_program", "train_step")
         name = st.segmented_control(
@@ -97,6 +97,8 @@ def _show_formulas(one: Modelled) -> None:
             "step_model_terms",
         )
         intensities = [f"{each.name}: {intensity_text(each)}" for each in one.intensities]
-        shortest = "The step takes at least its longest term, if all of them overlap, and at most all"
+        shortest = (
+            "The step takes at least its longest term, if all of them overlap, and at most all"
+        )
         for words in (f"{shortest} of them together.", *intensities, *one.assumptions):
             st.markdown(f"- {plain(words)}")

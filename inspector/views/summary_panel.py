@@ -17,6 +17,8 @@ from inspector.wording import bytes_text
 SOURCE_BADGES = {
     "plan": (":material/architecture:", "Planned: nothing compiled", "blue"),
     "cpu": (":material/memory:", "Run: read from live arrays", "green"),
+    "tpu": (":material/developer_board:", "Compiled: not run", "violet"),
+    "gpu": (":material/developer_board:", "Compiled: not run", "violet"),
 }
 
 
@@ -25,7 +27,8 @@ def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
     text, controls = st.columns([3, 2], vertical_alignment="top")
     with text:
         mesh = " × ".join(f"{axis.size} {axis.name}" for axis in found.mesh.axes)
-        st.markdown(f"### {plain(layout.entry.title)} on {plain(mesh)}")
+        machine = f" of {layout.machine.chip.title}" if layout.machine else ""
+        st.markdown(f"### {plain(layout.entry.title)} on {plain(mesh + machine)}")
         icon, label, colour = SOURCE_BADGES[found.source.kind]
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(label, icon=icon, color=colour)

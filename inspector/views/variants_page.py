@@ -40,8 +40,8 @@ def show() -> None:
     verdict, controls = st.columns([3, 2], vertical_alignment="top")
     with controls:
         run_panel.show(service, (pair.left, left), (pair.right, right), label="Build and run both")
-    left = run_panel.finished_run(pair.left) or left
-    right = run_panel.finished_run(pair.right) or right
+    left = run_panel.finished_run(service, pair.left) or left
+    right = run_panel.finished_run(service, pair.right) or right
     with verdict:
         if name == "Loop · scan":
             _show_layer_axis(right)

@@ -56,7 +56,7 @@ def texts(elements) -> str:
 
 def test_what_fits_is_said_first(shown, found: Snapshot) -> None:
     page = shown(found)
-    assert "of the 95.0 GiB of a TPU v5p chip: it fits" in texts(page.success)
+    assert "of the 95.7 GiB of a TPU v5p chip: it fits" in texts(page.success)
     assert not page.error and not page.info
     assert [chart.key for chart in page.get("plotly_chart")] == ["memory_bars"]
 
@@ -79,7 +79,7 @@ def test_too_much_is_an_answer(shown, found: Snapshot) -> None:
     )
     page = shown(dataclasses.replace(found, programs=large))
     said = texts(page.error)
-    assert "of the 95.0 GiB of a TPU v5p chip: 105 GiB too much" in said
+    assert "of the 95.7 GiB of a TPU v5p chip: 104 GiB too much" in said
     assert "The largest part is temporaries, 200 GiB" in said
 
 

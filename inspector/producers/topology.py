@@ -1,0 +1,122 @@
+"""The devices of a machine that is not there, described to the compiler, and a mesh of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils, topologies
+from jax.sharding import Mesh
+
+from inspector import snapshot, targets
+from inspector.errors import Refused, shown
+from inspector.producers.building import mesh_record
+from inspector.slices import shape_text
+from inspector.targets import GPUS_PER_NODE, Target
+
+# How devices come to their places in the mesh: as `jax.devices()` lists them, one host after the other,
+# or so that mesh axes lie along axes of the torus, by `jax.experimental.mesh_utils.create_device_mesh`.
+DeviceOrder = Literal["row-major", "torus"]
+DEVICE_ORDERS: tuple[str, ...] = get_args(DeviceOrder)
+
+_GPU_FILES = Path(__file__).parents[1] / "gpu_targets"
+
+
+def devices_of(target: Target) -> list[Any]:
+    """JAX's devices of the target, in the order in which `jax.devices()` has them on such a machine.
+
+    `targets.environment` must have been set before JAX started. They hold no arrays and run nothing.
+
+    Raises:
+      Refused: the compiler is not installed, or does not know such a machine.
+    """
+    if lacking := targets.missing(target):
+        raise Refused(lacking)
+    try:
+        if target.slice is None:
+            nodes = target.hosts
+            return topologies.get_topology_desc(
+                platform="cuda",
+                # Slices × machines × GPUs of one machine.
+                topology=f"1x{nodes}x{min(target.devices, GPUS_PER_NODE)}",
+                target_config=(_GPU_FILES / f"{target.chip_name}.textproto").read_text("utf-8"),
+            ).devices
+        one = target.slice
+        wraps = (*one.wraps, False)[:3]
+        return topologies.get_topology_desc(
+            platform="tpu",
+            topology_name=f"{one.generation}:{one.topology}",
+            chips_per_host_bounds=one.host_shape,
+            wrap=wraps,
+            # v4 and v5p run the two cores of a chip as one device; a description need not.
+            chip_config_name="megacore" if one.chip.devices < one.chip.cores else "default",
+        ).devices
+    except jax.errors.JaxRuntimeError as error:
+        raise Refused(
+            f"the compiler does not know {target.text}: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def mesh_on(
+    target: Target, mesh_shape: tuple[int, ...], axis_names: tuple[str, ...], order: DeviceOrder
+) -> tuple[Mesh, snapshot.Mesh]:
+    """The mesh of the target's devices in this order, for JAX and as a Snapshot has it.
+
+    The Snapshot's `extra` says where each device stands, in mesh order: `coordinates` are its chip's on the
+    torus, `cores` which of the chip's devices it is. `split` tells whether an axis of the torus had to be
+    split between mesh axes.
+
+    Raises:
+      Refused: the mesh has another size, the order is unknown, or JAX cannot lay it on the torus.
+    """
+    targets.refuse_other_size(target, mesh_shape)
+    if order not in DEVICE_ORDERS:
+        raise Refused(
+            f"device_order is {shown(order)}, but must be one of {', '.join(DEVICE_ORDERS)}"
+        )
+    devices = devices_of(target)
+    split = False
+    if order == "row-major" or target.slice is None:  # GPUs of a node are all equally near
+        placed = np.array(devices).reshape(mesh_shape)
+    else:
+        placed, split = _on_torus(target, mesh_shape, devices)
+    mesh = Mesh(placed, axis_names)
+    return mesh, replace(mesh_record(mesh), extra=_places(target, mesh, order, split))
+
+
+def _on_torus(
+    target: Target, mesh_shape: tuple[int, ...], devices: list[Any]
+) -> tuple[np.ndarray, bool]:
+    try:
+        return mesh_utils.create_device_mesh(mesh_shape, devices), False
+    except NotImplementedError:
+        pass  # no way without splitting an axis of the torus
+    try:
+        return (
+            mesh_utils.create_device_mesh(mesh_shape, devices, allow_split_physical_axes=True),
+            True,
+        )
+    except (NotImplementedError, ValueError, AssertionError) as error:
+        raise Refused(
+            f"mesh {shape_text(mesh_shape)} cannot be laid on the torus of {target.text} "
+            f"({type(error).__name__}): choose device_order row-major, or other axis sizes"
+        ) from None
+
+
+def _places(target: Target, mesh: Mesh, order: DeviceOrder, split: bool) -> dict[str, Any]:
+    if target.slice is None:
+        return {"device_order": order}
+    rank = len(target.slice.shape)
+    assert math.prod(mesh.devices.shape) == target.devices
+    return {
+        "device_order": order,
+        "split": split,
+        "topology": list(target.slice.shape),
+        "wraps": list(target.slice.wraps),
+        "coordinates": [list(device.coords[:rank]) for device in mesh.devices.flat],
+        "cores": [device.core_on_chip for device in mesh.devices.flat],
+    }

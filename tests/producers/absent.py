@@ -1,0 +1,112 @@
+"""Jobs for workers that compile for absent machines: the real one, and others to hold against it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+JOBS = {
+    "compile": "inspector.producers.ahead_of_time:compile_",
+    "describe": f"{__name__}:describe",
+    "look": f"{__name__}:look",
+    "compiled_alone": f"{__name__}:compiled_alone",
+}
+
+
+def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """What the compiler itself says of the devices of each target."""
+    from inspector import targets
+    from inspector.producers import topology
+
+    found = {}
+    for text in payload["targets"]:
+        devices = topology.devices_of(targets.parse(text))
+        chips = {(*device.coords,) for device in devices}
+        first = {(*device.coords,) for device in devices if device.process_index == 0}
+        found[text] = {
+            "devices": len({device.id for device in devices}),
+            "chips": len(chips),
+            "hosts": len({device.process_index for device in devices}),
+            "shape": [max(place) + 1 for place in zip(*chips, strict=True)],
+            "host_shape": [max(place) + 1 for place in zip(*first, strict=True)],
+            "kind": devices[0].device_kind,
+        }
+    return found
+
+
+def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """A layout compiled for a target, and beside each program what XLA's own objects say of it.
+
+    `mesh` takes the place of the layout's, so that it may be larger than emulated devices can be.
+    """
+    from inspector import layout as layouts
+    from inspector import targets
+    from inspector.producers import ahead_of_time
+
+    layout = layouts.from_json(payload["layout"])
+    if "mesh" in payload:
+        layout = replace(layout, mesh_shape=tuple(payload["mesh"]))
+    made = []
+    record = ahead_of_time.AheadOfTimeProgram.record
+
+    def spying(program: Any, mesh: Any) -> Any:
+        made.append(program)
+        return record(program, mesh)
+
+    ahead_of_time.AheadOfTimeProgram.record = spying
+    try:
+        found = ahead_of_time.run(
+            layout, targets.parse(payload["target"]), report, payload.get("order", "row-major")
+        )
+    finally:
+        ahead_of_time.AheadOfTimeProgram.record = record
+    return {
+        "snapshot": json.loads(json.dumps(found.to_json())),
+        "seen": {program.name: _seen(program._executable) for program in made},
+    }
+
+
+def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """One product of matrices, compiled by plain JAX; its executable's own figures."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from inspector import targets
+    from inspector.producers import topology
+
+    mesh, kept = topology.mesh_on(
+        targets.parse(payload["target"]), tuple(payload["mesh"]), ("x", "y"), payload["order"]
+    )
+    rows, columns = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("x", "y"), ("y",)))
+    shape = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    compiled = (
+        jax.jit(lambda a, b: a @ b, in_shardings=(rows, columns)).lower(shape, shape).compile()
+    )
+    return {"mesh": kept.extra, "devices": list(kept.devices), **_seen(compiled)}
+
+
+def _seen(executable: Any) -> dict[str, Any] | None:
+    if executable is None:
+        return None
+    opcodes: Counter[str] = Counter(
+        # `HloOpcode.kAllReduceStart` is `all-reduce`.
+        re.sub(r"(?<!^)(?=[A-Z])", "-", instruction.opcode.name.removeprefix("k"))
+        .lower()
+        .removesuffix("-start")
+        for module in executable.runtime_executable().hlo_modules()
+        for computation in module.computations()
+        for instruction in computation.instructions()
+    )
+    memory = executable.memory_analysis()
+    return {
+        "opcodes": dict(opcodes),
+        "arguments": memory.argument_size_in_bytes,
+        "outputs": memory.output_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "aliased": memory.alias_size_in_bytes,
+    }
