@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from inspector.rules import Rule
@@ -28,13 +28,23 @@ class Size:
 
 
 @dataclass(frozen=True)
+class SizePreset:
+    """Sizes that belong together, such as those of a published model; the others have their defaults."""
+
+    name: str
+    meaning: str
+    sizes: Mapping[str, SizeValue]
+
+
+@dataclass(frozen=True)
 class ModelEntry:
     """A model in the catalogue, described without importing JAX.
 
     `build` is `package.module:function`. A model with `partitions` names mesh axes at its parameters
     and activations: one PartitionSpec each, in terms of the logical axes of its dimensions, which the
     presets use. A model without them has logical axes, which rules take to mesh axes. `constraints`
-    names the activations whose sharding constraint can be switched off.
+    names the activations whose sharding constraint can be switched off. `presets` are sizes to start
+    from. `extents` tells which size is the extent of a logical axis; one that it lacks is not told.
     """
 
     name: str
@@ -45,6 +55,8 @@ class ModelEntry:
     rules: tuple[Rule, ...]
     partitions: Mapping[str, tuple[str, ...]]
     constraints: tuple[str, ...] = ()
+    presets: tuple[SizePreset, ...] = ()
+    extents: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_rules(self) -> bool:
@@ -52,6 +64,10 @@ class ModelEntry:
 
     def size(self, name: str) -> Size | None:
         return next((size for size in self.sizes if size.name == name), None)
+
+    def sizes_of(self, preset: SizePreset) -> dict[str, SizeValue]:
+        """Every size of the model as the preset has it."""
+        return {size.name: preset.sizes.get(size.name, size.default) for size in self.sizes}
 
 
 Batch = dict[str, Any]

@@ -6,15 +6,17 @@ Nothing here imports JAX; `build` names the function that does.
 from __future__ import annotations
 
 from inspector.model import ModelEntry, Size
+from models import published
+
+OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
+DTYPES = ("float32", "bfloat16", "float16")
 
 MLP_SIZES = (
     Size("batch", 8, "rows of the input", least=1, most=1_048_576),
     Size("layers", 4, "DotReluDot blocks", least=1, most=1024),
     Size("depth", 1024, "width of the input and of each hidden layer", least=1, most=1_048_576),
     Size("scan", False, "one scanned block instead of a Python loop over blocks"),
-    Size(
-        "optimizer", "adam", "Optax optimizer", choices=("adam", "adamw", "lion", "momentum", "sgd")
-    ),
+    Size("optimizer", "adam", "Optax optimizer", choices=OPTIMIZERS),
     Size("learning_rate", 1e-3, "step size of the optimizer", least=0.0, most=10.0),
     Size(
         "loss",
@@ -22,12 +24,7 @@ MLP_SIZES = (
         "what a train step makes smaller: the sum of the output, or mean squared error against |x|",
         choices=("sum", "mse"),
     ),
-    Size(
-        "dtype",
-        "float32",
-        "type of parameters and activations",
-        choices=("float32", "bfloat16", "float16"),
-    ),
+    Size("dtype", "float32", "type of parameters and activations", choices=DTYPES),
 )
 
 MLP_LOGICAL_AXES = {
@@ -50,6 +47,85 @@ MLP_PARTITIONS = {
     "layer": ("layer",),
 }
 
+TRANSFORMER_SIZES = (
+    Size("batch", 8, "sequences of a batch", least=1, most=1_048_576),
+    Size("seq", 128, "tokens of a sequence", least=1, most=1_048_576),
+    Size("layers", 4, "blocks of attention and feed-forward layer", least=1, most=1024),
+    Size("embed", 256, "width of the residual stream between layers", least=1, most=1_048_576),
+    Size("mlp", 512, "width inside each gated MLP", least=1, most=1_048_576),
+    Size("heads", 8, "query heads", least=1, most=65_536),
+    Size("kv_heads", 4, "key and value heads; they divide the query heads", least=1, most=65_536),
+    Size("head_dim", 32, "width of one head, an even number", least=2, most=65_536),
+    Size("vocab", 1024, "different tokens", least=1, most=16_777_216),
+    Size("scan", False, "one scanned block instead of a Python loop over blocks"),
+    Size("remat", False, "compute each block's activations again in the backward pass"),
+    Size("tied", False, "the output matrix is the embedding, transposed"),
+    Size("optimizer", "adam", "Optax optimizer", choices=OPTIMIZERS),
+    Size("learning_rate", 1e-3, "step size of the optimizer", least=0.0, most=10.0),
+    Size("dtype", "float32", "type of parameters and activations", choices=DTYPES),
+)
+
+TRANSFORMER_LOGICAL_AXES = {
+    "batch": "sequences",
+    "seq": "tokens of a sequence",
+    "embed": "width of the residual stream between layers",
+    "mlp": "columns inside an MLP, between its matrices",
+    "heads": "query heads",
+    "kv_heads": "key and value heads",
+    "head_dim": "width of one head",
+    "vocab": "different tokens: rows of the embedding, columns of the logits",
+    "layers": "blocks stacked by scan",
+}
+
+# Every logical axis is the size of its name.
+TRANSFORMER_EXTENTS = {name: name for name in TRANSFORMER_LOGICAL_AXES}
+
+# What mesh axes usually mean by their names; those rules hold whose mesh axes a mesh has. The batch is split
+# over `data`, `fsdp` and `expert`, parameters over `fsdp` (and `expert`, where there are no experts), and
+# whatever a layer has many of over `model` or `tensor`. Rules of `expert` come before those of `batch`, which
+# elsewhere have the same mesh axis.
+MOE_RULES = (
+    ("expert", ("expert",)),
+    *(
+        (name, (axis,))
+        for axis in ("model", "tensor")
+        for name in ("vocab", "mlp", "heads", "kv_heads")
+    ),
+    ("batch", ("data", "fsdp", "expert")),
+    ("batch", ("data", "fsdp")),
+    ("batch", ("fsdp", "expert")),
+    ("batch", ("data",)),
+    ("batch", ("fsdp",)),
+    ("embed", ("fsdp", "expert")),
+    ("embed", ("fsdp",)),
+)
+TRANSFORMER_RULES = tuple(rule for rule in MOE_RULES if "expert" not in (rule[0], *rule[1]))
+
+ATTENTION_CONSTRAINTS = ("query", "key", "value", "attended")
+TRANSFORMER_CONSTRAINTS = (
+    "table",
+    "embedded",
+    *ATTENTION_CONSTRAINTS,
+    "after_attention",
+    "hidden",
+    "after_feed_forward",
+    "logits",
+)
+
+MOE_SIZES = (
+    *TRANSFORMER_SIZES[:9],
+    Size("experts", 8, "gated MLPs of each block, of which a token uses a few", least=1, most=4096),
+    Size("experts_per_token", 2, "experts that each token is sent to", least=1, most=4096),
+    Size(
+        "capacity_factor",
+        1.25,
+        "places of an expert's buffer, as a multiple of its equal share of the tokens",
+        least=0.01,
+        most=4096.0,
+    ),
+    *TRANSFORMER_SIZES[9:],
+)
+
 CATALOGUE = {
     entry.name: entry
     for entry in (
@@ -62,6 +138,7 @@ CATALOGUE = {
             rules=MLP_RULES,
             partitions={},
             constraints=("y", "z"),
+            presets=(published.FLAX_GUIDE,),
         ),
         ModelEntry(
             name="mlp",
@@ -72,6 +149,39 @@ CATALOGUE = {
             rules=MLP_RULES,
             partitions=MLP_PARTITIONS,
             constraints=("y", "z"),
+            presets=(published.FLAX_GUIDE,),
+        ),
+        ModelEntry(
+            name="transformer",
+            title="Transformer",
+            build="models.transformer:build",
+            sizes=TRANSFORMER_SIZES,
+            logical_axes=TRANSFORMER_LOGICAL_AXES,
+            rules=TRANSFORMER_RULES,
+            partitions={},
+            constraints=TRANSFORMER_CONSTRAINTS,
+            presets=(published.SMALL_125M, published.LLAMA_3_8B, published.LLAMA_3_70B),
+            extents=TRANSFORMER_EXTENTS,
+        ),
+        ModelEntry(
+            name="moe",
+            title="Mixture of experts",
+            build="models.moe:build",
+            sizes=MOE_SIZES,
+            logical_axes=TRANSFORMER_LOGICAL_AXES | {"expert": "experts of a block"},
+            rules=MOE_RULES,
+            partitions={},
+            constraints=(
+                *TRANSFORMER_CONSTRAINTS[:-2],
+                "combine",
+                "sent",
+                "buffers",
+                "returned",
+                "received",
+                *TRANSFORMER_CONSTRAINTS[-2:],
+            ),
+            presets=(published.MIXTRAL_8X7B,),
+            extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
         ),
     )
 }

@@ -9,7 +9,7 @@ import pytest
 from inspector import layout as layouts
 from inspector.array_collectives import looked_for, moving
 from inspector.plan import plan
-from inspector.presets import PRESETS
+from inspector.presets import MLP_PRESETS as PRESETS
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
 from inspector.snapshot import Snapshot

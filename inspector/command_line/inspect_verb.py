@@ -13,9 +13,10 @@ from inspector.errors import Refused, shown
 from inspector.inspection import Inspection, refuse_indivisible
 from inspector.layout import Layout
 from inspector.snapshot import Snapshot
+from models import CATALOGUE
 
 NAME = "inspect"
-HELP = "plan a layout, or build and run it on emulated devices, and write what was found"
+HELP = "plan a layout, run it on emulated devices or compile it for a target; write what was found"
 
 _OPTIONS = ("model", "mesh", "axes", "rules", "specs", "target", "steps", "processes")
 
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "layout", nargs="?", metavar="LAYOUT.json", help="a layout, or a Snapshot that has one"
     )
-    parser.add_argument("--model", metavar="NAME", help="logical_mlp (default) or mlp")
+    parser.add_argument("--model", metavar="NAME", help=f"one of {', '.join(CATALOGUE)}")
     parser.add_argument("--mesh", metavar="2x4", help="sizes of the mesh axes")
     parser.add_argument("--axes", metavar="data,model", help="names of the mesh axes")
     parser.add_argument(
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PartitionSpecs of a model with device axes, in place of rules",
     )
     parser.add_argument(
+        "--sizes", metavar="NAME", help="sizes of a published model, such as Llama-3-8B"
+    )
+    parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
@@ -45,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a size of the model; repeatable",
     )
     parser.add_argument(
-        "--target", metavar="T", help="cpu (default): build and run; plan: shapes and specs only"
+        "--target",
+        metavar="T",
+        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4, gpu:h100:8: "
+        "compile for a machine that need not be there",
     )
     parser.add_argument("--steps", metavar="N", help="measured train steps and inferences")
     parser.add_argument(
@@ -108,6 +115,8 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
     given = {
         name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
     }
+    if options.sizes is not None:
+        given = _sizes_of(options.sizes, (fields | given).get("model")) | given
     for pair in options.set:
         name, separator, value = pair.partition("=")
         if not separator or name in _OPTIONS:
@@ -116,6 +125,16 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
             )
         given[name] = value
     return fields | given
+
+
+def _sizes_of(name: str, model: str | None) -> dict[str, str]:
+    """The sizes that go by this name, as the text of fields."""
+    entry = CATALOGUE[layouts.parse({} if model is None else {"model": model}).unwrap().model]
+    chosen = next((one for one in entry.presets if one.name.lower() == name.lower()), None)
+    if chosen is None:
+        names = ", ".join(one.name for one in entry.presets) or "none"
+        raise Refused(f"--sizes is {shown(name)}, but model {entry.name} has {names}")
+    return {key: layouts.print_size(value) for key, value in entry.sizes_of(chosen).items()}
 
 
 def _read_layout(path: str) -> Layout:

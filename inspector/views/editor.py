@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import streamlit as st
 
@@ -18,7 +19,9 @@ from inspector.views import session, target_picker
 from inspector.views.plain_text import plain
 from models import CATALOGUE
 
-MAIN_SIZES = ("batch", "layers", "depth", "scan")
+MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
+# Sizes of the training, not of the model.
+TRAINING_SIZES = ("optimizer", "learning_rate", "loss", "dtype")
 
 
 class Editor:
@@ -62,23 +65,21 @@ class Editor:
                 show(text)
 
     def _draw_presets(self) -> None:
-        last = session.last_layout()
-        current = presets.matching(last)
+        fitting = presets.fitting(session.model_entry())
+        current = presets.matching(session.last_layout())
         st.session_state["preset"] = current.name if current else None
 
         def apply() -> None:
-            chosen = next(
-                (p for p in presets.PRESETS if p.name == st.session_state["preset"]), current
-            )
+            chosen = next((p for p in fitting if p.name == st.session_state["preset"]), current)
             if chosen is not None:
                 session.put(chosen.applied_to(session.last_layout()))
 
         st.pills(
             "Preset",
-            [preset.name for preset in presets.PRESETS],
+            [preset.name for preset in fitting],
             key="preset",
             on_change=apply,
-            help="  \n".join(f"**{preset.name}**: {preset.meaning}" for preset in presets.PRESETS),
+            help="  \n".join(f"**{preset.name}**: {preset.meaning}" for preset in fitting),
         )
 
     def _draw_mesh(self) -> None:
@@ -200,16 +201,16 @@ class Editor:
 
     def _draw_sizes(self, entry: ModelEntry) -> None:
         shown = [size for size in entry.sizes if size.name in MAIN_SIZES]
-        others = [size for size in entry.sizes if size.name not in MAIN_SIZES]
+        others = [size for size in entry.sizes if size.name in TRAINING_SIZES]
+        inner = [size for size in entry.sizes if size not in shown and size not in others]
         st.markdown("**Sizes**")
-        columns = st.columns(3)
-        numbers = [size for size in shown if not isinstance(size.default, bool)]
-        for size, column in zip(numbers, columns, strict=False):
-            with column:
-                self._draw_size(size)
-        for size in shown:
-            if isinstance(size.default, bool):
-                self._draw_size(size)
+        if entry.presets:
+            self._draw_size_presets(entry)
+        self._draw_side_by_side(shown)
+        if inner:
+            wrong = any(size.name in self._problems for size in inner)
+            with st.expander("More sizes of the model", expanded=wrong):
+                self._draw_side_by_side(inner)
         if entry.constraints:
             st.pills(
                 "Constraints on activations",
@@ -247,6 +248,39 @@ class Editor:
                 key="field:timeit",
                 help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",
             )
+
+    def _draw_side_by_side(self, sizes: list[Size]) -> None:
+        """Numbers three to a row, and under them what is on or off."""
+        numbers = [size for size in sizes if not isinstance(size.default, bool)]
+        columns = st.columns(3)
+        for place, size in enumerate(numbers):
+            with columns[place % 3]:
+                self._draw_size(size)
+        for size in sizes:
+            if isinstance(size.default, bool):
+                self._draw_size(size)
+
+    def _draw_size_presets(self, entry: ModelEntry) -> None:
+        """Sizes of published models to start from; the one that the layout has is marked."""
+        sizes = session.last_layout().sizes
+        by_name = {preset.name: preset for preset in entry.presets}
+        current = next(
+            (one.name for one in entry.presets if entry.sizes_of(one) == dict(sizes)), None
+        )
+        st.session_state["size_preset"] = current
+
+        def apply() -> None:
+            chosen = by_name.get(st.session_state["size_preset"] or current)
+            if chosen is not None:
+                session.put(replace(session.last_layout(), sizes=entry.sizes_of(chosen)))
+
+        st.pills(
+            "Sizes of",
+            list(by_name),
+            key="size_preset",
+            on_change=apply,
+            help="  \n".join(f"**{one.name}**: {one.meaning}" for one in entry.presets),
+        )
 
     def _draw_size(self, size: Size) -> None:
         key, label = session.size_key(size.name), _label(size.name)

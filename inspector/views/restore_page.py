@@ -149,11 +149,11 @@ def _draw_presets(saved: Layout) -> None:
     st.session_state[key] = current.name if current else None
 
     def apply() -> None:
-        for preset in presets.PRESETS:
+        for preset in presets.fitting(now.entry):
             if preset.name == st.session_state[key]:
                 _put(preset.applied_to(now))
 
-    st.pills("Preset", [one.name for one in presets.PRESETS], key=key, on_change=apply)
+    st.pills("Preset", [one.name for one in presets.fitting(now.entry)], key=key, on_change=apply)
 
 
 def _typed(saved: Layout) -> dict[str, str]:

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from inspector import hlo
 from inspector import layout as layouts
 from inspector.hlo.moved_arrays import moved_arrays
-from inspector.presets import PRESETS
+from inspector.presets import MLP_PRESETS as PRESETS
 from inspector.producers import emulate
 from inspector.snapshot import Array, Collective, Snapshot
 from tests.hlo.given import needs_cases, text

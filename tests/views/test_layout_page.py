@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector import layout as layouts
-from inspector.presets import PRESETS
+from inspector.presets import MLP_PRESETS as PRESETS
 
 
 def test_opens_with_the_default_layout(page):

@@ -1,0 +1,62 @@
+"""What the layers of a transformer have in common: their sizes, named weights, named activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from models.watching import watch
+
+NORM_EPSILON = 1e-5  # as in Llama and Mixtral
+
+
+@dataclass(frozen=True)
+class Config:
+    """What all layers of a transformer know: its sizes, called as its logical axes, and its options.
+
+    unconstrained: the activations whose sharding is left to the compiler.
+    """
+
+    layers: int
+    embed: int
+    mlp: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    scan: bool
+    remat: bool
+    tied: bool
+    dtype: jnp.dtype
+    unconstrained: frozenset[str]
+
+
+class Layer(nn.Module):
+    """A part of a transformer, which says of every weight and activation what its dimensions mean."""
+
+    config: Config
+
+    def weight(
+        self, name: str, shape: tuple[int, ...], names: tuple[str | None, ...], fan_in: int
+    ) -> jax.Array:
+        """A parameter drawn so that a product over `fan_in` of its rows keeps the variance."""
+        init = nn.with_logical_partitioning(nn.initializers.normal(fan_in**-0.5), names)
+        return self.param(name, init, shape, self.config.dtype)
+
+    def norm(self, name: str, x: jax.Array) -> jax.Array:
+        """Root mean square norm over the last dimension, computed in float32."""
+        scale_init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
+        dtype = self.config.dtype
+        return nn.RMSNorm(NORM_EPSILON, dtype, dtype, scale_init=scale_init, name=name)(x)
+
+    def constrained(self, name: str, value: jax.Array, names: tuple[str | None, ...]) -> jax.Array:
+        """The value with its logical constraint, unless the compiler is left free to choose."""
+        if name in self.config.unconstrained:
+            watch("/".join(("activation", *self.path, name)), value)
+            return value
+        value = nn.with_logical_constraint(value, names)
+        watch("/".join(("activation", *self.path, name)), value, names)
+        return value

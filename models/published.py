@@ -1,0 +1,79 @@
+"""Sizes to start from: the guide's MLP, and the shapes of published language models.
+
+How many sequences make a batch is a matter of the layout, not of the model: here 64 of them, and for the
+largest model 512, which is 4M tokens. Nothing here imports JAX.
+"""
+
+from __future__ import annotations
+
+from inspector.model import SizePreset, SizeValue
+
+# How language models of billions of parameters are trained: one block traced and compiled once, its
+# activations computed again in the backward pass, everything in bfloat16.
+_AT_SCALE: dict[str, SizeValue] = {
+    "scan": True,
+    "remat": True,
+    "optimizer": "adamw",
+    "learning_rate": 3e-4,
+    "dtype": "bfloat16",
+}
+
+# https://flax-linen.readthedocs.io/en/latest/guides/parallel_training/flax_on_pjit.html
+FLAX_GUIDE = SizePreset(
+    "Flax guide",
+    "the MLP of Flax's guide to scaling up",
+    {
+        "batch": 8,
+        "layers": 4,
+        "depth": 1024,
+        "scan": False,
+        "optimizer": "adam",
+        "dtype": "float32",
+    },
+)
+
+# Width, depth and heads of GPT-2 small (Radford et al. 2019, table 2); its MLP of 4·768 has as many
+# weights gated at 8/3·768, and its vocabulary of 50,257 is rounded up to a multiple of 128.
+SMALL_125M = SizePreset(
+    "125M",
+    "of the shape of GPT-2 small, with a gated MLP: 123.6M parameters",
+    _AT_SCALE
+    | {
+        **{"batch": 64, "seq": 1024, "layers": 12, "embed": 768, "mlp": 2048, "vocab": 50_304},
+        **{"heads": 12, "kv_heads": 12, "head_dim": 64, "tied": True, "remat": False},
+    },
+)
+
+# The Llama 3 Herd of Models, arXiv:2407.21783, table 3; the vocabulary of 128,256 and the sequences of
+# 8,192 are in the models' own configuration (https://huggingface.co/meta-llama/Meta-Llama-3-8B).
+LLAMA_3_8B = SizePreset(
+    "Llama-3-8B",
+    "8.03B parameters",
+    _AT_SCALE
+    | {
+        **{"batch": 64, "seq": 8192, "layers": 32, "embed": 4096, "mlp": 14_336, "vocab": 128_256},
+        **{"heads": 32, "kv_heads": 8, "head_dim": 128, "tied": False},
+    },
+)
+LLAMA_3_70B = SizePreset(
+    "Llama-3-70B",
+    "70.6B parameters",
+    _AT_SCALE
+    | {
+        **{"batch": 512, "seq": 8192, "layers": 80, "embed": 8192, "mlp": 28_672, "vocab": 128_256},
+        **{"heads": 64, "kv_heads": 8, "head_dim": 128, "tied": False},
+    },
+)
+
+# Mixtral of Experts, arXiv:2401.04088, table 1. Its context is 32,768; sequences of 4,096 here, because
+# the masks that hand tokens out grow with the square of it.
+MIXTRAL_8X7B = SizePreset(
+    "Mixtral-8x7B",
+    "46.7B parameters, 12.9B of them at work on a token",
+    _AT_SCALE
+    | {
+        **{"batch": 64, "seq": 4096, "layers": 32, "embed": 4096, "mlp": 14_336, "vocab": 32_000},
+        **{"heads": 32, "kv_heads": 8, "head_dim": 128, "tied": False},
+        **{"experts": 8, "experts_per_token": 2},
+    },
+)

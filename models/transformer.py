@@ -1,0 +1,142 @@
+"""A decoder-only transformer with logical axes, of the kind of Llama: RMSNorm before each layer, rotary
+positions, grouped-query attention, and gated MLPs.
+
+    tokens (batch, seq) → x (batch, seq, embed)
+    → `layers` times: x + attention(norm(x)), then x + feed_forward(norm(x))
+    → logits (batch, seq, vocab)
+
+Rules take the names to mesh axes when the model is traced (`nn.logical_axis_rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from inspector.errors import Refused
+from inspector.model import Model
+from models.attention import Attention
+from models.layer import Config, Layer
+from models.token_training import next_token_model
+from models.training import optimizer_named
+
+
+class GatedMLP(Layer):
+    """x (batch, seq, embed) → silu(x·gate) ∘ (x·up) (batch, seq, mlp) → ·down, as x (arXiv:2002.05202)."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        c = self.config
+        gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
+        up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
+        down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
+        hidden = nn.silu(jnp.dot(x, gate)) * jnp.dot(x, up)
+        hidden = self.constrained("hidden", hidden, ("batch", "seq", "mlp"))
+        return jnp.dot(hidden, down)
+
+
+# What stands between attention and the next block; called with the config and its name.
+FeedForward = Callable[..., Layer]
+
+
+class Block(Layer):
+    """Attention and a feed-forward layer, each added to x. Returns (x, None), as scan wants it."""
+
+    feed_forward: FeedForward = GatedMLP
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        x = x + Attention(self.config, name="attention")(self.norm("attention_norm", x))
+        x = self.constrained("after_attention", x, ("batch", "seq", "embed"))
+        x = x + self.feed_forward(self.config, name="feed_forward")(self.norm("norm", x))
+        x = self.constrained("after_feed_forward", x, ("batch", "seq", "embed"))
+        return x, None
+
+
+class Transformer(Layer):
+    """Tokens (batch, seq) → logits of the token after each (batch, seq, vocab)."""
+
+    feed_forward: FeedForward = GatedMLP
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        c = self.config
+        # Rows of variance 1/embed make logits of variance 1 where the embedding is also the output.
+        embedding = self.weight("embedding", (c.vocab, c.embed), ("vocab", "embed"), fan_in=c.embed)
+        # Whole rows to look up: where `embed` and `batch` share a mesh axis the compiler would otherwise
+        # look up parts of rows for all of the batch.
+        table = self.constrained("table", embedding, ("vocab", None))
+        x = jnp.take(table, tokens, axis=0)
+        x = self.constrained("embedded", x, ("batch", "seq", "embed"))
+
+        # With scan there is nothing for XLA to merge a recomputed block with.
+        block = nn.remat(Block, prevent_cse=not c.scan) if c.remat else Block
+        if c.scan:
+            blocks = nn.scan(
+                block,
+                length=c.layers,
+                variable_axes={"params": 0, "losses": 0},
+                split_rngs={"params": True},
+                # The check traces the block once more and takes what `watch` does for a dependency.
+                check_constancy_invariants=False,
+                metadata_params={nn.PARTITION_NAME: "layers"},
+            )
+            x, _ = blocks(c, self.feed_forward, name="blocks")(x)
+        else:
+            for number in range(c.layers):
+                x, _ = block(c, self.feed_forward, name=f"block_{number}")(x)
+
+        x = self.norm("norm", x)
+        if c.tied:
+            logits = jnp.einsum("bsm,vm->bsv", x, embedding)
+        else:
+            output = self.weight("output", (c.embed, c.vocab), ("embed", "vocab"), fan_in=c.embed)
+            logits = jnp.dot(x, output)
+        return self.constrained("logits", logits, ("batch", "seq", "vocab"))
+
+
+def build(
+    *,
+    batch: int = 8,
+    seq: int = 128,
+    layers: int = 4,
+    embed: int = 256,
+    mlp: int = 512,
+    heads: int = 8,
+    kv_heads: int = 4,
+    head_dim: int = 32,
+    vocab: int = 1024,
+    scan: bool = False,
+    remat: bool = False,
+    tied: bool = False,
+    optimizer: str = "adam",
+    learning_rate: float = 1e-3,
+    dtype: str = "float32",
+    unconstrained: Collection[str] = (),
+    feed_forward: FeedForward = GatedMLP,
+) -> Model:
+    """The model with everything needed to train it; must be traced under a mesh and rules.
+
+    Raises:
+      Refused: the sizes do not go together.
+    """
+    if heads % kv_heads:
+        raise Refused(
+            f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}, "
+            "because each key and value head serves equally many query heads"
+        )
+    if head_dim % 2:
+        raise Refused(
+            f"head_dim is {head_dim}, but must be even, because rotary positions turn pairs"
+        )
+    shape = (layers, embed, mlp, heads, kv_heads, head_dim, vocab)
+    config = Config(*shape, scan, remat, tied, jnp.dtype(dtype), frozenset(unconstrained))
+    return next_token_model(
+        Transformer(config, feed_forward),
+        optimizer_named(optimizer, learning_rate),
+        shape=(batch, seq),
+        vocab=vocab,
+    )

@@ -1,0 +1,32 @@
+"""Small transformers and mixtures of experts for the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax.core import meta
+
+from inspector import layout as layouts
+from inspector.layout import Layout
+from inspector.model import Batch, Model
+from inspector.producers import building
+
+MODELS = ("transformer", "moe")
+
+# The ways of every preset divide them.
+SMALL = {
+    **{"batch": "8", "seq": "16", "layers": "2", "embed": "32", "mlp": "64", "vocab": "64"},
+    **{"heads": "4", "kv_heads": "2", "head_dim": "8", "learning_rate": "0.01", "steps": "3"},
+}
+
+
+def small(model: str, **fields: str) -> Layout:
+    return layouts.parse(SMALL | {"model": model} | fields).unwrap()
+
+
+def built(model: str, **fields: str) -> tuple[Model, Any, Batch]:
+    """A model on one device, its first state with the boxes opened, and a batch."""
+    model = building.build_model(small(model, **fields))
+    batch = model.batch(jax.random.key(1))
+    return model, meta.unbox(jax.jit(model.init)(jax.random.key(0), batch)), batch

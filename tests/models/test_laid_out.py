@@ -1,0 +1,109 @@
+"""Transformers and mixtures of experts, built and run on emulated devices under the presets."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import jax
+import pytest
+from flax import linen as nn
+
+from inspector import presets
+from inspector.inspection import disagreements
+from inspector.layout import Layout
+from inspector.plan import plan
+from inspector.producers import building, emulate
+from inspector.producers.abstract import abstract_state
+from inspector.snapshot import Snapshot
+from models import CATALOGUE
+from tests.models.language_models import MODELS, SMALL, small
+
+# What a mixture of experts shares with the transformer is tried once more where tokens are cut.
+# A preset for each way to cut a model; what the others are made of is in these.
+LAID_OUT = [
+    ("transformer", "FSDP + tensor"),
+    ("transformer", "Tensor + sequence"),
+    ("transformer", "MaxText"),
+    ("moe", "Expert + tensor"),
+]
+
+
+def layout_of(model: str, preset: str) -> Layout:
+    (chosen,) = (one for one in presets.fitting(CATALOGUE[model]) if one.name == preset)
+    return chosen.applied_to(small(model, mesh="2x4", scan="true", remat="true"))
+
+
+@functools.cache
+def run(model: str, preset: str) -> Snapshot:
+    return emulate.run(layout_of(model, preset), lambda *_, **__: None)
+
+
+@functools.cache
+def losses_on_one_device(model: str) -> tuple[float | None, ...]:
+    layout = small(model, mesh="1", rules="", scan="true", steps="19")
+    return emulate.run(layout, lambda *_, **__: None).program("train_step").losses
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_loss_falls_in_every_one_of_twenty_steps(model: str) -> None:
+    found = losses_on_one_device(model)
+    assert len(found) == 20
+    assert found[0] == pytest.approx(math.log(64), rel=0.2)  # as of one who knows nothing
+    assert all(after < before for before, after in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(("model", "preset"), LAID_OUT)
+def test_every_preset_is_laid_out_as_planned(model: str, preset: str) -> None:
+    layout = layout_of(model, preset)
+    planned = plan(layout, abstract_state(layout))
+    assert not planned.findings
+    found = run(model, preset)
+    assert disagreements(planned, found) == ()
+    asked = [s for program in found.programs for s in program.shardings if s.same is not None]
+    assert asked and all(sharding.same for sharding in asked)
+
+
+@pytest.mark.parametrize(("model", "preset"), LAID_OUT)
+def test_every_preset_learns_what_one_device_learns(model: str, preset: str) -> None:
+    found = run(model, preset).program("train_step").losses
+    assert found == pytest.approx(losses_on_one_device(model)[:4], rel=1e-4)
+
+
+@pytest.mark.parametrize(("model", "preset"), LAID_OUT)
+def test_constrained_activations_are_where_linens_rules_say(model: str, preset: str) -> None:
+    layout = layout_of(model, preset)
+    mesh = building.make_mesh(layout)
+    activations = [a for a in run(model, preset).arrays if a.group == "activation"]
+    # Each is told once, though the backward pass computes it again.
+    assert {a.path.rsplit("/")[-1] for a in activations} == set(layout.entry.constraints)
+    assert len({a.path for a in activations}) == len(activations) == len(layout.entry.constraints)
+    for array in activations:
+        spec = nn.logical_to_mesh_axes(array.logical_axes, building.linen_rules(layout))
+        expected = jax.sharding.NamedSharding(mesh, spec).shard_shape(array.shape)
+        assert array.shard_shape == expected, array.path
+
+
+def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
+    layout = small("transformer", mesh="4x2", layers="1", steps="1", unconstrained="query,logits")
+    found = emulate.run(layout, lambda *_, **__: None)
+    names = {
+        a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"
+    }
+    assert names["query"] is None and names["logits"] is None
+    assert names["key"] == ("batch", "seq", "kv_heads", "head_dim")
+
+
+@pytest.mark.parametrize("preset", ["Expert", "Expert + tensor", "MaxText, experts"])
+def test_tokens_go_to_their_experts_and_back_all_to_all(preset: str) -> None:
+    collectives = run("moe", preset).program("apply").collectives
+    moves = [one for one in collectives if one.op == "all-to-all" and one.mesh_axes == ("expert",)]
+    # There and back in each of two blocks, and no more.
+    assert sum(one.executions for one in moves) == 2 * int(SMALL["layers"])
+    # Experts stay where they are: nothing as large as one expert's matrix is gathered over their axis alone.
+    matrix = int(SMALL["embed"]) * int(SMALL["mlp"]) * 4
+    gathers = [
+        one for one in collectives if one.op == "all-gather" and one.mesh_axes == ("expert",)
+    ]
+    assert all(one.payload_bytes < matrix for one in gathers)

@@ -1,0 +1,92 @@
+"""The transformer and the mixture of experts as functions: the same numbers, however they are computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax.core import meta
+
+from inspector import layout as layouts
+from inspector.errors import Refused
+from inspector.model import Model
+from inspector.producers import building
+from inspector.producers.abstract import abstract_state
+from models.token_training import cross_entropy
+from tests.models.language_models import MODELS, built, small
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str) -> None:
+    """Two steps by plain gradient descent: the second sees every gradient of the first."""
+    loop, state, batch = built(model, optimizer="sgd")
+    blocks = [state.params[f"block_{number}"] for number in range(2)]
+    stacked = {name: part for name, part in state.params.items() if not name.startswith("block_")}
+    stacked["blocks"] = jax.tree.map(lambda *layers: np.stack(layers), *blocks)
+
+    def two_losses(model: Model, params: Any) -> tuple[float, float]:
+        step = jax.jit(model.step)
+        after, first = step(state.replace(params=params), batch)
+        return float(first), float(step(after, batch)[1])
+
+    expected = two_losses(loop, state.params)
+    assert expected[1] < expected[0]
+    for fields in ({"remat": "true"}, {"scan": "true"}, {"scan": "true", "remat": "true"}):
+        other = building.build_model(small(model, optimizer="sgd", **fields))
+        params = stacked if "scan" in fields else state.params
+        wanted = jax.eval_shape(other.init, jax.random.key(0), batch).params
+        assert jax.tree.structure(meta.unbox(wanted)) == jax.tree.structure(params)
+        assert two_losses(other, params) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_half_precision_learns_too_and_the_loss_is_in_full(model: str) -> None:
+    model, state, batch = built(model, dtype="bfloat16", scan="true", remat="true", tied="true")
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(state.params)} == {"bfloat16"}
+    assert "output" not in state.params  # its matrix is the embedding's
+    step = jax.jit(model.step)
+    after, first = step(state, batch)
+    assert first.dtype == "float32"
+    assert first == pytest.approx(np.log(64), rel=0.2)
+    assert step(after, batch)[1] < first
+
+
+def test_no_token_sees_those_after_it() -> None:
+    model, state, batch = built("transformer")
+    apply = jax.jit(model.apply)
+    logits = apply(state, batch)
+    changed = batch | {"tokens": batch["tokens"].at[:, 9:].set(0)}
+    found = apply(state, changed)
+    np.testing.assert_allclose(found[:, :9], logits[:, :9], atol=1e-5)
+    assert (abs(found[:, 9:] - logits[:, 9:]).max(axis=-1) > 1e-3).all()
+
+
+def test_targets_are_the_tokens_after() -> None:
+    batch = building.build_model(small("transformer")).batch(jax.random.key(1))
+    assert batch["tokens"].shape == batch["targets"].shape == (8, 16)
+    assert (batch["tokens"][:, 1:] == batch["targets"][:, :-1]).all()
+
+
+def test_cross_entropy_is_that_of_optax() -> None:
+    key = jax.random.key(0)
+    logits = 5 * jax.random.normal(key, (3, 4, 7))
+    targets = jax.random.randint(key, (3, 4), 0, 7)
+    expected = optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+    assert cross_entropy(logits, targets) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"heads": "6", "kv_heads": "4"}, "heads is 6, but must be a multiple of kv_heads, which is 4"),
+        ({"head_dim": "7"}, "head_dim is 7, but must be even"),
+        ({"model": "moe", "experts": "1"}, "experts_per_token is 2, but must be at most experts"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_go_together_are_refused(fields: dict[str, str], sentence: str) -> None:
+    layout = layouts.parse({"model": "transformer"} | fields).unwrap()
+    with pytest.raises(Refused, match=sentence):
+        abstract_state(layout)
