@@ -6,9 +6,11 @@ import atexit
 import os
 import shutil
 import tempfile
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # JAX reads both when it starts, so they are set before any test module can import it. Sixteen devices
 # hold every mesh that the tests make in this process; worker processes set their own number.
@@ -34,12 +36,18 @@ settings.register_profile(
 settings.load_profile("house")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, for they share what was costly to make.
+class ByFile(LoadScopeScheduling):
+    """Tests side by side, those of a file together, for they share what was costly to make.
 
-    The browser tests share one server and one browser, so all of them are one group.
+    The browser tests share one server and one browser, so all of them are one scope.
     """
-    for item in items:
-        file = item.location[0]
-        group = "browser" if file.startswith("tests/browser/") else file
-        item.add_marker(pytest.mark.xdist_group(group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "browser" if file.startswith("tests/browser/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """The scheduler that stands in for the one of `--dist`."""
+    return ByFile(config, log)
