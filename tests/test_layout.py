@@ -104,7 +104,7 @@ def layout_values(draw: st.DrawFn) -> Layout:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(layout_values(), st.booleans())
 def test_what_is_printed_is_read_back(layout: Layout, url: bool) -> None:
     fields = layouts.to_fields(layout, url=url)
@@ -112,7 +112,7 @@ def test_what_is_printed_is_read_back(layout: Layout, url: bool) -> None:
     assert layouts.parse_leniently(fields) == Parsed(layout, {})
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(layout_values())
 def test_json_is_read_back(layout: Layout) -> None:
     plain = json.loads(json.dumps(layout.to_json(), allow_nan=False))
@@ -120,7 +120,7 @@ def test_json_is_read_back(layout: Layout) -> None:
     assert layouts.from_json(plain).key() == layout.key()
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(layout_values())
 def test_the_url_says_only_what_was_chosen_in_characters_that_stay_as_they_are(
     layout: Layout,

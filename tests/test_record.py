@@ -202,7 +202,7 @@ def test_what_is_read_can_be_written_however_deep_it_is() -> None:
     assert sys.getrecursionlimit() > 10 * record.DEEPEST
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     st.dictionaries(st.sampled_from([*CAR, "x"]), plain, max_size=4), st.sampled_from([Car, Wheel])
 )

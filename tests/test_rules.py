@@ -52,7 +52,7 @@ def normal(spec: Any) -> Spec:
     )
 
 
-@settings(max_examples=3000)
+@settings(max_examples=800)
 @given(
     st.lists(st.sampled_from((*LOGICAL_AXES, None)), max_size=5).filter(
         lambda names: len({*names} - {None}) == len([name for name in names if name])

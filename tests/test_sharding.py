@@ -78,7 +78,7 @@ def computed_shards(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[Sha
     return found
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(placements(divisible=True), st.sampled_from(DTYPES))
 def test_shards_are_those_of_a_real_jax_array(
     case: tuple[tuple[int, ...], Spec, Mesh], dtype: str
@@ -101,7 +101,7 @@ def test_shards_are_those_of_a_real_jax_array(
     assert [shard.device for shard in computed] == [d.id for d in expected.mesh.devices.flat]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(placements(divisible=False))
 def test_jax_refuses_exactly_the_indivisible_shapes(
     case: tuple[tuple[int, ...], Spec, Mesh],
@@ -132,7 +132,7 @@ def test_jax_refuses_exactly_the_indivisible_shapes(
             jax_sharding(alone, mesh).shard_shape(shape)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(placements(divisible=True))
 def test_blocks_tile_the_array_and_devices_of_a_block_hold_the_same(
     case: tuple[tuple[int, ...], Spec, Mesh],

@@ -411,7 +411,7 @@ EXACT_VALIDATOR = jsonschema.validators.extend(
 )(SCHEMA)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(mutated())
 def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) -> None:
     try:
@@ -427,7 +427,7 @@ def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) ->
         assert snapshot.from_json(written) == read
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(mutated())
 def test_the_schema_allows_just_what_has_the_form_of_a_snapshot(value: Any) -> None:
     """The form alone, each value by itself: whether values fit together a schema cannot say."""
@@ -443,7 +443,7 @@ def test_the_schema_allows_just_what_has_the_form_of_a_snapshot(value: Any) -> N
     assert EXACT_VALIDATOR.is_valid(value) == form
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(mutated().map(json.dumps), st.data())
 def test_a_file_with_bytes_changed_is_read_or_refused(text: str, data: st.DataObject) -> None:
     content = bytearray(text.encode())

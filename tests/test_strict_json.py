@@ -26,7 +26,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(json_values, st.booleans(), st.booleans())
 def test_strict_json_is_read_as_it_was_written(value: Any, as_bytes: bool, escaped: bool) -> None:
     text = json.dumps(value, ensure_ascii=escaped, allow_nan=False)
@@ -76,7 +76,7 @@ def test_a_whole_character_outside_the_plane_may_be_escaped() -> None:
     assert strict_json.parse('["\\ud83d\\ude42", "\\\\ud800"]', "it") == ["🙂", "\\ud800"]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.one_of(st.text(), st.binary(), st.text('[]{}",:0123456789eE+-.NaInfity\\u \n')))
 def test_anything_is_read_or_refused(text: str | bytes) -> None:
     try:

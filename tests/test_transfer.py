@@ -120,7 +120,7 @@ def test_routes_are_those_counted_element_by_element_on_jax_arrays(case) -> None
     assert row.moved == 4 * sum(count for (s, t), count in expected.items() if s != t)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(changes())
 def test_what_a_device_receives_and_keeps_is_its_new_shard_and_each_source_holds_what_it_sends(
     case,

@@ -111,8 +111,9 @@ def test_the_code_can_be_read_and_the_fields_outlive_the_page(open_assemble) -> 
     expect(dashboard.field("Global shape")).to_have_value("16x8")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1440", "800"])
+@pytest.mark.parametrize(
+    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
+)
 def test_nothing_is_cut_off(open_assemble, theme, size) -> None:
     dashboard = open_assemble(size=size, color_scheme=theme)
     choose(dashboard, "Tensor-parallel batch")

@@ -71,8 +71,9 @@ def test_what_does_not_fit_is_an_answer_with_figures(open_dashboard):
     expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1440", "800"])
+@pytest.mark.parametrize(
+    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
+)
 def test_no_text_is_drawn_beyond_its_figure(open_dashboard, size, theme):
     dashboard = open_dashboard(f"?{SMALL}&trace=true", size=size, color_scheme=theme)
     dashboard.run()

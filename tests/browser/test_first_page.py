@@ -49,8 +49,9 @@ def test_every_panel_opens_before_a_run(dashboard):
         expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1440", "800"])
+@pytest.mark.parametrize(
+    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
+)
 def test_nothing_is_cut_off(open_dashboard, theme, size):
     dashboard = open_dashboard(size=size, color_scheme=theme)
     cut = {}

@@ -80,8 +80,9 @@ def test_cancel_in_the_middle_leaves_nothing(open_restore) -> None:
     until(lambda: not folders() - before, "the end of the checkpoint's folder")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1440", "800"])
+@pytest.mark.parametrize(
+    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
+)
 def test_no_text_is_cut_off_or_too_small(open_dashboard, theme: str, size: dict) -> None:
     dashboard = open_dashboard(SMALL, size=WIDE, color_scheme=theme)
     # The links fold away in a narrow window, so that it is made narrow only then.

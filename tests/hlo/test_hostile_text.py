@@ -72,13 +72,13 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @for_all(mutated())
 def test_a_mutated_program_is_read_or_refused(text: str) -> None:
     read(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @for_all(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
 def test_garbage_is_read_or_refused(text: str) -> None:
     read(text)

@@ -275,7 +275,7 @@ def test_any_convolution_is_what_xla_counts(
     assert matmul(found) == found.flops == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @for_all(*(st.integers(1, 12) for _ in range(6)), st.integers(-4, 14))
 def test_positions_are_those_of_a_search(
     inputs, kernel, outputs, stride, base, window, low
@@ -681,7 +681,7 @@ def operations(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @for_all(operations())
 def test_a_mutated_program_is_counted_or_refused(text: str) -> None:
     read(text)
@@ -712,7 +712,7 @@ ATTRIBUTES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @for_all(
     st.sampled_from(WHAT),
     st.lists(st.sampled_from(SHAPES), min_size=4, max_size=4),

@@ -25,7 +25,6 @@ from tests.models.language_models import MODELS, SMALL, small
 LAID_OUT = [
     ("transformer", "FSDP + tensor"),
     ("transformer", "Tensor + sequence"),
-    ("transformer", "MaxText"),
     ("moe", "Expert + tensor"),
 ]
 
@@ -95,7 +94,7 @@ def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     assert names["key"] == ("batch", "seq", "kv_heads", "head_dim")
 
 
-@pytest.mark.parametrize("preset", ["Expert", "Expert + tensor", "MaxText, experts"])
+@pytest.mark.parametrize("preset", ["Expert + tensor"])
 def test_tokens_go_to_their_experts_and_back_all_to_all(preset: str) -> None:
     collectives = run("moe", preset).program("apply").collectives
     moves = [one for one in collectives if one.op == "all-to-all" and one.mesh_axes == ("expert",)]
