@@ -1,21 +1,24 @@
-"""Which links a mesh axis uses on a chip that nobody has given an order to: an assumption, in a sentence.
+"""Which links a mesh axis uses, and in a sentence how that is known.
 
-A Snapshot of emulated devices says nothing of where its devices would stand in a torus or a rack. Each
-link that is found here says what was taken for granted; where the real order is known, links made from
-it take the place of these.
+A Snapshot of a TPU slice says where each device stands, and the links follow from it. One of emulated
+devices says nothing of where they would stand in a torus or a rack: its links are assumed, and each says
+what was taken for granted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from inspector.errors import Refused, shown
 from inspector.hardware import Chip, Nodes, Torus
-from inspector.links import Link, NodeLink, NoLink, Ring, TorusLink
+from inspector.links import Link, NodeLink, NoLink, Ring, TorusLink, effective_bytes_per_second
 from inspector.snapshot import Mesh
+from inspector.torus_groups import CORES, Lie, Stretch, lies
+from inspector.torus_places import TorusPlaces, places_of
 from inspector.wording import counted
 
 Axes = tuple[str, ...]
@@ -24,7 +27,10 @@ Axes = tuple[str, ...]
 def links_of(
     mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None
 ) -> Mapping[Axes, Link | NoLink]:
-    """The links of groups along these mesh axes, as they are assumed to lie on chips of this kind.
+    """The links of groups along these mesh axes on chips of this kind.
+
+    Where the mesh says at which places of a torus its devices stand, and the chip has such a torus, the
+    links are those between these places. Otherwise they are assumed.
 
     TPUs: each mesh axis of more than one device takes a torus axis of its own, longest first; if there
     are too few, the shortest share the last. GPUs: devices fill nodes in mesh order.
@@ -48,7 +54,88 @@ def links_of(
                 )
     if isinstance(chip.network, Nodes):
         return {axes: _node_link(axes, mesh, chip, chip.network) for axes in groups}
+    places = places_of(mesh)
+    if (
+        places is not None
+        and len(places.topology) == chip.network.axes
+        and places.devices_per_chip == chip.devices
+    ):
+        return {axes: _placed_link(axes, mesh, chip, chip.network, places) for axes in groups}
     return _torus_links(groups, mesh, chip, chip.network)
+
+
+def _placed_link(
+    axes: Axes, mesh: Mesh, chip: Chip, torus: Torus, places: TorusPlaces
+) -> TorusLink:
+    """The link between the places at which the groups' devices stand."""
+    names = [axis.name for axis in mesh.axes if axis.name in axes and axis.size > 1]
+    if not names:
+        return TorusLink((_nobody(torus),))
+    found = [
+        (TorusLink(_rings(lie, chip, torus)), lie)
+        for lie in lies(_groups(axes, mesh), places, in_order=len(names) == 1)
+    ]
+    link, lie = min(found, key=lambda one: effective_bytes_per_second(one[0]))
+    order = mesh.extra.get("device_order")
+    known = f" ({order})" if order in ("row-major", "torus") else ""
+    said = [
+        f"The device order{known} puts {' × '.join(names)} ({lie.members}) on {_lie_text(lie)}."
+    ]
+    if len(found) > 1:
+        said.append("Groups differ in this; the slowest is taken for all.")
+    if chip.devices > 1:
+        said.append(_shared_by_devices(chip))
+    return replace(link, assumption=" ".join(said))
+
+
+def _rings(lie: Lie, chip: Chip, torus: Torus) -> tuple[Ring, ...]:
+    rate = torus.bytes_per_second / chip.devices
+    if lie.line is not None:
+        apart, sharing = lie.line
+        return (Ring(lie.members, rate / sharing, apart * torus.hop_seconds, wraps=False),)
+    return tuple(
+        Ring(one.count, rate / one.sharing, one.apart * torus.hop_seconds, one.ring)
+        for one in lie.stretches
+    )
+
+
+def _lie_text(lie: Lie) -> str:
+    """`y: a ring of 4`, `x and y: a line of 2 of the 4 chips along x and …`."""
+    axes = [one.axis for one in lie.stretches if one.axis != CORES]
+    where = _and(axes) or "one chip"
+    if lie.line is not None:
+        apart, sharing = lie.line
+        return (
+            f"{where}, but not as a box or in order: taken as a line of {lie.members}, "
+            f"one up to {counted(apart, 'link')} from the next{_shared_by_groups(sharing)}"
+        )
+    return f"{where}: {'; '.join(_stretch_text(one, len(axes) > 1) for one in lie.stretches)}"
+
+
+def _stretch_text(one: Stretch, several: bool) -> str:
+    if one.axis == CORES:
+        return f"the {one.count} devices of a chip, taken to be linked as neighbouring chips are"
+    along = f" along {one.axis}" if several else ""
+    if one.ring:
+        return f"a ring of {one.count}{along}"
+    if one.whole:
+        return f"a line of {one.count}{along}, which does not wrap around"
+    text = f"a line of {one.count} of the {one.length} chips{along}"
+    if one.apart > 1:
+        text += f", {one.apart} links from one to the next"
+    return text + _shared_by_groups(one.sharing)
+
+
+def _shared_by_groups(sharing: int) -> str:
+    return f", over links that {sharing} groups share" if sharing > 1 else ""
+
+
+def _shared_by_devices(chip: Chip) -> str:
+    return f"The {chip.devices} devices of a chip share its links, so each has 1/{chip.devices}."
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _torus_links(
@@ -80,9 +167,7 @@ def _torus_links(
         used = [name for name in axes if name in rings]
         said = [sentences[name] for name in used]
         if chip.devices > 1:
-            said.append(
-                f"The {chip.devices} devices of a chip share its links, so each has 1/{chip.devices}."
-            )
+            said.append(_shared_by_devices(chip))
         found[axes] = TorusLink(
             tuple(rings[name] for name in used) or (_nobody(torus),),
             " ".join(["Assumed:", *said]) if used else "",

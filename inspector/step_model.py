@@ -98,7 +98,8 @@ def modelled(
     """Model one run of a program whose mesh stands on chips of this kind.
 
     Args:
-      links: what each group of mesh axes runs over, where that is known; else `mesh_links` assumes it.
+      links: what each group of mesh axes runs over, where that is known; else `mesh_links` finds it, from the
+        mesh's places or by assumption.
     """
     along = tuple(
         dict.fromkeys(

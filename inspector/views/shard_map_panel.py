@@ -17,6 +17,7 @@ from inspector.views import (
     page_width,
     reasons_panel,
     selection,
+    torus_section,
 )
 from inspector.views.plain_text import plain
 from inspector.wording import dimension_text
@@ -55,6 +56,7 @@ def show(found: Snapshot, layout: Layout) -> None:
     )
     array_facts.show(array, mesh)
     collectives_panel.of_array(array, found)
+    torus_section.show(found)
 
 
 def _chart(figure: go.Figure, name: str, array: Array) -> None:

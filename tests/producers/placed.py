@@ -1,0 +1,25 @@
+"""A worker's job: meshes of absent machines as a Snapshot keeps them, without compiling anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+JOBS = {"place": f"{__name__}:place"}
+
+
+def place(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    from inspector import targets
+    from inspector.producers import topology
+
+    return {
+        "meshes": [
+            dataclasses.asdict(
+                topology.mesh_on(
+                    targets.parse(target), tuple(sizes), ("data", "model")[: len(sizes)], order
+                )[1]
+            )
+            for target, sizes, order in payload["wanted"]
+        ]
+    }
