@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
 from inspector import layout as layouts
@@ -156,11 +158,8 @@ def _put(text: str) -> None:
         shape = layouts.parse_mesh(state["field:mesh"], layouts.MOST_COMPILED_DEVICES)
     except Refused:
         shape = session.last_layout().mesh_shape
-    devices = 1
-    for size in shape:
-        devices *= size
-    if target is not None and devices != target.devices:
-        state["field:mesh"] = layouts.print_mesh(layouts.mesh_of(text, len(shape)))
-    elif target is None and devices > layouts.most_devices(text):
+    devices = math.prod(shape)
+    fits = devices == target.devices if target else devices <= layouts.most_devices(text)
+    if not fits:
         state["field:mesh"] = layouts.print_mesh(layouts.mesh_of(text, len(shape)))
         session.change_mesh()

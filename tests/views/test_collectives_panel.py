@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector import snapshot
 from inspector.plan import plan
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
 from inspector.snapshot import Collective, Snapshot
 from inspector.views import collectives_panel
-from tests.views.scripted_page import PATIENCE
 
 SCRIPT = """
 import streamlit as st
@@ -35,24 +32,6 @@ LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
 @pytest.fixture(scope="module")
 def found() -> Snapshot:
     return emulate.run(LAYOUT, lambda *_, **__: None)
-
-
-@pytest.fixture
-def shown(tmp_path: Path):
-    """Draws the panel of a Snapshot, as read from its file, in a session of its own."""
-
-    def show(one: Snapshot, **state: str) -> AppTest:
-        path = tmp_path / "found.json"
-        snapshot.write(one, path)
-        page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
-        page.session_state["path"] = str(path)
-        for key, value in state.items():
-            page.session_state[key] = value
-        page.run()
-        assert not page.exception, [error.value for error in page.exception]
-        return page
-
-    return show
 
 
 def charts(page: AppTest) -> list[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector import hardware, snapshot
+from inspector import hardware
 from inspector import layout as layouts
 from inspector.producers import emulate
 from inspector.snapshot import Snapshot
 from inspector.step_model import bound_text, modelled
-from tests.views.scripted_page import PATIENCE
 
 SCRIPT = """
 import streamlit as st
@@ -27,24 +25,6 @@ time_panel.show(snapshot.read(st.session_state["path"]), None)
 def found() -> Snapshot:
     fields = {"layers": "2", "depth": "64", "steps": "2", "rules": "batch=data", "trace": "true"}
     return emulate.run(layouts.parse(fields).unwrap(), lambda *_, **__: None)
-
-
-@pytest.fixture
-def shown(tmp_path: Path):
-    """Draws the panel of a Snapshot, as read from its file, in a session of its own."""
-
-    def show(one: Snapshot, **state: str) -> AppTest:
-        path = tmp_path / "found.json"
-        snapshot.write(one, path)
-        page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
-        page.session_state["path"] = str(path)
-        for key, value in state.items():
-            page.session_state[key] = value
-        page.run()
-        assert not page.exception, [error.value for error in page.exception]
-        return page
-
-    return show
 
 
 def charts(page: AppTest) -> list[str]:

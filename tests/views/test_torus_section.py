@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector import snapshot
 from inspector.snapshot import MeshAxis, Snapshot
 from inspector.targets import parse
 from tests import torus
 from tests.figures import samples
-from tests.views.scripted_page import PATIENCE
 
 SCRIPT = """
 import streamlit as st
@@ -28,22 +25,6 @@ MESH = torus.on_torus((4, 4, 4), (True, True, True), (16, 4))
 def machine(target: str = "tpu:v5p:4x4x4", mesh=MESH) -> Snapshot:
     found = samples.snapshot(mesh, arrays=())
     return dataclasses.replace(found, source=dataclasses.replace(found.source, target=target))
-
-
-@pytest.fixture
-def shown(tmp_path: Path):
-    def show(one: Snapshot, **state: str) -> AppTest:
-        path = tmp_path / "found.json"
-        snapshot.write(one, path)
-        page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
-        page.session_state["path"] = str(path)
-        for key, value in state.items():
-            page.session_state[key] = value
-        page.run()
-        assert not page.exception, [error.value for error in page.exception]
-        return page
-
-    return show
 
 
 def texts(page: AppTest) -> str:
