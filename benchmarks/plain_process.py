@@ -1,4 +1,4 @@
-"""A process that keeps `plain_script` warm, on as many emulated devices as a worker would have."""
+"""A process that keeps a plain script warm, on as many emulated devices as a worker would have."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(__file__).with_name("plain_script.py")
 
 
 class PlainProcess:
-    """Asks one plain script, again and again."""
+    """Asks one plain script, again and again; `variables` are set before its JAX starts."""
 
-    def __init__(self, devices: int, script: Path = SCRIPT) -> None:
-        environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    def __init__(
+        self, devices: int, script: Path = SCRIPT, variables: Mapping[str, str] | None = None
+    ) -> None:
+        environment = {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "PYTHONPATH": str(ROOT),  # where the models are
+            **(variables or {}),
+        }
         self._popen = subprocess.Popen(
             [sys.executable, script],
             env=os.environ | environment,

@@ -1,0 +1,126 @@
+"""A layout compiled for machines that are not there, from the question to the Snapshot, against JAX alone.
+
+Both processes are warm, both compile init, train step and inference anew each time. What we add is reading
+the compiled text, and the Snapshot.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pairing import Result, at_most, interleave
+from benchmarks.plain_process import PlainProcess
+from inspector import layout as layouts
+from inspector import out_of_memory, targets
+from inspector.answers import Answers
+from inspector.errors import Refused
+from inspector.inspection import Inspection
+from inspector.layout import Layout
+from inspector.targets import GPUS_PER_NODE, Target
+from models import CATALOGUE
+
+PAIRS = 3
+LIMIT = 1.15
+SCRIPT = Path(__file__).with_name("plain_compile.py")
+
+# The layout's fields besides the target, and how many pairs at most: the last two take minutes.
+FSDP_AND_TENSOR = {
+    "model": "transformer",
+    "axes": "fsdp,tensor",
+    "rules": "vocab=tensor,mlp=tensor,heads=tensor,kv_heads=tensor,batch=fsdp,embed=fsdp",
+}
+CASES: tuple[tuple[str, dict[str, str], int], ...] = (
+    ("tpu:v5e:4x4", {"mesh": "4x4", "batch": "16"}, 15),
+    ("tpu:v5p:8x8x8", {"mesh": "64x8", "batch": "512"}, 15),
+    ("tpu:v5p:16x16x16", {"mesh": "256x16", "batch": "4096"}, 5),
+    ("gpu:h100:8", {"mesh": "2x4"}, 15),
+    ("tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768"}, 5),
+    ("tpu:v5p:4x4x4", {"mesh": "16x4", **FSDP_AND_TENSOR}, 1),
+)
+
+
+def measure(pairs: int = PAIRS) -> list[Result]:
+    """Every case whose compiler is installed; a Llama-3-8B for the last one."""
+    return [_measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in CASES]
+
+
+def layout_of(target: str, fields: dict[str, str]) -> Layout:
+    """The layout of a case; a transformer has the sizes of Llama-3-8B."""
+    sizes: dict[str, str] = {}
+    if "model" in fields:
+        entry = CATALOGUE[fields["model"]]
+        preset = next(one for one in entry.presets if one.name == "Llama-3-8B")
+        sizes = {name: layouts.print_size(size) for name, size in entry.sizes_of(preset).items()}
+    return layouts.parse(sizes | fields | {"target": target}).unwrap()
+
+
+def _measured(layout: Layout, pairs: int) -> Result:
+    machine = layout.machine
+    assert machine is not None
+    if lacking := targets.missing(machine):
+        raise Refused(lacking)
+    request = {
+        "topology": _topology(machine),
+        "model": layout.model,
+        "sizes": dict(layout.sizes),
+        "mesh": list(zip(layout.axis_names, layout.mesh_shape, strict=True)),
+        "rules": layout.rules,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        service = Inspection(run_workers=1, kept=Answers(Path(folder) / "answers.sqlite3"))
+        try:
+            planned = service.plan(layout)
+            with PlainProcess(1, SCRIPT, dict(targets.environment(machine))) as plain:
+
+                def ours() -> float:
+                    began = time.perf_counter()
+                    job = service.start_run(layout, planned)
+                    found = service.take_run(layout, job.wait(), planned)
+                    seconds = time.perf_counter() - began
+                    too_large.append(len(out_of_memory.refused(found)))
+                    return seconds
+
+                def alone() -> float:
+                    answer = plain.ask("compile", **request)
+                    too_large.append(len(answer["too_large"]))
+                    return answer["seconds"]
+
+                too_large: list[int] = []
+                # A compile of a minute does not notice that a process was cold for a second.
+                taken = interleave(ours, alone, pairs, warm_up=int(layout.model != "transformer"))
+        finally:
+            service.close()
+    if len(set(too_large)) != 1:
+        raise RuntimeError(f"{layout.target}: both must find the same programs too large")
+    fits = "" if too_large[0] == 0 else f", {too_large[0]} programs do not fit"
+    result = Result(
+        name="target_compile",
+        ours=f"{layout.model} for {layout.target} asked of the service{fits}",
+        baseline="the same three compiles by JAX alone in a warm process",
+        pairs=taken,
+        target=f"at most {LIMIT:.2f}",
+    )
+    return result.judged(at_most(result.ratio.median, LIMIT))
+
+
+def _topology(machine: Target) -> dict[str, Any]:
+    """The arguments of JAX's `get_topology_desc`."""
+    if machine.slice is None:
+        gpus = min(machine.devices, GPUS_PER_NODE)
+        folder = Path(targets.__file__).parent / "gpu_targets"
+        return {
+            "platform": "cuda",
+            "topology": f"1x{machine.hosts}x{gpus}",
+            "target_config_file": str(folder / f"{machine.chip_name}.textproto"),
+        }
+    one = machine.slice
+    return {
+        "platform": "tpu",
+        "topology_name": f"{one.generation}:{one.topology}",
+        "chips_per_host_bounds": list(one.host_shape),
+        "wrap": (*one.wraps, False)[:3],
+        "chip_config_name": "megacore" if one.chip.devices < one.chip.cores else "default",
+    }
