@@ -14,6 +14,7 @@ from inspector.memory import GROUPS, UNEXPLAINED, Breakdown, summed
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 SHARED = "shared with outputs"
 PEAK = "peak"
+NEEDED = "needed, by the compiler that refused it"
 
 # A capacity is drawn where the bars still take this share of the width up to it.
 _LEAST_SHARE = 0.3
@@ -78,8 +79,8 @@ def memory_bars(
     top = frame.heading_px(len(notes))
     bottom = 8 + _legend_px([trace.name for trace in traces], width_px)
     headings = [
-        _heading(program, y - _HEADING_PX, width_px)
-        for (program, _), y in zip(drawn, places, strict=True)
+        _heading(program, parts, y - _HEADING_PX, width_px)
+        for (program, parts), y in zip(drawn, places, strict=True)
     ]
     return frame.figure(
         traces,
@@ -111,7 +112,10 @@ def memory_bars(
 
 
 def segments(program: Breakdown) -> list[Segment]:
-    """The stretches of a program's bar, which end at its total; what is unknown or nothing has none."""
+    """The stretches of a program's bar, which end at its total; what is unknown or nothing has none.
+
+    Of a program that does not fit, its compiler says how much it needs and no more.
+    """
     outputs = summed(part.bytes for part in program.outputs)
     own = None if outputs is None else outputs - (program.aliased or 0)
     named: list[tuple[str, int | None]] = [(part.name, part.bytes) for part in program.arguments]
@@ -124,6 +128,8 @@ def segments(program: Breakdown) -> list[Segment]:
         if number is not None and number > 0:
             found.append(Segment(name, start, number))
             start += number
+    if program.total is None and not found and program.peak:
+        return [Segment(NEEDED, 0, program.peak)]
     return found
 
 
@@ -198,7 +204,11 @@ def _strips(drawn: Drawn, places: list[float]) -> list[go.Bar]:
 
 
 def _peaks(drawn: Drawn, places: list[float]) -> list[go.Scatter]:
-    known = [(one, y) for (one, _), y in zip(drawn, places, strict=True) if one.peak is not None]
+    known = [
+        (one, y)
+        for (one, parts), y in zip(drawn, places, strict=True)
+        if one.peak is not None and not _refused(parts)
+    ]
     if not known:
         return []
     return [
@@ -219,6 +229,10 @@ def _peaks(drawn: Drawn, places: list[float]) -> list[go.Scatter]:
     ]
 
 
+def _refused(parts: list[Segment]) -> bool:
+    return parts[0].name == NEEDED
+
+
 def _notes(capacity: int | None, chip: str, reached: bool, longest: int) -> list[str]:
     if capacity is None or reached:
         return []
@@ -229,9 +243,11 @@ def _notes(capacity: int | None, chip: str, reached: bool, longest: int) -> list
     ]
 
 
-def _heading(program: Breakdown, y: float, width_px: float) -> dict[str, Any]:
+def _heading(program: Breakdown, parts: list[Segment], y: float, width_px: float) -> dict[str, Any]:
     said = f"{program.program}: {wording.bytes_text(program.total)}"
-    if program.peak is not None:
+    if _refused(parts):
+        said = f"{program.program}: does not fit, needs {wording.bytes_text(program.peak)}"
+    elif program.peak is not None:
         said += f", peak {wording.bytes_text(program.peak)}"
     most = int(width_px / labels.width_px("x", frame.NOTE_PX))
     return {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.figures.memory_bars import OUTPUTS, PEAK, SHARED, memory_bars, segments
+from inspector.figures.memory_bars import NEEDED, OUTPUTS, PEAK, SHARED, memory_bars, segments
 from inspector.memory import GROUPS, Breakdown, Part
 from tests.figures import drawn
 
@@ -138,3 +138,14 @@ def test_nothing_known_is_no_figure() -> None:
     assert memory_bars([]) is None
     nothing = Breakdown("p", (), (), None, None, None, None, False, None)
     assert memory_bars([nothing]) is None
+
+
+def test_a_program_that_does_not_fit_is_as_long_as_its_compiler_says() -> None:
+    refused = Breakdown("train_step", (), (), None, None, None, 48 * MIB, False, 0)
+    figure = memory_bars([refused], 16 * MIB, "TPU v5e", width_px=960)
+    assert figure is not None
+    (bar,) = [trace for trace in figure.data if trace.type == "bar"]
+    assert (bar.name, list(bar.x), list(bar.base)) == (NEEDED, [48 * MIB], [0])
+    assert not [trace for trace in figure.data if trace.name == PEAK]
+    assert "does not fit, needs 48.0 MiB" in str(figure.layout.annotations)
+    assert figure.layout.shapes[0].x0 == 16 * MIB  # what the chip has, inside the bar
