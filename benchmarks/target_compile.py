@@ -44,7 +44,9 @@ CASES: tuple[tuple[str, dict[str, str], int], ...] = (
 
 def measure(pairs: int = PAIRS) -> list[Result]:
     """Every case whose compiler is installed; a Llama-3-8B for the last one."""
-    return [_measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in CASES]
+    return [
+        _measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in CASES
+    ]
 
 
 def layout_of(target: str, fields: dict[str, str]) -> Layout:

@@ -1,0 +1,98 @@
+"""A machine that is not there, in the browser: choose a slice, compile for it, read, take another one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from inspector import targets
+from tests.browser.dashboard import NARROW, WIDE, Dashboard
+
+SMALL = "depth=256&layers=2&batch=64&steps=1"
+for text in ("tpu:v5e:2x4", "gpu:h100:8"):
+    if lacking := targets.missing(targets.parse(text)):
+        pytest.skip(lacking, allow_module_level=True)
+
+
+def choose(dashboard: Dashboard, field: str, option: str) -> None:
+    dashboard.sidebar().get_by_label(field, exact=True).click()
+    dashboard.page.get_by_role("option", name=option).first.click()
+    dashboard.settle()
+
+
+def choose_kind(dashboard: Dashboard, kind: str) -> None:
+    dashboard.keyed("target:kind").get_by_text(kind, exact=True).click()
+    dashboard.settle()
+
+
+def compile_(dashboard: Dashboard) -> None:
+    dashboard.click("run_button")
+    dashboard.expect_badge("Compiled: not run")
+    dashboard.settle()
+
+
+def test_choose_a_slice_compile_read_the_verdict_and_take_another_machine(open_dashboard):
+    dashboard = open_dashboard(f"?{SMALL}")
+    choose_kind(dashboard, "TPU")
+    choose(dashboard, "Generation", "v5e")
+    choose(dashboard, "Slice", "v5litepod-8 · 2x4")
+    assert "target=tpu:v5e:2x4" in dashboard.query().replace("%3A", ":")
+    assert dashboard.field("Mesh").input_value() == "2x4"
+    # The torus of the machine, with the mesh on it, before anything is compiled.
+    expect(dashboard.sidebar().get_by_text(re.compile("8 chips"))).to_be_visible()
+    compile_(dashboard)
+    torus = dashboard.wait_for_figure("torus_map")
+    assert len(torus["data"]) >= 1
+    dashboard.open_tab("Memory")
+    dashboard.expect_alert("it fits")
+    dashboard.open_tab("Collectives")
+    dashboard.wait_for_figure("collective_bars")
+    dashboard.screenshot("target_tpu_collectives")
+
+    choose_kind(dashboard, "GPU")
+    dashboard.expect_badge("Planned: nothing compiled")
+    compile_(dashboard)
+    dashboard.open_tab("Memory")
+    dashboard.expect_alert("it fits")
+
+    # Back on the first machine, whose answer was kept: it is there without a compile.
+    choose_kind(dashboard, "TPU")
+    choose(dashboard, "Generation", "v5e")
+    choose(dashboard, "Slice", "v5litepod-8 · 2x4")
+    dashboard.expect_badge("Compiled: not run")
+
+
+def test_a_mesh_of_another_size_and_a_compile_that_is_cancelled_are_said(open_dashboard):
+    dashboard = open_dashboard(f"?{SMALL}&target=tpu:v5p:8x8x8&mesh=64x8&batch=512&depth=8192")
+    dashboard.type("Mesh", "4x8")
+    expect(dashboard.sidebar().get_by_text("but tpu:v5p:8x8x8 has 512")).to_be_visible()
+    dashboard.type("Mesh", "64x8")
+    dashboard.click("run_button")
+    dashboard.keyed("cancel_button").get_by_role("button").click()
+    dashboard.expect_alert("Cancelled")
+    dashboard.expect_badge("Planned: nothing compiled")
+    expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+
+
+def test_what_does_not_fit_says_so_with_the_compilers_own_figures(open_dashboard):
+    dashboard = open_dashboard("?depth=32768&layers=4&mesh=4x4&target=tpu:v5e:4x4")
+    dashboard.click("run_button")
+    dashboard.expect_badge("Compiled: not run")
+    dashboard.expect_alert("does not fit")
+    dashboard.open_tab("Memory")
+    expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+    dashboard.screenshot("target_too_large")
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
+)
+def test_no_text_of_the_torus_is_drawn_beyond_its_figure(open_dashboard, size, theme):
+    query = f"?{SMALL}&target=tpu:v5p:4x4x4&mesh=16x4&device_order=torus"
+    dashboard = open_dashboard(query, size=size, color_scheme=theme)
+    compile_(dashboard)
+    dashboard.wait_for_figure("torus_map")
+    dashboard.screenshot(f"torus_{size['width']}_{theme}")
+    assert [one for one in dashboard.texts_drawn("torus_map") if one["out"] > 1] == []
