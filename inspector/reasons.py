@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector.rules import Rule, Trial, ledger
+from inspector.model import RulesSemantics
+from inspector.rules import Rule, ledger, nnx, sentences
+from inspector.rules.sentences import rule_words
 from inspector.snapshot import Array, Mesh
+
+__all__ = ["Reason", "reasons", "rule_words"]
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,15 @@ class Reason:
     sentences: tuple[str, ...]
 
 
-def reasons(array: Array, mesh: Mesh, rules: Sequence[Rule] | None) -> tuple[Reason, ...] | None:
+def reasons(
+    array: Array,
+    mesh: Mesh,
+    rules: Sequence[Rule] | None,
+    semantics: RulesSemantics = "linen",
+) -> tuple[Reason, ...] | None:
     """The reason for each dimension; None where nothing is known of how the array came to be split.
 
-    `rules` is None for a model that names mesh axes itself.
+    `rules` is None for a model that names mesh axes itself, and `semantics` how they are read.
     """
     if array.spec is None:
         return None
@@ -34,29 +43,38 @@ def reasons(array: Array, mesh: Mesh, rules: Sequence[Rule] | None) -> tuple[Rea
             Reason(dimension, None, axes or (), ("The compiler chose it; nothing was asked for.",))
             for dimension, axes in enumerate(array.spec)
         )
-    trials = ledger(array.logical_axes, rules) if array.logical_axes and rules is not None else ()
+    trials = ()
+    if array.logical_axes and rules is not None:
+        try:
+            trials = (ledger if semantics == "linen" else nnx.ledger)(array.logical_axes, rules)
+        except ValueError as error:
+            refused = f"Linen refuses it: {error}."
+            return tuple(
+                Reason(dimension, name, array.spec[dimension] or (), (refused,))
+                for dimension, name in enumerate(array.logical_axes)
+            )
     found = []
     for dimension, axes in enumerate(array.spec):
         name = array.logical_axes[dimension] if array.logical_axes else None
         if array.logical_axes is None:
-            sentences = [_unruled(array, axes, rules)]
+            said = [_unruled(array, axes, rules)]
         elif name is None:
-            sentences = ["It has no logical axis, and unspecified means unsharded."]
+            said = ["It has no logical axis, and unspecified means unsharded."]
         elif rules is None:
-            sentences = ["The rules are not known."]
+            said = ["The rules are not known."]
         else:
             mine = [trial for trial in trials if trial.dimension == dimension]
-            sentences = [_sentence(trial, array, rules) for trial in mine]
-            sentences = sentences or [f"No rule names {name}, and unspecified means unsharded."]
-        sentences += _of_the_mesh(array, dimension, axes or (), mesh)
-        found.append(Reason(dimension, name, axes or (), tuple(sentences)))
+            said = [sentences.outcome(trial, array.logical_axes, rules) for trial in mine]
+            said = said or [_unmatched(name, semantics)]
+        said += sentences.of_the_mesh(axes or (), _size(array, dimension), mesh)
+        found.append(Reason(dimension, name, axes or (), tuple(said)))
     return tuple(found)
 
 
-def rule_words(number: int, rules: Sequence[Rule]) -> str:
-    """A rule with its number as people count, `rule 2, hidden → model`."""
-    name, axes = rules[number]
-    return f"rule {number + 1}, {name} → {' + '.join(axes) or 'none'}"
+def _unmatched(name: str, semantics: RulesSemantics) -> str:
+    if semantics == "linen":
+        return f"No rule names {name}, and unspecified means unsharded."
+    return f"No rule names {name}, so nnx takes it for the mesh axis of that name."
 
 
 def _unruled(array: Array, axes: tuple[str, ...] | None, rules: Sequence[Rule] | None) -> str:
@@ -65,26 +83,5 @@ def _unruled(array: Array, axes: tuple[str, ...] | None, rules: Sequence[Rule] |
     return "Nothing names its dimensions, and unspecified means unsharded."
 
 
-def _sentence(trial: Trial, array: Array, rules: Sequence[Rule]) -> str:
-    rule = rule_words(trial.rule, rules)
-    if trial.taken:
-        return f"Taken: {rule}." if rules[trial.rule][1] else f"Taken: {rule}, which leaves it whole."
-    if trial.settled_by is not None:
-        return f"Passed over: {rule}; {rule_words(trial.settled_by, rules)}, had settled it."
-    other = array.logical_axes[trial.busy_dimension] or f"dimension {trial.busy_dimension}"
-    return (
-        f"Passed over: {rule}; mesh axis {trial.busy_axis} is taken by {other} "
-        f"(dimension {trial.busy_dimension}) through {rule_words(trial.busy_rule, rules)}."
-    )
-
-
-def _of_the_mesh(array: Array, dimension: int, axes: tuple[str, ...], mesh: Mesh) -> list[str]:
-    said = [
-        f"Mesh axis {axis.name} has size 1 and splits nothing."
-        for axis in mesh.axes
-        if axis.name in axes and axis.size == 1
-    ]
-    ways, size = mesh.ways(axes), array.shape[dimension]
-    if size % ways:
-        said.append(f"{ways} ways do not divide its {size} rows, which JAX refuses.")
-    return said
+def _size(array: Array, dimension: int) -> int | None:
+    return None if array.shape is None else array.shape[dimension]

@@ -55,7 +55,9 @@ def test_unspecified_means_unsharded_in_every_way_of_not_specifying() -> None:
     assert sentences(found, 1) == ("It has no logical axis, and unspecified means unsharded.",)
     assert sentences(found, 2) == ("Taken: rule 6, layer → none, which leaves it whole.",)
     unboxed = replace(found, logical_axes=None, spec=(None, None, None))
-    assert sentences(unboxed, 0) == ("Nothing names its dimensions, and unspecified means unsharded.",)
+    assert sentences(unboxed, 0) == (
+        "Nothing names its dimensions, and unspecified means unsharded.",
+    )
 
 
 def test_an_axis_that_does_not_divide_is_named_with_the_numbers() -> None:
@@ -89,4 +91,6 @@ def test_each_dimension_is_settled_once_and_each_passing_over_has_one_cause(
         if trial.busy_axis is not None:
             # Whoever is said to hold the axis was taken before, and has it in its rule.
             assert trial.busy_rule < trial.rule and trial.busy_axis in rules[trial.busy_rule][1]
-            assert any(t.rule == trial.busy_rule and t.dimension == trial.busy_dimension for t in taken)
+            assert any(
+                t.rule == trial.busy_rule and t.dimension == trial.busy_dimension for t in taken
+            )

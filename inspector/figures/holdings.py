@@ -12,6 +12,8 @@ from inspector.figures import labels
 from inspector.sharding import Placement
 from inspector.snapshot import Array, Mesh
 
+_FEW_AXES = 3  # with more, a heading of all of them does not fit beside another picture
+
 
 def bytes_of(array: Array, extents: Sequence[int]) -> int | None:
     """Bytes of a piece of the array with this shape; None where the array's bytes are not known."""
@@ -21,10 +23,22 @@ def bytes_of(array: Array, extents: Sequence[int]) -> int | None:
     return array.bytes * math.prod(extents) // elements if elements else 0
 
 
+def axes_shown(mesh: Mesh) -> tuple[int, ...]:
+    """The numbers of the mesh axes that a picture has room for: all of a few.
+
+    Of many those longer than 1, for frameworks give a dozen axes names of which two or three are used.
+    """
+    every = tuple(range(len(mesh.axes)))
+    if len(every) <= _FEW_AXES:
+        return every
+    return tuple(number for number in every if mesh.axes[number].size > 1) or every[:1]
+
+
 def coordinates_text(mesh: Mesh, position: int) -> str:
     """Where a device is on the mesh: `data 0, model 3`."""
-    place = np.unravel_index(position, mesh.shape)
-    return ", ".join(f"{name} {at}" for name, at in zip(mesh.axis_names, place, strict=True))
+    axes = [mesh.axes[number] for number in axes_shown(mesh)]
+    place = np.unravel_index(position, [axis.size for axis in axes])
+    return ", ".join(f"{axis.name} {at}" for axis, at in zip(axes, place, strict=True))
 
 
 def hover_of_blocks(array: Array, mesh: Mesh, placement: Placement) -> list[str]:

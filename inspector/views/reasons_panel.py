@@ -6,14 +6,20 @@ import streamlit as st
 
 from inspector import reasons
 from inspector.layout import Layout
+from inspector.rules import Rule
 from inspector.snapshot import Array, Mesh
 from inspector.views.plain_text import plain
 
 
-def show(array: Array, mesh: Mesh, layout: Layout) -> None:
-    """A line a dimension: its name, what splits it, and every rule that was tried on it."""
-    rules = layout.rules if layout.entry.has_rules else None
-    found = reasons.reasons(array, mesh, rules)
+def show(array: Array, mesh: Mesh, layout: Layout | None) -> None:
+    """A line a dimension: its name, what splits it, and every rule that was tried on it.
+
+    Nothing where there is no layout: what is known then stands in the rule ledger.
+    """
+    if layout is None:
+        return
+    rules: tuple[Rule, ...] | None = layout.rules if layout.entry.has_rules else None
+    found = reasons.reasons(array, mesh, rules, layout.entry.rules_semantics)
     if not found:
         return
     st.markdown("**Why it lies there**")

@@ -1,37 +1,17 @@
-"""Logical axes to mesh axes, by an ordered list of rules, as Flax Linen reads it, with the reason.
+"""Logical axes to mesh axes as Flax Linen reads an ordered list of rules, with the reason for each step.
 
-Each rule takes one logical axis to some mesh axes, or to none. Rules are tried in order; a rule is taken
-if its logical axis is a dimension of the array that no earlier rule has settled and all of its mesh
-axes are still free in that array. A rule to no mesh axis settles its dimension as unsharded. A dimension
-that no rule settles is unsharded. This is `flax.linen.logical_to_mesh_axes`, without JAX.
+Rules are tried in order; a rule is taken if its logical axis is a dimension of the array that no earlier
+rule has settled and all of its mesh axes are still free in that array. A rule to no mesh axis settles its
+dimension as unsharded. A dimension that no rule settles is unsharded. This is
+`flax.linen.logical_to_mesh_axes`, without JAX.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from inspector.rules.rule import Rule, Trial
 from inspector.snapshot import Spec
-
-# (logical axis, mesh axes): several mesh axes split one dimension together; none leaves it whole.
-Rule = tuple[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One rule tried on one dimension of an array; `rule` and `dimension` count from 0.
-
-    A rule that is passed over was so because an earlier rule, `settled_by`, had settled the dimension,
-    or because a mesh axis, `busy_axis`, was taken by `busy_dimension` through the rule `busy_rule`.
-    """
-
-    rule: int
-    dimension: int
-    taken: bool
-    settled_by: int | None = None
-    busy_axis: str | None = None
-    busy_dimension: int | None = None
-    busy_rule: int | None = None
 
 
 def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[Trial, ...]:
@@ -80,6 +60,8 @@ def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) ->
       ValueError: a logical axis occurs twice in the array, which Linen does not support.
     """
     axes_of = {
-        trial.dimension: rules[trial.rule][1] for trial in ledger(logical_axes, rules) if trial.taken
+        trial.dimension: rules[trial.rule][1]
+        for trial in ledger(logical_axes, rules)
+        if trial.taken
     }
     return tuple(axes_of.get(dimension) or None for dimension in range(len(logical_axes)))

@@ -16,7 +16,7 @@ from inspector import rules
 from inspector.rules import Rule
 from inspector.snapshot import Spec
 
-CASES = Path(__file__).parents[2] / "shared" / "cases" / "rules" / "flax_logical_axis_cases.json"
+CASES = Path(__file__).parents[3] / "shared" / "cases" / "rules" / "flax_logical_axis_cases.json"
 ABSENT = "the folder of published cases is not here"
 
 # What these mean cannot be said in a Snapshot or a Layout, whose mesh axes are names or nothing.

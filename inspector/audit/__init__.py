@@ -1,0 +1,20 @@
+"""What a reviewer should be told about a Snapshot, ranked by the bytes that it costs, and what mends it.
+
+A file a question; each knows what it asks (`WHAT`) and gives findings. What is too small to be told is in
+`thresholds`.
+"""
+
+from inspector.audit.checks import CHECKS, CODES, audit, audited, questions
+from inspector.audit.mending import Change, remedy, replanned, smallest_change
+
+__all__ = [
+    "CHECKS",
+    "CODES",
+    "Change",
+    "audit",
+    "audited",
+    "questions",
+    "remedy",
+    "replanned",
+    "smallest_change",
+]

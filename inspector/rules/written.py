@@ -1,0 +1,97 @@
+"""Rules as people write them down elsewhere: a layout's own text, JSON, or the lists of a configuration.
+
+`batch=data,embed=fsdp+tensor,layer=` · `[["batch", "data"], ["embed", ["fsdp", "tensor"]], ["layer", null]]`
+· `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's and T5X's files.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from inspector import strict_json
+from inspector.errors import Refused, shown
+from inspector.rules.rule import Rule
+
+MOST_CHARACTERS = 100_000  # MaxText's longest list has 6,000
+MOST_RULES = 1000
+_DEEPEST = 4  # a list of pairs whose second is a list has 3
+_WHAT = "rules"
+
+
+def parse(text: str) -> tuple[Rule, ...]:
+    """The rules that a text holds, in order. No mesh is asked: the axes may be those of any.
+
+    Raises:
+      Refused: it is none of the three forms.
+    """
+    text = text.strip()
+    if len(text) > MOST_CHARACTERS:
+        raise Refused(
+            f"rules has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed"
+        )
+    pairs = _parsed(text) if text[:1] in ("[", "(", "{") else _short(text)
+    if isinstance(pairs, dict):
+        pairs = list(pairs.items())
+    if not isinstance(pairs, (list, tuple)):
+        raise Refused(
+            f"rules is {shown(repr(pairs))}, but must be a list of [logical axis, mesh axes]"
+        )
+    if len(pairs) > MOST_RULES:
+        raise Refused(f"rules has {len(pairs):,} entries, at most {MOST_RULES:,} are allowed")
+    return tuple(rule_of(pair) for pair in pairs)
+
+
+def _parsed(text: str) -> Any:
+    if _depth(text) > _DEEPEST:
+        raise Refused("rules is nested too deeply: a list of [logical axis, mesh axes] is allowed")
+    if "'" not in text:
+        return strict_json.parse(text, _WHAT)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise Refused(
+            "rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]"
+        ) from None
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested; those inside of names count, which have none."""
+    deepest = depth = 0
+    for character in text:
+        depth += (character in "[({") - (character in "])}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _short(text: str) -> list[tuple[str, list[str]]]:
+    pairs = []
+    for entry in re.split(r"[,;\n]", text):
+        name, separator, axes = entry.partition("=")
+        if not entry.strip():
+            continue
+        if not separator:
+            raise Refused(
+                f"rules has {shown(entry)}, but a rule is a logical axis, =, and mesh axes"
+            )
+        pairs.append((name.strip(), [axis.strip() for axis in axes.split("+") if axis.strip()]))
+    return pairs
+
+
+def rule_of(pair: Any) -> Rule:
+    """`["embed", ["fsdp", "tensor"]]`, `["embed", "fsdp"]` or `["embed", null]` as a rule.
+
+    Raises:
+      Refused: it is no such pair.
+    """
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise Refused(f"rules has {shown(repr(pair))}, but a rule is [logical axis, mesh axes]")
+    name, axes = pair
+    axes = [axes] if isinstance(axes, str) else [] if axes is None else axes
+    if not isinstance(axes, (list, tuple)) or not all(isinstance(axis, str) for axis in axes):
+        raise Refused(
+            f"rule {shown(name)} goes to {shown(repr(axes))}, "
+            "but must go to a mesh axis, a list of them or null"
+        )
+    return name, tuple(axis for axis in axes if axis != "None")
