@@ -1,0 +1,220 @@
+"""Why an array differs between two Snapshots: the mesh, a rule, a size or another field of the layout.
+
+Where both Snapshots have their layouts, causes are read off these. Where not, as in checkpoints and
+goldens, only the mesh can be named, and what is left is told by the logical axes themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from inspector.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
+from inspector.difference.layout_change import LayoutChange, layout_change, sizes_clause
+from inspector.difference.mesh_change import MeshChange, mesh_change
+from inspector.rules import ledger, partition_spec
+from inspector.snapshot import Array, Snapshot
+
+_SPLIT_FACTS = ("spec", "placement", "bytes per device", "replicas")
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The causes that two Snapshots have between them, each the beginning of a sentence."""
+
+    mesh: MeshChange
+    layout: LayoutChange
+
+    @functools.cached_property
+    def every(self) -> tuple[str, ...]:
+        """Every clause, whether an array follows from it or not."""
+        each = (
+            *(self.model, self.sizes, self.dtype, self.optimizer, self.mesh.clause),
+            *(_sentence_start(one.clause) for one in self.layout.rules.values()),
+            *(REORDERED if self.layout.reordered else "", self.specs, self.unconstrained),
+            self.donation,
+        )
+        return tuple(dict.fromkeys(clause for clause in each if clause))
+
+    def of(self, one: ArrayDifference) -> tuple[str, ...]:
+        """The clauses of what made this array differ; empty if none is known."""
+        found = {clause for clause in self._of(one) if clause}
+        return tuple(clause for clause in self.every if clause in found)
+
+    def _of(self, one: ArrayDifference) -> Iterator[str]:
+        layout = self.layout
+        if one.changed in ((ONLY_BEFORE,), (ONLY_AFTER,)):
+            yield (
+                self.model
+                or (self.optimizer if one.either.group == "opt_state" else "")
+                or self.sizes
+            )
+            return
+        if "shape" in one.changed:
+            yield self.model or self.sizes
+        before, after = one.before, one.after
+        if before is None or after is None:
+            return
+        if (before.dtype, after.dtype) == layout.dtype:
+            yield self.dtype
+        if not set(one.changed) & set(_SPLIT_FACTS):
+            return
+        changed = list(split_dimensions(one))
+        for dimension in changed:
+            yield from self._of_dimension(dimension, before, after)
+        if not changed and ("placement" in one.changed or "replicas" in one.changed):
+            yield self.mesh.clause if self.mesh.moves else ""
+
+    def _of_dimension(self, dimension: int, before: Array, after: Array) -> Iterator[str]:
+        axes = after.logical_axes or ()
+        name = axes[dimension] if dimension < len(axes) else None
+        if self.mesh.clause and self.mesh.explains(dimension, before, after):
+            ruled = name is not None and self._needs_new_rules(dimension, after)
+            clause = self._of_rules(name, before, after) if ruled else ""
+            yield clause or self.mesh.clause
+            if clause and self.mesh.moves:
+                yield self.mesh.clause
+            return
+        if name is not None:
+            clause = self._of_rules(name, before, after)
+            if clause:
+                yield clause
+                return
+        yield self.unconstrained if after.group == "activation" else self.specs
+
+    def _needs_new_rules(self, dimension: int, after: Array) -> bool:
+        """Whether the old rules on the new mesh would not split the dimension as it is.
+
+        A rule to an axis that only the new mesh has comes with the mesh, and yet not by the mesh.
+        """
+        layout, mesh = self.layout, self.mesh.after
+        if not layout.rules or layout.before_rules is None or mesh is None or after.spec is None:
+            return False
+        axes = after.logical_axes or ()
+        named = [one for one in axes if one is not None]
+        if len(set(named)) != len(named):
+            return False
+        split = {axis.name for axis in mesh.axes if axis.size > 1}
+        old = [
+            (name, tuple(axis for axis in to if axis in mesh.axis_names))
+            for name, to in layout.before_rules
+        ]
+        would = partition_spec(axes, old)[dimension] or ()
+        is_now = after.spec[dimension] or ()
+        return [one for one in would if one in split] != [one for one in is_now if one in split]
+
+    def _of_rules(self, name: str, before: Array, after: Array) -> str:
+        """The rule of this logical axis that changed, or that of another one, which stands in its way."""
+        layout = self.layout
+        if name in layout.rules:
+            return _sentence_start(layout.rules[name].clause)
+        if layout.reordered:
+            return REORDERED
+        for array, rules in ((after, layout.after_rules), (before, layout.before_rules)):
+            for other in _in_its_way(name, array, rules or ()):
+                if other in layout.rules:
+                    return _sentence_start(layout.rules[other].clause)
+        return ""
+
+    @property
+    def model(self) -> str:
+        models = self.layout.model
+        return f"The model is {models[1]} in place of {models[0]}" if models else ""
+
+    @property
+    def sizes(self) -> str:
+        return sizes_clause(self.layout.sizes) if self.layout.sizes else ""
+
+    @property
+    def optimizer(self) -> str:
+        pair = self.layout.optimizer
+        return f"The optimizer is {pair[1]} in place of {pair[0]}" if pair else ""
+
+    @property
+    def dtype(self) -> str:
+        pair = self.layout.dtype
+        return f"The dtype is {pair[1]} in place of {pair[0]}" if pair else ""
+
+    @property
+    def specs(self) -> str:
+        places = self.layout.specs
+        if not places:
+            return ""
+        noun = "PartitionSpec" if len(places) == 1 else "PartitionSpecs"
+        verb = "differs" if len(places) == 1 else "differ"
+        return f"The {noun} of {_and(places)} {verb}"
+
+    @property
+    def unconstrained(self) -> str:
+        pair = self.layout.unconstrained
+        if not pair:
+            return ""
+        off = [name for name in pair[1] if name not in pair[0]]
+        on = [name for name in pair[0] if name not in pair[1]]
+        said = [
+            f"the sharding constraint on {_and(names)} is {what}"
+            for names, what in ((off, "off"), (on, "on"))
+            if names
+        ]
+        return _sentence_start(" and ".join(said))
+
+    @property
+    def donation(self) -> str:
+        if self.layout.donate is None:
+            return ""
+        if self.layout.donate:
+            return "The train state is now donated, so that a step may write over it"
+        return (
+            "The train state is no longer donated, so that a step needs room for both old and new"
+        )
+
+
+REORDERED = "The same rules stand in another order"
+
+
+def causes(before: Snapshot, after: Snapshot) -> Causes:
+    """What differs between two Snapshots besides their arrays."""
+    mesh = mesh_change(before.mesh, after.mesh)
+    return Causes(mesh, layout_change(before, after, mesh))
+
+
+def split_dimensions(one: ArrayDifference) -> Iterator[int]:
+    """The dimensions that other mesh axes split, or the same ones in another number of parts."""
+    was, becomes = one.split_before, one.split_after
+    if was is None or becomes is None or ("shape" in one.changed and len(was) != len(becomes)):
+        return
+    # One may lack the whole dimensions at its end.
+    for dimension, (old, new) in enumerate(itertools.zip_longest(was, becomes, fillvalue=())):
+        if old != new:
+            yield dimension
+
+
+def by_parameter(found: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The causes by path, with those of a parameter for its gradient where that has none of its own."""
+    told = dict(found)
+    for path, clauses in found.items():
+        kind, _, rest = path.partition("/")
+        if not clauses and kind == "gradient":
+            told[path] = found.get(f"params/{rest}", ())
+    return told
+
+
+def _in_its_way(name: str, array: Array, rules: tuple) -> Iterator[str]:
+    """The logical axes that took a mesh axis which a rule of this one wanted."""
+    axes = array.logical_axes or ()
+    named = [one for one in axes if one is not None]
+    if len(set(named)) != len(named):
+        return
+    for trial in ledger(axes, rules):
+        if axes[trial.dimension] == name and trial.busy_rule is not None:
+            yield rules[trial.busy_rule][0]
+
+
+def _and(words: tuple[str, ...] | list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _sentence_start(text: str) -> str:
+    return text[:1].upper() + text[1:]
