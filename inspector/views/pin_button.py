@@ -1,0 +1,54 @@
+"""Pin what the page shows to the board, under a name."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector import board as boards
+from inspector.board import MOST_CHARACTERS, MOST_PINS
+from inspector.snapshot import Snapshot
+from inspector.views import pins
+from inspector.views.plain_text import plain
+
+
+def show(found: Snapshot, suggested_name: str, key: str) -> None:
+    """A popover with a name to change and a button; what became of it is said there.
+
+    Args:
+      suggested_name: what the name field holds at first, with a number where that is taken.
+      key: of the widgets, one for each place of the page.
+    """
+    board = pins.board()
+    free = boards.free_name(suggested_name, board.names)
+    with st.popover("Pin", icon=":material/keep:", type="tertiary", key=f"{key}:popover"):
+        # Another suggestion is another field, so that the field does not keep an old one.
+        name_key = f"{key}:name:{free}"
+        st.text_input("Name on the board", value=free, key=name_key, max_chars=MOST_CHARACTERS)
+        st.button(
+            "Pin to the board",
+            key=key,
+            icon=":material/keep:",
+            type="primary",
+            on_click=_pin,
+            args=(found, name_key),
+        )
+        refused = pins.refused()
+        if refused:
+            st.error(plain(refused), icon=":material/error:")
+        st.caption(_words(found, board))
+
+
+def _pin(found: Snapshot, name_key: str) -> None:
+    name = st.session_state.get(name_key) or ""
+    if pins.change(lambda board: board.pinned(name, found)):
+        count = len(pins.board().pins)
+        st.toast(f"{plain(name.strip())} is on the board, {count} of {MOST_PINS}.")
+
+
+def _words(found: Snapshot, board: boards.Board) -> str:
+    if not board.pins:
+        return f"The Board page shows up to {MOST_PINS} layouts side by side."
+    already = [pin.name for pin in board.pins if pin.snapshot is found or pin.snapshot == found]
+    names = ", ".join(plain(name) for name in board.names)
+    said = f"{len(board.pins)} of {MOST_PINS} on the board: {names}."
+    return said + (f" This very Snapshot is there as {plain(already[0])}." if already else "")

@@ -1,0 +1,212 @@
+"""The board's figures: linked maps, the marked tree and the matrix of specs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inspector import difference, sharding
+from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
+from inspector.figures.marked_tree import Column, marked_tree, rows_of
+from inspector.figures.palette import styles_of_specs
+from inspector.figures.spec_matrix import short, spec_matrix
+from inspector.snapshot import Array, Mesh, Snapshot, Source
+from tests.figures import samples
+
+HOSTILE = "params/<img src=x onerror=alert(1)>/$x^2$"
+MESHES = (samples.mesh(data=2, model=4), samples.mesh(data=8), samples.mesh(a=2, b=2, c=2))
+
+
+def snapshot_of(mesh: Mesh | None, *arrays: Array) -> Snapshot:
+    return Snapshot(Source("plan", None, "2026-01-01T00:00:00+00:00"), None, mesh, arrays)
+
+
+def drawn(figure) -> dict:
+    """The figure as the browser gets it."""
+    return json.loads(figure.to_json())
+
+
+def maps_of(held: list[tuple[Array | None, Mesh | None]], cut: Cut | None = None, shape=None):
+    known = [(array, mesh) for array, mesh in held if array is not None and mesh is not None]
+    cut = cut or cut_of(known)
+    shape = shape or known[0][0].shape
+    panels = [panel(f"layout {n}", *one, cut, shape) for n, one in enumerate(held)]
+    return panels, linked_maps(panels, known[0][0].path, cut)
+
+
+@pytest.mark.parametrize(
+    ("shape", "specs"),
+    [
+        ((16, 32), ((None, ("model",)), (("data",), None), (("a", "c"), ("b",)))),
+        ((64,), ((("model",),), (None,), (("b", "a"),))),
+        (
+            (8, 4, 16),
+            ((("data",), None, ("model",)), (("data",), None, None), (None, ("a",), ("b",))),
+        ),
+        ((), ((), (), ())),
+    ],
+)
+def test_every_element_lies_where_jax_puts_it_and_all_zoom_together(shape, specs) -> None:
+    held = [
+        (samples.array("params/w", shape, spec, mesh), mesh)
+        for spec, mesh in zip(specs, MESHES, strict=True)
+    ]
+    panels, figure = maps_of(held)
+    for one in panels:
+        placement = sharding.place_array(one.array, one.mesh)
+        grid = one.grid
+        pieces = [side.cuts[0] if side.cuts else ((0, 1),) for side in (grid.rows, grid.columns)]
+        dimensions = [
+            side.dimensions[0] if side.dimensions else None for side in (grid.rows, grid.columns)
+        ]
+        for row, column in itertools.product(*(range(len(each)) for each in pieces)):
+            # The middle of each cell, and the devices that hold that element, one by one.
+            element = np.array([grid.at.get(d, 0) for d in range(len(shape))], dtype=int)
+            for dimension, each, at in zip(dimensions, pieces, (row, column), strict=True):
+                if dimension is not None:
+                    element[dimension] = (each[at][0] + each[at][1]) // 2
+            holders = tuple(
+                device
+                for place, device in enumerate(one.mesh.devices)
+                if (placement.starts[place] <= element).all()
+                and (element < placement.stops[place]).all()
+            )
+            assert grid.holders[grid.block[row, column]] == holders
+    layout = drawn(figure)["layout"]
+    axes = [name for name in layout if name.startswith("xaxis")]
+    assert len(axes) == 3
+    for name in axes[1:]:
+        assert layout[name]["matches"] == "x"
+        assert layout[name.replace("x", "y", 1)]["matches"] == "y"
+    spans = [layout[name]["domain"] for name in axes]
+    assert all(0 <= low < high <= 1 for low, high in spans)
+
+
+def test_where_there_is_no_map_a_sentence_stands() -> None:
+    mesh = samples.DEFAULT_MESH
+    whole = samples.kernel()
+    flat = samples.array(whole.path, (1024,), (None,), mesh)
+    unknown = replace(whole, shape=None, shard_shape=None)
+    panels, figure = maps_of(
+        [(whole, mesh), (None, mesh), (whole, None), (flat, mesh), (unknown, mesh)]
+    )
+    assert [one.absent for one in panels] == [
+        "",
+        "This layout has no array of this path.",
+        "No mesh is known, so that no device can be named.",
+        "It has 1 dimension here, 1024, and 2 in the others.",
+        "How large it is, is not known here.",
+    ]
+    said = " ".join(one["text"] for one in drawn(figure)["layout"]["annotations"]).replace(
+        "<br>", " "
+    )
+    assert all(one.absent in said for one in panels)
+
+
+def test_the_other_dimensions_are_cut_alike_in_all() -> None:
+    mesh = samples.mesh(data=2, model=4)
+    array = samples.array("params/w", (8, 4, 16), (("data",), ("model",), None), mesh)
+    first, _ = maps_of([(array, mesh)], Cut(1, 2, {0: 0}))
+    last, _ = maps_of([(array, mesh)], Cut(1, 2, {0: 7}))
+    held = [
+        set(itertools.chain(*(one[0].grid.holders[n] for n in one[0].grid.block.flat)))
+        for one in (first, last)
+    ]
+    assert held == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+
+
+def state_and_changed() -> tuple[Snapshot, Snapshot]:
+    """The default MLP, and the same with one kernel replicated, one array more and one less."""
+    mesh = samples.DEFAULT_MESH
+    arrays = list(samples.mlp_state())
+    other = list(arrays)
+    other[1] = samples.array(arrays[1].path, (1024, 1024), (None, None), mesh, ("embed", "hidden"))
+    other[2] = samples.array(HOSTILE, (8,), (("data",),), mesh)
+    return snapshot_of(mesh, *arrays), snapshot_of(mesh, *other)
+
+
+def columns_of(before: Snapshot, after: Snapshot) -> list[Column]:
+    changed = {one.path for one in difference.arrays(before, after) if one.changed}
+    return [Column("before", before.arrays, None), Column("after <b>", after.arrays, changed)]
+
+
+def test_no_array_is_lost_from_the_tree_and_only_the_changed_are_marked() -> None:
+    before, after = state_and_changed()
+    columns = columns_of(before, after)
+    rows = rows_of(columns)
+    leaves = [path for row in rows if row.node.fold is not None for path in row.paths]
+    assert sorted(leaves) == sorted({a.path for a in (*before.arrays, *after.arrays)})
+    for row in rows:
+        if row.node.fold is not None:
+            marks = {path in columns[1].changed for path in row.paths}
+            assert len(marks) == 1, "what changed shares no row with what did not"
+    everything = (*before.arrays, *after.arrays)
+    figure = drawn(marked_tree(columns, styles_of_specs(everything, None)))
+    words = [
+        text for trace in figure["data"] if trace.get("mode") == "text" for text in trace["text"]
+    ]
+    assert sum("≠" in text for text in words) == 3
+
+
+def test_the_tree_shows_elements_where_no_bytes_are_known() -> None:
+    before, after = state_and_changed()
+    blind = [
+        snapshot_of(one.mesh, *(replace(a, bytes=None, bytes_per_device=None) for a in one.arrays))
+        for one in (before, after)
+    ]
+    everything = (*before.arrays, *after.arrays)
+    figure = drawn(marked_tree(columns_of(*blind), styles_of_specs(everything, None)))
+    assert "elements on each device" in figure["layout"]["annotations"][0]["text"]
+
+
+def test_the_matrix_marks_what_is_not_the_baselines() -> None:
+    before, after = state_and_changed()
+    rows = difference.spec_rows([before, after, before])
+    for baseline in range(3):
+        figure = drawn(spec_matrix(rows, ["a", "b", "c"], baseline))
+        texts = [[""] * 3 for _ in rows]
+        for trace in figure["data"]:
+            for place, line in enumerate(trace["text"]):
+                for column, text in enumerate(line):
+                    texts[place][column] += text
+        for row, line in zip(rows, texts, strict=True):
+            for place, text in enumerate(line):
+                assert text.startswith("≠") == (row.specs[place] != row.specs[baseline])
+    assert spec_matrix((), ["a"]) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("P(('fsdp', 'tensor'), None), 8×1 parts", "fsdp+tensor, · (8×1)"),
+        ("P('data')", "data"),
+        ("P()", "()"),
+        ("unknown", "unknown"),
+        (None, "absent"),
+    ],
+)
+def test_specs_in_short(spec: str | None, text: str) -> None:
+    assert short(spec) == text
+
+
+def test_names_are_text_in_every_figure() -> None:
+    mesh = samples.DEFAULT_MESH
+    array = samples.array(HOSTILE, (8,), (("data",),), mesh)
+    one = snapshot_of(mesh, array)
+    name = "<img src=x onerror=alert(2)>"
+    cut = cut_of([(array, mesh)])
+    figures = [
+        linked_maps(
+            [panel(name, array, mesh, cut, (8,)), panel(name, None, mesh, cut, (8,))], HOSTILE, cut
+        ),
+        marked_tree([Column(name, one.arrays, None)], styles_of_specs(one.arrays, None)),
+        spec_matrix(difference.spec_rows([one, one]), [name, name]),
+    ]
+    for figure in figures:
+        assert "<img" not in figure.to_json()
+        assert "$x" not in figure.to_json()
+        assert "&lt;img" in json.dumps(drawn(figure)).replace("\\u003c", "<")

@@ -1,0 +1,44 @@
+"""What a picture is of, in lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector import layout as layouts
+from inspector import provenance
+from inspector.snapshot import Snapshot, Source
+
+
+def found(fields: dict[str, str], kind: str = "plan", target: str | None = None) -> Snapshot:
+    layout = layouts.parse(fields).unwrap()
+    source = Source(kind, target, "2026-03-04T05:06:07+00:00", {"jax": "0.10.2"})
+    return Snapshot(source, layout.to_json(), layout.mesh(), ())
+
+
+def test_a_line_has_model_mesh_rules_target_versions_and_date() -> None:
+    assert provenance.line(found({})) == (
+        "MLP, logical axes · mesh 2 data × 4 model (8 devices) · rules batch → data, hidden → model · "
+        "planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06"
+    )
+
+
+def test_what_is_not_known_is_said() -> None:
+    bare = Snapshot(Source("orbax", None, ""), None, None, ())
+    assert provenance.line(bare) == (
+        "model unknown · mesh unknown · rules unknown · imported from an Orbax checkpoint · "
+        "versions unknown · date unknown"
+    )
+
+
+def test_what_all_share_is_said_once() -> None:
+    one = found({})
+    other = found({"mesh": "8", "axes": "data", "rules": "batch=data"})
+    assert provenance.lines([("A", one), ("B", other)]) == (
+        "MLP, logical axes · planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06",
+        "A: mesh 2 data × 4 model (8 devices) · rules batch → data, hidden → model",
+        "B: mesh 8 data (8 devices) · rules batch → data",
+    )
+    assert len(provenance.lines([("A", one), ("B", one)])) == 1
+    assert provenance.lines([]) == ()
+    compiled = replace(one, source=replace(one.source, kind="tpu", target="tpu:v5p:2x2x2"))
+    assert "compiled, not run for tpu:v5p:2x2x2" in provenance.lines([("A", compiled)])[0]
