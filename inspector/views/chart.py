@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.views import picture_buttons
+
 # Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
 CONFIG = {"displayModeBar": False}
+
+
+# The figures of this part of the page, by key, with the words for each.
+_drawn: ContextVar[dict[str, tuple[go.Figure, str]] | None] = ContextVar("drawn", default=None)
+
+
+@contextlib.contextmanager
+def of(lines: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """What is drawn within it can be saved as pictures, by a menu at its end.
+
+    Args:
+      lines: gives what the figures are of, to be written on each picture.
+    """
+    drawn: dict[str, tuple[go.Figure, str]] = {}
+    before = _drawn.set(drawn)
+    try:
+        yield
+    finally:
+        _drawn.reset(before)
+    if drawn:
+        picture_buttons.show(drawn, lines)
+
+
+def draw(figure: go.Figure, key: str, *, alt: str) -> None:
+    """Draw a figure in which nothing can be picked."""
+    st.plotly_chart(figure, key=key, config=CONFIG, alt=alt)
+    _remember(figure, key, alt)
 
 
 def show(figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None]) -> None:
@@ -21,6 +52,13 @@ def show(figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None
     st.plotly_chart(
         figure, key=key, config=CONFIG, alt=alt, on_select=picked, selection_mode="points"
     )
+    _remember(figure, key, alt)
+
+
+def _remember(figure: go.Figure, key: str, alt: str) -> None:
+    drawn = _drawn.get()
+    if drawn is not None:
+        drawn[key] = (figure, alt)
 
 
 def _custom_data(points: list[dict[str, Any]]) -> Any:

@@ -1,0 +1,75 @@
+// Draws the figures of the report as they come into view, in the colours of the reader's theme, and saves
+// them as PNG or SVG with what they are of. All that it reads is data; nothing of it is ever run or fetched.
+(() => {
+  "use strict";
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const themes = {
+    light: {text: "#1f2328", ground: "#ffffff", raised: "#f6f8fa", line: "#d0d7de"},
+    dark: {text: "#e6edf3", ground: "#0d1117", raised: "#161b22", line: "#30363d"},
+  };
+  const family = getComputedStyle(document.body).fontFamily;
+  let printing = false;
+
+  const theme = () => themes[dark.matches && !printing ? "dark" : "light"];
+
+  const read = (figure) =>
+    JSON.parse(document.getElementById("figure-" + figure.dataset.figure).textContent);
+
+  const coloured = (layout) => ({
+    ...layout,
+    font: {...layout.font, color: theme().text, family},
+    hoverlabel: {
+      ...layout.hoverlabel, bgcolor: theme().raised, bordercolor: theme().line,
+      font: {color: theme().text, family},
+    },
+    modebar: {bgcolor: "rgba(0,0,0,0)", color: theme().text},
+  });
+
+  const draw = (figure) => {
+    const {data, layout} = read(figure);
+    figure.dataset.state = "drawing";
+    return Plotly.react(figure.querySelector(".plot"), data, coloured(layout), {
+      displayModeBar: false, displaylogo: false, responsive: false, showLink: false,
+      plotlyServerURL: "", topojsonURL: "", locale: "en",
+    }).then(() => { figure.dataset.state = "drawn"; });
+  };
+
+  const save = async (figure, format) => {
+    const {data, layout, stamp, name} = read(figure);
+    const annotations = [...(layout.annotations || []), ...(stamp.annotation ? [stamp.annotation] : [])];
+    const stamped = {
+      ...coloured(layout), annotations, height: stamp.height, margin: {...layout.margin, ...stamp.margin},
+      paper_bgcolor: theme().ground,
+    };
+    await Plotly.downloadImage({data, layout: stamped}, {
+      format, filename: name, width: layout.width, height: stamp.height, scale: format === "png" ? 2 : 1,
+    });
+  };
+
+  const figures = [...document.querySelectorAll("figure[data-figure]")];
+  const seen = new IntersectionObserver((entries) => {
+    for (const {isIntersecting, target} of entries) {
+      if (isIntersecting) {
+        seen.unobserve(target);
+        draw(target);
+      }
+    }
+  }, {rootMargin: "600px"});
+  figures.forEach((figure) => seen.observe(figure));
+
+  const drawn = () => figures.filter((figure) => figure.dataset.state);
+  dark.addEventListener("change", () => drawn().forEach(draw));
+  window.addEventListener("beforeprint", () => {
+    printing = true;
+    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    figures.forEach((figure) => { seen.unobserve(figure); draw(figure); });
+  });
+  window.addEventListener("afterprint", () => {
+    printing = false;
+    drawn().forEach(draw);
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-save]");
+    if (button) save(button.closest("figure"), button.dataset.save);
+  });
+})();

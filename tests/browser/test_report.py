@@ -1,0 +1,92 @@
+"""The HTML report opened from disk, offline: figures are drawn, nothing runs or is fetched from a name."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, expect
+
+from inspector import hardware, report
+from tests.browser.dashboard import PATIENCE_MS, WIDE, artifact
+from tests.report import hostile
+
+NAME = "<img src=x onerror=window.hacked=1>"
+NOTE = "</script><script>window.hacked=1</script>\n$x^2$ <svg onload=window.hacked=1>"
+
+# Told by the browser itself, before any script of the page.
+_WATCH = """
+window.violations = [];
+document.addEventListener('securitypolicyviolation', event => window.violations.push(event.blockedURI));
+"""
+
+# For each figure whether what Plotly holds is what the file has of it, and whether it stands in its place.
+_DRAWN = """() => [...document.querySelectorAll('figure[data-figure]')].map(figure => {
+    const given = JSON.parse(document.getElementById('figure-' + figure.dataset.figure).textContent);
+    const plot = figure.querySelector('.plot');
+    const heat = JSON.stringify(given.data.map(one => [one.type, one.text, one.customdata, one.ids]));
+    const drawn = JSON.stringify(plot.data.map(one => [one.type, one.text, one.customdata, one.ids]));
+    const room = plot.getBoundingClientRect(), svg = plot.querySelector('.main-svg').getBoundingClientRect();
+    return [heat === drawn, Math.abs(room.height - svg.height) < 1 && Math.abs(room.width - svg.width) < 1];
+})"""
+
+
+def test_a_report_opened_from_disk(
+    open_context: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    named = [
+        (NAME, hostile.snapshot(NAME)),
+        ("after", hostile.snapshot(NAME, (None, (f"model{NAME}",)))),
+    ]
+    report.write(named, path, hardware.chip("v5p"), {NAME: NOTE})
+
+    context = open_context(offline=True, viewport=WIDE, color_scheme="light")
+    context.add_init_script(_WATCH)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    requests: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": WIDE["width"], "height": height})
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('figure[data-figure]')]"
+        ".every(figure => figure.dataset.state === 'drawn')"
+    )
+    drawn = page.evaluate(_DRAWN)
+    assert len(drawn) > 10 and all(same and placed for same, placed in drawn), drawn
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        f"How it is sharded: {NAME} against after"
+    )
+    assert NOTE.split("\n")[0] in page.locator(".note").inner_text()
+    texts = page.evaluate(
+        "[...document.querySelectorAll('svg text')].map(one => one.textContent).join()"
+    )
+    assert f"params/{NAME}/W1" in texts and "<br>" not in texts
+    page.screenshot(path=artifact("report"))
+
+    with page.expect_download() as download:
+        page.locator("button[data-save=png]").first.click()
+    content = Path(download.value.path()).read_bytes()
+    width, high = struct.unpack(">II", content[16:24])
+    size = page.evaluate(
+        "(() => { const one = JSON.parse(document.getElementById('figure-0').textContent);"
+        " return [one.layout.width, one.stamp.height]; })()"
+    )
+    assert [width, high] == [2 * size[0], 2 * size[1]]
+
+    page.emulate_media(color_scheme="dark")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    text = page.evaluate("getComputedStyle(document.querySelector('.gtitle')).fill")
+    assert ground == "rgb(13, 17, 23)" and text == "rgb(230, 237, 243)"
+    page.screenshot(path=artifact("report_dark"))
+
+    assert page.evaluate("[typeof window.hacked, window.violations]") == ["undefined", []]
+    assert [url for url in requests if not url.startswith(("file:", "blob:", "data:"))] == []
+    assert [url for url in requests if url.startswith("file:")] == [path.as_uri()]
+    assert errors == []

@@ -1,0 +1,78 @@
+"""What a picture is of, below the figure: nothing of it is cut off, and nothing of the figure moves."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from inspector.figures import labels, stamp
+from inspector.figures.block_map import block_map
+from inspector.figures.overview import overview
+from inspector.figures.spec_tree import spec_tree
+from tests.figures import samples
+from tests.report import hostile
+
+
+@pytest.mark.parametrize("draw", [overview, spec_tree, lambda arrays, on: block_map(arrays[1], on)])
+def test_the_figure_keeps_its_place_and_gets_room_below(draw) -> None:
+    found = samples.snapshot()
+    figure = draw(found.arrays, found.mesh)
+    stamped = stamp.stamped(figure, found)
+    before, after = figure.layout, stamped.layout
+    assert stamped.data == figure.data and after.width == before.width
+    assert (after.margin.t, after.margin.l, after.margin.r) == (
+        before.margin.t,
+        before.margin.l,
+        before.margin.r,
+    )
+    more = after.height - before.height
+    assert after.margin.b - before.margin.b == more
+    text = after.annotations[-1]
+    # It begins below the old lower edge, and ends above the new one.
+    assert -text.yshift >= before.margin.b
+    lines = text.text.count("<br>") + 1
+    assert -text.yshift + lines * 1.3 * text.font.size <= after.margin.b
+    assert len(after.annotations) == len(before.annotations) + 1
+
+
+def test_it_says_model_mesh_rules_target_versions_and_date() -> None:
+    source = dataclasses.replace(
+        samples.snapshot().source,
+        versions={"jax": "0.10.2", "flax": "0.12.8"},
+        created="2026-03-04T05:06:07Z",
+    )
+    layout = {"model": "logical_mlp", "mesh": "2x4", "axes": ["data", "model"],
+              "rules": [["batch", ["data"]], ["hidden", ["model"]]]}  # fmt: skip
+    found = dataclasses.replace(samples.snapshot(), source=source, layout=layout)
+    figure = stamp.stamped(overview(found.arrays, found.mesh), found)
+    text = html.unescape(figure.layout.annotations[-1].text.replace("<br>", " "))
+    for words in (
+        *("MLP, logical axes", "2 data × 4 model", "batch → data, hidden → model"),
+        *("emulated", "jax 0.10.2, flax 0.12.8", "2026-03-04 05:06"),
+    ):
+        assert words in text
+
+
+@given(hostile.hostile_texts, st.integers(60, 1500))
+@example("a" * 300 + "/" + "W" * 300, 200)
+@example(", ".join(f"logical_axis_{n} → fsdp + tensor" for n in range(60)), 480)
+def test_a_text_is_wrapped_to_the_width_and_loses_nothing(text: str, width: int) -> None:
+    lines = stamp.wrap(text, width)
+    assert all(stamp.text_px(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    # What is wrapped is at least as wide as figures take a text to be.
+    assert stamp.text_px(text) >= labels.width_px(text.replace("\n", " "), stamp.TEXT_PX)
+
+
+def test_a_ground_and_a_text_that_reads_on_it() -> None:
+    from inspector.figures import palette
+
+    figure = overview(samples.mlp_state(), samples.DEFAULT_MESH)
+    for dark in (False, True):
+        on = stamp.on_ground(figure, dark=dark)
+        assert palette.contrast(on.layout.paper_bgcolor, on.layout.font.color) > 12
+    assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
