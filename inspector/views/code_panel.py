@@ -1,0 +1,41 @@
+"""*Copy as code*: the layout as a script that runs by itself."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.errors import Refused
+from inspector.layout import Layout
+from inspector.layout_script import script
+from inspector.snapshot import Snapshot
+from inspector.views.plain_text import plain
+
+HEIGHT_PX = 520
+
+
+def show(_: Snapshot, layout: Layout | None) -> None:
+    """The script with a button to copy it and one to download it; why there is none, where there is none."""
+    if layout is None:
+        st.info("What made this Snapshot is not known, so there is no code.", icon=":material/code_off:")
+        return
+    try:
+        text = script(layout)
+    except Refused as refused:
+        st.info(plain(f"{refused}."), icon=":material/code_off:")
+        return
+    words, button = st.columns([4, 1], vertical_alignment="center")
+    words.caption(
+        "A Flax script that builds and trains the model in exactly this layout. It needs only JAX, Flax, "
+        "Optax and NumPy, and prints the sharding of every array and the losses."
+    )
+    button.download_button(
+        "Download",
+        data=text,
+        file_name=f"{layout.model}.py",
+        mime="text/x-python",
+        key="code_download",
+        icon=":material/download:",
+        width="stretch",
+        on_click="ignore",
+    )
+    st.code(text, language="python", height=HEIGHT_PX)

@@ -1,0 +1,63 @@
+"""Ratios as drawn: where the record has them, with the verdict in words and names as text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from inspector import paired_times
+from inspector.figures.paired_times import ratio_intervals
+from inspector.paired_times import PairedTimes
+from tests.figures import drawn
+from tests.test_paired_times import times_of
+
+NAMES = ["base", "<b>x</b> $y$", "third"]
+
+
+@pytest.fixture
+def times() -> PairedTimes:
+    draw = np.random.default_rng(3)
+    seconds = draw.lognormal(0, 0.1, (2, 3, 15))
+    seconds[:, 1] *= 2
+    seconds[0, 2, 4] = 1000.0
+    return times_of(seconds)
+
+
+@pytest.mark.parametrize("width", [340, 480, 960])
+def test_intervals_medians_and_rounds_are_those_of_the_record(
+    times: PairedTimes, width: int
+) -> None:
+    figure = ratio_intervals(times, NAMES, 0, width_px=width)
+    rounds, *intervals = drawn.traces(figure, "scatter")
+    found = [r for name in paired_times.PROGRAMS for r in paired_times.ratios(times, 0, name)]
+    assert len(intervals) == len(found) == 4
+    for trace, one in zip(intervals, found, strict=True):
+        assert np.allclose(trace["x"], [one.interval.low, one.median, one.interval.high])
+    assert np.allclose(sorted(rounds["x"]), sorted(r for one in found for r in one.rounds))
+    low, high = figure.layout.xaxis.range
+    assert low < 0 < high  # the baseline's 1 is in sight
+    for one in found:
+        assert low < math.log10(one.interval.low) and math.log10(one.interval.high) < high
+    ticks = figure.layout.xaxis.tickvals
+    assert 1 in ticks and all(low <= math.log10(tick) <= high for tick in ticks)
+    words = [note.text for note in figure.layout.annotations]
+    assert any(one.startswith("slower<br>") for one in words)
+    assert any("within noise<br>" in one for one in words)
+    outside = sum(not low <= math.log10(r) <= high for one in found for r in one.rounds)
+    assert outside > 1 and f"{outside} dots outside the axis" in words[0].replace("<br>", " ")
+    assert "emulated on this machine" in figure.layout.title.text
+
+
+def test_names_are_text(times: PairedTimes) -> None:
+    text = str(drawn.spec(ratio_intervals(times, NAMES, 0, width_px=960)))
+    assert "<b>x</b>" not in text and "$y$" not in text
+    assert "&lt;b&gt;x&lt;/b&gt; &#36;y&#36;" in text
+
+
+def test_without_a_ratio_there_is_no_figure(times: PairedTimes) -> None:
+    alone = paired_times.chosen(times, [0, None], "why")
+    assert ratio_intervals(alone, NAMES, 0) is None
+    nobody = paired_times.chosen(times, [None, None], "why")
+    assert ratio_intervals(nobody, NAMES, 0) is None

@@ -1,0 +1,60 @@
+"""Run scripts one after the other in a process that has nothing of the project, and print what they made.
+
+    python run_scripts.py SCRIPT.py …
+
+The first script decides how many emulated devices there are. For each script a line of JSON: the losses, and
+for each array by its path the shape, the type, the spec, and which device holds which part.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from types import ModuleType
+from typing import Any
+
+
+def imported(path: str, name: str) -> ModuleType:
+    """The script as a module; what stands under `if __name__` does not run."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def described(array: Any) -> dict[str, Any]:
+    places = array.sharding.devices_indices_map(array.shape)
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "spec": [
+            [entry] if isinstance(entry, str) else list(entry) if entry else None
+            for entry in array.sharding.spec
+        ],
+        "shards": {
+            str(device.id): [
+                list(part.indices(size)[:2]) for part, size in zip(index, array.shape, strict=True)
+            ]
+            for device, index in places.items()
+        },
+    }
+
+
+def made_by(module: ModuleType) -> dict[str, Any]:
+    import jax
+    from flax import linen as nn
+
+    state, data, losses = module.trained()
+    arrays = {"output": described(module.infer(state, data))}
+    for name, array in data.items():
+        arrays[f"batch/{name}"] = described(array)
+    for path, array in jax.tree_util.tree_leaves_with_path(nn.unbox(state)):
+        arrays[jax.tree_util.keystr(path, simple=True, separator="/")] = described(array)
+    return {"losses": losses, "arrays": arrays}
+
+
+if __name__ == "__main__":
+    for number, script in enumerate(sys.argv[1:]):
+        print(json.dumps(made_by(imported(script, f"script_{number}"))), flush=True)
