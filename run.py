@@ -45,9 +45,32 @@ def main() -> int:
 
 
 def dashboard(arguments: list[str]) -> int:
-    """Open the dashboard in the browser, at http://127.0.0.1:8501 unless the arguments say otherwise."""
+    """Open the dashboard in the browser, at http://127.0.0.1:8501 unless the arguments say otherwise.
+
+    `--model package.module:function` is the app's own option; what else there is goes to Streamlit.
+    """
+    models, others = _parted(arguments)
+    if models:
+        # The person's own module is where they are, and Streamlit is started here.
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), before)))
     _install(RUNTIME)
-    return _run("-m", "streamlit", "run", "app.py", *arguments)
+    return _run("-m", "streamlit", "run", "app.py", *others, *(["--", *models] if models else []))
+
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """`--model X` and `--model=X`, and all other arguments."""
+    models, others, rest = [], [], list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--model":
+            models += [argument, *rest[:1]]
+            del rest[:1]
+        elif argument.startswith("--model="):
+            models.append(argument)
+        else:
+            others.append(argument)
+    return models, others
 
 
 def compilers(arguments: list[str]) -> int:
@@ -83,7 +106,9 @@ def pictures(arguments: list[str]) -> int:
     return _run("-m", "tests.browser.pictures", *arguments)
 
 
-COMMANDS = {command.__name__: command for command in (dashboard, compilers, tests, benchmarks, pictures)}
+COMMANDS = {
+    command.__name__: command for command in (dashboard, compilers, tests, benchmarks, pictures)
+}
 
 
 def _python() -> Path:

@@ -1,1 +1,22 @@
-"""Sharding Inspector: where every shard of a JAX model lives, why, and what it costs."""
+"""Sharding Inspector: where every shard of a JAX model lives, why, and what it costs.
+
+In a job of one's own: `from inspector import capture, capture_compiled`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inspector.producers.capture import capture, capture_compiled
+
+__all__ = ["capture", "capture_compiled"]
+
+
+def __getattr__(name: str) -> Any:
+    # Only a job that captures imports JAX; everything else of the inspector lives without it.
+    if name in __all__:
+        from inspector.producers import capture
+
+        return getattr(capture, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,13 @@
-"""What a model tells the inspector: static facts before it is built, and what building it returns."""
+"""What a model tells the inspector: static facts before it is built, and what building it returns.
+
+A model of your own is a function `build(**sizes) -> Model` in a module of yours, named on the command line
+as `--model package.module:build`. Its keyword parameters with a number, a text or a truth value as default
+are the sizes that can be set. `examples/` has one for Flax Linen and one for Flax nnx.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,12 +16,19 @@ from inspector.snapshot import Spec
 
 SizeValue = int | float | bool | str
 
+# What names at dimensions are: logical axes, which rules take to mesh axes, or mesh axes themselves.
+Names = Literal["logical", "mesh"]
+
+# How rules are read: Linen's first whose mesh axes are free, or nnx's last for a name, else the name itself.
+RulesSemantics = Literal["linen", "nnx"]
+
 
 @dataclass(frozen=True)
 class Size:
     """One number or choice that a person sets: its default, what it means and what is allowed.
 
-    `choices` lists the allowed texts of a text size; `least` and `most` bound a number.
+    `choices` lists the allowed texts of a text size, none where any will do; `least` and `most` bound a
+    number where they are given.
     """
 
     name: str
@@ -45,6 +57,7 @@ class ModelEntry:
     presets use. A model without them has logical axes, which rules take to mesh axes. `constraints`
     names the activations whose sharding constraint can be switched off. `presets` are sizes to start
     from. `extents` tells which size is the extent of a logical axis; one that it lacks is not told.
+    `names` and `rules_semantics` are those of the `Model`; `own` marks one that is not of this project.
     """
 
     name: str
@@ -57,10 +70,13 @@ class ModelEntry:
     constraints: tuple[str, ...] = ()
     presets: tuple[SizePreset, ...] = ()
     extents: Mapping[str, str] = field(default_factory=dict)
+    names: Names = "logical"
+    rules_semantics: RulesSemantics = "linen"
+    own: bool = False
 
     @property
     def has_rules(self) -> bool:
-        return not self.partitions
+        return self.names == "logical" and not self.partitions
 
     def size(self, name: str) -> Size | None:
         return next((size for size in self.sizes if size.name == name), None)
@@ -73,27 +89,37 @@ class ModelEntry:
 Batch = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A built model, ready to be traced: pure functions over pytrees, and how their leaves are named.
 
-    init(key, batch) -> state: parameters, optimizer state and whatever else a step carries on. Leaves
-      may be boxed (`nn.Partitioned`, `nn.LogicallyPartitioned`); a leaf without a box is replicated.
+    init(key, batch) -> state: parameters, optimizer state and whatever else a step carries on, any pytree:
+      a Flax TrainState, an nnx state, a dict. What is under `params` and `opt_state` counts as such. Leaves
+      may be boxed (`nn.Partitioned`, `nn.LogicallyPartitioned`) or nnx variables with sharding metadata; a
+      leaf whose dimensions nothing names is replicated.
     step(state, batch) -> (state, loss): one training step; the loss is a scalar.
-    apply(state, batch) -> output: inference.
-    batch(key) -> batch: example input by name, drawn anew from a key.
-    batch_axes: the names of each dimension of each array of the batch.
-    output_axes: the names of each dimension of the output, one array.
-    names: whether boxes and the two above name logical axes or mesh axes.
+    batch(key) -> batch: example input, arrays by name, drawn anew from a key.
+
+    All else is optional:
+
+    apply(state, batch) -> output: inference; without it there is no such program.
+    batch_axes: the names of each dimension of arrays of the batch; one that it lacks is replicated.
+    output_axes: the names of each dimension of the output, one array; None replicates any output.
+    names: whether all these name logical axes or mesh axes.
+    rules: rules to start from, as Flax has them: `("embed", "fsdp")`, `("batch", ("data", "fsdp"))`,
+      `("heads", None)`. A layout has those whose mesh axes its mesh has.
+    rules_semantics: how a layout's rules are read for this model.
     """
 
     init: Callable[[Any, Batch], Any]
     step: Callable[[Any, Batch], tuple[Any, Any]]
-    apply: Callable[[Any, Batch], Any]
     batch: Callable[[Any], Batch]
-    batch_axes: Mapping[str, tuple[Any, ...]]
-    output_axes: tuple[Any, ...]
-    names: Literal["logical", "mesh"]
+    apply: Callable[[Any, Batch], Any] | None = None
+    batch_axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    output_axes: tuple[Any, ...] | None = None
+    names: Names = "logical"
+    rules: Sequence[tuple[str, Any]] = ()
+    rules_semantics: RulesSemantics = "linen"
 
 
 # The PartitionSpecs a person has given to the places of a model with partitions.

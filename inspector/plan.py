@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 
 from inspector import rules, sharding
 from inspector.abstract import AbstractArray, AbstractState
+from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.rules import nnx
 from inspector.snapshot import Array, Finding, Mesh, Snapshot, Source, Spec
 
 INDIVISIBLE = "indivisible"
@@ -52,7 +54,16 @@ def _spec(layout: Layout, state: AbstractState, array: AbstractArray) -> Spec:
         return (None,) * len(array.shape)
     if state.names == "mesh":
         return array.names
-    return rules.partition_spec(_logical_axes(array), layout.rules)
+    names = _logical_axes(array)
+    try:
+        if layout.entry.rules_semantics == "linen":
+            return rules.partition_spec(names, layout.rules)
+        spec = nnx.partition_spec(names, layout.rules)
+    except ValueError as error:  # of the names that a person's own model has
+        raise Refused(f"{array.path}: {error}") from None
+    for refusal in nnx.refusals(spec, layout.mesh()):
+        raise Refused(f"{array.path} as nnx reads the rules: {refusal}")
+    return spec
 
 
 def _logical_axes(array: AbstractArray) -> tuple[str | None, ...]:

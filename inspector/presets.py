@@ -37,15 +37,25 @@ class Preset:
         dividing = next((shape for shape in shapes if self._divides(layout, shape)), shapes[0])
         changed = replace(layout, mesh_shape=dividing, axis_names=self.axis_names)
         if layout.entry.has_rules:
-            return replace(changed, rules=self.rules)
+            return replace(changed, rules=self.rules_for(layout.entry))
         return replace(changed, specs=specs_from_rules(layout.entry, self.rules))
+
+    def rules_for(self, entry: ModelEntry) -> tuple[Rule, ...]:
+        """The rules, and for a model that nnx reads them for, one to none for every other name.
+
+        To nnx a name without a rule is a mesh axis.
+        """
+        if entry.rules_semantics == "linen":
+            return self.rules
+        ruled = {name for name, _ in self.rules}
+        return (*self.rules, *((name, ()) for name in entry.logical_axes if name not in ruled))
 
     def describes(self, layout: Layout) -> bool:
         """Whether the layout is this preset on some mesh of the right rank."""
         if layout.axis_names != self.axis_names:
             return False
         if layout.entry.has_rules:
-            return layout.rules == self.rules
+            return layout.rules == self.rules_for(layout.entry)
         return layout.specs == specs_from_rules(layout.entry, self.rules)
 
     def _divides(self, layout: Layout, shape: tuple[int, ...]) -> bool:
@@ -243,7 +253,10 @@ MOE_PRESETS = (
 def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
     """The presets that belong to this model; no two of them have the same name."""
     everything = (*MLP_PRESETS, *TRANSFORMER_PRESETS, *MOE_PRESETS)
-    return tuple(preset for preset in everything if preset.fits(entry))
+    # A person's own model may have the logical axes of two of ours.
+    return tuple(
+        {preset.name: preset for preset in everything[::-1] if preset.fits(entry)}.values()
+    )[::-1]
 
 
 def matching(layout: Layout) -> Preset | None:

@@ -1,10 +1,13 @@
-"""The models that ship with the inspector: what each is called and which sizes it has.
+"""The models that there are: what each is called and which sizes it has.
+
+Those that ship with the inspector, and those of whoever started it (`inspector.own_model`).
 
 Nothing here imports JAX; `build` names the function that does.
 """
 
 from __future__ import annotations
 
+from inspector import own_model
 from inspector.model import ModelEntry, Size
 from models import published
 
@@ -185,3 +188,12 @@ CATALOGUE = {
         ),
     )
 }
+
+# A worker has those that the process which started it has.
+CATALOGUE |= {entry.name: entry for entry in own_model.from_environment()}
+
+
+def register(entry: ModelEntry) -> None:
+    """Add a model of one's own; workers that are started from now on have it, too."""
+    CATALOGUE[entry.name] = entry
+    own_model.to_environment([one for one in CATALOGUE.values() if one.own])

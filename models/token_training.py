@@ -49,7 +49,14 @@ def next_token_model(
         return {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
 
     axes = {"tokens": ("batch", "seq"), "targets": ("batch", "seq")}
-    return Model(init, step, apply, batch, axes, ("batch", "seq", "vocab"), "logical")
+    return Model(
+        init=init,
+        step=step,
+        batch=batch,
+        apply=apply,
+        batch_axes=axes,
+        output_axes=("batch", "seq", "vocab"),
+    )
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:

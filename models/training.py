@@ -65,7 +65,15 @@ def regression(
     axes: Mapping[str, tuple[Any, ...]] = {"x": batch_axes}
     if loss == "mse":
         axes = {"x": batch_axes, "y": output_axes}
-    return Model(init, step, apply, batch, axes, output_axes, names)
+    return Model(
+        init=init,
+        step=step,
+        batch=batch,
+        apply=apply,
+        batch_axes=axes,
+        output_axes=output_axes,
+        names=names,
+    )
 
 
 def watch_gradients(gradients: Any) -> None:

@@ -25,6 +25,7 @@ from inspector.layout.fields import (
 from inspector.layout.forms import (
     SWITCHES,
     from_json,
+    opening_fields,
     parse,
     parse_leniently,
     to_fields,
@@ -47,6 +48,7 @@ __all__ = [
     "from_json",
     "mesh_of",
     "most_devices",
+    "opening_fields",
     "parse",
     "parse_axes",
     "parse_leniently",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 
+from inspector import own_model, targets
 from inspector import rules as rule_list
-from inspector import targets
 from inspector.errors import Refused, shown
 from inspector.model import ModelEntry, Partitions, Size, SizeValue
 from inspector.rules import Rule
@@ -27,6 +27,10 @@ MOST_DEVICES = 512  # as many as were built and run on emulated devices of one m
 MOST_COMPILED_DEVICES = 18_432  # of the largest slice of all: 9,216 chips of TPU7x with two each
 TARGETS = ("cpu", "plan")
 DEVICE_ORDERS = ("row-major", "torus")
+
+# Of a size that says no bounds itself: every whole number up to it is a float, too, and JSON keeps it.
+_LARGEST = 2**53
+_LONGEST_TEXT = 200
 
 # Names for a mesh of one to four axes whose axes are not named.
 DEFAULT_AXES = {
@@ -267,9 +271,19 @@ def check_name(name: str, where: str, what: str) -> None:
 
 
 def parse_model(text: str) -> ModelEntry:
-    if text not in CATALOGUE:
-        raise Refused(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}")
-    return CATALOGUE[text]
+    """A model that there is. Code is never named here: only whoever starts the program can do that.
+
+    Raises:
+      Refused: there is no such model.
+    """
+    if text in CATALOGUE:
+        return CATALOGUE[text]
+    hint = (
+        f"; a model of one's own is there only if the program was started with --model {text[:200]}"
+        if own_model.FORM.fullmatch(text)
+        else ""
+    )
+    raise Refused(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}{hint}")
 
 
 def parse_target(text: str) -> str:
@@ -299,6 +313,8 @@ def parse_size(text: str, size: Size) -> SizeValue:
             return False
         raise Refused(f"{size.name} is {shown(text)}, but must be true or false")
     if isinstance(size.default, str):
+        if not size.choices:
+            return _free_text(text, size)
         if text not in size.choices:
             raise Refused(
                 f"{size.name} is {shown(text)}, but must be one of {', '.join(size.choices)}"
@@ -315,9 +331,19 @@ def _parse_number(text: str, size: Size) -> int | float:
         value = kind(text) if text.isascii() and "_" not in text else None
     except (ValueError, OverflowError):
         value = None
-    if value is None or not size.least <= value <= size.most:
+    least = -_LARGEST if size.least is None else size.least
+    most = _LARGEST if size.most is None else size.most
+    if value is None or not least <= value <= most:
         noun = "a whole number" if kind is int else "a number"
         raise Refused(
-            f"{size.name} is {shown(text)}, but must be {noun} from {size.least:g} to {size.most:,.10g}"
+            f"{size.name} is {shown(text)}, but must be {noun} from {least:g} to {most:,.10g}"
         )
     return value
+
+
+def _free_text(text: str, size: Size) -> str:
+    if not text.isprintable() or len(text) > _LONGEST_TEXT:
+        raise Refused(
+            f"{size.name} is {shown(text)}, but must be at most {_LONGEST_TEXT} printable characters"
+        )
+    return text

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inspector import targets
+from inspector import own_model, targets
 from inspector.errors import Refused, shown
 from inspector.layout import fields as texts
 from inspector.layout.record import OPTIONAL_FIELDS, Layout
@@ -31,18 +31,6 @@ _DEVICE_ORDER = Size(
     texts.DEVICE_ORDERS[0],
     "how a mesh lies on the devices of a TPU slice",
     choices=texts.DEVICE_ORDERS,
-)
-# Fields of a layout's JSON beside which a size of the same name would be read twice.
-_NOT_SIZES = (
-    "model",
-    "sizes",
-    "mesh",
-    "axes",
-    "rules",
-    "specs",
-    "target",
-    "steps",
-    *OPTIONAL_FIELDS,
 )
 
 
@@ -145,7 +133,7 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
             if not isinstance(part, dict):
                 raise Refused(f"{what}: sizes is {shown(part)}, but must be an object")
             for size_name, size_value in part.items():
-                if size_name in value or size_name in _NOT_SIZES:
+                if size_name in value or size_name in own_model.NOT_SIZES:
                     raise Refused(
                         f"{what}: sizes has {shown(size_name)}, but sizes of the model go there, "
                         "each of them once"
@@ -195,11 +183,20 @@ def to_fields(layout: Layout, url: bool = False) -> dict[str, str]:
     return fields
 
 
+def opening_fields() -> dict[str, str]:
+    """The fields of the layout to begin with: the model that the program was started with, if any."""
+    own = next((name for name, entry in CATALOGUE.items() if entry.own), None)
+    return {} if own is None else {"model": own}
+
+
 def to_query(layout: Layout) -> dict[str, str]:
     """The fields that differ from their defaults, for a URL that says only what was chosen."""
     fields = to_fields(layout, url=True)
     query: dict[str, str] = {}
     for name, text in fields.items():
+        if name == "model" and opening_fields():
+            # What no model in a link means would be another one here and elsewhere.
+            query[name] = text
         # A default may depend on the fields before it, so ask the parser, not a table.
         default = to_fields(parse(query).unwrap(), url=True)
         if default.get(name) != text:

@@ -95,12 +95,13 @@ def run(
                 donated=("state",) if layout.donate else (),
             )
         apply = AheadOfTimeProgram("apply", report, target)
-        apply.compile(
-            model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
-        )
+        if model.apply is not None:
+            apply.compile(
+                model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
+            )
 
     report("read")
-    each = (init, train_step, apply)
+    each = (init, train_step) if model.apply is None else (init, train_step, apply)
     programs = tuple(program.record(mesh_as_kept) for program in each)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_as_kept)
     logical = model.names == "logical"

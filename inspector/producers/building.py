@@ -5,21 +5,35 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 from flax import linen as nn
+from flax.core import meta, spmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector import snapshot
+from inspector.errors import Refused, shown
 from inspector.layout import Layout
 from inspector.model import Model
-from inspector.snapshot import Spec
+from inspector.producers import describe
+from inspector.producers.boxes import has_variables
+from inspector.producers.named import mesh_record, spec_of
+from inspector.producers.nnx_tracing import named_variables, nnx_rules, without_eager_sharding
+from inspector.producers.own_code import code_of, own_code
+
+__all__ = ["mesh_record", "spec_of"]
 
 
 def build_model(layout: Layout) -> Model:
-    """Build the layout's model at its sizes."""
+    """Build the layout's model at its sizes.
+
+    Raises:
+      Refused: it is a model of one's own and fails, or gives what is no model.
+    """
+    if layout.entry.own:
+        return _own_model(layout)
     module_name, function_name = layout.entry.build.split(":")
     build = getattr(importlib.import_module(module_name), function_name)
     options: dict[str, Any] = dict(layout.sizes)
@@ -33,29 +47,44 @@ def build_model(layout: Layout) -> Model:
     return build(**options, partitions=partitions)
 
 
+def _own_model(layout: Layout) -> Model:
+    build = describe.function_named(layout.entry.build)
+    model = describe.built(layout.model, build, dict(layout.sizes))
+    with own_code(layout.model):
+        batch = jax.eval_shape(model.batch, jax.eval_shape(lambda: jax.random.key(0)))
+    describe.checked_batch(layout.model, batch)
+    unnamed = {name: (None,) * len(value.shape) for name, value in batch.items()}
+    for name, axes in model.batch_axes.items():
+        if name not in unnamed or len(axes) != len(unnamed[name]):
+            raise Refused(
+                f"{layout.model}: batch_axes has {shown(name)} with {len(axes)} names, but "
+                + (
+                    f"the batch has {', '.join(unnamed) or 'nothing'}"
+                    if name not in unnamed
+                    else f"the array has {len(unnamed[name])} dimensions"
+                )
+            )
+    return replace(model, batch_axes=unnamed | dict(model.batch_axes))
+
+
 def make_mesh(layout: Layout) -> Mesh:
     """The layout's mesh of the devices of all processes, in row-major order."""
     devices = np.array(jax.devices()[: layout.devices]).reshape(layout.mesh_shape)
     return Mesh(devices, layout.axis_names)
 
 
-def mesh_record(mesh: Mesh) -> snapshot.Mesh:
-    """A mesh of live devices as a Snapshot has it."""
-    return snapshot.Mesh(
-        axes=tuple(
-            snapshot.MeshAxis(name, size, kind.name.lower())
-            for (name, size), kind in zip(mesh.shape.items(), mesh.axis_types, strict=True)
-        ),
-        devices=tuple(device.id for device in mesh.devices.flat),
-        processes=tuple(device.process_index for device in mesh.devices.flat),
-        device_kind=mesh.devices.flat[0].device_kind,
-    )
-
-
 @contextlib.contextmanager
 def tracing(layout: Layout, mesh: Mesh) -> Iterator[None]:
     """Within it, models find the mesh and the rules that their constraints refer to."""
-    with jax.set_mesh(mesh), nn.logical_axis_rules(linen_rules(layout)):
+    with jax.set_mesh(mesh), reading_rules(layout), code_of(layout):
+        yield
+
+
+@contextlib.contextmanager
+def reading_rules(layout: Layout) -> Iterator[None]:
+    """Within it, models of Linen and of nnx read the layout's rules."""
+    rules = linen_rules(layout)
+    with nn.logical_axis_rules(rules), nnx_rules(rules), without_eager_sharding():
         yield
 
 
@@ -66,16 +95,37 @@ def linen_rules(layout: Layout) -> tuple[tuple[str, Any], ...]:
 
 def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
     """The sharding of every leaf of the state, from the boxes around its abstract leaves."""
+    if has_variables(abstract_state):
+        return _variable_shardings(abstract_state, model, layout, mesh)
     if model.names == "mesh":
         return nn.get_sharding(abstract_state, mesh)
+    if model.rules_semantics == "nnx":
+        return jax.tree.map(
+            lambda leaf: named_sharding(getattr(leaf, "names", None), model, layout, mesh),
+            abstract_state,
+            is_leaf=meta.is_axis_metadata,
+        )
     specs = nn.get_partition_spec(abstract_state)
     return nn.logical_to_mesh_sharding(specs, mesh, linen_rules(layout))
 
 
+def _variable_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
+    def chosen(variable: Any) -> NamedSharding:
+        names = None if variable is None else variable.get_metadata().get("out_sharding")
+        return named_sharding(names, model, layout, mesh)
+
+    return named_variables(abstract_state, chosen)
+
+
 def named_sharding(
-    axes: tuple[Any, ...], model: Model, layout: Layout, mesh: Mesh
+    axes: tuple[Any, ...] | None, model: Model, layout: Layout, mesh: Mesh
 ) -> NamedSharding:
-    """The sharding of the batch or the output from the names of its dimensions."""
+    """The sharding of an array from the names of its dimensions; replicated where it has none."""
+    if axes is None:
+        return NamedSharding(mesh, PartitionSpec())
+    if model.names == "logical" and model.rules_semantics == "nnx":
+        named = spmd.from_sharding_rules(tuple(axes), linen_rules(layout))
+        return NamedSharding(mesh, PartitionSpec(*named))
     if model.names == "logical":
         return NamedSharding(mesh, nn.logical_to_mesh_axes(axes, linen_rules(layout)))
     return NamedSharding(mesh, PartitionSpec(*axes))
@@ -86,12 +136,3 @@ def jax_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
     if not axes:
         return None
     return axes[0] if len(axes) == 1 else axes
-
-
-def spec_of(partition_spec: PartitionSpec, rank: int) -> Spec:
-    """A PartitionSpec as a Snapshot has it: one entry a dimension, a tuple of names or None."""
-    entries = tuple(
-        (entry,) if isinstance(entry, str) else tuple(entry) if entry else None
-        for entry in partition_spec
-    )
-    return entries + (None,) * (rank - len(entries))

@@ -18,8 +18,8 @@ from inspector.producers import profile
 from inspector.producers.building import spec_of
 from inspector.producers.distributed import agreed
 from inspector.producers.leaves import leaves_of
+from inspector.producers.memory_analysis import memory_of
 from inspector.snapshot import (
-    Memory,
     Mesh,
     Program,
     ProgramArray,
@@ -237,19 +237,3 @@ def _is_none(leaf: Any) -> bool:
 
 def _spec(sharding: Any, rank: int) -> Any:
     return spec_of(sharding.spec, rank) if isinstance(sharding, NamedSharding) else None
-
-
-def memory_of(executable: Any) -> Memory | None:
-    """The compiler's own analysis of one device's memory; None where it gives none."""
-    analysis = executable.memory_analysis()
-    if analysis is None:
-        return None
-    return Memory(
-        arguments=analysis.argument_size_in_bytes,
-        outputs=analysis.output_size_in_bytes,
-        aliased=analysis.alias_size_in_bytes,
-        temporaries=analysis.temp_size_in_bytes,
-        code=analysis.generated_code_size_in_bytes,
-        # Absent in some versions of jaxlib, and then not known.
-        peak=getattr(analysis, "peak_memory_in_bytes", None),
-    )

@@ -52,6 +52,7 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
             for name, axes in model.batch_axes.items()
         }
         output_sharding = named_sharding(model.output_axes, model, layout, mesh)
+        infers = model.apply is not None
         key = jax.device_put(jax.random.key(0), whole)
         abstract_batch = jax.eval_shape(model.batch, key)
         abstract_state = jax.eval_shape(model.init, key, abstract_batch)
@@ -73,10 +74,11 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
                 donated=("state",) if layout.donate else (),
             )
         apply = CompiledProgram("apply", report)
-        apply.compile(
-            model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
-        )
-        programs = (init, train_step, apply)
+        if infers:
+            apply.compile(
+                model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
+            )
+        programs = (init, train_step, apply) if infers else (init, train_step)
         machine.refuse_too_large(
             max(program.bytes_per_device() for program in programs) * layout.devices,
             machine.available_bytes() if memory is None else memory,
@@ -92,14 +94,15 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
             state, loss = train_step.run(state, batch)
             losses.append(loss)
         train_step.keep_losses(losses)
-        output = apply.first(state, batch)
-        for _ in apply.steps(layout.steps):
+        output = apply.first(state, batch) if infers else None
+        for _ in apply.steps(layout.steps if infers else 0):
             output = apply.run(state, batch)
         # A state that was donated is no more, and the next step takes the one that came of it.
         following = _next_step if layout.donate else None
         if layout.timeit:
             state, _ = train_step.time_it(state, batch, following=following)
-            apply.time_it(state, batch)
+            if infers:
+                apply.time_it(state, batch)
         if layout.trace:
             state, _ = train_step.watch(state, batch, following=following)
 

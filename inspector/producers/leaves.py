@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-from flax.core import meta
-
 from inspector.model import Model
+from inspector.producers.boxes import opened
 from inspector.snapshot import Box, Group
 
 
@@ -30,25 +28,22 @@ def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
         Leaf(f"batch/{name}", "batch", value, tuple(model.batch_axes[name]))
         for name, value in batch.items()
     ]
-    return [*inputs, *leaves_of(state), Leaf("output", "output", output, tuple(model.output_axes))]
+    return [*inputs, *leaves_of(state), *_outputs(model, output)]
+
+
+def _outputs(model: Model, output: Any) -> Iterator[Leaf]:
+    """The output, one array or any tree of them; nothing of a model that has no inference."""
+    if model.output_axes is not None:
+        yield Leaf("output", "output", output, tuple(model.output_axes))
+        return
+    for one in opened(output):
+        yield Leaf("/".join(filter(None, ("output", one.path))), "output", one.value, one.names)
 
 
 def leaves_of(tree: Any) -> Iterator[Leaf]:
     """Every array of a tree, the boxes opened, in the order of the tree."""
-    for key_path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=meta.is_axis_metadata):
-        path = jax.tree_util.keystr(key_path, simple=True, separator="/")
-        if isinstance(leaf, meta.Partitioned):
-            names = tuple(leaf.names)
-            yield Leaf(path, _group(path), leaf.value, names, _box(leaf, names))
-        else:
-            yield Leaf(path, _group(path), leaf, None)
-
-
-def _box(leaf: meta.Partitioned, names: tuple[Any, ...]) -> Box:
-    entries = tuple(
-        (name,) if isinstance(name, str) else tuple(name) if name else None for name in names
-    )
-    return Box(type(leaf).__name__, entries)
+    for one in opened(tree):
+        yield Leaf(one.path, one.group or _group(one.path), one.value, one.names, one.box)
 
 
 def _group(path: str) -> Group:

@@ -66,6 +66,8 @@ class Editor:
 
     def _draw_presets(self) -> None:
         fitting = presets.fitting(session.model_entry())
+        if not fitting:
+            return
         current = presets.matching(session.last_layout())
         st.session_state["preset"] = current.name if current else None
 
@@ -200,8 +202,12 @@ class Editor:
                 _show_problem(str(refused))
 
     def _draw_sizes(self, entry: ModelEntry) -> None:
-        shown = [size for size in entry.sizes if size.name in MAIN_SIZES]
         others = [size for size in entry.sizes if size.name in TRAINING_SIZES]
+        shown = [
+            size
+            for size in entry.sizes
+            if size.name in MAIN_SIZES or (entry.own and size not in others)
+        ]
         inner = [size for size in entry.sizes if size not in shown and size not in others]
         st.markdown("**Sizes**")
         if entry.presets:
@@ -287,6 +293,8 @@ class Editor:
         st.session_state.setdefault(key, size.default)
         if isinstance(size.default, bool):
             st.toggle(label, key=key, help=_sentence(size.meaning))
+        elif isinstance(size.default, str) and not size.choices:
+            st.text_input(label, key=key, help=_sentence(size.meaning))
         elif isinstance(size.default, str):
             st.selectbox(label, size.choices, key=key, help=_sentence(size.meaning))
         elif isinstance(size.default, int):

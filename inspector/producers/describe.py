@@ -1,0 +1,194 @@
+"""What a model of a person's own tells of itself: its sizes, its logical axes, its rules."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, get_args, get_type_hints
+
+import jax
+
+from inspector import own_model
+from inspector.errors import Refused, shown
+from inspector.model import Model, ModelEntry, Names, RulesSemantics, Size
+from inspector.producers.leaves import leaves_of
+from inspector.producers.nnx_tracing import without_eager_sharding
+from inspector.producers.own_code import own_code
+from inspector.rules import Rule
+from inspector.wording import counted
+
+
+def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: the name of a model as `package.module:function` in, its ModelEntry as JSON out."""
+    report("describe")
+    return {"entry": own_model.to_json(entry_of(payload["model"]))}
+
+
+def entry_of(name: str) -> ModelEntry:
+    """Import the module, build the model at its defaults and trace its `init`; nothing is compiled.
+
+    Raises:
+      Refused: it cannot be imported, is no such function, or fails; with its own words and line.
+    """
+    build = function_named(name)
+    sizes = _sizes(build, name)
+    model = built(name, build, {})
+    return ModelEntry(
+        name=name,
+        title=name,
+        build=name,
+        sizes=sizes,
+        logical_axes=_logical_axes(model, name) if model.names == "logical" else {},
+        rules=tuple(_rule(rule, name) for rule in model.rules),
+        partitions={},
+        names=model.names,
+        rules_semantics=model.rules_semantics,
+        own=True,
+    )
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names.
+
+    Raises:
+      Refused: there is none, or importing its module fails.
+    """
+    module_name, function_name = own_model.parse_name(name)
+    try:
+        with own_code(name):
+            module = importlib.import_module(module_name)
+    except Refused as refused:
+        cause = refused.__cause__
+        if isinstance(cause, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{cause.name}."
+        ):
+            raise Refused(
+                f"{name} is not there: no module named {cause.name!r} can be imported from where the "
+                "inspector was started, nor from PYTHONPATH" + _ours(module_name)
+            ) from cause
+        raise
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        what = (
+            "has nothing" if function is None else f"has {type(function).__name__}, not a function,"
+        )
+        raise Refused(
+            f"{name} is not there: the module {module_name} {what} named {function_name!r}"
+        )
+    return function
+
+
+def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
+    """What the person's function makes of these sizes.
+
+    Raises:
+      Refused: it fails, or gives no Model whose fields have the values they can have.
+    """
+    with own_code(name):
+        model = build(**sizes)
+    if not isinstance(model, Model):
+        raise Refused(
+            f"{name} gives {type(model).__name__}, but must give an inspector.model.Model"
+        )
+    for field in ("init", "step", "batch"):
+        if not callable(getattr(model, field)):
+            raise Refused(f"{name}: {field} is {shown(str(getattr(model, field)))}, not a function")
+    for field, allowed in (("names", Names), ("rules_semantics", RulesSemantics)):
+        if getattr(model, field) not in get_args(allowed):
+            raise Refused(
+                f"{name}: {field} is {shown(str(getattr(model, field)))}, but must be one of "
+                f"{', '.join(get_args(allowed))}"
+            )
+    return model
+
+
+def checked_batch(name: str, batch: Any) -> dict[str, Any]:
+    """The batch, if it is arrays by name.
+
+    Raises:
+      Refused: it is anything else.
+    """
+    if not isinstance(batch, dict) or not all(
+        isinstance(key, str) and hasattr(value, "shape") for key, value in batch.items()
+    ):
+        raise Refused(
+            f"{name}: batch(key) gives {type(batch).__name__}, but must give arrays by name"
+        )
+    return batch
+
+
+def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
+    hints = {}
+    with contextlib.suppress(Exception):  # names that only a type checker imports
+        hints = get_type_hints(build)
+    sizes = []
+    for parameter in inspect.signature(build).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
+            raise Refused(
+                f"{name} has the parameter {parameter.name}, but each must have a default and be "
+                "given by name"
+            )
+        default = parameter.default
+        if type(default) not in (bool, int, float, str):
+            continue  # it keeps its default: no text says another one
+        if isinstance(default, float) and not math.isfinite(default):
+            continue
+        if parameter.name in own_model.NOT_SIZES:
+            raise Refused(
+                f"{name} has the parameter {parameter.name}, which every layout has as a field: "
+                "give it another name"
+            )
+        choices = get_args(hints.get(parameter.name))
+        texts = bool(choices) and all(isinstance(choice, str) for choice in choices)
+        meaning = f"parameter of {name.partition(':')[2]}"
+        sizes.append(Size(parameter.name, default, meaning, choices if texts else ()))
+    return tuple(sizes)
+
+
+def _logical_axes(model: Model, name: str) -> dict[str, str]:
+    """Every logical axis, with how many arrays have it and the first of them."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    with own_code(name), without_eager_sharding():
+        batch = checked_batch(name, jax.eval_shape(model.batch, key))
+        state = jax.eval_shape(model.init, key, batch)
+    found: dict[str, list[str]] = {}
+    named = [(f"batch/{part}", axes) for part, axes in model.batch_axes.items()]
+    named += [(leaf.path, leaf.names) for leaf in leaves_of(state) if leaf.names is not None]
+    for path, names in named:
+        for axis in dict.fromkeys(_flat(names)):
+            found.setdefault(axis, []).append(path)
+    return {
+        axis: f"a dimension of {paths[0]}"
+        + (f" and {counted(len(paths) - 1, 'more array')}" if len(paths) > 1 else "")
+        for axis, paths in found.items()
+    }
+
+
+def _flat(names: Iterable[Any]) -> Iterable[str]:
+    return (name for name in names if isinstance(name, str))
+
+
+def _rule(rule: Any, name: str) -> Rule:
+    try:
+        logical, axes = rule
+        together = () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+        if isinstance(logical, str) and all(isinstance(axis, str) for axis in together):
+            return logical, together
+    except (TypeError, ValueError):
+        pass
+    raise Refused(
+        f"{name}: rules has {shown(str(rule))}, but a rule is (logical axis, mesh axis), "
+        "(logical axis, (mesh axes)) or (logical axis, None)"
+    )
+
+
+def _ours(module: str) -> str:
+    first = module.partition(".")[0]
+    if first not in ("inspector", "models", "tests", "benchmarks"):
+        return ""
+    return f"; {first} is a package of the inspector itself: call yours otherwise"

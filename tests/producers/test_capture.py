@@ -1,0 +1,357 @@
+"""What a job's arrays and programs are captured as: the same by JAX's own word, in one process or in two."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jsonschema
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+from flax import nnx
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+import inspector
+from inspector import sharding, snapshot
+from inspector.engine import Environment, Pool
+from inspector.errors import Refused
+from inspector.producers.capture import capture, capture_compiled
+from inspector.snapshot import Array, Snapshot
+from tests.engine.waiting import PATIENCE
+
+P = PartitionSpec
+MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+
+
+def put(value: Any, *spec: Any, mesh: Mesh = MESH) -> jax.Array:
+    return jax.device_put(value, NamedSharding(mesh, P(*spec)))
+
+
+def codes(found: Snapshot) -> list[str]:
+    return [finding.code for finding in found.findings]
+
+
+# --- Two processes and one ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory) -> dict[int, dict[str, Any]]:
+    """What is captured on 8 devices, by the number of processes that have them."""
+    found = {}
+    with Pool(workers=2, jobs="tests.producers.capturing") as pool:
+        jobs = {}
+        for processes in (1, 2):
+            folder = tmp_path_factory.mktemp(f"by_{processes}")
+            jobs[processes] = pool.submit(
+                "captured", {"folder": str(folder)}, Environment(8, processes=processes)
+            )
+        for processes, job in jobs.items():
+            assert job.wait(PATIENCE).state == "done", job.error
+            found[processes] = job.result | {
+                name: snapshot.from_json(job.result[name]) for name in ("snapshot", "program")
+            }
+    return found
+
+
+def placed(found: Snapshot) -> list[tuple]:
+    """Every array with what each place of the mesh holds, whatever the device there is called."""
+    places = {device: place for place, device in enumerate(found.mesh.devices)}
+    rows = []
+    for array in found.arrays:
+        facts = array.facts and (array.facts.committed, array.facts.fully_replicated)
+        shards = sharding.shards(array, found.mesh)
+        rows.append(
+            (
+                dataclasses.replace(array, shards=None, facts=None),
+                facts,
+                shards and [(places[one.device], one.index, one.replica) for one in shards],
+            )
+        )
+    return rows
+
+
+def test_two_processes_capture_what_one_does_leaf_by_leaf(both) -> None:
+    alone, two = both[1]["snapshot"], both[2]["snapshot"]
+    assert placed(two) == placed(alone)
+    assert len(alone.arrays) == 16
+    assert (alone.source.processes, two.source.processes) == (1, 2)
+    assert two.mesh.processes == (0,) * 4 + (1,) * 4
+    assert [axis.type for axis in two.mesh.axes] == ["auto", "auto"]
+    assert {shard.process for shard in two.array("other").shards} == {0, 1}
+    assert two.array("state/params/Dense_0/kernel").facts.placement == "several processes"
+    assert placed(both[2]["program"]) == placed(both[1]["program"])
+    one, other = (both[count]["program"].program("step") for count in (1, 2))
+    assert one.shardings == other.shardings
+    assert one.flops_per_device == other.flops_per_device > 0
+    assert [(c.op, c.mesh_axes, c.payload_bytes) for c in one.collectives] == [
+        (c.op, c.mesh_axes, c.payload_bytes) for c in other.collectives
+    ]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_process_says_the_same_and_makes_no_array(both, processes) -> None:
+    assert both[processes]["same"]
+    assert both[processes]["untouched"] == [True] * processes
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_sharding_says_what_all_shards_of_all_processes_say(both, processes) -> None:
+    found = both[processes]["snapshot"]
+    for path, spec, shard_shape, bytes_per_device, replicas in both[processes]["asked"]:
+        array = found.array(path)
+        assert [list(axes) if axes else None for axes in array.spec] == spec
+        assert list(array.shard_shape) == shard_shape
+        assert (array.bytes_per_device, array.replicas) == (bytes_per_device, replicas)
+
+
+def test_names_are_those_of_the_boxes(both) -> None:
+    found = both[1]["snapshot"]
+    moment = found.array("state/opt_state/0/mu/Dense_0/kernel")
+    assert moment.logical_axes == ("embed", "hidden")
+    assert (moment.box.kind, moment.group) == ("LogicallyPartitioned", "opt_state")
+    by_mesh = found.array("state/params/Dense_1/kernel")
+    assert (by_mesh.logical_axes, by_mesh.group) == (None, "params")  # its names are mesh axes
+    assert by_mesh.box.names == (("model",), None)
+
+
+# --- Any pytree ----------------------------------------------------------------------------------------
+
+
+specs = st.permutations([None, "data", "model"]).flatmap(
+    lambda axes: st.sampled_from([P(*axes[:2]), P(tuple(a for a in axes[:2] if a)), P(axes[0])])
+)
+
+
+@given(st.lists(specs, min_size=1, max_size=4))
+def test_every_array_has_the_shards_that_jax_gives_it(drawn) -> None:
+    state = {f"a{n}": put(jnp.zeros((8, 16)), *spec) for n, spec in enumerate(drawn)}
+    found = capture(state, mesh=MESH)
+    assert found == snapshot.from_json(json.loads(snapshot.dumps(found)))
+    for path, value in state.items():
+        theirs = {
+            shard.device.id: (
+                tuple(
+                    part.indices(size)[:2]
+                    for part, size in zip(shard.index, value.shape, strict=True)
+                ),
+                shard.replica_id,
+            )
+            for shard in value.addressable_shards
+        }
+        mine = sharding.shards(found.array(path), found.mesh)
+        assert {shard.device: (shard.index, shard.replica) for shard in mine} == theirs
+        assert found.array(path).bytes_per_device == value.addressable_shards[0].data.nbytes
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Layer:
+    """A class as Equinox has them: arrays, functions and numbers side by side."""
+
+    weight: jax.Array
+    activation: Any
+    inner: Any
+
+
+def test_a_registered_class_is_read_by_its_fields_and_the_rest_left_out() -> None:
+    found = capture(Layer(put(jnp.ones((8, 8)), "data"), jax.nn.relu, [jnp.ones(3), 5, np.ones(2)]))
+    assert [array.path for array in found.arrays] == ["weight", "inner/0"]
+    (left,) = [finding for finding in found.findings if finding.code == "left-out"]
+    assert left.message.startswith("3 leaves are no jax.Array and were left out")
+    assert "activation, inner/1, inner/2" in left.message
+
+
+def test_an_nnx_module_its_optimizer_and_its_state() -> None:
+    with nnx.use_eager_sharding(False):
+        init = nnx.with_partitioning(nnx.initializers.ones, ("embed", "hidden"))
+        module = nnx.Linear(8, 16, kernel_init=init, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(module, optax.adam(1e-3), wrt=nnx.Param)
+        found = capture({"model": module, "tx": optimizer})
+        by_state = capture(nnx.state(module))
+    kernel = found.array("model/kernel")
+    assert (kernel.group, kernel.logical_axes) == ("params", ("embed", "hidden"))
+    assert kernel.box.kind == "Param"
+    moment = found.array("tx/opt_state/0/mu/kernel")
+    assert (moment.group, moment.logical_axes) == ("opt_state", ("embed", "hidden"))
+    assert {array.path for array in by_state.arrays} == {"bias", "kernel"}
+
+
+def test_what_a_named_sharding_says_besides_is_kept() -> None:
+    explicit = jax.make_mesh((2, 4), ("data", "model"), (AxisType.Explicit,) * 2)
+    partial = NamedSharding(explicit, P("data", unreduced={"model"}))
+    found = capture(
+        {
+            "sum": jax.ShapeDtypeStruct((8, 4), "float32", sharding=partial),
+            "host": jax.device_put(
+                np.ones(8), NamedSharding(explicit, P("data"), memory_kind="unpinned_host")
+            ),
+            "uneven": jax.ShapeDtypeStruct(
+                (3,), "int8", sharding=NamedSharding(explicit, P("data"))
+            ),
+            "unknown": jax.ShapeDtypeStruct((3,), "int8"),
+        },
+        mesh=explicit,
+    )
+    assert [axis.type for axis in found.mesh.axes] == ["explicit", "explicit"]
+    summed = found.array("sum")
+    assert summed.extra["unreduced"] == ["model"]
+    assert (summed.spec, summed.replicas) == ((("data",), None), 1)  # parts of a sum are no copies
+    assert found.array("host").facts.memory_kind == "unpinned_host"
+    uneven = found.array("uneven")
+    assert (uneven.shard_shape, uneven.bytes_per_device, uneven.replicas) == (None, None, None)
+    unknown: Array = found.array("unknown")
+    assert (unknown.spec, unknown.shards, unknown.shard_shape) == (None, None, None)
+    assert codes(found) == ["indivisible", "unreduced"]
+
+
+def test_what_is_on_no_mesh_or_on_another_one_has_its_shards_told() -> None:
+    line = Mesh(np.array(jax.devices()[2:6]), ("line",))
+    state = {
+        "a": put(jnp.ones((8, 4)), "data"),
+        "b": put(jnp.ones((8, 4)), "data"),
+        "c": put(jnp.ones((8, 4)), "line", mesh=line),
+        "d": jnp.ones(()),
+    }
+    found = capture(state)
+    assert found.mesh.axis_names == ("data", "model")
+    other = found.array("c")
+    assert other.spec is None
+    assert [(one.device, one.index) for one in other.shards] == [
+        (device, ((2 * place, 2 * place + 2), (0, 4))) for place, device in enumerate((2, 3, 4, 5))
+    ]
+    assert (other.shard_shape, other.replicas) == ((2, 4), 1)
+    assert [shard.device for shard in found.array("d").shards] == [jax.devices()[0].id]
+    assert codes(found) == ["other-mesh"]
+    assert capture(state, mesh=line).array("c").spec == (("line",), None)
+    assert codes(capture({"d": state["d"]})) == ["no-mesh"]
+
+
+def test_an_abstract_mesh_has_axes_and_no_devices() -> None:
+    spec = NamedSharding(MESH.abstract_mesh, P("data"))
+    found = capture({"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec)})
+    assert (found.mesh.device_kind, found.mesh.processes) == (None, None)
+    assert codes(found) == ["abstract-mesh"]
+    with_devices = capture(
+        {"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec), "b": put(jnp.ones(8))}
+    )
+    assert with_devices.array("a").spec == (("data",),)
+    assert with_devices.mesh.processes == (0,) * 8
+
+
+def test_names_and_groups_can_be_given() -> None:
+    state = {"w": put(jnp.ones((8, 4)), "data"), "m": put(jnp.ones(4))}
+    found = capture(state, logical_axes={"w": ("embed", None)}, group="params")
+    assert found.array("w").logical_axes == ("embed", None)
+    assert {array.group for array in found.arrays} == {"params"}
+    by_path = capture(state, group=lambda path: "opt_state" if path == "m" else "params")
+    assert by_path.array("m").group == "opt_state"
+
+
+def test_paths_that_read_the_same_are_told_apart() -> None:
+    found = capture({"a/b": jnp.ones(1), "a": {"b": jnp.ones(2)}})
+    assert sorted(array.path for array in found.arrays) == ["a/b", "a/b (2)"]
+
+
+# --- Programs ------------------------------------------------------------------------------------------
+
+
+def test_a_program_tells_what_xla_tells(tmp_path) -> None:
+    state = {"w": put(jnp.ones((8, 16)), "data", "model"), "idle": put(jnp.ones(3))}
+    x = put(jnp.ones((4, 8)), "data")
+    compiled = jax.jit(lambda s, x: {"y": x @ s["w"]}, donate_argnums=1).lower(state, x).compile()
+    found = capture_compiled({"matmul": compiled}, tmp_path / "run.json")
+    assert snapshot.read(tmp_path / "run.json") == found
+    schema = json.loads(snapshot.SCHEMA_PATH.read_text())
+    jsonschema.validate(json.loads((tmp_path / "run.json").read_text()), schema)
+    (program,) = found.programs
+    analysis = compiled.memory_analysis()
+    assert program.memory.arguments == analysis.argument_size_in_bytes
+    assert program.memory.temporaries == analysis.temp_size_in_bytes
+    assert program.flops_per_device == 2 * 4 * 8 * 16 / 8
+    assert {(c.op, c.mesh_axes) for c in program.collectives} <= {
+        (op, (axis,)) for op in ("all-gather", "all-reduce", "collective-permute", "all-to-all")
+        for axis in ("data", "model")
+    }  # fmt: skip
+    told = {one.path: one for one in program.shardings}
+    assert not told["matmul/input/0/idle"].used
+    assert told["matmul/input/1"].extra == {"donated": True}
+    out, chosen = found.array("matmul/output/y"), compiled.output_shardings["y"]
+    assert out.shard_shape == chosen.shard_shape((4, 16))
+    assert math.prod(out.shard_shape) * 4 == out.bytes_per_device
+    together = capture(state, programs={"matmul": compiled})
+    assert together.programs == found.programs
+    assert [array.path for array in together.arrays] == ["idle", "w"]
+
+
+# --- What cannot be ------------------------------------------------------------------------------------
+
+
+def boxed_in_a_jit(x: jax.Array) -> jax.Array:
+    capture({"x": x})
+    return x
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda: capture({"a": jnp.ones(1)}, "/no/such/x.json"), "cannot be written"),
+        (lambda: capture({1: 1, "a": 2}), "cannot be read as a pytree"),
+        (lambda: jax.jit(boxed_in_a_jit)(1.0), "'x' is a traced value"),
+        (lambda: capture({"a": jnp.ones(1)}, group="weights"), "group is 'weights', but must be"),
+        (lambda: capture({"a": jnp.ones(1)}, mesh=3), "mesh is .3., but must be"),
+        (lambda: capture({"a": jnp.ones(1)}, logical_axes={"b": ("x",)}), "no such array"),
+        (lambda: capture({"a": jnp.ones(1)}, logical_axes={"a": ()}), "0 names at 'a'"),
+        (lambda: capture_compiled(jax.jit(abs)), "must be a compiled program"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(wrong, sentence) -> None:
+    with pytest.raises(Refused, match=sentence):
+        wrong()
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text("before")
+    with pytest.raises(Refused):
+        capture({"a": jnp.ones(1)}, file, group="nonsense")
+    assert file.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+# --- What a job has to have ----------------------------------------------------------------------------
+
+ALONE = """
+import sys
+import inspector
+assert "jax" not in sys.modules and "numpy" not in sys.modules
+from inspector import capture, capture_compiled
+import jax
+there = {name.partition(".")[0] for name in sys.modules}
+assert not there & {"flax", "optax", "streamlit", "plotly", "models"}, there
+assert capture({"a": jax.numpy.ones(3)}).arrays[0].shape == (3,)
+assert "flax" not in sys.modules
+"""
+
+
+def test_a_job_needs_jax_and_numpy_alone() -> None:
+    root = Path(inspector.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_boxes_that_hold_more_than_one_array_are_opened() -> None:
+    box = nn.Partitioned({"scale": jnp.ones(2), "values": jnp.ones((2, 2))}, names=("a", "b"))
+    found = capture({"w": box})
+    assert [array.path for array in found.arrays] == ["w/scale", "w/values"]
+    assert found.array("w/values").logical_axes is None
