@@ -14,7 +14,8 @@ from inspector.errors import Refused
 
 # Modules of this package, in the order in which they are run; each has `measure(pairs)`.
 BENCHMARKS = (
-    "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis",
+    "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
+    "target_compile", "capture",
 )  # fmt: skip
 
 

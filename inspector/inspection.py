@@ -12,21 +12,35 @@ import json
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inspector import answers, checkpoint_folder, machine, record, snapshot, strict_json, targets
+from inspector import (
+    answers,
+    checkpoint_folder,
+    machine,
+    paired_times,
+    record,
+    snapshot,
+    strict_json,
+    targets,
+    time_together,
+)
 from inspector.abstract import AbstractState
 from inspector.answers import Answers
 from inspector.assembly import Assembled, Assembly
 from inspector.engine import Environment, Job, Pool
 from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.paired_times import PairedTimes
 from inspector.plan import INDIVISIBLE, plan
 from inspector.processes import Exchanged, HostLocal
+from inspector.readers.guess import FileKind
 from inspector.restoration import Outcome, Restoration
 from inspector.snapshot import Array, Finding, Snapshot
 from inspector.targets import Target
+from inspector.time_together import Candidates
 from inspector.totals import STATE_GROUPS
 from inspector.walks import Walk, Walked
 from inspector.wording import counted
@@ -35,7 +49,9 @@ RUN_TIMEOUT = 900.0  # seconds; the default layout takes three
 COMPILE_TIMEOUT = 3600.0  # seconds; an 8B model for 64 TPUs takes about half a minute
 ASSEMBLY_TIMEOUT = 120.0  # seconds; at most 4,096 elements, so that it takes less than one
 EXCHANGE_TIMEOUT = 120.0  # seconds; most of what it takes is four processes importing JAX
+TIMING_TIMEOUT = 3600.0  # seconds; two default layouts in 15 rounds take about ten
 WALK_TIMEOUT = 300.0  # seconds; 64 emulated devices take about ten
+IMPORT_TIMEOUT = 300.0  # seconds; 128 MiB of HLO text take about 30
 ABSTRACT_TIMEOUT = 120.0  # seconds; 1,024 layers in a Python loop take about ten
 # Abstract states are small (a few hundred bytes an array) and cost a trace each.
 REMEMBERED_STATES = 64
@@ -74,6 +90,7 @@ class Inspection:
         self.kept = kept or Answers()
         self._runs = Pool(run_workers or min(2, os.cpu_count() or 1))
         self._shapes = Pool(1)
+        self._imports = Pool(1)
         self._memory = memory
         self._states: OrderedDict[str, AbstractState] = OrderedDict()
         self._durations: OrderedDict[str, float] = OrderedDict()
@@ -265,10 +282,69 @@ class Inspection:
                     self._walked.popitem(last=False)
         return walked
 
+    def timing_candidates(self, snapshots: Sequence[Snapshot], baseline: int = 0) -> Candidates:
+        """Which of these layouts can be timed together here, and why the others cannot."""
+        available = machine.available_bytes() if self._memory is None else self._memory
+        return time_together.candidates(snapshots, baseline, available)
+
+    def start_timing(self, snapshots: Sequence[Snapshot], rounds: int, baseline: int = 0) -> Job:
+        """Have the layouts of these run in turn in one process; give the finished job to `take_timing`.
+
+        Raises:
+          Refused: fewer than two of them can be, or the number of rounds is not allowed.
+        """
+        time_together.refuse_rounds(rounds)
+        found = self.timing_candidates(snapshots, baseline)
+        time_together.refuse_too_few(found)
+        # Where memory is short, those that come first are timed.
+        in_order = sorted(found.layouts.items(), key=lambda one: one[0] != baseline)
+        payload = {
+            "layouts": [[number, one.to_json()] for number, one in in_order],
+            "untimed": [[one.layout, one.reason] for one in found.untimed],
+            "rounds": rounds,
+            "memory": self._memory,
+        }
+        environment = Environment(found.devices)
+        return self._runs.submit("time_together", payload, environment, TIMING_TIMEOUT)
+
+    def take_timing(self, job: Job) -> PairedTimes:
+        """What came of it; layouts have the numbers that they had among the Snapshots.
+
+        Raises:
+          Refused: the job did not end well; its sentence.
+        """
+        return paired_times.from_json(_result(job), "the worker's answer")
+
+    def start_import(
+        self,
+        path: str | os.PathLike[str],
+        name: str,
+        kind: FileKind | None = None,
+        step: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> Job:
+        """Have a file or folder on this machine read; give the finished job to `take_import`.
+
+        `name` is how it is called in sentences; without a `kind` it is told by the content. `step` is that
+        of a checkpoint of several. A zip file is unpacked into `folder`, and refused without one.
+        """
+        payload = {"path": os.fspath(path), "name": name, "kind": kind, "step": step}
+        payload["folder"] = None if folder is None else os.fspath(folder)
+        return self._imports.submit("import", payload, _PLANNER, IMPORT_TIMEOUT)
+
+    def take_import(self, job: Job) -> Snapshot:
+        """The Snapshot of what was read.
+
+        Raises:
+          Refused: the job did not end well; its sentence.
+        """
+        return snapshot.from_json(_result(job), "the worker's answer")
+
     def close(self) -> None:
         """Stop all workers."""
         self._runs.close()
         self._shapes.close()
+        self._imports.close()
 
 
 @functools.cache
@@ -364,10 +440,11 @@ def _result(job: Job) -> dict:
 
 def _state_key(layout: Layout) -> str:
     plain = layout.to_json()
-    # Names at parameters are mesh axes there, so that the trace depends on mesh and specs too.
+    # Names at parameters are mesh axes there, so that the trace depends on mesh and specs too; and a
+    # person's own code may do anything with mesh and rules.
     kept = (
         ("model", "sizes")
-        if layout.entry.has_rules
-        else ("model", "sizes", "mesh", "axes", "specs")
+        if layout.entry.has_rules and not layout.entry.own
+        else ("model", "sizes", "mesh", "axes", "rules", "specs")
     )
-    return json.dumps({key: plain[key] for key in kept}, sort_keys=True)
+    return json.dumps({key: plain[key] for key in kept if key in plain}, sort_keys=True)

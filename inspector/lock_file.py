@@ -56,7 +56,7 @@ class LockedArray:
 
     path: str
     group: Group
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     dtype: str
     spec: Spec | None
     shards: str | None = None

@@ -196,8 +196,8 @@ def duplication_by_array(found: Snapshot) -> tuple[Duplication, ...]:
 
 def bytes_everywhere(array: Array, mesh: Mesh | None) -> int | None:
     """Bytes that all devices together hold of an array; None where its placement is not known."""
-    elements = math.prod(array.shape)
-    if array.shards is not None and array.bytes is not None:
+    if array.shards is not None and array.bytes is not None and array.shape is not None:
+        elements = math.prod(array.shape)
         held = sum(math.prod(stop - start for start, stop in shard.index) for shard in array.shards)
         return held * array.bytes // elements if elements else 0
     if array.bytes_per_device is None or mesh is None:
@@ -242,7 +242,9 @@ def fit(found: Snapshot, chip: Chip) -> Fit:
                 f"It fits: the compiler for {target.text} took every program, although the parts of "
                 f"{one.program} sum up to {_of_chip(total, chip)}; some of them share their place"
             )
-        return Fit(of_this_chip or total <= capacity, total, False, capacity, one.program, f"{sentence}.")
+        return Fit(
+            of_this_chip or total <= capacity, total, False, capacity, one.program, f"{sentence}."
+        )
     least = totals.totals(found, STATE_AND_BATCH)
     if least.per_device is None or not least.arrays:
         return Fit(
@@ -304,7 +306,7 @@ def _bytes_per_device(array: Array, one: ProgramArray, mesh: Mesh | None) -> int
     """What one device holds of an array in a program, which may shard it otherwise than it is kept."""
     if one.got is None or array.spec is None or mesh is None or _same(one.got, array.spec):
         return array.bytes_per_device
-    if array.bytes is None or len(one.got) != len(array.shape):
+    if array.bytes is None or array.shape is None or len(one.got) != len(array.shape):
         return None
     # A file may say anything of a program's shardings.
     if not {axis for axes in one.got for axis in axes or ()}.issubset(mesh.axis_names):

@@ -101,8 +101,10 @@ def place(shape: Sequence[int], spec: Spec, mesh: Mesh) -> Placement:
 def place_array(array: Array, mesh: Mesh) -> Placement | None:
     """Place a Snapshot's array by its explicit shards if it has them, else by its spec.
 
-    None where neither is known, or where the shards leave a device of the mesh out.
+    None where neither is known or the shape is not, or where the shards leave a device of the mesh out.
     """
+    if array.shape is None:
+        return None
     if array.shards is not None:
         return _place_shards(array.shards, len(array.shape), mesh)
     if array.spec is None or any(indivisible(array.shape, array.spec, mesh)):

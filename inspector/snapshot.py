@@ -112,12 +112,14 @@ class Array:
 
     `shards` is explicit only where `spec` cannot say it; `spec` as a whole is None where the array has
     no NamedSharding. `replicas` is the number of devices that hold each element. `box` and `facts` are
-    known of arrays that were alive, `program` of values inside a compiled program.
+    known of arrays that were alive, `program` of values inside a compiled program. `shape` is None where
+    a file tells how an array is sharded but not how large it is; `spec` may then have fewer entries than
+    the array has dimensions.
     """
 
     path: str
     group: Group
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     dtype: str
     logical_axes: tuple[str | None, ...] | None = None
     spec: Spec | None = None
@@ -487,10 +489,10 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
             raise Refused(f"{what}: the array {shown(array.path)} is there twice")
         seen.add(array.path)
         where = f"{what}: {shown(array.path, 200)}"
-        rank = len(array.shape)
+        rank = None if array.shape is None else len(array.shape)
         for label in ("spec", "logical_axes", "shard_shape"):
             entries = getattr(array, label)
-            if entries is not None and len(entries) != rank:
+            if entries is not None and rank is not None and len(entries) != rank:
                 raise Refused(
                     f"{where} has {len(entries)} entries in {label}, "
                     f"but must have one for each of {rank} dimensions"
@@ -505,6 +507,10 @@ def _check_arrays(snapshot: Snapshot, what: str) -> None:
 
 
 def _check_shards(array: Array, where: str) -> None:
+    if array.shape is None:
+        if array.shards is not None:
+            raise Refused(f"{where} has shards, but no shape that they could be parts of")
+        return
     for i, shard in enumerate(array.shards or ()):
         if len(shard.index) != len(array.shape) or not all(
             start <= stop <= size

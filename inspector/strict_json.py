@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -10,10 +11,25 @@ from typing import Any
 from inspector.errors import Refused, shown
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# How a text begins that is marked as another encoding; UTF-32 first, for UTF-16 begins like it.
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+    (codecs.BOM_UTF8, "UTF-8 with a byte order mark"),
+)
 
 
-def parse(text: str | bytes, what: str) -> Any:
+def encoding_of(content: bytes) -> str | None:
+    """The encoding that a byte order mark at the beginning names; None where there is none."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS if content.startswith(mark)), None)
+
+
+def parse(text: str | bytes, what: str, *, deepest: int | None = None) -> Any:
     """Parse strict JSON: no NaN or Infinity, no repeated key, valid UTF-8, whole characters.
+
+    `deepest` is how many lists and objects may be inside each other; None for as many as can be read.
 
     Raises:
       Refused: `what` is not such JSON; the sentence says where it stops being so.
@@ -50,14 +66,20 @@ def parse(text: str | bytes, what: str) -> Any:
         if _SURROGATE.search(text):
             # A lone half of a surrogate pair is text to Python, but cannot be printed or sent.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if deepest is not None:
+            _refuse_deep(value, deepest, what)
         return value
     except Refused:
         raise
     except UnicodeDecodeError as error:
-        raise Refused(f"{what} is not UTF-8 text (byte {error.start})") from None
+        other = encoding_of(text) if isinstance(text, bytes) else None
+        hint = f": it begins as {other} does" if other else ""
+        raise Refused(f"{what} is not UTF-8 text (byte {error.start}){hint}") from None
     except UnicodeEncodeError:
         raise Refused(f"{what} holds half of a character (a lone surrogate)") from None
     except json.JSONDecodeError as error:
+        if isinstance(text, str) and text.startswith("\ufeff"):
+            raise Refused(f"{what} is not JSON: it begins with a byte order mark") from None
         raise Refused(
             f"{what} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
@@ -65,3 +87,17 @@ def parse(text: str | bytes, what: str) -> Any:
         raise Refused(f"{what} is nested too deeply to be read") from None
     except ValueError as error:  # an integer with more digits than Python converts
         raise Refused(f"{what} holds a number that cannot be read: {error}") from None
+
+
+def _refuse_deep(value: Any, deepest: int, what: str) -> None:
+    level, depth = [value], 0
+    while level := [
+        item
+        for outer in level
+        if isinstance(outer, (dict, list))
+        for item in (outer.values() if isinstance(outer, dict) else outer)
+        if isinstance(item, (dict, list))
+    ]:
+        depth += 1
+        if depth >= deepest:
+            raise Refused(f"{what} is nested more than {deepest} levels deep, which is too deep")

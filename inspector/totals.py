@@ -29,6 +29,8 @@ def state_totals(found: Snapshot) -> Totals:
 
 def totals(found: Snapshot, groups: tuple[str, ...]) -> Totals:
     """The totals of the arrays in these groups."""
+    if not found.arrays:  # a program's text alone: what it was given is not known
+        return Totals(0, None, None, None)
     arrays = [array for array in found.arrays if array.group in groups]
     once = _sum(array.bytes for array in arrays)
     held = _sum(array.bytes_per_device for array in arrays)

@@ -70,7 +70,10 @@ def seconds_text(seconds: float | None) -> str:
     raise AssertionError("the last unit takes every time")
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def shape_text(shape: Sequence[int] | None) -> str:
+    """`1024×256`, `scalar` where there is no dimension; `unknown` for None."""
+    if shape is None:
+        return "unknown"
     return "×".join(map(str, shape)) if shape else "scalar"
 
 

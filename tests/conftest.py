@@ -27,8 +27,10 @@ os.environ["XLA_FLAGS"] = " ".join(
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# What compilers answered before this run answers nothing in it, and nothing of it stays on the machine.
+# What compilers answered before this run answers nothing in it, nothing of it stays on the machine, and
+# nobody's own library is touched.
 os.environ["SHARDING_INSPECTOR_CACHE"] = tempfile.mkdtemp(prefix="sharding-inspector-tests-")
+os.environ["SHARDING_INSPECTOR_LIBRARY"] = os.environ["SHARDING_INSPECTOR_CACHE"]
 atexit.register(shutil.rmtree, os.environ["SHARDING_INSPECTOR_CACHE"], ignore_errors=True)
 
 # No deadline, because no test may depend on how fast or how busy the machine is.

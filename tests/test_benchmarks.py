@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import __main__ as command
-from benchmarks import analysis, pairing, plain_script, preview, train_step, warm_run
+from benchmarks import analysis, capture, pairing, plain_script, preview, train_step, warm_run
 from benchmarks.pairing import Pair, Result
 from benchmarks.plain_process import PlainProcess
 from inspector import hlo
@@ -110,6 +110,12 @@ def test_the_analysis_is_measured_against_compiling_and_against_half_a_text() ->
     ]  # fmt: skip
     for one in found:
         check(one, pairs=1)
+
+
+def test_a_capture_is_measured_against_jax_and_makes_no_array() -> None:
+    (found,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
+    check(found, pairs=1)
+    assert found.notes == ("jax.Arrays made while capturing: 0",)
 
 
 def test_a_repeated_program_is_as_many_times_its_work() -> None:

@@ -60,7 +60,8 @@ def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) ->
     planned = service.plan(small())
     path = "params/DotReluDot_0/W2"
     wrong = tuple(
-        replace(a, spec=(None, None), replicas=8) if a.path == path else a for a in planned.arrays[1:]
+        replace(a, spec=(None, None), replicas=8) if a.path == path else a
+        for a in planned.arrays[1:]
     )
     found = disagreements(planned, replace(planned, arrays=wrong))
     assert [finding.array for finding in found] == ["batch/x", path]
@@ -87,7 +88,9 @@ def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
         service.close()
 
 
-def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(service: Inspection) -> None:
+def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
+    service: Inspection,
+) -> None:
     layout = small(depth="256")
     planned = service.plan(layout)
     found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
@@ -95,7 +98,9 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(service
 
     memory = found.program("train_step").memory
     state_in_and_out = (memory.arguments + memory.outputs) * 8
-    assert machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
+    assert (
+        machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
+    )
 
 
 def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:

@@ -73,7 +73,9 @@ def test_moments_follow_their_parameters_and_the_step_is_everywhere() -> None:
     params = {a.path.removeprefix("params/"): a for a in found.arrays if a.group == "params"}
     for moment in ("mu", "nu"):
         prefix = f"opt_state/0/{moment}/"
-        moments = {a.path.removeprefix(prefix): a for a in found.arrays if a.path.startswith(prefix)}
+        moments = {
+            a.path.removeprefix(prefix): a for a in found.arrays if a.path.startswith(prefix)
+        }
         assert moments.keys() == params.keys()
         for path, array in moments.items():
             assert (array.shape, array.spec) == (params[path].shape, params[path].spec)
@@ -94,7 +96,11 @@ def test_scan_gives_kernels_a_leading_layer_dimension_that_the_spec_carries() ->
 def test_a_dimension_that_is_not_divided_is_a_finding_with_the_numbers() -> None:
     found = planned(mesh="2x3", rules="hidden=model")
     kernel = found.array("params/DotReluDot_0/Dense_0/kernel")
-    assert (kernel.spec, kernel.shard_shape, kernel.bytes_per_device) == ((None, ("model",)), None, None)
+    assert (kernel.spec, kernel.shard_shape, kernel.bytes_per_device) == (
+        (None, ("model",)),
+        None,
+        None,
+    )
     sentences = {f.array: f.message for f in found.findings}
     assert sentences[kernel.path] == (
         "hidden has 1024 rows, 3 ways (model) do not divide it in params/DotReluDot_0/Dense_0/kernel"

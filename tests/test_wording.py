@@ -30,7 +30,13 @@ def test_bytes_at_the_edges(count: int | None, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.0000123, "12.3 µs"), (0.0701, "70.1 ms"), (3.0, "3.00 s"), (150.0, "2 min 30 s"), (None, "unknown")],
+    [
+        (0.0000123, "12.3 µs"),
+        (0.0701, "70.1 ms"),
+        (3.0, "3.00 s"),
+        (150.0, "2 min 30 s"),
+        (None, "unknown"),
+    ],
 )
 def test_seconds(seconds: float | None, words: str) -> None:
     assert seconds_text(seconds) == words

@@ -12,10 +12,36 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from inspector.command_line import inspect_verb, shards_verb, show_verb
+from inspector.command_line import (
+    audit_verb,
+    check_verb,
+    code_verb,
+    compare_verb,
+    device_verb,
+    explain_verb,
+    import_verb,
+    inspect_verb,
+    library_verb,
+    report_verb,
+    shards_verb,
+    show_verb,
+)
 from inspector.errors import Refused
 
-VERBS = (inspect_verb, shards_verb, show_verb)
+VERBS = (
+    inspect_verb,
+    import_verb,
+    code_verb,
+    shards_verb,
+    device_verb,
+    explain_verb,
+    audit_verb,
+    show_verb,
+    compare_verb,
+    report_verb,
+    check_verb,
+    library_verb,
+)
 UNUSABLE_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
+from inspector import audit, output, snapshot
 from inspector import layout as layouts
-from inspector import output, snapshot, strict_json
+from inspector.command_line import layout_file
 from inspector.engine import Job
 from inspector.errors import Refused, shown
 from inspector.inspection import Inspection, refuse_indivisible
 from inspector.layout import Layout
+from inspector.own_model_registration import register_own
 from inspector.snapshot import Snapshot
 from models import CATALOGUE
 
@@ -25,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "layout", nargs="?", metavar="LAYOUT.json", help="a layout, or a Snapshot that has one"
     )
-    parser.add_argument("--model", metavar="NAME", help=f"one of {', '.join(CATALOGUE)}")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help=f"one of {', '.join(CATALOGUE)}, or one of your own as package.module:function",
+    )
     parser.add_argument("--mesh", metavar="2x4", help="sizes of the mesh axes")
     parser.add_argument("--axes", metavar="data,model", help="names of the mesh axes")
     parser.add_argument(
@@ -65,10 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Make the Snapshot that the options ask for."""
+    if options.model is not None and options.model not in CATALOGUE and ":" in options.model:
+        if options.output is not None:
+            output.refuse_unwritable(options.output)
+        register_own(options.model)
     layout = layouts.parse(_fields(options)).unwrap()
     if options.output is not None:
         output.refuse_unwritable(options.output)
-    found = inspect(layout)
+    found = audit.audited(inspect(layout))
     if options.output is None:
         sys.stdout.write(snapshot.dumps(found))
     else:
@@ -111,7 +120,7 @@ def _follow(job: Job) -> None:
 def _fields(options: argparse.Namespace) -> dict[str, str]:
     fields: dict[str, str] = {}
     if options.layout is not None:
-        fields = layouts.to_fields(_read_layout(options.layout))
+        fields = layouts.to_fields(layout_file.read(options.layout))
     given = {
         name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
     }
@@ -135,16 +144,3 @@ def _sizes_of(name: str, model: str | None) -> dict[str, str]:
         names = ", ".join(one.name for one in entry.presets) or "none"
         raise Refused(f"--sizes is {shown(name)}, but model {entry.name} has {names}")
     return {key: layouts.print_size(value) for key, value in entry.sizes_of(chosen).items()}
-
-
-def _read_layout(path: str) -> Layout:
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}") from None
-    plain = strict_json.parse(content, path)
-    if isinstance(plain, dict) and plain.get("format") == snapshot.FORMAT:
-        plain = plain.get("layout")
-        if plain is None:
-            raise Refused(f"{path} is a Snapshot without a layout")
-    return layouts.from_json(plain, path)

@@ -35,7 +35,9 @@ def run(options: argparse.Namespace) -> None:
 
 def summary(found: Snapshot, chip: Chip | None = None) -> str:
     """The whole summary, with each program modelled on `chip`; every line ends with a line end."""
-    parts = [_heading(found), text_tree(found.arrays)]
+    parts = [_heading(found)]
+    if found.arrays:
+        parts.append(text_tree(found.arrays))
     if found.programs:
         parts.append("".join(f"{_program(program, found)}\n" for program in found.programs))
         parts += [_collectives(program) for program in found.programs if program.collectives]

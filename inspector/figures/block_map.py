@@ -70,6 +70,8 @@ class BlockGrid:
 
 def why_no_map(array: Array, mesh: Mesh) -> str | None:
     """Why this array has no shard map, in a sentence; None if it has one."""
+    if array.shape is None:
+        return f"The shape of {array.path} is not known, only how it is split, so it has no map."
     if math.prod(array.shape) == 0:
         return f"{array.path} has no elements: its shape is {wording.shape_text(array.shape)}."
     placement = sharding.place_array(array, mesh)

@@ -68,6 +68,8 @@ def axis(**settings: Any) -> dict[str, Any]:
         "zeroline": False,
         "showline": False,
         "ticks": "",
+        # Our margins hold the labels; Streamlit's theme would have Plotly measure them and draw once more.
+        "automargin": False,
         "tickfont": {"size": TICK_PX},
         **settings,
     }

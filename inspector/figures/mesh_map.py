@@ -41,9 +41,11 @@ class MeshGrid:
 
 
 def mesh_grid(mesh: Mesh) -> MeshGrid:
-    """Lay the mesh's axes out along rows and columns."""
-    rows, columns = blocks.alternate(range(len(mesh.axes)))
-    order = np.arange(mesh.size).reshape(mesh.shape).transpose(rows + columns)
+    """Lay the mesh's axes out along rows and columns; of many axes, those of size 1 are left out."""
+    axes = holdings.axes_shown(mesh)
+    rows, columns = blocks.alternate(axes)
+    order = np.arange(mesh.size).reshape([mesh.shape[axis] for axis in axes])
+    order = order.transpose([axes.index(axis) for axis in rows + columns])
     down = int(np.prod([mesh.shape[axis] for axis in rows], dtype=np.int64))
     return MeshGrid(rows, columns, order.reshape(down, -1))
 
@@ -116,8 +118,11 @@ def processes_text(mesh: Mesh) -> str:
 
 
 def axes_text(mesh: Mesh) -> str:
-    """The mesh's axes and their sizes: `data 2 × model 4`."""
-    return " × ".join(f"{axis.name} {axis.size}" for axis in mesh.axes)
+    """The mesh's axes and their sizes: `data 2 × model 4`; of many: `fsdp 16, and 11 axes of size 1`."""
+    shown = holdings.axes_shown(mesh)
+    text = " × ".join(f"{mesh.axes[axis].name} {mesh.axes[axis].size}" for axis in shown)
+    rest = len(mesh.axes) - len(shown)
+    return f"{text}, and {wording.counted(rest, 'axis', 'axes')} of size 1" if rest else text
 
 
 def subtitle(array: Array, mesh: Mesh, count: int) -> list[str]:

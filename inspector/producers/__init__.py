@@ -8,11 +8,14 @@ from __future__ import annotations
 JOBS = {
     "abstract": "inspector.producers.abstract:abstract",
     "assemble": "inspector.producers.assemble:assemble",
+    "describe": "inspector.producers.describe:describe",
     "compile": "inspector.producers.ahead_of_time:compile_",
     "emulate": "inspector.producers.emulate:emulate",
     "exchange": "inspector.producers.processes:exchange",
+    "import": "inspector.producers.importing:import_",
     "restore_checkpoint": "inspector.producers.checkpoint:restore",
     "save_checkpoint": "inspector.producers.checkpoint:save",
+    "time_together": "inspector.producers.time_together:time_together",
     "walk": "inspector.producers.walks.replay:replay",
 }
 

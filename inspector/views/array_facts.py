@@ -7,11 +7,12 @@ import streamlit as st
 from inspector import sharding
 from inspector.snapshot import Array, Mesh
 from inspector.views import table
+from inspector.views.plain_text import plain
 from inspector.wording import ranges_text
 
 
-def show(array: Array, mesh: Mesh) -> None:
-    """A drawer with both, closed at first."""
+def show(array: Array, mesh: Mesh, source: str | None = None) -> None:
+    """A drawer with both, closed at first. `source` is what the array was read from, if it was."""
     with st.expander("Shards, device by device"):
         if array.facts is not None:
             st.markdown(_facts_text(array))
@@ -19,6 +20,8 @@ def show(array: Array, mesh: Mesh) -> None:
             st.caption(
                 f"A value inside the compiled program `{array.program}`, as the compiler placed it."
             )
+        elif source is not None:
+            st.caption(plain(f"What a live array says of itself is not in {source}."))
         else:
             st.caption("Planned. Build and run to see what the live array says of itself.")
         shards = sharding.shards(array, mesh)

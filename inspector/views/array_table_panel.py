@@ -8,7 +8,7 @@ import streamlit as st
 
 from inspector.layout import Layout
 from inspector.snapshot import Array, Snapshot
-from inspector.views import selection, table
+from inspector.views import not_known, selection, table
 from inspector.wording import logical_text, shape_text, spec_text
 
 GROUP_NAMES = {
@@ -22,8 +22,10 @@ GROUP_NAMES = {
 }
 
 
-def show(found: Snapshot, _: Layout) -> None:
+def show(found: Snapshot, _: Layout | None) -> None:
     """Filter, sort and select."""
+    if not_known.no_arrays(found):
+        return
     groups = [group for group in GROUP_NAMES if any(array.group == group for array in found.arrays)]
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:
@@ -47,15 +49,19 @@ def show(found: Snapshot, _: Layout) -> None:
             icon=":material/search_off:",
         )
         return
+    drawn = columns(arrays)
     event = table.show(
-        columns(arrays),
+        drawn,
         "array_table",
         on_select="rerun",
         selection_mode="single-row",
-        column_config={
-            "Bytes": st.column_config.NumberColumn(format="localized"),
-            "Bytes per device": st.column_config.NumberColumn(format="localized"),
-        },
+        column_config=table.of_numbers(
+            drawn,
+            {
+                "Bytes": st.column_config.NumberColumn(format="localized"),
+                "Bytes per device": st.column_config.NumberColumn(format="localized"),
+            },
+        ),
     )
     if event.selection.rows:
         path = arrays[event.selection.rows[0]].path
@@ -90,9 +96,9 @@ def columns(arrays: list[Array]) -> dict[str, list[Any]]:
             "unknown" if array.shard_shape is None else shape_text(array.shard_shape)
             for array in arrays
         ],
-        "Bytes": [array.bytes for array in arrays],
-        "Bytes per device": [array.bytes_per_device for array in arrays],
-        "Replicas": [array.replicas for array in arrays],
+        "Bytes": table.numbers([array.bytes for array in arrays]),
+        "Bytes per device": table.numbers([array.bytes_per_device for array in arrays]),
+        "Replicas": table.numbers([array.replicas for array in arrays]),
         "Type": [array.dtype for array in arrays],
         "Group": [GROUP_NAMES[array.group] for array in arrays],
     }

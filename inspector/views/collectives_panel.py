@@ -15,9 +15,9 @@ from inspector.hlo.traffic import Traffic, traffic
 from inspector.layout import Layout
 from inspector.place import PHASES, Phase, places_of
 from inspector.snapshot import Array, Collective, Program, Snapshot
-from inspector.views import chart, page_width, selection, table
+from inspector.views import chart, not_known, page_width, program_choice, selection, table
 from inspector.views.plain_text import plain
-from inspector.views.train_state_panel import PROGRAM_NAMES
+from inspector.views.program_choice import PROGRAM_NAMES
 from inspector.wording import bytes_text, counted, exact_bytes_text
 
 RUNS = {"init": "Initialisation", "train_step": "A train step", "apply": "An inference"}
@@ -30,14 +30,14 @@ _NUMBERS = {
 }
 
 
-def show(found: Snapshot, _: Layout) -> None:
+def show(found: Snapshot, _: Layout | None) -> None:
     """What matters first: one sentence; then by axes, from device to device, and every collective."""
-    if not found.programs:
-        st.info(
-            "A plan has nothing compiled. Build and run the layout to see which collectives the compiler "
-            "made of it, along which mesh axes, and how many bytes they move.",
-            icon=":material/info:",
-        )
+    if not_known.no_programs(
+        found,
+        "A plan has nothing compiled. Build and run the layout to see which collectives the compiler "
+        "made of it, along which mesh axes, and how many bytes they move.",
+        "which collectives its program runs is unknown",
+    ):
         return
     program = _choose(found)
     collectives = program.collectives
@@ -57,16 +57,16 @@ def show(found: Snapshot, _: Layout) -> None:
     with left:
         figure = collective_bars(rows, of=_run_of(program.name), width_px=width_px)
         if figure is not None:
-            st.plotly_chart(
-                figure, key="collective_bars", config=chart.CONFIG, alt="Bytes by mesh axes and op"
-            )
+            chart.draw(figure, "collective_bars", alt="Bytes by mesh axes and op")
     with right:
-        sent = device_traffic(collectives, found.mesh)
-        figure = traffic_map(sent, found.mesh, of=_run_of(program.name), width_px=width_px)
-        if figure is not None:
-            st.plotly_chart(
-                figure, key="traffic_map", config=chart.CONFIG, alt="Bytes from device to device"
-            )
+        figure = None
+        if found.mesh is not None:
+            sent = device_traffic(collectives, found.mesh)
+            figure = traffic_map(sent, found.mesh, of=_run_of(program.name), width_px=width_px)
+        if found.mesh is None:
+            not_known.no_mesh(found)
+        elif figure is not None:
+            chart.draw(figure, "traffic_map", alt="Bytes from device to device")
         else:
             st.caption("No bytes are known to go from one device to another.")
     table.show(traffic_columns(rows), "traffic_table")
@@ -146,7 +146,7 @@ def traffic_columns(rows: Iterable[Traffic]) -> dict[str, list[Any]]:
         "Mesh axes": [axes_text(row.mesh_axes) for row in rows],
         "Op": [row.op for row in rows],
         "Instructions": [row.instructions for row in rows],
-        "Executions": _numbers([row.executions for row in rows]),
+        "Executions": table.numbers([row.executions for row in rows]),
         "Payload of one run": [bytes_text(row.payload_bytes) for row in rows],
         "On the wire, per device": [bytes_text(row.wire_bytes_per_device) for row in rows],
         "Conditional": ["yes" if row.conditional else "no" for row in rows],
@@ -158,9 +158,10 @@ def columns(collectives: Sequence[Collective]) -> dict[str, list[Any]]:
     return {
         "Op": [one.op for one in collectives],
         "Mesh axes": [_axes(one) for one in collectives],
-        "Executions": _numbers([one.executions for one in collectives]),
-        "Payload": _numbers([one.payload_bytes for one in collectives]),
-        "On the wire": _numbers([wire_of_one_run(one) for one in collectives]),
+        "Groups": [_groups_short(one) for one in collectives],
+        "Executions": table.numbers([one.executions for one in collectives]),
+        "Payload": table.numbers([one.payload_bytes for one in collectives]),
+        "On the wire": table.numbers([wire_of_one_run(one) for one in collectives]),
         "Phase": [phases_text(one) for one in collectives],
         "Place": [_places_text(one) for one in collectives],
         "Arrays": [_arrays_text(one) for one in collectives],
@@ -195,17 +196,8 @@ def matching(
 
 
 def _choose(found: Snapshot) -> Program:
-    names = [program.name for program in found.programs]
-    st.session_state.setdefault("collectives_program", "train_step")
-    if st.session_state["collectives_program"] not in names:
-        st.session_state["collectives_program"] = names[0]
-    name = st.segmented_control(
-        "Program",
-        names,
-        format_func=lambda one: PROGRAM_NAMES.get(one) or plain(one),
-        key="collectives_program",
-        required=True,
-        label_visibility="collapsed",
+    name = program_choice.choose(
+        [program.name for program in found.programs], "collectives_program"
     )
     return found.program(name) or found.programs[0]
 
@@ -214,7 +206,7 @@ def _show_all(found: Snapshot, program: str, collectives: Sequence[Collective]) 
     left, right = st.columns(2)
     axes = [
         name
-        for name in found.mesh.axis_names
+        for name in (found.mesh.axis_names if found.mesh is not None else ())
         if any(name in (c.mesh_axes or ()) for c in collectives)
     ]
     if any(not one.mesh_axes for one in collectives):
@@ -244,11 +236,13 @@ def _show_all(found: Snapshot, program: str, collectives: Sequence[Collective]) 
         f"collective_table:{program}",
         on_select="rerun",
         selection_mode="single-row",
-        column_config={
-            name: st.column_config.NumberColumn(format="localized", help=meaning)
-            for name, meaning in _NUMBERS.items()
-            if all(isinstance(number, int) for number in drawn[name])
-        },
+        column_config=table.of_numbers(
+            drawn,
+            {
+                name: st.column_config.NumberColumn(format="localized", help=meaning)
+                for name, meaning in _NUMBERS.items()
+            },
+        ),
     )
     if event.selection.rows and event.selection.rows[0] < len(shown):
         _show_one(found, shown[event.selection.rows[0]])
@@ -352,9 +346,11 @@ def _arrays_text(one: Collective) -> str:
     return counted(len(one.arrays), "array") if one.arrays else "none known"
 
 
-def _numbers(values: Sequence[int | None]) -> list[Any]:
-    """Numbers, which sort; as text where one of them is unknown and has to say so."""
-    return [_number_text(one) for one in values] if None in values else list(values)
+def _groups_short(one: Collective) -> str:
+    """`8 × 4` for eight groups of four devices."""
+    if one.group_size is None or one.groups is None:
+        return "unknown"
+    return f"{one.groups:,} × {one.group_size:,}"
 
 
 def _groups_text(one: Collective) -> str:

@@ -64,8 +64,8 @@ def columns(pieces: Sequence[Piece]) -> dict[str, list[Any]]:
     return {
         "Path": [piece.path for piece in pieces],
         "Index": [_index_text(piece) for piece in pieces],
-        "Bytes": [piece.bytes for piece in pieces],
-        "Only here": [piece.alone for piece in pieces],
+        "Bytes": table.numbers([piece.bytes for piece in pieces]),
+        "Only here": table.numbers([piece.alone for piece in pieces]),
         "Copies elsewhere": [piece.elsewhere for piece in pieces],
         "Also on": [
             devices_text(piece.holders) if piece.holders else "nowhere" for piece in pieces
@@ -152,13 +152,14 @@ def _show_table(held: Holdings) -> None:
         st.info("It holds nothing.", icon=":material/block:")
         return
     number = st.column_config.NumberColumn(format="localized")
+    shown = columns(pieces)
     event = table.show(
-        columns(pieces),
+        shown,
         "device_table",
         height=min(38 + 35 * len(pieces), 420),
         on_select="rerun",
         selection_mode="single-row",
-        column_config={"Bytes": number, "Only here": number},
+        column_config=table.of_numbers(shown, {"Bytes": number, "Only here": number}),
     )
     if event.selection.rows:
         path = pieces[event.selection.rows[0]].path

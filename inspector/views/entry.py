@@ -7,7 +7,7 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from inspector.views import layout_page, session
+from inspector.views import layout_page, own_model_notice, session
 
 # Four blocks in the first colours of the shard map. An icon by name would be fetched from a font
 # server outside; this one is part of the page.
@@ -37,6 +37,9 @@ def page_of(module: str, title: str, icon: str, url_path: str) -> StreamlitPage:
 
 layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
 others = [
+    page_of("board_page", "Board", ":material/view_column:", "board"),
+    page_of("open_page", "Open", ":material/file_open:", "open"),
+    page_of("library_page", "Library", ":material/bookmarks:", "library"),
     page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
     page_of("assemble_page", "Assemble", ":material/extension:", "assemble"),
     page_of("processes_page", "Processes", ":material/lan:", "processes"),
@@ -45,4 +48,5 @@ others = [
 ]
 page = st.navigation([layout, *others], position="top")
 session.begin(on_layout_page=page is layout)
+own_model_notice.show()
 page.run()

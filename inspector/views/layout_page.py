@@ -5,36 +5,20 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector import inspection
+from inspector.inspection import Inspection
 from inspector.layout import Layout
+from inspector.reading import Parsed
 from inspector.snapshot import Snapshot
 from inspector.views import (
-    array_table_panel,
-    collectives_panel,
-    memory_panel,
-    overview_panel,
     page_width,
     planning,
     run_panel,
     session,
-    shard_map_panel,
+    snapshot_panels,
     summary_panel,
-    time_panel,
-    train_state_panel,
-    tree_panel,
 )
 from inspector.views.editor import Editor
 from inspector.views.plain_text import plain
-
-PANELS = {
-    "Shard map": shard_map_panel.show,
-    "Overview": overview_panel.show,
-    "PartitionSpec tree": tree_panel.show,
-    "Arrays": array_table_panel.show,
-    "Collectives": collectives_panel.show,
-    "Train state": train_state_panel.show,
-    "Memory": memory_panel.show,
-    "Time": time_panel.show,
-}
 
 
 def show() -> None:
@@ -48,9 +32,28 @@ def show() -> None:
     layout = session.last_layout()
 
     editor = Editor(parsed, service.kept)
+    # What a change redraws comes first, and the fields that were changed after it; but while JAX is asked
+    # for shapes, there must be something to see.
+    waits = service.known_state(layout) is None
+    if waits:
+        _draw(editor)
+    planned = _show_found(service, layout, parsed)
+    if not waits:
+        _draw(editor)
+    if planned is not None:
+        editor.show_plan_problems(planned)
+    if parsed.value is not None:
+        session.write_url()
+    page_width.measure()
+
+
+def _draw(editor: Editor) -> None:
     with st.sidebar:
         editor.draw()
 
+
+def _show_found(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> Snapshot | None:
+    """What is known of the layout; the plan, None where there is none."""
     _show_url_problems()
     if parsed.value is None:
         st.warning(
@@ -60,15 +63,16 @@ def show() -> None:
         )
     planned = planning.planned(service, layout)
     if planned is None:
-        return
-    editor.show_plan_problems(planned)
+        return None
     run = run_panel.finished_run(service, layout)
     found = run or planned
     for finding in run.findings if run is not None else ():
         st.error(plain(finding.message), icon=":material/difference:")
-    summary_panel.show(found, layout, lambda: run_panel.show(service, (layout, planned)))
-    _show_panels(found, layout)
-    page_width.measure()
+    summary = st.container()
+    snapshot_panels.show(found, layout)
+    with summary:
+        summary_panel.show(found, layout, lambda: run_panel.show(service, (layout, planned)))
+    return planned
 
 
 def _show_url_problems() -> None:
@@ -79,11 +83,3 @@ def _show_url_problems() -> None:
             f"The link had values that cannot be used, so the defaults stand in:  \n{sentences}",
             icon=":material/link_off:",
         )
-
-
-def _show_panels(found: Snapshot, layout: Layout) -> None:
-    tabs = st.tabs(list(PANELS), key="panel", on_change="rerun")
-    for tab, draw in zip(tabs, PANELS.values(), strict=True):
-        if tab.open:
-            with tab:
-                draw(found, layout)

@@ -12,7 +12,7 @@ from inspector.figures.memory_bars import memory_bars
 from inspector.layout import Layout
 from inspector.memory import Breakdown, Duplication, Fit
 from inspector.snapshot import Snapshot
-from inspector.views import chart, chip_choice, page_width, selection, table
+from inspector.views import chart, chip_choice, not_known, page_width, selection, table
 from inspector.views.plain_text import plain
 from inspector.wording import bytes_text
 
@@ -20,7 +20,7 @@ SELECTED_KEY = "memory_selected"
 _WIDEST_PX = 1040
 
 
-def show(found: Snapshot, _: Layout) -> None:
+def show(found: Snapshot, _: Layout | None) -> None:
     """The verdict first, then what it is made of, then what could be saved."""
     said, chosen = _places()
     with chosen:
@@ -35,17 +35,22 @@ def show(found: Snapshot, _: Layout) -> None:
         width_px=min(int(page_width.content_px()), _WIDEST_PX),
     )
     if figure is not None:
-        st.plotly_chart(
-            figure, key="memory_bars", config=chart.CONFIG, alt="Memory of each program by part"
-        )
+        chart.draw(figure, "memory_bars", alt="Memory of each program by part")
         _show_donation(programs)
         _show_figures(found, programs)
     else:
-        st.info(
-            "A plan has only what arrays take. Build and run the layout to see outputs, temporaries and "
-            "the peak, as the compiler counts them.",
-            icon=":material/info:",
-        )
+        if found.programs:
+            not_known.show(
+                "What the programs take of a device's memory is not in "
+                f"{not_known.origin(found) or 'this Snapshot'}: the compiler did not write it there."
+            )
+        else:
+            not_known.no_programs(
+                found,
+                "A plan has only what arrays take. Build and run the layout to see outputs, temporaries "
+                "and the peak, as the compiler counts them.",
+                "outputs, temporaries and the peak of a step are unknown",
+            )
     _show_duplication(found)
 
 
@@ -68,10 +73,10 @@ def duplication_columns(each: Sequence[Duplication], first: str) -> dict[str, li
     """An entry a group or an array; sizes as numbers, so that they sort."""
     return {
         first: [one.name for one in each],
-        "Bytes once": [one.once for one in each],
-        "On all devices": [one.everywhere for one in each],
-        "Duplicated": [one.duplicated for one in each],
-        "Copies": [one.factor for one in each],
+        "Bytes once": table.numbers([one.once for one in each]),
+        "On all devices": table.numbers([one.everywhere for one in each]),
+        "Duplicated": table.numbers([one.duplicated for one in each]),
+        "Copies": table.numbers([one.factor for one in each], ".3g", "×"),
     }
 
 
@@ -134,25 +139,31 @@ def _show_duplication(found: Snapshot) -> None:
     if found.mesh is None or not groups:
         return
     st.markdown("##### Held on several devices")
+    if all(one.duplicated is None for one in groups):
+        st.caption("How many bytes devices hold twice is unknown, as the bytes of the arrays are.")
+        return
+    if not arrays and any(one.duplicated is None for one in groups):
+        st.caption(
+            "Of the arrays whose bytes are known, no two devices hold the same data; of the others it "
+            "is unknown."
+        )
+        return
     if not arrays:
         st.success("No two devices hold the same data.", icon=":material/check:")
         return
-    bytes_columns = {
-        name: _bytes_column() for name in ("Bytes once", "On all devices", "Duplicated")
+    numbers = {name: _bytes_column() for name in ("Bytes once", "On all devices", "Duplicated")} | {
+        "Copies": st.column_config.NumberColumn(format="%.3g×")
     }
-    copies = {"Copies": st.column_config.NumberColumn(format="%.3g×")}
-    table.show(
-        duplication_columns(groups, "Arrays"),
-        "duplication_by_group",
-        column_config=bytes_columns | copies,
-    )
+    by_group = duplication_columns(groups, "Arrays")
+    table.show(by_group, "duplication_by_group", column_config=table.of_numbers(by_group, numbers))
+    by_array = duplication_columns(arrays, "Path")
     event = table.show(
-        duplication_columns(arrays, "Path"),
+        by_array,
         "duplication_by_array",
         height=min(38 + 35 * len(arrays), 350),
         on_select="rerun",
         selection_mode="single-row",
-        column_config=bytes_columns | copies,
+        column_config=table.of_numbers(by_array, numbers),
     )
     if event.selection.rows:
         path = arrays[event.selection.rows[0]].name

@@ -24,7 +24,9 @@ def show(found: Snapshot) -> None:
         trace = program.trace
         figure = operation_times(trace, found.mesh.size, width_px=page_width.content_px())
         if figure is not None:
-            st.plotly_chart(figure, key=f"operation_times:{program.name}", config=chart.CONFIG)
+            chart.draw(
+                figure, f"operation_times:{program.name}", alt="Where the profiler saw the time go"
+            )
         st.caption(
             f"JAX's profiler watched {counted(trace.steps, 'more step')} of `{program.name}`, "
             f"{seconds_text(trace.seconds / trace.steps)} each: emulated devices on this machine's own "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
 from inspector.snapshot import Array, Snapshot
@@ -15,9 +17,15 @@ def selected(found: Snapshot) -> Array:
     chosen = st.session_state.get(KEY)
     if chosen not in by_path:
         params = [array for array in found.arrays if array.group == "params"] or found.arrays
-        chosen = max(params, key=lambda array: array.bytes or 0).path
+        chosen = max(params, key=_size).path
         st.session_state[KEY] = chosen
     return by_path[chosen]
+
+
+def _size(array: Array) -> int:
+    """Bytes, or elements where the type is not known."""
+    elements = 0 if array.shape is None else math.prod(array.shape)
+    return array.bytes if array.bytes is not None else elements
 
 
 def select(path: str | None) -> None:

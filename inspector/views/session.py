@@ -20,7 +20,7 @@ from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import ModelEntry
 from inspector.reading import Parsed
-from inspector.views import chip_choice
+from inspector.views import chip_choice, screenshot_mode
 from models import CATALOGUE
 
 _row_numbers = itertools.count()
@@ -54,17 +54,19 @@ def begin(on_layout_page: bool) -> None:
     state = st.session_state
     was_on_layout_page, state.on_layout_page = state.get("on_layout_page"), on_layout_page
     if "last_layout" not in state and not on_layout_page:
-        put(layouts.parse({}).unwrap())
+        put(layouts.parse(layouts.opening_fields()).unwrap())
     elif on_layout_page and was_on_layout_page is False:
         put(state["last_layout"])
         state.written_query = None
-    elif on_layout_page and st.query_params.to_dict() != state.get("written_query"):
+    elif on_layout_page and _query() != state.get("written_query"):
         # A link that was opened, or the browser's back button.
-        fields = st.query_params.to_dict()
+        fields = _query()
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
-        parsed = layouts.parse_leniently(fields)
+        parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
         put(parsed.value)
+        if (problem := screenshot_mode.problem()) is not None:
+            state.url_problems[screenshot_mode.PARAMETER] = problem
         try:
             state[chip_choice.KEY] = hardware.chip(chip).name
         except Refused as refused:
@@ -241,18 +243,28 @@ def _rename(key: str, renamed: dict[str, str]) -> None:
 
 
 def remember(layout: Layout) -> None:
-    """Keep the last valid layout and write it to the URL."""
+    """Keep the last valid layout."""
     st.session_state["last_layout"] = layout
     st.session_state["axis_names"] = layout.axis_names
     if layout != st.session_state.get("url_layout"):
         st.session_state.url_problems = {}  # what was wrong with the link is of no interest any more
+
+
+def write_url() -> None:
+    """Put the last valid layout into the URL, which keeps the browser busy for a while."""
+    layout = last_layout()
     query = layouts.to_query(layout)
     chip = chip_choice.chosen_chip().name
     if chip != chip_choice.DEFAULT:
         query[chip_choice.KEY] = chip
-    if st.query_params.to_dict() != query:
-        st.query_params.from_dict(query)
+    if _query() != query:
+        st.query_params.from_dict(query | screenshot_mode.query())
     st.session_state.written_query = query
+
+
+def _query() -> dict[str, str]:
+    """The URL's parameters, without those that say how the page is drawn."""
+    return screenshot_mode.without(st.query_params.to_dict())
 
 
 def last_layout() -> Layout:

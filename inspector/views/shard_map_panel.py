@@ -14,6 +14,7 @@ from inspector.views import (
     array_facts,
     chart,
     collectives_panel,
+    not_known,
     page_width,
     reasons_panel,
     selection,
@@ -23,8 +24,10 @@ from inspector.views.plain_text import plain
 from inspector.wording import dimension_text
 
 
-def show(found: Snapshot, layout: Layout) -> None:
+def show(found: Snapshot, layout: Layout | None) -> None:
     """Choose an array, and see both maps of it."""
+    if not_known.no_arrays(found) or not_known.no_mesh(found):
+        return
     mesh = found.mesh
     array = selection.selected(found)
     st.selectbox(
@@ -49,12 +52,18 @@ def show(found: Snapshot, layout: Layout) -> None:
         )
     with right:
         _chart(mesh_map(array, mesh, highlight=highlight, width_px=width_px), "mesh_map", array)
-        reasons_panel.show(array, mesh, layout)
+        if layout is not None:
+            reasons_panel.show(array, mesh, layout)
+        else:
+            st.caption(
+                "Why it lies there is unknown: the rules that led to it are not in "
+                f"{not_known.origin(found) or 'this Snapshot'}."
+            )
     st.caption(
         "The same colour is the same data. Click a block or a device to single it out; "
         "hover for index ranges, bytes and replicas."
     )
-    array_facts.show(array, mesh)
+    array_facts.show(array, mesh, not_known.origin(found))
     collectives_panel.of_array(array, found)
     torus_section.show(found)
 

@@ -7,17 +7,20 @@ import streamlit as st
 from inspector.snapshot import Array, Snapshot
 from inspector.totals import STATE_GROUPS
 
+WHOLE = "Whole train state"
 PARTS = {
     "Parameters": ("params",),
     "Optimizer state": ("opt_state",),
-    "Whole train state": STATE_GROUPS,
+    WHOLE: STATE_GROUPS,
 }
 
 
 def choose(found: Snapshot, key: str, whole_first: bool = False) -> list[Array]:
     """Ask, and give the arrays of that part."""
-    names = list(PARTS)
-    st.session_state.setdefault(key, names[-1] if whole_first else names[0])
+    there = {array.group for array in found.arrays}
+    names = [name for name, groups in PARTS.items() if there.intersection(groups)] or [WHOLE]
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = names[-1] if whole_first else names[0]
     part = st.segmented_control(
         "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
     )

@@ -15,29 +15,22 @@ from inspector.step_model import (
     share_text,
     wasted_text,
 )
-from inspector.views import chart, chip_choice, page_width, table
+from inspector.views import chart, chip_choice, page_width, program_choice, table
 from inspector.views.plain_text import plain
-from inspector.views.train_state_panel import PROGRAM_NAMES
+from inspector.views.program_choice import PROGRAM_NAMES
 from inspector.wording import counted, seconds_text
 
 
 def show(found: Snapshot) -> None:
     """The bound in a sentence, the terms beside the roofline, and the formulas on demand."""
     st.markdown("##### Modelled on a chip")
-    names = [name for name in PROGRAM_NAMES if found.program(name) is not None]
+    known = [name for name in PROGRAM_NAMES if found.program(name) is not None]
+    names = [*known, *(one.name for one in found.programs if one.name not in known)]
     left, right = st.columns([2, 3], vertical_alignment="bottom")
     with left:
         chip = chip_choice.draw(found)
     with right:
-        st.session_state.setdefault("modelled_program", "train_step")
-        name = st.segmented_control(
-            "Program",
-            names,
-            format_func=PROGRAM_NAMES.get,
-            key="modelled_program",
-            required=True,
-            label_visibility="collapsed",
-        )
+        name = program_choice.choose(names, "modelled_program")
     models = {
         program.name: modelled(program, found.mesh, chip)
         for program in found.programs
@@ -47,18 +40,18 @@ def show(found: Snapshot) -> None:
     _show_headline(one)
     terms, roofs = page_width.halves()
     width_px = page_width.half_px()
-    terms.plotly_chart(
-        step_model_figure.step_model(one, width_px=width_px),
-        key="step_model",
-        config=chart.CONFIG,
-        alt="Modelled terms of a step",
-    )
-    roofs.plotly_chart(
-        roofline(chip, models.values(), width_px=width_px),
-        key="roofline",
-        config=chart.CONFIG,
-        alt="Roofline of the chip with each program",
-    )
+    with terms:
+        chart.draw(
+            step_model_figure.step_model(one, width_px=width_px),
+            "step_model",
+            alt="Modelled terms of a step",
+        )
+    with roofs:
+        chart.draw(
+            roofline(chip, models.values(), width_px=width_px),
+            "roofline",
+            alt="Roofline of the chip with each program",
+        )
     _show_formulas(one)
 
 

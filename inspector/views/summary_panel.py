@@ -7,10 +7,17 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector import snapshot
+from inspector import presets, snapshot
 from inspector.layout import Layout
 from inspector.snapshot import Snapshot
 from inspector.totals import state_totals
+from inspector.views import (
+    chip_choice,
+    keep_button,
+    pin_button,
+    report_button,
+    screenshot_mode,
+)
 from inspector.views.plain_text import plain
 from inspector.wording import bytes_text
 
@@ -24,6 +31,7 @@ SOURCE_BADGES = {
 
 def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
     """One row of figures, with the run controls at its side."""
+    screenshot_mode.hide_controls()
     text, controls = st.columns([3, 2], vertical_alignment="top")
     with text:
         mesh = " × ".join(f"{axis.size} {axis.name}" for axis in found.mesh.axes)
@@ -43,7 +51,13 @@ def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
                 on_click="ignore",
                 help="All figures of this page as Snapshot JSON, as `inspect` on the command line.",
             )
-    with controls:
+            pin_button.show(found, _suggested_name(layout), key="pin")
+            keep_button.show(found, _suggested_name(layout), key="keep")
+            report_button.show(
+                [(layout.entry.title, found)], chip_choice.chosen_chip(), key="layout_report"
+            )
+            screenshot_mode.draw_button()
+    with controls, screenshot_mode.controls("run"):
         draw_run()
     totals = state_totals(found)
     columns = st.columns(4)
@@ -62,3 +76,10 @@ def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
         help="Bytes of train state on all devices over bytes of one train state: 1 is no replication, "
         f"{found.mesh.size}, the number of devices, is full replication.",
     )
+    screenshot_mode.write_provenance([("", found)])
+
+
+def _suggested_name(layout: Layout) -> str:
+    """What a pin of this layout is called at first: its preset, or its model, and the mesh."""
+    preset = presets.matching(layout)
+    return f"{preset.name if preset else layout.entry.name} {layouts.print_mesh(layout.mesh_shape)}"

@@ -21,3 +21,19 @@ def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any
     return st.dataframe(
         pd.DataFrame(columns), hide_index=True, key=key, column_config=column_config, **settings
     )
+
+
+def numbers(values: Sequence[float | None], form: str = ",", unit: str = "") -> list[Any]:
+    """Numbers, which sort; as text, by `form` and `unit`, where one is unknown and has to say so."""
+    if None not in values:
+        return list(values)
+    return ["unknown" if one is None else f"{one:{form}}{unit}" for one in values]
+
+
+def of_numbers(columns: Mapping[str, Sequence[Any]], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of those columns that hold numbers, and not the text that `numbers` makes of some."""
+    return {
+        name: settings
+        for name, settings in config.items()
+        if not any(isinstance(value, str) for value in columns[name])
+    }

@@ -20,10 +20,12 @@ def show(found: Snapshot) -> None:
         "accelerator would be. Compare layouts by it, and only on one machine."
     )
     left, right = page_width.halves()
-    left.plotly_chart(stages, key="timing_stages", config=chart.CONFIG)
+    with left:
+        chart.draw(stages, "timing_stages", alt="Seconds of each stage")
     steps = timings.steps(found.programs, width_px=page_width.half_px())
     if steps is not None:
-        right.plotly_chart(steps, key="timing_steps", config=chart.CONFIG)
+        with right:
+            chart.draw(steps, "timing_steps", alt="Seconds of each measured step")
     for program in found.programs:
         measured = program.seconds.timeit if program.seconds is not None else None
         if measured is not None:

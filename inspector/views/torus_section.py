@@ -17,6 +17,8 @@ from inspector.views.plain_text import plain
 
 def show(found: Snapshot) -> None:
     """The picture beside the sentences; nothing where the Snapshot is not of a machine."""
+    if found.mesh is None or found.source.target is None:
+        return
     target = _target(found)
     names = [axis.name for axis in found.mesh.axes if axis.size > 1] or [*found.mesh.axis_names]
     if target is None or not names or torus_map(found.mesh) is None:
@@ -32,10 +34,9 @@ def show(found: Snapshot) -> None:
         key="torus_axis",
         required=True,
     )
-    st.plotly_chart(
+    chart.draw(
         torus_map(found.mesh, highlight_axis=axis, width_px=int(page_width.content_px())),
-        key="torus_map",
-        config=chart.CONFIG,
+        "torus_map",
         alt="Chips of the machine at their places, coloured by mesh index",
     )
     links = links_of(found.mesh, target.chip, [(name,) for name in names])

@@ -8,20 +8,26 @@ from inspector.figures.live_map import NOBODY, live_map
 from inspector.figures.loss_curve import loss_curve
 from inspector.layout import Layout
 from inspector.snapshot import Array, ProgramArray, Snapshot
-from inspector.views import chart, page_width, table
+from inspector.views import chart, not_known, page_width, program_choice, table
 from inspector.wording import bytes_text, counted, spec_text
 
-PROGRAM_NAMES = {"init": "Initialisation", "train_step": "Train step", "apply": "Inference"}
 
-
-def show(found: Snapshot, _: Layout) -> None:
+def show(found: Snapshot, _: Layout | None) -> None:
     """Asked and got first; under it the boxes, the loss and what is alive."""
     if not any(program.shardings for program in found.programs):
-        st.info(
-            "A plan has only what is asked for. Build and run the layout to see what the compiler made "
-            "of it, where gradients and activations are, and what stays alive on each device.",
-            icon=":material/info:",
-        )
+        if found.programs:
+            not_known.show(
+                "The programs' own shardings are not in "
+                f"{not_known.origin(found) or 'this Snapshot'}: what was asked for, and whether the "
+                "compiler gave it, is unknown."
+            )
+        else:
+            not_known.no_programs(
+                found,
+                "A plan has only what is asked for. Build and run the layout to see what the compiler "
+                "made of it, where gradients and activations are, and what stays alive on each device.",
+                "what was asked for, and whether a compiler gave it, is unknown",
+            )
         _show_boxes(found)
         return
     _show_asked_and_got(found)
@@ -48,15 +54,8 @@ def _show_asked_and_got(found: Snapshot) -> None:
             f"All {counted(len(compared), 'sharding')} asked for are what the compiled programs have.",
             icon=":material/check:",
         )
-    names = [name for name in PROGRAM_NAMES if any(name == program for program, _ in rows)]
-    st.session_state.setdefault("asked_program", "train_step")
-    program = st.segmented_control(
-        "Program",
-        names,
-        format_func=PROGRAM_NAMES.get,
-        key="asked_program",
-        required=True,
-        label_visibility="collapsed",
+    program = program_choice.choose(
+        list(dict.fromkeys(program for program, _ in rows)), "asked_program"
     )
     table.show(_columns([one for name, one in rows if name == program]), "asked_table", height=280)
 
@@ -83,14 +82,16 @@ def _show_loss(found: Snapshot) -> None:
     step = found.program("train_step")
     figure = loss_curve(step.losses, width_px=page_width.half_px()) if step is not None else None
     if figure is not None:
-        st.plotly_chart(figure, key="loss_curve", config=chart.CONFIG, alt="Loss by train step")
+        chart.draw(figure, "loss_curve", alt="Loss by train step")
 
 
 def _show_alive(found: Snapshot) -> None:
+    if found.mesh is None:
+        return
     figure = live_map(found.live or (), found.mesh, width_px=page_width.half_px())
     if figure is None:
         return
-    st.plotly_chart(figure, key="live_map", config=chart.CONFIG, alt="Bytes alive on each device")
+    chart.draw(figure, "live_map", alt="Bytes alive on each device")
     unasked = sum(one.bytes for one in found.live or () if one.owner == NOBODY)
     if unasked:
         st.caption(

@@ -9,11 +9,13 @@ from inspector.figures.spec_tree import spec_tree
 from inspector.figures.text_tree import text_tree
 from inspector.layout import Layout
 from inspector.snapshot import Snapshot
-from inspector.views import chart, page_width, selection, state_choice
+from inspector.views import chart, not_known, page_width, selection, state_choice
 
 
-def show(found: Snapshot, _: Layout) -> None:
+def show(found: Snapshot, _: Layout | None) -> None:
     """The icicle, and the text tree under it."""
+    if not_known.no_arrays(found):
+        return
     arrays = state_choice.choose(found, key="tree_groups")
     styles = styles_of_specs(found.arrays, found.mesh)
     figure = spec_tree(arrays, found.mesh, styles, width_px=page_width.content_px())

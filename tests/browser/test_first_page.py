@@ -9,8 +9,8 @@ from tests.browser.dashboard import NARROW, WIDE, cells
 
 SMALLEST_PX = 8  # the height of the smallest letters that most people can read
 PANELS = (
-    *("Shard map", "Overview", "PartitionSpec tree", "Arrays", "Collectives", "Train state"),
-    *("Memory", "Time"),
+    *("Shard map", "Findings", "Rules", "Overview", "PartitionSpec tree", "Arrays"),
+    *("Collectives", "Train state", "Memory", "Time", "Devices", "Code"),
 )
 
 

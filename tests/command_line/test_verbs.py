@@ -40,7 +40,8 @@ def test_inspect_writes_a_snapshot_that_its_schema_describes(ran: Path) -> None:
     plain = json.loads(ran.read_text())
     jsonschema.validate(plain, json.loads(snapshot.SCHEMA_PATH.read_text()))
     assert plain["source"]["kind"] == "cpu"
-    assert plain["findings"] == []  # nothing that is not as planned
+    # Nothing is wrong with it; that the state is repeated over `data` is worth a note.
+    assert {finding["level"] for finding in plain["findings"]} == {"note"}
     assert len(snapshot.read(ran).program("train_step").seconds.steps) == 2
 
 
@@ -52,7 +53,9 @@ def test_plan_goes_to_standard_output_and_agrees_with_the_run(ran: Path) -> None
     assert disagreements(planned, snapshot.read(ran)) == ()
 
 
-def test_a_snapshots_layout_and_a_layout_file_can_be_inspected_again(ran: Path, tmp_path: Path) -> None:
+def test_a_snapshots_layout_and_a_layout_file_can_be_inspected_again(
+    ran: Path, tmp_path: Path
+) -> None:
     layout = tmp_path / "layout.json"
     layout.write_text(json.dumps(json.loads(ran.read_text())["layout"]))
     for source in (layout, ran):
@@ -86,7 +89,13 @@ def test_shards_equal_jaxs_own(ran: Path) -> None:
 
 def test_show_says_what_matters(ran: Path) -> None:
     text = inspector("show", str(ran)).stdout
-    for part in ("data 2 × model 4, 8 devices", "P(None, 'model')", "train_step", "median", "emulated"):
+    for part in (
+        "data 2 × model 4, 8 devices",
+        "P(None, 'model')",
+        "train_step",
+        "median",
+        "emulated",
+    ):
         assert part in text
 
 
@@ -135,7 +144,9 @@ def test_a_failed_inspection_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_runs_from_another_folder_and_a_closed_pipe_is_no_traceback(ran: Path, tmp_path: Path) -> None:
+def test_it_runs_from_another_folder_and_a_closed_pipe_is_no_traceback(
+    ran: Path, tmp_path: Path
+) -> None:
     command = f"{sys.executable} -m inspector show {ran} | head -n 1"
     done = subprocess.run(
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60,

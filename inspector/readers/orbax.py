@@ -1,0 +1,270 @@
+"""An Orbax checkpoint as a Snapshot, from its metadata alone: no value is read and nothing is restored.
+
+Three things tell of an array, and any may be missing: `_METADATA` has its place in the tree, the array's
+own metadata (`.zarray`, `zarr.json`, inside OCDBT or not) its shape and type, `_sharding` where it lay.
+What reads an OCDBT is given in, because it needs TensorStore.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inspector import strict_json
+from inspector.errors import Refused, shown
+from inspector.plan import now
+from inspector.readers import content, limits, orbax_folder, saved_sharding, sharding_file
+from inspector.readers.orbax_folder import COMMITTED, SHARDING, STEP, TREE, Found
+from inspector.readers.placed_array import UNKNOWN_DTYPE, Stored, placed
+from inspector.readers.saved_sharding import SavedSharding
+from inspector.snapshot import Array, Finding, Snapshot, Source
+from inspector.wording import counted
+
+MISSING = "file-missing"
+UNREADABLE = "file-unreadable"
+UNCOMMITTED = "checkpoint-uncommitted"
+NO_SHARDING = "sharding-not-saved"
+
+# The name of each array → its own metadata as it is stored, and sentences on what could not be read.
+StoredArrays = tuple[Mapping[str, bytes], tuple[str, ...]]
+ReadStored = Callable[[Path, str], StoredArrays]
+
+# What `_METADATA` calls values that are arrays; it also has strings, None and empty containers.
+_ARRAYS = re.compile(r"jax\.Array|np\.ndarray|numpy\.ndarray|scalar", re.IGNORECASE)
+_ZARR2 = re.compile(r"[<>|=]([biufc])(\d{1,2})")
+_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+
+
+@dataclass
+class _Tree:
+    """One tree of arrays, as far as its files tell: dotted name → path, and what else is known of it."""
+
+    paths: dict[str, str]
+    stored: dict[str, Stored]
+    saved: dict[str, SavedSharding]
+    on_host: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None = None) -> Snapshot:
+    """The checkpoint in a folder; of several steps the one asked for, else the latest.
+
+    Raises:
+      Refused: there is none, it was not finished, or its metadata is not such.
+    """
+    found = orbax_folder.find(Path(path), what, step)
+    if (found.top / "checkpoint").is_file() and not (found.top / TREE).is_file():
+        raise Refused(
+            f"{what} is a checkpoint of one msgpack file, from before Orbax kept metadata: restore it "
+            "and save it again"
+        )
+    checkpoint = _checkpoint_metadata(found)
+    findings = _uncommitted(found, checkpoint, what)
+    trees = {name: _tree(folder, what, read_stored) for name, folder in found.trees.items()}
+    mesh = saved_sharding.common_mesh(
+        saved.mesh for tree in trees.values() for saved in tree.saved.values()
+    )
+    arrays: list[Array] = []
+    for item, tree in trees.items():
+        findings += tree.findings
+        without: list[str] = []
+        for name, inside in tree.paths.items():
+            place = f"{item}/{inside}" if item else inside
+            saved = tree.saved.get(name)
+            array, finding = placed(place, tree.stored.get(name, Stored()), saved, mesh)
+            arrays.append(array)
+            findings += [finding] if finding is not None else []
+            if saved is None and tree.saved and name not in tree.on_host:
+                without.append(place)
+        if without:
+            findings.append(_not_saved(without))
+    if not arrays:
+        raise Refused(f"{what} is an Orbax checkpoint without any array")
+    if mesh is not None and not all(
+        saved.numbered for tree in trees.values() for saved in tree.saved.values()
+    ):
+        note = "The checkpoint does not name its devices: they are numbered by their place on the mesh."
+        findings.append(Finding("note", "devices-unknown", note))
+    return Snapshot(
+        source=Source(
+            "orbax",
+            None,
+            now(),
+            processes=max(map(_processes, found.trees.values())),
+            extra={"file": what} | _of_checkpoint(found, checkpoint),
+        ),
+        layout=None,
+        mesh=mesh,
+        arrays=tuple(arrays),
+        findings=tuple(findings),
+    )
+
+
+def stored_array(metadata: bytes, what: str) -> Stored:
+    """Shape and type from an array's own metadata, of either version of Zarr.
+
+    Raises:
+      Refused: it is not such metadata.
+    """
+    plain = strict_json.parse(metadata, what, deepest=limits.DEEPEST_JSON)
+    if not isinstance(plain, dict):
+        raise Refused(f"{what} is {shown(plain)}, but must be an object")
+    shape = plain.get("shape")
+    if not isinstance(shape, list) or not all(
+        type(size) is int and 0 <= size < 2**63 for size in shape
+    ):
+        raise Refused(f"{what} has the shape {shown(shape)}, but must have a list of sizes")
+    dtype = plain.get("data_type", plain.get("dtype"))
+    return Stored(tuple(shape), _dtype(dtype))
+
+
+def _dtype(written: Any) -> str:
+    if not isinstance(written, str):
+        return UNKNOWN_DTYPE
+    found = _ZARR2.fullmatch(written)
+    if found is None:
+        return written if re.fullmatch(r"\w{1,40}", written) else UNKNOWN_DTYPE
+    return "bool" if found[1] == "b" else f"{_KINDS[found[1]]}{int(found[2]) * 8}"
+
+
+def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
+    """All that the files of one tree tell; a file that is missing or damaged leaves a finding."""
+    tree = _Tree({}, {}, {})
+    called = f"{what}/{SHARDING}"
+    if (folder / SHARDING).is_file():
+        try:
+            entries = sharding_file.read_entries(folder / SHARDING, called)
+            tree.saved = dict(entries.by_key)
+            if entries.cut is not None:
+                tree.findings.append(Finding("warning", sharding_file.CUT, entries.cut))
+        except Refused as refused:
+            tree.findings.append(
+                Finding("warning", UNREADABLE, f"{refused}: how arrays were sharded is unknown.")
+            )
+    else:
+        tree.findings.append(_missing(SHARDING, "how its arrays were sharded is unknown"))
+    metadata, problems = read_stored(folder, what)
+    for name, one in metadata.items():
+        try:
+            tree.stored[name] = stored_array(one, f"the metadata of {shown(name, 200)}")
+        except Refused as refused:
+            problems = (*problems, str(refused))
+    tree.findings += [Finding("warning", UNREADABLE, f"{problem}.") for problem in problems]
+    if (folder / TREE).is_file():
+        _names(folder / TREE, f"{what}/{TREE}", tree)
+    else:
+        tree.findings.append(
+            _missing(TREE, "keys that hold a point of their own cannot be told from two keys")
+        )
+        tree.paths = sharding_file.paths_of(dict.fromkeys([*tree.stored, *tree.saved]))
+    unknown = [name for name in tree.paths if name not in tree.stored]
+    if unknown:
+        tree.findings.append(
+            Finding(
+                "warning",
+                sharding_file.SHAPES_UNKNOWN,
+                f"The metadata of {counted(len(unknown), 'array')} is missing "
+                f"(the first is {shown(unknown[0], 200)}): shape and type are unknown.",
+            )
+        )
+    return tree
+
+
+def _names(path: Path, what: str, tree: _Tree) -> None:
+    """The place of each array in the tree, from `_METADATA`."""
+    plain = content.read_json(path, what)
+    entries = plain.get("tree_metadata") if isinstance(plain, dict) else None
+    if not isinstance(entries, dict):
+        raise Refused(f"{what} has no object under tree_metadata, as Orbax's {TREE} has")
+    if len(entries) > limits.MOST_ARRAYS:
+        raise Refused(
+            f"{what} has more than {limits.MOST_ARRAYS:,} leaves, which are all it may have"
+        )
+    left_out = 0
+    for key, entry in entries.items():
+        where = f"{what} at {shown(key, 200)}"
+        keys = _keys(entry, where)
+        kind = entry.get("value_metadata")
+        kind = kind.get("value_type") if isinstance(kind, dict) else None
+        if not isinstance(kind, str) or not _ARRAYS.match(kind):
+            left_out += kind not in ("None", "Dict", "List", "Tuple")
+            continue
+        name = ".".join(keys)
+        if name in tree.paths:
+            raise Refused(f"{where} has the name {shown(name)}, which another leaf has too")
+        tree.paths[name] = "/".join(keys)
+        if not kind.startswith("jax"):
+            tree.on_host.add(name)
+    if len(set(tree.paths.values())) != len(tree.paths):
+        tree.paths = {name: name for name in tree.paths}
+    if left_out:
+        note = f"{counted(left_out, 'leaf', 'leaves')} of {TREE} are no arrays and are left out."
+        tree.findings.append(Finding("note", "leaves-left-out", note))
+
+
+def _keys(entry: Any, where: str) -> list[str]:
+    keys = entry.get("key_metadata") if isinstance(entry, dict) else None
+    names = [one.get("key") if isinstance(one, dict) else None for one in keys or ()]
+    if not names or not all(
+        isinstance(name, str) and name and name.isprintable() for name in names
+    ):
+        raise Refused(f"{where} has no key_metadata with a printable key a level")
+    return names
+
+
+def _checkpoint_metadata(found: Found) -> dict[str, Any]:
+    """The checkpoint's own metadata; nothing where it is missing or is not such."""
+    path = found.top / STEP
+    if not path.is_file():
+        return {}
+    try:
+        plain = content.read_json(path, STEP)
+    except Refused:
+        return {}
+    return plain if isinstance(plain, dict) else {}
+
+
+def _uncommitted(found: Found, checkpoint: dict[str, Any], what: str) -> list[Finding]:
+    """A finding where Orbax began to write and neither of the two signs says that it ended."""
+    began = checkpoint.get("init_timestamp_nsecs")
+    ended = checkpoint.get("commit_timestamp_nsecs")
+    if not began or ended or (found.top / COMMITTED).is_file():
+        return []
+    message = (
+        f"{what} was never committed: {STEP} has a beginning but no end, and there is no {COMMITTED}. "
+        "Arrays may be missing."
+    )
+    return [Finding("error", UNCOMMITTED, message)]
+
+
+def _of_checkpoint(found: Found, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    said: dict[str, Any] = {} if found.step is None else {"step": found.step}
+    ended = checkpoint.get("commit_timestamp_nsecs")
+    if type(ended) is int and 0 < ended < 2**63:
+        saved = datetime.fromtimestamp(ended // 10**9, UTC)
+        said["saved"] = saved.isoformat()
+    return said
+
+
+def _processes(folder: Path) -> int:
+    """How many processes wrote the tree, by the files that each leaves; 1 where none is there."""
+    written = [folder.glob("array_metadatas/process_*"), folder.glob("ocdbt.process_*")]
+    return max(1, *(sum(1 for _ in each) for each in written))
+
+
+def _missing(name: str, words: str) -> Finding:
+    return Finding("warning", MISSING, f"The checkpoint has no {name}: {words}.")
+
+
+def _not_saved(paths: list[str]) -> Finding:
+    more = f" and {counted(len(paths) - 1, 'other')}" if len(paths) > 1 else ""
+    return Finding(
+        "warning",
+        NO_SHARDING,
+        f"{SHARDING} has no entry for {shown(paths[0], 200)}{more}: how they were sharded is unknown.",
+        array=paths[0],
+    )

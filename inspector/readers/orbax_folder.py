@@ -1,0 +1,155 @@
+"""Where in a folder an Orbax checkpoint is: a tree of arrays by itself, several items, or steps of a manager.
+
+https://orbax.readthedocs.io/en/latest/guides/checkpoint/checkpoint_format.html
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from inspector.errors import Refused, shown
+from inspector.readers import limits
+from inspector.wording import counted
+
+TREE = "_METADATA"
+SHARDING = "_sharding"
+OCDBT = "manifest.ocdbt"
+STEP = "_CHECKPOINT_METADATA"
+COMMITTED = "commit_success.txt"
+_TEMPORARY = ".orbax-checkpoint-tmp"
+_ARRAY = (".zarray", "zarr.json")
+_NUMBERED = re.compile(r"(?:.*[_\-.])?(\d{1,18})")
+_DEEPEST = 6  # folders around the checkpoint, as in a zip of it
+_NAMED = 4  # steps and entries that a sentence names
+_LOOKED_AT = 1_000  # entries of a folder in which an array without a tree is looked for
+
+
+@dataclass(frozen=True)
+class Found:
+    """The folders of the trees of one checkpoint: item name → folder; the name is "" where it is alone.
+
+    `top` holds the checkpoint's own metadata, `step` is its number where it is one of several.
+    """
+
+    top: Path
+    trees: dict[str, Path]
+    step: int | None = None
+
+
+def find(path: Path, what: str, step: int | None = None) -> Found:
+    """The checkpoint in a folder: of several steps the one asked for, else the latest.
+
+    Raises:
+      Refused: there is none, it was never finished, or it lacks the step.
+    """
+    if not path.is_dir():
+        raise Refused(
+            f"{what} is a file, but an Orbax checkpoint is a folder"
+            if path.exists()
+            else f"{what} does not exist"
+        )
+    number = None
+    for _ in range(_DEEPEST):
+        _refuse_unfinished(path, what)
+        if _is_tree(path):
+            return _with_step(Found(path, {"": path}, number), step, what)
+        trees = {one.name: one for one in _folders(path, what) if _is_tree(one)}
+        steps = _steps(path, what)
+        if trees and not (len(steps) >= len(trees) and all(_number(name) for name in trees)):
+            trees = trees if len(trees) > 1 else {"": next(iter(trees.values()))}
+            return _with_step(Found(path, trees, number), step, what)
+        if steps:
+            if number is not None:
+                break
+            number = max(steps) if step is None else step
+            if number not in steps:
+                raise Refused(f"{what} has no step {number}; it has {_listed(sorted(steps))}")
+            path = steps[number]
+            continue
+        inner = _folders(path, what)
+        unfinished = [one for one in inner if _TEMPORARY in one.name]
+        if unfinished and len(unfinished) == len(inner):
+            raise Refused(
+                f"{what} holds an unfinished checkpoint alone ({shown(unfinished[0].name)}): Orbax had "
+                "not come to its end when it was copied, or was stopped"
+            )
+        if len(inner) != 1:
+            break
+        path = inner[0]
+    raise Refused(_nothing_sentence(path, what))
+
+
+def _with_step(found: Found, step: int | None, what: str) -> Found:
+    if step is not None and found.step is None:
+        own = _number(found.top.name)
+        if own != step:
+            raise Refused(f"{what} is one checkpoint, so no step {step} can be chosen in it")
+    return found
+
+
+def _is_tree(path: Path) -> bool:
+    """Whether arrays are in this folder, be it that its own metadata is missing."""
+    if any((path / name).is_file() for name in (TREE, OCDBT, SHARDING)):
+        return True
+    if (path / "checkpoint").is_file():  # one file of msgpack, from before there was metadata
+        return True
+    try:
+        for number, one in enumerate(path.iterdir()):
+            if number > _LOOKED_AT:
+                break
+            if one.is_dir() and any((one / name).is_file() for name in _ARRAY):
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def _steps(path: Path, what: str) -> dict[int, Path]:
+    """The finished steps in a folder, as `CheckpointManager` names them: `1000`, `checkpoint_1000`."""
+    return {
+        number: one
+        for one in _folders(path, what)
+        if (number := _number(one.name)) is not None and _TEMPORARY not in one.name
+    }
+
+
+def _number(name: str) -> int | None:
+    found = _NUMBERED.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def _folders(path: Path, what: str) -> list[Path]:
+    try:
+        found = sorted(one for one in path.iterdir() if one.is_dir() and not one.is_symlink())
+    except OSError as error:
+        raise Refused(f"{what} cannot be read: {error.strerror}") from None
+    if len(found) > limits.MOST_ARRAYS:
+        raise Refused(f"{what} holds more than {limits.MOST_ARRAYS:,} folders")
+    return found
+
+
+def _refuse_unfinished(path: Path, what: str) -> None:
+    if _TEMPORARY in path.name or _TEMPORARY in Path(what).name:
+        raise Refused(
+            f"{what} is an unfinished checkpoint ({shown(_TEMPORARY)} in its name): Orbax had not come "
+            "to its end when it was copied, or was stopped"
+        )
+
+
+def _nothing_sentence(path: Path, what: str) -> str:
+    try:
+        names = sorted(one.name for one in path.iterdir())
+    except OSError:
+        names = []
+    held = f"it holds {_listed(names)}" if names else "it is empty"
+    return (
+        f"{what} is no Orbax checkpoint: neither {TREE}, {SHARDING} nor {OCDBT} is in it or in an item "
+        f"or step below it; {held}"
+    )
+
+
+def _listed(names: list) -> str:
+    more = f" and {counted(len(names) - _NAMED, 'more', 'more')}" if len(names) > _NAMED else ""
+    return ", ".join(shown(name, 40) for name in names[:_NAMED]) + more

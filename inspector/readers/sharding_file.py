@@ -1,0 +1,173 @@
+"""Orbax's `_sharding` file: one JSON object, from each array's key path in base64 to JSON text.
+
+It says how arrays are sharded, but not how large they are. A file that was cut off is read as far as it is
+whole, because the beginning of one is what people pass around.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from dataclasses import dataclass
+
+from inspector import strict_json
+from inspector.errors import Refused, shown
+from inspector.plan import now
+from inspector.readers import content, limits, saved_sharding
+from inspector.readers.placed_array import Stored, placed
+from inspector.readers.saved_sharding import SavedSharding
+from inspector.snapshot import Finding, Snapshot, Source
+from inspector.wording import counted
+
+# One member of the object: two JSON strings, and what follows them.
+_MEMBER = re.compile(
+    r'\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*:\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*([,}])', re.S
+)
+SHAPES_UNKNOWN = "shapes-unknown"
+CUT = "file-cut"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The shardings of a file by dotted key path; `cut` says in a sentence where it ends too early."""
+
+    by_key: dict[str, SavedSharding]
+    cut: str | None = None
+
+
+def read(path: str | os.PathLike[str], what: str) -> Snapshot:
+    """A Snapshot whose arrays have no shapes and types, because the file has none.
+
+    Raises:
+      Refused: it is no such file, or nothing of it is whole.
+    """
+    entries = read_entries(path, what)
+    mesh = saved_sharding.common_mesh(one.mesh for one in entries.by_key.values())
+    arrays, findings = [], []
+    if entries.cut is not None:
+        findings.append(Finding("warning", CUT, entries.cut))
+    findings.append(
+        Finding(
+            "note",
+            SHAPES_UNKNOWN,
+            f"{what} says how {counted(len(entries.by_key), 'array')} are sharded, but neither their "
+            "shapes nor their types, so that no bytes are known; the checkpoint that it belongs to "
+            "has them.",
+        )
+    )
+    paths = paths_of(entries.by_key)
+    for key, saved in entries.by_key.items():
+        array, finding = placed(paths[key], Stored(), saved, mesh)
+        arrays.append(array)
+        if finding is not None:
+            findings.append(finding)
+    return Snapshot(
+        source=Source("sharding", None, now(), extra={"file": what}),
+        layout=None,
+        mesh=mesh,
+        arrays=tuple(arrays),
+        findings=tuple(findings),
+    )
+
+
+def read_entries(path: str | os.PathLike[str], what: str) -> Entries:
+    """Every entry of a `_sharding` file.
+
+    Raises:
+      Refused: it is no such file, or nothing of it is whole.
+    """
+    raw = content.read_bytes(path, limits.MOST_JSON_BYTES, what)
+    if raw.startswith(content.GZIP):
+        raise Refused(f"{what} is a gzip file, but must be the _sharding file as Orbax wrote it")
+    try:
+        plain = strict_json.parse(raw, what, deepest=limits.DEEPEST_JSON)
+    except Refused as refused:
+        return _whole_part(content.decode(raw, what, cut=True), len(raw), what, refused)
+    if not isinstance(plain, dict) or not plain:
+        raise Refused(f"{what} is {shown(plain)}, but must be an object with an entry an array")
+    if isinstance(plain.get("format"), str):
+        raise Refused(f"{what} is a {shown(plain['format'])} file, not Orbax's _sharding")
+    _refuse_many(len(plain), what)
+    return Entries({_key(key, what): _entry(key, value, what) for key, value in plain.items()})
+
+
+def paths_of(keys: dict[str, SavedSharding]) -> dict[str, str]:
+    """Dotted key paths as paths; a key with a point or a slash of its own may stay as it is."""
+    slashed = {key: key.replace(".", "/") for key in keys}
+    taken: dict[str, int] = {}
+    for path in slashed.values():
+        taken[path] = taken.get(path, 0) + 1
+    return {key: path if taken[path] == 1 else key for key, path in slashed.items()}
+
+
+def _whole_part(text: str, size: int, what: str, refused: Refused) -> Entries:
+    """The entries before the place where a file was cut off; refused where it is damaged otherwise."""
+    start = re.match(r"\s*\{", text)
+    if start is None:
+        raise refused
+    found: dict[str, SavedSharding] = {}
+    at = start.end()
+    while member := _MEMBER.match(text, at):
+        key, value = (strict_json.parse(member[place], what) for place in (1, 2))
+        name = _key(key, what)
+        if name in found:
+            raise Refused(f"{what} has the key {shown(name)} twice in one object")
+        found[name] = _entry(key, value, what)
+        _refuse_many(len(found), what)
+        at = member.end()
+        if member[3] == "}":
+            raise refused  # something follows that is not part of the object
+    rest = text[at:]
+    # What is left of a cut file is the beginning of one member, not something else.
+    if not re.fullmatch(
+        r'\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*(?::\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*)?)?)?)?)?',
+        rest,
+        re.S,
+    ):
+        raise refused
+    if not found:
+        raise Refused(f"{what} ends after {size:,} bytes, inside its first entry")
+    cut = (
+        f"{what} was cut off after {size:,} bytes: {counted(len(found), 'array')} of it are whole, "
+        "and how many there were is not known."
+    )
+    return Entries(found, cut)
+
+
+def _key(key: str, what: str) -> str:
+    """The key path behind the base64.
+
+    Raises:
+      Refused: it is no base64 of text.
+    """
+    try:
+        decoded = base64.b64decode(key.encode("ascii"), altchars=b"-_", validate=True)
+        name = decoded.decode("utf-8")
+    except (binascii.Error, ValueError):
+        raise Refused(
+            f"{what} has the key {shown(key)}, which is no base64 of a key path, as in Orbax's _sharding"
+        ) from None
+    if not name or not name.isprintable():
+        raise Refused(f"{what} has the key path {shown(name)}, but must have printable text")
+    return name
+
+
+def _entry(key: str, value: object, what: str) -> SavedSharding:
+    if not isinstance(value, str):
+        raise Refused(
+            f"{what} has {shown(value)} at {shown(_key(key, what))}, but must have JSON as text"
+        )
+    where = f"{what} at {shown(_key(key, what))}"
+    try:
+        return saved_sharding.read(strict_json.parse(value, where, deepest=limits.DEEPEST_JSON))
+    except Refused as refused:
+        return SavedSharding(problem=f"a sharding that cannot be read: {refused}")
+
+
+def _refuse_many(count: int, what: str) -> None:
+    if count > limits.MOST_ARRAYS:
+        raise Refused(
+            f"{what} has more than {limits.MOST_ARRAYS:,} arrays, which are all it may have"
+        )
