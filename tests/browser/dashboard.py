@@ -136,6 +136,25 @@ class Dashboard:
         self.expect_badge("Run: read from live arrays")
         self.settle()
 
+    def pin(self, name: str | None = None) -> None:
+        """Pin what the Layout page shows, under the name that it suggests or under another one."""
+        self.keyed("pin:popover").get_by_role("button").click()
+        if name is not None:
+            field = self.page.get_by_label("Name on the board")
+            field.fill(name)
+            field.press("Tab")
+            self.settle()
+        self.page.get_by_role("button", name="Pin to the board").click()
+        self.settle()
+        self.page.keyboard.press("Escape")
+        expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
+
+    def open_board(self) -> None:
+        """Go to the page where the pinned layouts stand side by side."""
+        self.page.get_by_role("link", name="Board").click()
+        expect(self.main().get_by_role("heading", name="Board")).to_be_visible()
+        self.settle()
+
     # What is there.
 
     def keyed(self, key: str) -> Locator:

@@ -22,6 +22,24 @@ PANELS = (
 )
 
 
+# What stands on the board beside the default layout.
+PINNED = ("FSDP", "FSDP + tensor")
+
+
+def take(dashboard: Dashboard, name: str) -> None:
+    """A picture of the window as it stands."""
+    path = PICTURES / f"{name}.png"
+    dashboard.settle()
+    # A button that looks pressed or hovered over would be all that one sees.
+    dashboard.page.mouse.move(0, 0)
+    dashboard.page.evaluate("document.activeElement.blur()")
+    dashboard.wait_for_stillness()
+    dashboard.page.screenshot(path=path, animations="disabled")
+    size = path.stat().st_size
+    print(f"{path.relative_to(PICTURES.parents[1])}: {size / 1000:.0f} kB")
+    assert size <= LARGEST_BYTES, f"{path.name} is larger than {LARGEST_BYTES} bytes"
+
+
 def main() -> int:
     """Make all pictures; gives the exit status."""
     PICTURES.mkdir(parents=True, exist_ok=True)
@@ -37,18 +55,17 @@ def main() -> int:
                         continue
                     dashboard.open_tab(panel)
                     dashboard.wait_for_figure(figure)
-                    dashboard.settle()
-                    path = PICTURES / f"{name}{'_dark' if theme == 'dark' else ''}.png"
-                    # A button that looks pressed or hovered over would be all that one sees.
-                    dashboard.page.mouse.move(0, 0)
-                    dashboard.page.evaluate("document.activeElement.blur()")
-                    dashboard.wait_for_stillness()
-                    dashboard.page.screenshot(path=path, animations="disabled")
-                    size = path.stat().st_size
-                    print(f"{path.relative_to(PICTURES.parents[1])}: {size / 1000:.0f} kB")
-                    assert size <= LARGEST_BYTES, (
-                        f"{path.name} is larger than {LARGEST_BYTES} bytes"
-                    )
+                    take(dashboard, f"{name}{'_dark' if theme == 'dark' else ''}")
+                if theme == "light":
+                    dashboard.open_tab("Shard map")
+                    dashboard.pin()
+                    for preset in PINNED:
+                        dashboard.keyed("preset").get_by_text(preset, exact=True).click()
+                        dashboard.settle()
+                        dashboard.run()
+                        dashboard.pin(preset)
+                    dashboard.open_board()
+                    take(dashboard, "board")
                 context.close()
     finally:
         server.stop()

@@ -1,0 +1,136 @@
+"""The board in the browser: pin three layouts, read what differs, time them, take the report and open it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import PATIENCE_MS
+
+SMALL = "depth=64&layers=2&steps=2"
+NAME = "<img src=x onerror=window.hacked=1>"
+
+
+def ranges(figure: dict[str, Any]) -> list[tuple[float, ...]]:
+    """What each map shows of the first dimension along its width."""
+    axes = [name for name in figure["layout"] if name.startswith("xaxis")]
+    return [tuple(round(end, 3) for end in figure["layout"][name]["range"]) for name in axes]
+
+
+@pytest.fixture
+def board(open_dashboard):
+    """A board with a run, another run, and a plan with a hostile name."""
+    dashboard = open_dashboard(f"?{SMALL}")
+    dashboard.run()
+    dashboard.pin()
+    dashboard.keyed("preset").get_by_text("FSDP", exact=True).click()
+    dashboard.settle()
+    dashboard.run()
+    dashboard.pin("FSDP")
+    dashboard.type("Mesh", "4")
+    dashboard.pin(NAME)
+    dashboard.open_board()
+    return dashboard
+
+
+def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: Path):
+    page = board.page
+    # What differs, each against the first, with the rule that did it.
+    main = board.main()
+    expect(main.get_by_text(re.compile("against Data \\+ tensor 2x4")).first).to_be_visible()
+    sentences = board.keyed("board_sentences").inner_text()
+    assert "rule" in sentences and "arrays" in sentences
+    for words in ("Bytes per device", "better", "worse", NAME):
+        expect(board.keyed("board_table")).to_contain_text(words)
+    assert page.evaluate("window.hacked") is None
+
+    # Shard maps of the same array, zoomed together.
+    board.open_tab("Shard maps")
+    before = ranges(board.wait_for_figure("board_maps"))
+    assert len(before) == 3
+    box = board.keyed("board_maps").locator(".nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+    board.wait_for_figure(
+        "board_maps",
+        lambda figure: ranges(figure)[0] != before[0] and len(set(ranges(figure))) == 1,
+    )
+    board.open_tab("Trees")
+    board.wait_for_figure("board_tree")
+    board.open_tab("PartitionSpecs")
+    board.wait_for_figure("spec_matrix")
+
+    board.open_tab("Time them together")
+    rounds = page.get_by_label("Rounds", exact=True)
+    if rounds.count():
+        rounds.fill("6")
+        rounds.press("Tab")
+        board.settle()
+    board.click("timing_button")
+    board.wait_for_figure("timing_figure")
+    expect(main.get_by_text(re.compile("times as long as|within noise")).first).to_be_visible()
+    expect(main.get_by_text(re.compile("emulated", re.IGNORECASE)).first).to_be_visible()
+
+    # The report, opened from disk.
+    board.keyed("report:menu").get_by_role("button").first.click()
+    with page.expect_download(timeout=PATIENCE_MS) as download:
+        page.get_by_role("button", name="HTML").click()
+    report = tmp_path / "report.html"
+    download.value.save_as(report)
+    opened = page.context.new_page()
+    asked: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(report.as_uri())
+    expect(opened.get_by_role("heading", level=1)).to_contain_text(NAME)
+    figures = opened.locator("figure[data-figure]")
+    assert figures.count() > 10
+    figures.first.scroll_into_view_if_needed()
+    expect(figures.first.locator(".main-svg").first).to_be_visible()
+    assert opened.evaluate("window.hacked") is None
+    assert asked == [report.as_uri()]
+    opened.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_slide_has_no_controls_and_says_what_it_is_of(open_dashboard, theme):
+    pins = "&".join(
+        f"pin={name}~~{fields}"
+        for name, fields in (
+            ("Tensor", "depth.64"),
+            ("FSDP", "depth.64+mesh.8+axes.fsdp+rules.batch.fsdp~embed.fsdp"),
+        )
+    )
+    dashboard = open_dashboard(f"?{SMALL}", color_scheme=theme)
+    dashboard.page.goto(f"{dashboard.url}/board?{pins}&screenshot=1")
+    expect(dashboard.keyed("board_table")).to_be_visible()
+    dashboard.settle()
+    expect(dashboard.sidebar()).to_be_hidden()
+    expect(dashboard.main().get_by_role("combobox")).to_have_count(0)
+    words = dashboard.main().inner_text()
+    for said in ("Tensor", "FSDP", "jax", "mesh", "rules", "planned"):
+        assert said in words, said
+    dashboard.screenshot(f"board_slide_{theme}")
+
+
+def test_the_link_and_the_file_bring_the_board_back(board, open_dashboard, tmp_path: Path):
+    link = board.page.url
+    assert link.count("pin=") == 3
+    other = open_dashboard()
+    other.page.goto(link)
+    other.expect_alert("stands here as planned")
+    expect(other.keyed("board_table")).to_contain_text(NAME)
+    expect(other.keyed("board_table")).to_contain_text("planned")
+    with board.page.expect_download() as download:
+        board.click("download_board")
+    path = tmp_path / "board.json"
+    download.value.save_as(path)
+    plain = json.loads(path.read_text())
+    assert (plain["format"], len(plain["pins"])) == ("sharding-board", 3)
+    assert {pin["snapshot"]["source"]["kind"] for pin in plain["pins"]} == {"cpu", "plan"}
