@@ -23,19 +23,19 @@ def show(_: Snapshot, layout: Layout | None) -> None:
     except Refused as refused:
         st.info(plain(f"{refused}."), icon=":material/code_off:")
         return
-    words, button = st.columns([4, 1], vertical_alignment="center")
-    words.caption(
-        "A Flax script that builds and trains the model in exactly this layout. It needs only JAX, Flax, "
-        "Optax and NumPy, and prints the sharding of every array and the losses."
-    )
-    button.download_button(
-        "Download",
-        data=text,
-        file_name=f"{layout.model}.py",
-        mime="text/x-python",
-        key="code_download",
-        icon=":material/download:",
-        width="stretch",
-        on_click="ignore",
-    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(
+            "A Flax script that builds and trains the model in exactly this layout. It needs only JAX, "
+            "Flax, Optax and NumPy, and prints the sharding of every array and the losses.",
+            width="stretch",
+        )
+        st.download_button(
+            "Download",
+            data=text,
+            file_name=f"{layout.model}.py",
+            mime="text/x-python",
+            key="code_download",
+            icon=":material/download:",
+            on_click="ignore",
+        )
     st.code(text, language="python", height=HEIGHT_PX)

@@ -149,9 +149,17 @@ class Dashboard:
         self.page.keyboard.press("Escape")
         expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
 
+    def go_to(self, name: str) -> None:
+        """Follow the navigation to another page, which a narrow window hides behind `4 more`."""
+        link = self.page.get_by_role("link", name=name, exact=True)
+        if not link.count():
+            self.page.get_by_test_id("stTopNavSection").locator("visible=true").click()
+            link = self.page.get_by_role("menuitem", name=name, exact=True)
+        link.click()
+
     def open_board(self) -> None:
         """Go to the page where the pinned layouts stand side by side."""
-        self.page.get_by_role("link", name="Board").click()
+        self.go_to("Board")
         expect(self.main().get_by_role("heading", name="Board")).to_be_visible()
         self.settle()
 

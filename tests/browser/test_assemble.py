@@ -17,7 +17,7 @@ def open_assemble(open_dashboard):
 
     def make(**options: object) -> Dashboard:
         dashboard = open_dashboard(**options)
-        dashboard.page.get_by_role("link", name="Assemble").click()
+        dashboard.go_to("Assemble")
         for key in FIGURES:
             dashboard.wait_for_figure(key)
         dashboard.settle()
@@ -105,9 +105,9 @@ def test_the_code_can_be_read_and_the_fields_outlive_the_page(open_assemble) -> 
     expect(dashboard.main()).to_contain_text("each device (8, 2)")
     dashboard.page.get_by_text("The code", exact=True).click()
     expect(dashboard.main()).to_contain_text("jax.make_array_from_single_device_arrays")
-    dashboard.page.get_by_role("link", name="Layout").click()
+    dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
-    dashboard.page.get_by_role("link", name="Assemble").click()
+    dashboard.go_to("Assemble")
     expect(dashboard.field("Global shape")).to_have_value("16x8")
 
 

@@ -24,7 +24,7 @@ def open_restore(open_dashboard):
 
     def make(query: str = SMALL, **options: object) -> Dashboard:
         dashboard = open_dashboard(query, **options)
-        dashboard.page.get_by_role("link", name="Restore").click()
+        dashboard.go_to("Restore")
         dashboard.wait_for_figure("transfer_map")
         dashboard.settle()
         return dashboard
@@ -63,9 +63,9 @@ def test_restores_across_layouts_and_says_that_all_values_are_equal(open_restore
     until(lambda: not folders() - before, "the end of the checkpoint's folder")
 
     # The page is left and opened again: what was typed and found is still there.
-    dashboard.page.get_by_role("link", name="Layout").click()
+    dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
-    dashboard.page.get_by_role("link", name="Restore").click()
+    dashboard.go_to("Restore")
     expect(dashboard.field("New mesh")).to_have_value("2x2")
     dashboard.expect_alert("equal bit by bit")
 
@@ -86,7 +86,7 @@ def test_cancel_in_the_middle_leaves_nothing(open_restore) -> None:
 def test_no_text_is_cut_off_or_too_small(open_dashboard, theme: str, size: dict) -> None:
     dashboard = open_dashboard(SMALL, size=WIDE, color_scheme=theme)
     # The links fold away in a narrow window, so that it is made narrow only then.
-    dashboard.page.get_by_role("link", name="Restore").click()
+    dashboard.go_to("Restore")
     dashboard.page.set_viewport_size(size)
     dashboard.wait_for_figure("transfer_map")
     dashboard.settle()
@@ -103,7 +103,7 @@ def test_a_server_that_is_ended_takes_the_checkpoint_along(
 ) -> None:
     before = folders()
     dashboard = Dashboard(open_context(), another_server.url).open(LARGE)
-    dashboard.page.get_by_role("link", name="Restore").click()
+    dashboard.go_to("Restore")
     dashboard.wait_for_figure("transfer_map")
     dashboard.click("restore_button")
     until(lambda: folders() - before, "the checkpoint's folder")

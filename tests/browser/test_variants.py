@@ -11,7 +11,7 @@ TWO_RUNS_MS = 4 * PATIENCE_MS  # two cold compilations on a machine that is busy
 
 def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashboard) -> None:
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2&steps=2")
-    dashboard.page.get_by_role("link", name="Variants").click()
+    dashboard.go_to("Variants")
     main = dashboard.main()
     expect(main.get_by_text("All 16 leaves are sharded equally, as planned")).to_be_visible()
     main.get_by_role("button", name="Build and run both").click()
@@ -20,7 +20,7 @@ def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashbo
     )
     dashboard.page.screenshot(path="artifacts/variants.png")
     # The layout is still there on coming back, in the page and in its URL.
-    dashboard.page.get_by_role("link", name="Layout", exact=True).click()
+    dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
     dashboard.settle()
     expect(dashboard.field("Mesh")).to_have_value("4x2")
@@ -29,7 +29,7 @@ def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashbo
 
 def test_a_loop_and_a_scan_stand_side_by_side_with_their_times(open_dashboard) -> None:
     dashboard = open_dashboard("?depth=64&layers=2&steps=2")
-    dashboard.page.get_by_role("link", name="Variants").click()
+    dashboard.go_to("Variants")
     main = dashboard.main()
     main.get_by_text("Loop · scan", exact=True).click()
     expect(main.get_by_text("The scan stacks 2 layers in each parameter")).to_be_visible()
