@@ -81,9 +81,11 @@ def test_a_report_opened_from_disk(
     assert [width, high] == [2 * size[0], 2 * size[1]]
 
     page.emulate_media(color_scheme="dark")
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    text = page.evaluate("getComputedStyle(document.querySelector('.gtitle')).fill")
-    assert ground == "rgb(13, 17, 23)" and text == "rgb(230, 237, 243)"
+    # Figures are drawn anew for another theme, which takes a moment.
+    page.wait_for_function(
+        "() => getComputedStyle(document.body).backgroundColor === 'rgb(13, 17, 23)'"
+        " && getComputedStyle(document.querySelector('.gtitle')).fill === 'rgb(230, 237, 243)'"
+    )
     page.screenshot(path=artifact("report_dark"))
 
     assert page.evaluate("[typeof window.hacked, window.violations]") == ["undefined", []]
