@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inspector.snapshot import Snapshot
+from inspector.snapshot import Array, Snapshot
 
 STATE_GROUPS = ("params", "opt_state", "other")
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Bytes of some arrays: each once, and on one device. None where an array's are not known.
+    """Bytes of some arrays: each once, and on the fullest device. None where an array's are not known.
 
     `copies` is the bytes on all devices over `bytes`.
     """
@@ -33,11 +36,26 @@ def totals(found: Snapshot, groups: tuple[str, ...]) -> Totals:
         return Totals(0, None, None, None)
     arrays = [array for array in found.arrays if array.group in groups]
     once = _sum(array.bytes for array in arrays)
-    held = _sum(array.bytes_per_device for array in arrays)
+    if any(array.bytes_per_device is None for array in arrays):
+        return Totals(len(arrays), once, None, None)
+    # Shards that are told one by one may be on some devices alone, such as a step on the first of them.
+    alike = sum(array.bytes_per_device or 0 for array in arrays if array.shards is None)
+    by_device = _by_device(array for array in arrays if array.shards is not None)
     copies = None
-    if once and held is not None and found.mesh is not None:
-        copies = held * found.mesh.size / once
-    return Totals(len(arrays), once, held, copies)
+    if once and found.mesh is not None:
+        copies = (alike * found.mesh.size + sum(by_device.values())) / once
+    return Totals(len(arrays), once, alike + max(by_device.values(), default=0), copies)
+
+
+def _by_device(arrays: Iterable[Array]) -> Counter[int]:
+    """Device → bytes of the shards that it has."""
+    held: Counter[int] = Counter()
+    for array in arrays:
+        elements = math.prod(array.shape or ())
+        for shard in array.shards or () if elements else ():
+            part = math.prod(stop - start for start, stop in shard.index)
+            held[shard.device] += (array.bytes or 0) * part // elements
+    return held
 
 
 def _sum(values) -> int | None:

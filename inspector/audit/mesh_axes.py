@@ -40,13 +40,17 @@ def _of_axis(examined: Examined, axis: MeshAxis) -> list[Finding]:
     ]
     saved = sum(_saved(examined, array, axis.name) for array in repeated)
     if not using:
+        could = (
+            f"Splitting the train state over it would save up to {examined.amount(saved)} a device; "
+            if saved
+            else ""
+        )
         return [
             finding(
                 "warning",
                 UNUSED,
                 f"Mesh axis {axis.name} splits nothing: along it {axis.size} devices hold and compute the "
-                f"same. Splitting the train state over it would save up to {examined.amount(saved)} a "
-                f"device; {axis.size} times fewer devices would do the same work without it.",
+                f"same. {could}{axis.size} times fewer devices would do the same work without it.",
                 saved=saved or None,
                 remedy=f"Name {axis.name} in a rule, or leave it out of the mesh.",
                 axes=[axis.name],

@@ -62,12 +62,12 @@ def _lines(held: Holdings) -> list[str]:
         "",
     ]
     for piece in sorted(held.pieces, key=lambda piece: -(piece.alone or 0)):
-        where = devices_text(piece.holders) if piece.holders else "nowhere"
+        where = f"also on {devices_text(piece.holders)}" if piece.holders else "on no other device"
         index = ", ".join(ranges_text(index) for index in piece.index[:2])
         more = f" and {len(piece.index) - 2} more" if len(piece.index) > 2 else ""
-        lines.append(
-            f"{piece.path}  {index}{more}  {bytes_text(piece.bytes)}, {bytes_text(piece.alone)} only here, "
-            f"also on {where}"
-        )
+        size = "size unknown"
+        if piece.bytes is not None:
+            size = f"{bytes_text(piece.bytes)}, {bytes_text(piece.alone)} only here"
+        lines.append(f"{piece.path}  {index}{more}  {size}, {where}")
     lines += [f"{path}  placement unknown" for path in held.unknown]
     return lines

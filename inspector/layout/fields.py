@@ -281,7 +281,7 @@ def parse_model(text: str) -> ModelEntry:
     hint = (
         f"; a model of one's own is there only if the program was started with --model {text[:200]}"
         if own_model.FORM.fullmatch(text)
-        else ""
+        else ", or package.module:function for one of your own"
     )
     raise Refused(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}{hint}")
 
@@ -336,9 +336,13 @@ def _parse_number(text: str, size: Size) -> int | float:
     if value is None or not least <= value <= most:
         noun = "a whole number" if kind is int else "a number"
         raise Refused(
-            f"{size.name} is {shown(text)}, but must be {noun} from {least:g} to {most:,.10g}"
+            f"{size.name} is {shown(text)}, but must be {noun} from {_bound(least)} to {_bound(most)}"
         )
     return value
+
+
+def _bound(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:,.10g}"
 
 
 def _free_text(text: str, size: Size) -> str:

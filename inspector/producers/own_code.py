@@ -28,7 +28,7 @@ def own_code(name: str) -> Iterator[None]:
         yield
     except Refused:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Refused(f"{name} fails{_place(error)}: {_words(error)}") from error
 
 
@@ -39,14 +39,14 @@ def code_of(layout: Layout) -> Iterator[None]:
         yield
     except Refused:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # What no line of theirs has caused is no fault of their code.
         if not layout.entry.own or not _place(error):
             raise
         raise Refused(f"{layout.model} fails{_place(error)}: {_words(error)}") from error
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     said = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         said = error.msg or said
@@ -54,7 +54,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """` at file.py:31`, the innermost line of the person's own; nothing where none is known."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {_short(error.filename)}:{error.lineno}"

@@ -64,7 +64,7 @@ def read_json(path: str | os.PathLike[str], what: str, most: int = limits.MOST_J
 
 
 def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> Text:
-    """The text in a file, unpacked if it is gzip.
+    """The text in a file, unpacked if it is gzip, with the line ends of Windows as others'.
 
     Raises:
       Refused: it cannot be read, is too large as it is or unpacked, or is not UTF-8 text.
@@ -75,7 +75,8 @@ def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_T
         content, whole = unpack_gzip(content, most, what)
         if not whole:
             cut = f"{what} is a gzip file that ends early, after {bytes_text(len(content))} of text"
-    return Text(decode(content, what, cut is not None), cut)
+    text = decode(content, what, cut is not None)
+    return Text(text.replace("\r\n", "\n") if "\r\n" in text else text, cut)
 
 
 def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:

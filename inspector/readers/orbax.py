@@ -145,8 +145,6 @@ def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
             tree.findings.append(
                 Finding("warning", UNREADABLE, f"{refused}: how arrays were sharded is unknown.")
             )
-    else:
-        tree.findings.append(_missing(SHARDING, "how its arrays were sharded is unknown"))
     metadata, problems = read_stored(folder, what)
     for name, one in metadata.items():
         try:
@@ -161,6 +159,9 @@ def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
             _missing(TREE, "keys that hold a point of their own cannot be told from two keys")
         )
         tree.paths = sharding_file.paths_of(dict.fromkeys([*tree.stored, *tree.saved]))
+    if not (folder / SHARDING).is_file() and not tree.on_host.issuperset(tree.paths):
+        # Arrays of NumPy and numbers have no sharding that could be missing.
+        tree.findings.append(_missing(SHARDING, "how its arrays were sharded is unknown"))
     unknown = [name for name in tree.paths if name not in tree.stored]
     if unknown:
         tree.findings.append(

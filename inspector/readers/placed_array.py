@@ -106,9 +106,9 @@ def _array(
             shard_shape = sharding.shard_shape(shape, spec, mesh)
     elif shards is not None:
         replicas = 1 + max(shard.replica for shard in shards)
-        shapes = {tuple(stop - start for start, stop in shard.index) for shard in shards}
-        everywhere = mesh is not None and {s.device for s in shards} == set(mesh.devices)
-        shard_shape = shapes.pop() if everywhere and len(shapes) == 1 else None
+        # The largest, as a captured array has it; other devices may hold less, or nothing.
+        pieces = [tuple(stop - start for start, stop in shard.index) for shard in shards]
+        shard_shape = max(pieces, key=math.prod)
     per_device = None
     if shard_shape is not None and size is not None and total is not None:
         per_device = math.prod(shard_shape) * size

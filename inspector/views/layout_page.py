@@ -37,7 +37,13 @@ def show() -> None:
     waits = service.known_state(layout) is None
     if waits:
         _draw(editor)
-    planned = _show_found(service, layout, parsed)
+    try:
+        planned = _show_found(service, layout, parsed)
+    except Exception:
+        # Streamlit forgets the fields that a run has not drawn, and no panel may cost them.
+        if not waits:
+            _draw(editor)
+        raise
     if not waits:
         _draw(editor)
     if planned is not None:

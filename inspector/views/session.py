@@ -20,7 +20,7 @@ from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import ModelEntry
 from inspector.reading import Parsed
-from inspector.views import chip_choice, screenshot_mode
+from inspector.views import chip_choice, page_width, screenshot_mode
 from models import CATALOGUE
 
 _row_numbers = itertools.count()
@@ -45,6 +45,14 @@ class RuleRow:
         return f"{state.get(self.name_key) or ''}={state.get(self.axes_key) or ''}"
 
 
+@dataclass(frozen=True)
+class _UrlSent:
+    """A URL that the browser has not yet told back: the one before it, and what it had told till then."""
+
+    before: dict[str, str]
+    told: dict[str, Any]
+
+
 def begin(on_layout_page: bool) -> None:
     """Give the session its layout, before any page is drawn.
 
@@ -57,13 +65,16 @@ def begin(on_layout_page: bool) -> None:
         put(layouts.parse(layouts.opening_fields()).unwrap())
     elif on_layout_page and was_on_layout_page is False:
         put(state["last_layout"])
-        state.written_query = None
-    elif on_layout_page and _query() != state.get("written_query"):
+        state.written_query = state.url_sent = None
+    elif on_layout_page and _query() == state.get("written_query"):
+        state.url_sent = None
+    elif on_layout_page and not _is_late():
         # A link that was opened, or the browser's back button.
         fields = _query()
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
+        state.url_sent = None
         put(parsed.value)
         if (problem := screenshot_mode.problem()) is not None:
             state.url_problems[screenshot_mode.PARAMETER] = problem
@@ -257,9 +268,35 @@ def write_url() -> None:
     chip = chip_choice.chosen_chip().name
     if chip != chip_choice.DEFAULT:
         query[chip_choice.KEY] = chip
-    if _query() != query:
+    if (before := _query()) != query:
+        st.session_state.url_sent = _UrlSent(before, _told())
         st.query_params.from_dict(query | screenshot_mode.query())
     st.session_state.written_query = query
+
+
+def _is_late() -> bool:
+    """Whether the browser still tells the URL from before the last one that it was sent.
+
+    It takes up a new URL after it has drawn the figures. A click that comes before would else be taken
+    for the back button, which changes nothing but the URL, and the last layout would come back.
+    """
+    sent: _UrlSent | None = st.session_state.get("url_sent")
+    if sent is None or sent.before != _query():
+        return False
+    told = _told()
+    # A widget that is gone was forgotten, and one that is new was not drawn before.
+    return any(told[key] != sent.told[key] for key in told.keys() & sent.told.keys())
+
+
+def _told() -> dict[str, Any]:
+    """What the browser tells beside the URL: fields, open tabs, what is chosen, and how wide it is."""
+    # Not what is pressed: a button is let go without anybody's doing.
+    chosen = {
+        key: value
+        for key, value in st.session_state.items()
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    }
+    return chosen | {"fields": fields(), "page_width": page_width.content_px()}
 
 
 def _query() -> dict[str, str]:

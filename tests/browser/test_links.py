@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import pytest
@@ -76,6 +77,7 @@ def test_the_back_button_brings_the_layout_back(dashboard):
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     dashboard.type("Mesh axes of rule 2", "data")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 4)
+    expect(dashboard.page).to_have_url(re.compile("rules="))  # comes after the figures
     dashboard.page.go_back()
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     expect(dashboard.field("Mesh axes of rule 2")).to_have_value("model")

@@ -88,3 +88,11 @@ def test_a_cut_text_loses_no_whole_character(text: str) -> None:
     encoded = text.encode()
     for length in range(1, len(encoded)):
         assert text.startswith(content.decode(encoded[:length], "it", cut=True))
+
+
+def test_the_line_ends_of_windows_are_read_as_others(tmp_path: Path) -> None:
+    path = tmp_path / "module.txt"
+    for written in (b"HloModule a\r\n\r\nENTRY m {\r\n}\r\n", b"HloModule a\n\nENTRY m {\n}\n"):
+        for stored in (written, gzip.compress(written)):
+            path.write_bytes(stored)
+            assert content.read_text(path, "it").text == "HloModule a\n\nENTRY m {\n}\n"

@@ -329,3 +329,17 @@ def test_hostile_metadata_of_an_array_is_refused(metadata: bytes, words: str) ->
 def test_types_are_as_jax_calls_them(written: Any, dtype: str) -> None:
     metadata = json.dumps({"shape": [2], "dtype": written}).encode()
     assert orbax.stored_array(metadata, "it").dtype == dtype
+
+
+def test_what_lies_on_one_device_or_on_the_host_is_told_so(tmp_path: Path) -> None:
+    ocp.PyTreeCheckpointer().save(tmp_path / "one", {"one": jnp.ones((4, 4)), "host": np.ones(3)})
+    found = read(tmp_path / "one")
+    arrays = {array.path: array for array in found.arrays}
+    assert (arrays["one"].shard_shape, arrays["one"].bytes_per_device) == ((4, 4), 64)
+    assert [shard.device for shard in arrays["one"].shards or ()] == [0]
+    assert arrays["host"].bytes_per_device is None
+    assert not found.findings
+    # NumPy's arrays have no sharding that could be missing, and Orbax writes no file for none.
+    ocp.PyTreeCheckpointer().save(tmp_path / "host", {"host": np.ones(3), "number": 3})
+    assert not (tmp_path / "host" / "_sharding").exists()
+    assert not read(tmp_path / "host").findings

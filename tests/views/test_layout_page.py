@@ -381,3 +381,36 @@ def assert_shows_the_last_good_layout(page):
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
     assert len(page.warnings()) == 1 and "last layout that was right" in page.warnings()[0]
     assert page.query() == {}
+
+
+def test_a_click_that_comes_before_the_new_url_changes_nothing(open_page):
+    page = open_page(mesh="4x2")
+    page.type("field:mesh", "8x1")
+    assert page.query() == {"mesh": "8x1"}
+    page.test.query_params.clear()
+    page.test.query_params["mesh"] = "4x2"  # as the browser has it still
+    page.set("size:layers", 2)
+    assert (page.value("field:mesh"), page.value("size:layers")) == ("8x1", 2)
+    assert page.query() == {"mesh": "8x1", "layers": "2"}
+
+
+def test_the_back_button_brings_the_last_layout_back(open_page):
+    page = open_page(mesh="4x2")
+    page.type("field:mesh", "8x1")
+    page.test.query_params.clear()
+    page.test.query_params["mesh"] = "4x2"
+    page.test.run()
+    assert page.value("field:mesh") == "4x2"
+
+
+def test_a_panel_that_fails_costs_no_field(page, monkeypatch):
+    from inspector.views import snapshot_panels
+
+    page.type("field:mesh", "4x2")
+    with monkeypatch.context() as broken:
+        broken.setattr(snapshot_panels, "show", lambda found, layout: 1 / 0)
+        page.test.run()
+        assert page.test.exception
+    page.test.run()
+    assert not page.test.exception
+    assert page.value("field:mesh") == "4x2"
