@@ -26,18 +26,21 @@ KIND_WORDS = {
     "hlo": "imported from HLO text",
 }
 UNKNOWN = "unknown"
+_MOST_IDLE_AXES = 3  # more that split nothing are counted, not named
 
 
 def facts(found: Snapshot) -> dict[str, str]:
     """What the figures of a Snapshot are of, by name, in the order in which it is said. Plain text."""
     layout = _layout(found)
-    target = f" for {found.source.target}" if found.source.kind in ("tpu", "gpu") else ""
+    target = KIND_WORDS[found.source.kind]
+    if found.source.kind in ("tpu", "gpu") and found.source.target:
+        target = f"compiled for {found.source.target}, not run"
     versions = ", ".join(f"{name} {number}" for name, number in found.source.versions.items())
     return {
         "model": _model(layout),
         "mesh": _mesh(found),
         "rules": _rules(layout),
-        "target": KIND_WORDS[found.source.kind] + target,
+        "target": target,
         "versions": versions or UNKNOWN,
         "date": found.source.created[:16].replace("T", " ") or UNKNOWN,
     }
@@ -88,7 +91,13 @@ def _model(layout: Layout | None) -> str:
 def _mesh(found: Snapshot) -> str:
     if found.mesh is None:
         return UNKNOWN
-    axes = " × ".join(f"{axis.size} {axis.name}" for axis in found.mesh.axes)
+    idle = [axis for axis in found.mesh.axes if axis.size == 1]
+    many = len(idle) > _MOST_IDLE_AXES
+    axes = " × ".join(
+        f"{axis.size} {axis.name}" for axis in found.mesh.axes if axis.size > 1 or not many
+    )
+    if many:
+        axes = f"{axes} and {len(idle)} axes of size 1" if axes else f"{len(idle)} axes of size 1"
     kind = found.mesh.device_kind
     on = "" if kind in (None, "cpu") else f" of {kind}"
     return f"{axes or 'without axes'} ({counted(found.mesh.size, 'device')}{on})"

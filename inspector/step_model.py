@@ -145,13 +145,13 @@ def modelled(
 
 
 def bound_text(found: Modelled) -> str:
-    """Both bounds and the ruling term in words: `12.3 µs to 40.1 µs, HBM rules`."""
+    """Both bounds and the ruling term in words: `12.3 µs to 40.1 µs, bound by HBM`."""
     if found.lower_seconds is None or found.upper_seconds is None:
         missing = [term.name for term in found.terms if term.seconds is None]
         return f"unknown, for {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'}"
     lower, upper = seconds_text(found.lower_seconds), seconds_text(found.upper_seconds)
-    rules = f", {found.ruling.name} rules" if found.ruling else ""
-    return f"{lower}{rules}" if lower == upper else f"{lower} to {upper}{rules}"
+    bound = f", bound by {found.ruling.name}" if found.ruling else ""
+    return f"{lower}{bound}" if lower == upper else f"{lower} to {upper}{bound}"
 
 
 def share_text(share: float | None) -> str:

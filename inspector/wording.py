@@ -15,6 +15,11 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def and_text(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 def devices_text(devices: Sequence[int], most: int = 4) -> str:
     """Device ids in short: `0, 4`, `0–63 (64×)`, `0, 8, … 504 (64×)`; in full up to `most`."""
     if len(devices) <= most:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inspector import layout as layouts
 from inspector import provenance
-from inspector.snapshot import Snapshot, Source
+from inspector.snapshot import MeshAxis, Snapshot, Source
 
 
 def found(fields: dict[str, str], kind: str = "plan", target: str | None = None) -> Snapshot:
@@ -41,4 +41,15 @@ def test_what_all_share_is_said_once() -> None:
     assert len(provenance.lines([("A", one), ("B", one)])) == 1
     assert provenance.lines([]) == ()
     compiled = replace(one, source=replace(one.source, kind="tpu", target="tpu:v5p:2x2x2"))
-    assert "compiled, not run for tpu:v5p:2x2x2" in provenance.lines([("A", compiled)])[0]
+    assert "compiled for tpu:v5p:2x2x2, not run" in provenance.lines([("A", compiled)])[0]
+
+
+def test_a_dozen_axes_that_split_nothing_are_counted() -> None:
+    one = found({})
+
+    def said(**axes: int) -> str:
+        mesh = replace(one.mesh, axes=tuple(MeshAxis(name, size) for name, size in axes.items()))
+        return provenance.facts(replace(one, mesh=mesh))["mesh"]
+
+    assert said(a=1, b=1, c=8, d=1, e=1) == "8 c and 4 axes of size 1 (8 devices)"
+    assert said(a=1, c=8) == "1 a × 8 c (8 devices)"

@@ -7,6 +7,7 @@ from inspector.difference.questions import questions
 from inspector.difference.reservations import reservations
 from inspector.difference.sentences import sentences
 from inspector.difference.spec_rows import SpecRow, spec_rows
+from inspector.difference.splitting import without_idle_axes
 
 __all__ = [
     "Answer",
@@ -19,4 +20,5 @@ __all__ = [
     "sentences",
     "spec_rows",
     "to_json",
+    "without_idle_axes",
 ]

@@ -11,6 +11,7 @@ Verdict = Literal["baseline", "better", "worse", "equal", "different", "not comp
 Better = Literal["less", "more"]
 MINUS = "−"
 UNKNOWN = "unknown"
+NEXT_TO_NOTHING = "<0.1%"  # a change that makes nothing better or worse
 # Two floats that come of the same numbers in another order are the same figure.
 _ROUNDING = 1e-9
 
@@ -21,11 +22,13 @@ class Statement:
 
     text: the answer as people read it. value: the number behind it; None where it is none or not known.
     excluded: why it cannot be compared, in words; empty where it can.
+    as_read: whether two that read the same are equal, whatever their further figures.
     """
 
     text: str
     value: float | None = None
     excluded: str = ""
+    as_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def change_text(before: float, after: float) -> str:
     sign = "+" if percent > 0 else MINUS
     size = abs(percent)
     if size < 0.05:
-        return f"{sign}<0.1%"
+        return f"{sign}{NEXT_TO_NOTHING}"
     # Only what is gone altogether is −100%.
     digits = 1 if size < 10 or (sign == MINUS and 99.5 <= size < 100) else 0
     if digits and sign == MINUS and size >= 99.95 and after:
@@ -124,8 +127,10 @@ def _verdict(one: Statement, against: Statement, better: Better | None) -> tuple
     if math.isclose(one.value, against.value, rel_tol=_ROUNDING, abs_tol=0.0):
         same_words = better is not None or one.text == against.text
         return ("equal" if same_words else "different"), "", ""
+    if one.as_read and against.as_read and one.text == against.text:
+        return "equal", "", ""
     change = change_text(against.value, one.value)
-    if better is None:
+    if better is None or change.endswith(NEXT_TO_NOTHING):
         return "different", change, ""
     improved = (one.value < against.value) == (better == "less")
     return ("better" if improved else "worse"), change, ""

@@ -12,10 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from inspector.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
-from inspector.difference.layout_change import LayoutChange, layout_change, sizes_clause
+from inspector.difference.layout_change import (
+    LayoutChange,
+    layout_change,
+    rule_text,
+    sizes_clause,
+)  # fmt: skip
 from inspector.difference.mesh_change import MeshChange, mesh_change
 from inspector.rules import ledger, partition_spec
 from inspector.snapshot import Array, Snapshot
+from inspector.wording import and_text
 
 _SPLIT_FACTS = ("spec", "placement", "bytes per device", "replicas")
 
@@ -119,6 +125,19 @@ class Causes:
         return ""
 
     @property
+    def idle_rules(self) -> dict[str, tuple[str, ...]]:
+        """The rules that went with all mesh axes that they named, and these axes."""
+        if self.mesh.after is None:
+            return {}
+        gone = [
+            one.gone[0] for one in self.layout.rules.values() if len(one.gone) == 1 and not one.new
+        ]
+        left = self.mesh.after.axis_names
+        return {
+            rule_text(rule): rule[1] for rule in gone if rule[1] and not set(rule[1]) & set(left)
+        }
+
+    @property
     def model(self) -> str:
         models = self.layout.model
         return f"The model is {models[1]} in place of {models[0]}" if models else ""
@@ -144,7 +163,7 @@ class Causes:
             return ""
         noun = "PartitionSpec" if len(places) == 1 else "PartitionSpecs"
         verb = "differs" if len(places) == 1 else "differ"
-        return f"The {noun} of {_and(places)} {verb}"
+        return f"The {noun} of {and_text(places)} {verb}"
 
     @property
     def unconstrained(self) -> str:
@@ -154,7 +173,7 @@ class Causes:
         off = [name for name in pair[1] if name not in pair[0]]
         on = [name for name in pair[0] if name not in pair[1]]
         said = [
-            f"the sharding constraint on {_and(names)} is {what}"
+            f"the sharding constraint on {and_text(names)} is {what}"
             for names, what in ((off, "off"), (on, "on"))
             if names
         ]
@@ -210,10 +229,6 @@ def _in_its_way(name: str, array: Array, rules: tuple) -> Iterator[str]:
     for trial in ledger(axes, rules):
         if axes[trial.dimension] == name and trial.busy_rule is not None:
             yield rules[trial.busy_rule][0]
-
-
-def _and(words: tuple[str, ...] | list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _sentence_start(text: str) -> str:

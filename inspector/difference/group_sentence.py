@@ -52,12 +52,21 @@ def _following(members: list[ArrayDifference], group: Group, why: Causes) -> str
     facts = _facts(members)
     if group.causes:
         if not changes and any("placement" in one.changed for one in members):
-            changes = ["the same axes split them, but other devices hold the blocks"]
+            changes = [_other_devices(members, why)]
         return ", ".join([f"{who}{partly}", *changes, *_other(facts)])
     if changes:
         return f"{', '.join([*changes, *_other(facts)])}: {who}{partly}"
     have = facts or [", ".join(dict.fromkeys(f for one in members for f in one.changed))]
     return f"{_who(members)} differ{'s' * (len(members) == 1)} in {' and '.join(have)} ({_title(members)})"
+
+
+def _other_devices(members: list[ArrayDifference], why: Causes) -> str:
+    """How arrays lie otherwise that the same axes split, or none."""
+    before, after = why.mesh.before, why.mesh.after
+    whole = not any(axes for one in members for axes in one.split_after or ())
+    if whole and before and after and before.size != after.size:
+        return f"whole on {counted(after.size, 'device')} in place of {before.size:,}"
+    return "the same axes split them, but other devices hold the blocks"
 
 
 def _other(facts: list[str]) -> list[str]:
@@ -135,11 +144,9 @@ def _who(members: Sequence[ArrayDifference]) -> str:
         if len(kinds) == 1:
             (only,) = kinds
             name = memory.GROUPS.get(only, only)
-            return (
-                f"{rest:,} {name}"
-                if name.endswith("s")
-                else f"{counted(rest, 'array')} of the {name}"
-            )
+            if name.endswith("s"):
+                return counted(rest, name.removesuffix("s"))
+            return f"{counted(rest, 'array')} of the {name}"
     if state and rest:
         return f"{counted(state, 'array')} of the train state and {counted(rest, 'other')}"
     return counted(len(members), "array")

@@ -91,14 +91,17 @@ def layout_change(before: Snapshot, after: Snapshot, mesh: MeshChange) -> Layout
 
 
 def sizes_clause(sizes: Mapping[str, tuple[str, str]]) -> str:
-    """`The size depth is 2048 in place of 1024`, `The sizes differ (depth 2048 in place of 1024, …)`."""
+    """`The model's depth is 2048 in place of 1024`, `The models differ (depth 2048 in place of 1024, …)`.
+
+    What a layout calls sizes has settings among it, such as the learning rate or the loss.
+    """
     said = [f"{name} {new} in place of {old}" for name, (old, new) in sizes.items()]
     if len(said) > _MOST_VALUES:
         left = len(said) - _MOST_VALUES + 1
         said = [*said[: _MOST_VALUES - 1], f"{left} more"]
     if len(sizes) == 1:
-        return f"The size {said[0].replace(' ', ' is ', 1)}"
-    return f"The sizes differ ({', '.join(said)})"
+        return f"The model's {said[0].replace(' ', ' is ', 1)}"
+    return f"The models differ ({', '.join(said)})"
 
 
 def rule_text(rule: Rule) -> str:

@@ -20,6 +20,7 @@ APART = (
     "Measured in runs of their own, so that no verdict is given: what else the machine did is in them. "
     "Time them together for a fair ratio."
 )
+OWN_RUN = "measured in a run of its own"  # of one answer, what `APART` says of the row
 OTHER_COMPILER = "another compiler"
 WIRE = "Bytes that one device sends in one run of the program, every loop counted."
 # What init does is done once, and nobody decides between layouts by it.
@@ -259,4 +260,4 @@ def _measured(found: Snapshot, name: str) -> Statement:
         f"{emulated}median {seconds_text(spread.median)} ({seconds_text(spread.lower_quartile)} – "
         f"{seconds_text(spread.upper_quartile)}), n = {spread.count}"
     )
-    return Statement(text, spread.median, "measured in a run of its own")
+    return Statement(text, spread.median, OWN_RUN)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from inspector.difference import origin
 from inspector.snapshot import Snapshot
 from inspector.totals import STATE_GROUPS, state_totals
-from inspector.wording import counted
+from inspector.wording import and_text, counted
 
 # Packages that decide where arrays lie and what programs do, in the order of their weight.
 _DECIDING = ("jax", "jaxlib", "flax", "libtpu", "optax")
@@ -39,8 +39,8 @@ def _of_models(before: Snapshot, after: Snapshot) -> Iterator[str]:
             name for name in {**sizes[0], **sizes[1]} if sizes[0].get(name) != sizes[1].get(name)
         ]
         yield (
-            f"The model has other sizes ({', '.join(names)}): "
-            "what follows from these is no difference of the layouts."
+            f"Their models differ in {and_text(names)}: "
+            "what follows from that is no difference of the layouts."
         )
     elif paths[0] != paths[1] and all(paths):
         both = len(paths[0] & paths[1])
@@ -86,6 +86,8 @@ def _of_times(before: Snapshot, after: Snapshot) -> Iterator[str]:
         any(one.seconds and one.seconds.steps for one in found.programs)
         for found in (before, after)
     ]
+    if all(timed) and _steps(before) == _steps(after):
+        return  # of one and the same run
     if all(timed):
         yield (
             "Their step times were measured in runs of their own, and what else the machine did is in "
@@ -95,11 +97,26 @@ def _of_times(before: Snapshot, after: Snapshot) -> Iterator[str]:
         yield f"Only the {'first' if timed[0] else 'second'} has measured step times."
 
 
+def _steps(found: Snapshot) -> list[object]:
+    return [(one.name, one.seconds and one.seconds.steps) for one in found.programs]
+
+
 def _of_bytes(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    unknown = [state_totals(found).per_device is None for found in (before, after)]
+    """Only where both have a train state: that one has none, or no mesh, is said already."""
+    sums = state_totals(before), state_totals(after)
+    if not all(one.arrays for one in sums):
+        return
+    unknown = [one.per_device is None for one in sums]
     if any(unknown):
         which = "both" if all(unknown) else f"the {'first' if unknown[0] else 'second'}"
-        yield f"The bytes per device of {which} are not known, so that elements are compared."
+        shapes = all(
+            array.shape is not None
+            for found in (before, after)
+            for array in found.arrays
+            if array.group in STATE_GROUPS
+        )
+        instead = "elements are compared" if shapes else "only specs and places are compared"
+        yield f"The bytes per device of {which} are not known, so that {instead}."
 
 
 def _of_versions(before: Snapshot, after: Snapshot) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from inspector.cost import si_text
 from inspector.difference import origin
 from inspector.difference.amounts import per_device
 from inspector.difference.answers import change_text
@@ -16,35 +18,49 @@ from inspector.difference.array_differences import (
 from inspector.difference.causes import Causes, causes
 from inspector.difference.group_sentence import group_sentence, joined
 from inspector.difference.groups import Group, groups
+from inspector.difference.one_sided import (
+    PROGRAMS_ASIDE,
+    arrays_of_one_sentence,
+    only_of_compiled,
+    only_of_compiled_sentence,
+    programs_sentence,
+)
 from inspector.difference.traffic_change import memory_sentence, traffic_sentence
 from inspector.hardware import Chip
-from inspector.snapshot import Snapshot
+from inspector.snapshot import Program, Snapshot
 from inspector.step_model import bound_text, modelled
 from inspector.totals import STATE_GROUPS, state_totals
-from inspector.wording import counted
+from inspector.wording import and_text, counted
 
-# Of what a program does before the first step, no layout is chosen.
-_PROGRAMS_ASIDE = ("init",)
-_LEVELS = ("error", "warning", "note")
+# Below it, FLOPs differ by what compilers fuse, and not by what a layout makes a device do.
+_LEAST_SHARE = 0.01
 
 
 def sentences(
     before: Snapshot, after: Snapshot, chip: Chip | None = None, limit: int | None = None
 ) -> tuple[str, ...]:
-    """How much differs, then a sentence a cause, then collectives, memory, modelled time and findings.
+    """How much differs, and the largest cause with what follows from it; then the other causes, collectives
+    and memory, those first by which most bytes changed; then FLOPs, modelled time and findings.
 
     Args:
       chip: what the time of programs is modelled on; nothing is said of it without one.
       limit: at most so many sentences, the last of which then says how many smaller changes there are.
     """
-    compared = arrays(before, after)
+    every = arrays(before, after) if before.arrays and after.arrays else ()
+    aside = only_of_compiled(every, before, after)
+    compared = [one for one in every if one not in aside]
     why = causes(before, after)
     found = groups(compared, why, before, after)
+    told = [(_moved(group), group_sentence(group, why)) for group in found]
+    sized = sorted((*told[1:], *_of_programs(before, after, why)), key=lambda one: -one[0])
     said = [
+        *arrays_of_one_sentence(before, after),
         *_headline(before, after, compared, why),
-        *(group_sentence(group, why) for group in found),
+        *(sentence for _, sentence in (*told[:1], *sized)),
         *_without_arrays(why, found),
-        *_of_programs(before, after, why, chip),
+        *programs_sentence(before, after),
+        *_of_work(before, after, chip),
+        *only_of_compiled_sentence(aside),
         *_of_findings(before, after),
         *_aside(before, after, why),
     ]
@@ -58,10 +74,28 @@ def sentences(
 
 
 def _nothing(before: Snapshot, after: Snapshot, compared: Sequence[ArrayDifference]) -> str:
-    what = "arrays, mesh and layout" if before.layout and after.layout else "arrays and mesh"
-    if before.programs or after.programs:
-        what = what.replace(" and ", ", ") + " and programs"
-    return f"Nothing differs: {what} are the same, {counted(len(compared), 'array')} compared."
+    """That all is the same which both of them have."""
+    have = {
+        "arrays": bool(compared),
+        "mesh": before.mesh is not None and after.mesh is not None,
+        "layout": before.layout is not None and after.layout is not None,
+        "programs": bool(before.programs) and bool(after.programs),
+    }
+    same = [what for what, both in have.items() if both]
+    if not same:
+        return "Neither has arrays, a mesh or programs: there is nothing to compare."
+    are = "is" if same in (["mesh"], ["layout"]) else "are"
+    counts = f", {counted(len(compared), 'array')} compared" if compared else ""
+    return f"Nothing differs: the {and_text(same)} {are} the same{counts}."
+
+
+def _moved(group: Group) -> float:
+    """The bytes per device that a group of arrays gains or loses; those of which only elements or nothing
+    is known stay in their order before what is known."""
+    amount = group.state if group.state.gained else group.all
+    if amount.gained is None or amount.unit != "bytes":
+        return math.inf
+    return abs(amount.gained)
 
 
 def _headline(
@@ -77,7 +111,9 @@ def _headline(
     gone = sum(one.changed == (ONLY_BEFORE,) for one in changed)
     said = []
     if differ:
-        which = f"all {counted(common, 'array')}" if differ == common > 1 else None
+        which = None
+        if differ == common > 1:
+            which = "both arrays" if common == 2 else f"all {counted(common, 'array')}"
         which = which or f"{differ:,} of {counted(common, 'array')}"
         said.append(f"{which} differ{'s' * (differ == 1)}")
     for count, what in ((come, "new"), (gone, "gone")):
@@ -116,29 +152,44 @@ def _without_arrays(why: Causes, found: Sequence[Group]) -> Iterator[str]:
         yield f"{why.donation}."
     if why.model and why.model in told:
         return
+    if why.mesh.clause in told:
+        for rule, axes in why.idle_rules.items():
+            noun = "axis" if len(axes) == 1 else "axes"
+            yield f"The rule {rule} is gone with the mesh {noun} {and_text(axes)}."
+            told.add(f"The rule {rule} is gone")
     left = tuple(clause for clause in why.every if clause not in (*told, why.donation))
     if left:
         yield f"{joined(left)}; no array lies otherwise for {'it' if len(left) == 1 else 'them'}."
 
 
-def _of_programs(
-    before: Snapshot, after: Snapshot, why: Causes, chip: Chip | None
-) -> Iterator[str]:
-    """Collectives and memory, those first of which most bytes changed, and then modelled times."""
-    pairs = [
+def _pairs(before: Snapshot, after: Snapshot) -> list[tuple[Program, Program]]:
+    return [
         (old, new)
         for new in after.programs
-        if (old := before.program(new.name)) is not None and new.name not in _PROGRAMS_ASIDE
+        if (old := before.program(new.name)) is not None and new.name not in PROGRAMS_ASIDE
     ]
-    sized = [
-        *(traffic_sentence(old, new, why.mesh.renamed) for old, new in pairs),
-        *(memory_sentence(before, after, new.name) for _, new in pairs),
-    ]
-    told = [one for one in sized if one is not None]
-    yield from (sentence for _, sentence in sorted(told, key=lambda one: -one[0]))
-    if chip is None or before.mesh is None or after.mesh is None:
-        return
-    for old, new in pairs:
+
+
+def _of_programs(before: Snapshot, after: Snapshot, why: Causes) -> list[tuple[int, str]]:
+    """Collectives and memory of each program, with the bytes by which they changed."""
+    sized = []
+    for old, new in _pairs(before, after):
+        sized.append(traffic_sentence(old, new, why.mesh.renamed))
+        sized.append(memory_sentence(before, after, new.name))
+    return [one for one in sized if one is not None]
+
+
+def _of_work(before: Snapshot, after: Snapshot, chip: Chip | None) -> Iterator[str]:
+    """FLOPs of each program, and what its time is modelled at."""
+    for old, new in _pairs(before, after):
+        work = old.flops_per_device, new.flops_per_device
+        if None not in work and abs(work[1] - work[0]) >= _LEAST_SHARE * max(work):
+            yield (
+                f"{new.name} computes {si_text(work[1], 'FLOP')} per device and run in place of "
+                f"{si_text(work[0], 'FLOP')} ({change_text(*work)})."
+            )
+        if chip is None or before.mesh is None or after.mesh is None:
+            continue
         models = modelled(old, before.mesh, chip), modelled(new, after.mesh, chip)
         was, becomes = (one.lower_seconds for one in models)
         if was is not None and becomes is not None and (change := change_text(was, becomes)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector.difference.splitting import parts, split_of
+from inspector.difference.splitting import parts, split_of, trimmed
 from inspector.figures.folding import fold
 from inspector.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.totals import STATE_GROUPS
@@ -41,7 +41,9 @@ def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecRow, ...]:
     meshes = [found.mesh for found in snapshots]
     together: dict[tuple, list[str]] = {}
     for path, row in by_path.items():
-        cells = tuple(_cell(array, mesh) for array, mesh in zip(row, meshes, strict=True))
+        # A file that tells no shapes leaves out the whole dimensions at the end, or not.
+        trim = any(array is not None and array.shape is None for array in row)
+        cells = tuple(_cell(array, mesh, trim) for array, mesh in zip(row, meshes, strict=True))
         together.setdefault(cells, []).append(path)
     rows = [_row(cells, paths, by_path) for cells, paths in together.items()]
     return tuple(
@@ -53,7 +55,7 @@ def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecRow, ...]:
 _Cell = tuple[str, tuple[int, ...] | None] | None
 
 
-def _cell(array: Array | None, mesh: Mesh | None) -> _Cell:
+def _cell(array: Array | None, mesh: Mesh | None, trim: bool) -> _Cell:
     if array is None:
         return None
     if array.spec is None:
@@ -61,6 +63,7 @@ def _cell(array: Array | None, mesh: Mesh | None) -> _Cell:
     split = split_of(array, mesh)
     if split is None:
         return spec_text(array.spec), None
+    split = trimmed(split) if trim else split
     spec: Spec = tuple(tuple(name for name, _ in axes) or None for axes in split)
     return spec_text(spec), tuple(parts(axes) for axes in split)
 

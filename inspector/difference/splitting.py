@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +34,17 @@ def split_of(array: Array, mesh: Mesh | None) -> Split | None:
         tuple((name, sizes[name]) for name in axes or () if sizes[name] > 1) for axes in array.spec
     )
     return trimmed(split) if array.shape is None else split
+
+
+def without_idle_axes(array: Array, mesh: Mesh | None) -> Array:
+    """The array with a spec that names only mesh axes larger than 1, which split as the whole spec does."""
+    if array.spec is None or mesh is None:
+        return array
+    idle = {axis.name for axis in mesh.axes if axis.size == 1}
+    spec = tuple(
+        tuple(name for name in axes or () if name not in idle) or None for axes in array.spec
+    )
+    return array if spec == array.spec else replace(array, spec=spec)
 
 
 def trimmed(split: Split) -> Split:

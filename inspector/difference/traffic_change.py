@@ -10,9 +10,10 @@ from inspector.difference.answers import change_text
 from inspector.hlo.traffic import Traffic, traffic
 from inspector.memory import Breakdown
 from inspector.snapshot import Program, Snapshot
-from inspector.wording import bytes_text, counted
+from inspector.wording import and_text, bytes_text, counted
 
 _MOST_PARTS = 4
+LEAST_SHARE = 0.01  # of the largest change of a sum; what is below it is rounding beside it
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def traffic_sentence(
     more = len(changes) - _MOST_PARTS
     said = [one.words for one in changes[:_MOST_PARTS]]
     said += [counted(more, "smaller change")] if more > 0 else []
-    return abs((becomes or 0) - (was or 0)), f"{head}: {_and(said)}."
+    return abs((becomes or 0) - (was or 0)), f"{head}: {and_text(said)}."
 
 
 def memory_sentence(before: Snapshot, after: Snapshot, name: str) -> tuple[int, str] | None:
@@ -112,13 +113,14 @@ def memory_sentence(before: Snapshot, after: Snapshot, name: str) -> tuple[int, 
     old, new = _parts(was), _parts(becomes)
     changes = {what: new[what] - old[what] for what in new}
     ordered = sorted(changes.items(), key=lambda item: -abs(item[1]))
+    least = LEAST_SHARE * abs(ordered[0][1])
     said = [
         f"{bytes_text(abs(change))} {'more' if change > 0 else 'less'} of {what}"
         for what, change in ordered
-        if change
+        if change and abs(change) >= least
     ]
     head = _head(f"{name} needs", "of memory per device", was.total, becomes.total)
-    return abs(becomes.total - was.total), f"{head}: {_and(said[:_MOST_PARTS])}."
+    return abs(becomes.total - was.total), f"{head}: {and_text(said[:_MOST_PARTS])}."
 
 
 def _parts(one: Breakdown) -> dict[str, int]:
@@ -154,7 +156,3 @@ def _of(row: Traffic | None, what: str) -> int | None:
 
 def _wire(program: Program) -> int | None:
     return memory.summed(row.wire_bytes_per_device for row in traffic(program.collectives or ()))
-
-
-def _and(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -313,6 +313,8 @@ def _head_lines(column: Column, column_px: float) -> list[str]:
     if column.changed is not None:
         held = sum(array.path in column.changed for array in column.arrays)
         said = f"{CHANGED} {held:,} of {len(column.arrays):,}" if held else "as the baseline"
+    if not column.arrays:
+        said = "no such arrays" if column.changed is not None else "baseline, no such arrays"
     most = max(int((column_px - 6) / labels.width_px("x", frame.NOTE_PX)), 6)
     return [*wrapped(column.name, most, _MOST_NAME_LINES), labels.cut(said, most)]
 

@@ -244,7 +244,8 @@ def _unknown(what: str, arrays: list[Array]) -> str | None:
     if not arrays:
         return None
     more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
-    return f"the {what} of {name(arrays[0].path)}{more} is unknown"
+    verb = "are" if what.startswith("bytes") else "is"
+    return f"the {what} of {name(arrays[0].path)}{more} {verb} unknown"
 
 
 def _percent(part: int, whole: int, limit: Decimal) -> str:

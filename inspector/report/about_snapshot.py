@@ -31,7 +31,7 @@ from inspector.report.markup import (
     text,
 )
 from inspector.snapshot import Array, Snapshot
-from inspector.totals import STATE_GROUPS, state_totals
+from inspector.totals import STATE_GROUPS, Totals, state_totals
 from inspector.wording import bytes_text, counted, exact_bytes_text
 
 _MOST_MAPS = 40  # small maps of a report: the largest arrays
@@ -82,16 +82,29 @@ def headline(found: Snapshot) -> Html:
     """Where it comes from, and its bytes in one line."""
     facts = provenance.facts(found)
     totals = state_totals(found)
-    copies = "unknown" if totals.copies is None else f"{totals.copies:.3g}×"
     devices = "unknown" if found.mesh is None else f"{found.mesh.size:,}"
     facts = {
         **facts,
         "devices": devices,
-        "train state": f"{bytes_text(totals.bytes)} once, {bytes_text(totals.per_device)} on each device, "
-        f"{copies} copies, in {counted(totals.arrays, 'array')}",
+        "train state": _state_text(totals),
     }
     rows = [(tag("strong", key.capitalize()), value) for key, value in facts.items()]
     return table(("", ""), rows, class_="facts")
+
+
+def _state_text(totals: Totals) -> str:
+    """`96.0 MiB once, 24.0 MiB on each device, 2 copies, in 26 arrays`."""
+    if not totals.arrays:
+        return "no arrays"
+    arrays = counted(totals.arrays, "array")
+    if totals.bytes is None and totals.per_device is None:
+        return f"{arrays}, whose bytes are unknown"
+    copies = "copies unknown"
+    if totals.copies is not None:
+        number = f"{totals.copies:.3g}"
+        copies = f"{number} {'copy' if number == '1' else 'copies'}"
+    held = f"{bytes_text(totals.bytes)} once, {bytes_text(totals.per_device)} on each device"
+    return f"{held}, {copies}, in {arrays}"
 
 
 def findings(found: Snapshot) -> Html:
@@ -197,6 +210,8 @@ def array_maps(array: Array, found: Snapshot, figures: Figures, about: Sequence[
 
 
 def _arrays(found: Snapshot) -> Html:
+    if not found.arrays:
+        return paragraph("No arrays are known.")
     rows = [
         (
             one.path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from inspector import difference, provenance
@@ -81,16 +82,20 @@ def board(named: Named, chip: Chip | None) -> Html:
 
 
 def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
-    """The paths of the largest arrays whose spec differs, one a row of specs, parameters first."""
+    """The paths of the largest arrays whose spec differs, one a row of specs, parameters first.
+
+    Only those of which two Snapshots at least have a shard map, which can then be held side by side.
+    """
     sizes: dict[str, tuple[bool, int]] = {}
+    maps: Counter[str] = Counter()
     for _, found in named:
         for array in found.arrays:
             size = (array.group == "params", size_of(array))
             sizes[array.path] = max(sizes.get(array.path, (False, 0)), size)
-    changed = [
-        max(row.paths, key=lambda path: sizes.get(path, (False, 0))) for row in rows if row.differs
-    ]
-    return sorted(changed, key=lambda path: sizes.get(path, (False, 0)), reverse=True)[:most]
+            maps[array.path] += found.mesh is not None and why_no_map(array, found.mesh) is None
+    drawn = [[path for path in row.paths if maps[path] > 1] for row in rows if row.differs]
+    changed = [max(paths, key=lambda path: sizes[path]) for paths in drawn if paths]
+    return sorted(changed, key=lambda path: sizes[path], reverse=True)[:most]
 
 
 def _cell(answer: Answer) -> Html:
@@ -100,7 +105,7 @@ def _cell(answer: Answer) -> Html:
         "td",
         answer.text,
         *([tag("span", mark, class_=f"mark {kind}")] if mark else []),
-        *([tag("span", answer.remark, class_="remark")] if answer.remark else []),
+        *([tag("span", remark, class_="remark")] if (remark := verdicts.remark(answer)) else []),
     )
 
 
@@ -152,7 +157,11 @@ def _maps(named: Named, rows: Sequence[SpecRow], figures: Figures) -> Html:
     for path in differing(named, rows, most):
         maps = [_map(path, name, found, figures) for name, found in named]
         parts += [tag("h3", path), tag("div", *maps, class_="pair")]
-    return joined(parts) if parts else paragraph("No array lies differently.")
+    if parts:
+        return joined(parts)
+    if any(row.differs for row in rows):
+        return paragraph("No array that is split differently has a shard map in two of them.")
+    return paragraph("No array lies differently.")
 
 
 def _map(path: str, name: str, found: Snapshot, figures: Figures) -> Html:
@@ -164,6 +173,7 @@ def _map(path: str, name: str, found: Snapshot, figures: Figures) -> Html:
     elif (reason := why_no_map(array, found.mesh)) is not None:
         body = paragraph(reason)
     else:
+        array = difference.without_idle_axes(array, found.mesh)
         drawn = block_map(array, found.mesh, width_px=HALF_PX)
         about = provenance.lines([(name, found)])
         body = figures.put(drawn, f"Blocks of {path} in {name}", about, f"{name}-{path}")

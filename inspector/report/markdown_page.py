@@ -88,7 +88,8 @@ def _row(row: Question) -> list[str]:
 
 def _cell(answer: Answer) -> str:
     mark = verdicts.mark(answer)
-    remark = f" ({plain(answer.remark)})" if answer.remark else ""
+    remark = verdicts.remark(answer)
+    remark = f" ({plain(remark)})" if remark else ""
     return plain(answer.text) + (f" **{plain(mark)}**" if mark else "") + remark
 
 

@@ -6,10 +6,11 @@ import math
 
 import streamlit as st
 
+from inspector import difference
 from inspector.board import Board
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
-from inspector.snapshot import Array, Mesh
+from inspector.snapshot import Array, Mesh, Snapshot
 from inspector.views import chart, page_width, screenshot_mode, selection
 from inspector.views.plain_text import plain
 
@@ -28,7 +29,7 @@ def show(board: Board) -> None:
         st.session_state[KEY] = _first(board, paths)
     with screenshot_mode.controls("maps"):
         path = st.selectbox("Array", paths, key=KEY, label_visibility="collapsed")
-    held: Held = [(_array(pin.snapshot.arrays, path), pin.snapshot.mesh) for pin in board.pins]
+    held: Held = [(_array(pin.snapshot, path), pin.snapshot.mesh) for pin in board.pins]
     known = [
         (array, mesh)
         for array, mesh in held
@@ -83,8 +84,10 @@ def _size(array: Array) -> tuple[int, int]:
     return array.bytes or 0, math.prod(array.shape) if array.shape is not None else 0
 
 
-def _array(arrays: tuple[Array, ...], path: str) -> Array | None:
-    return next((array for array in arrays if array.path == path), None)
+def _array(found: Snapshot, path: str) -> Array | None:
+    """The array, its spec without mesh axes that split nothing."""
+    array = next((array for array in found.arrays if array.path == path), None)
+    return None if array is None else difference.without_idle_axes(array, found.mesh)
 
 
 def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:

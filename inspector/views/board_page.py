@@ -24,6 +24,7 @@ from inspector.views import (
     screenshot_mode,
 )
 from inspector.views.plain_text import plain
+from inspector.wording import and_text
 
 
 def _time_together(board: Board) -> None:
@@ -62,7 +63,7 @@ def _head() -> None:
     if screenshot_mode.on() and board.pins:
         st.markdown("### " + plain(" · ".join(board.names)))
     else:
-        title, tools = st.columns([2, 5], vertical_alignment="center")
+        title, tools = st.columns([1, 6], vertical_alignment="center")
         title.markdown("### Board")
         if board.pins:
             with tools:
@@ -80,7 +81,7 @@ def _tools(board: Board) -> None:
             format_func=lambda name: f"Modelled on {hardware.CHIPS[name].title}",
             key=chip_choice.KEY,
             label_visibility="collapsed",
-            width=240,
+            width=220,
             help="The accelerator that memory and time are modelled on. Nothing runs on it.",
         )
         report_button.show(board.named, hardware.CHIPS[board.chip], baseline=board.baseline)
@@ -131,15 +132,13 @@ def _in_the_link(board: Board) -> None:
     said = []
     if planned:
         said.append(
-            f"This page's address shows {plain(', '.join(planned))} as planned, without what was run or "
+            f"This page's address shows {plain(and_text(planned))} as planned, without what was run or "
             "compiled."
         )
     if absent:
-        which = (
-            "None of these layouts" if len(absent) == len(board.pins) else plain(", ".join(absent))
-        )
-        verb = "is" if len(absent) == len(board.pins) or len(absent) == 1 else "are"
-        said.append(
-            f"{which} {verb} in this page's address, which can only say the fields of a layout."
-        )
+        if len(absent) == len(board.pins):
+            which = "None of these layouts is"
+        else:
+            which = f"{plain(and_text(absent))} {'is' if len(absent) == 1 else 'are'} not"
+        said.append(f"{which} in this page's address, which can only say the fields of a layout.")
     st.caption(" ".join([*said, "*Save* keeps everything in one file."]))

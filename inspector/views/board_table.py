@@ -8,6 +8,7 @@ import streamlit as st
 
 from inspector.board import Board
 from inspector.difference import Answer, Question
+from inspector.difference.program_questions import OWN_RUN
 from inspector.views.plain_text import plain
 
 _LINE = "  \n"
@@ -86,7 +87,7 @@ def legend(rows: Sequence[Question], count: int) -> str:
     titles: dict[str, list[str]] = {}
     for row in rows:
         for note in (row.note, *_shared_remarks(row)):
-            if note:
+            if note and not (note == OWN_RUN and row.note):
                 titles.setdefault(note, []).append(row.title)
     said += [
         f"{plain(', '.join(rows))}: {plain(note[0].lower() + note[1:].removesuffix('.'))}."

@@ -38,9 +38,16 @@ def show(board: Board) -> None:
 
 
 def column_of(board: Board, place: int, groups: tuple[str, ...]) -> Column:
-    """One layout's arrays of these groups, and which of them differ from the baseline."""
+    """One layout's arrays of these groups, and which of them differ from the baseline.
+
+    Mesh axes of size 1, which a golden has a dozen of, split nothing and are left out of the specs.
+    """
     pin = board.pins[place]
-    arrays = tuple(array for array in pin.snapshot.arrays if array.group in groups)
+    arrays = tuple(
+        difference.without_idle_axes(array, pin.snapshot.mesh)
+        for array in pin.snapshot.arrays
+        if array.group in groups
+    )
     if place == board.baseline:
         return Column(pin.name, arrays, None)
     pairs = difference.arrays(board.pins[board.baseline].snapshot, pin.snapshot)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from inspector import board_link, provenance
+from inspector import board_link, provenance, snapshot
 from inspector.errors import Refused
 from inspector.library import LONGEST_NOTE, Entry, Library, Unreadable, export
 from inspector.snapshot import Snapshot
@@ -17,6 +17,7 @@ from inspector.wording import bytes_text, counted
 OPENED = "opened_snapshot"  # (name, Snapshot) for the Open page
 CHOSEN = "library_chosen"  # the name of the Snapshot that is looked at
 _SEARCH, _REFUSED, _READ = "library_search", "library_refused", "library_read"
+_LEAVE_TO = "library_leave_to"  # the path of the page that a button leads to
 _SEARCH_CHARACTERS = 200
 _NOTE_COLUMN_CHARACTERS = 200
 _TABLE_PX = 320  # at most; more rows scroll
@@ -25,6 +26,9 @@ _NAME_PX, _NOTE_PX = 230, 230  # a name of 30 letters is whole, and stays in sig
 
 def show() -> None:
     """The search field and the table of what it finds; below, what is chosen in it."""
+    page = st.session_state.pop(_LEAVE_TO, None)
+    if page is not None:
+        page_switch.to(page)
     library = Library()
     st.markdown("### Library")
     refused = st.session_state.pop(_REFUSED, None)
@@ -153,7 +157,7 @@ def _show_chosen(library: Library, entry: Entry) -> None:
             pin_button.show(opened, entry.name, key="library_pin")
             st.download_button(
                 "Download",
-                data=lambda: library.text(entry.name),
+                data=lambda: _text(library, entry, opened),
                 file_name=export.file_name(entry.name),
                 mime="application/json",
                 key="library_download",
@@ -167,20 +171,33 @@ def _show_chosen(library: Library, entry: Entry) -> None:
 
 
 def _draw_open(entry: Entry, opened: Snapshot) -> None:
-    if st.button("Open", key="library_open", icon=":material/open_in_full:", type="primary"):
-        st.session_state[OPENED] = (entry.name, opened)
-        page_switch.to("open")
+    # What is opened is what stood here, also where another tab has deleted it since.
+    st.button(
+        "Open",
+        key="library_open",
+        icon=":material/open_in_full:",
+        type="primary",
+        on_click=_leave_with,
+        args=(OPENED, (entry.name, opened), "open"),
+    )
     layout = board_link.layout_of(opened)
-    if layout is not None and st.button(
-        "Edit layout",
-        key="library_edit",
-        icon=":material/edit:",
-        type="tertiary",
-        help="The layout that it was made from, on the Layout page.",
-    ):
+    if layout is not None:
         # The Layout page begins with the last layout, and writes it to its URL.
-        st.session_state["last_layout"] = layout
-        page_switch.to(page_switch.LAYOUT)
+        st.button(
+            "Edit layout",
+            key="library_edit",
+            icon=":material/edit:",
+            type="tertiary",
+            help="The layout that it was made from, on the Layout page.",
+            on_click=_leave_with,
+            args=("last_layout", layout, page_switch.LAYOUT),
+        )
+
+
+def _leave_with(key: str, value: object, page: str) -> None:
+    """Have the next run go to another page, which finds the value under the key."""
+    st.session_state[key] = value
+    st.session_state[_LEAVE_TO] = page
 
 
 def _draw_note(entry: Entry) -> None:
@@ -216,6 +233,14 @@ def _opened(library: Library, entry: Entry) -> Snapshot:
         known = (library.path, entry.name, entry.saved), library.open(entry.name)
         state[_READ] = known
     return known[1]
+
+
+def _text(library: Library, entry: Entry, opened: Snapshot) -> str:
+    """The Snapshot's file; what is looked at where another tab has deleted it since."""
+    try:
+        return library.text(entry.name)
+    except Refused:
+        return snapshot.dumps(opened)
 
 
 def _annotate(entry: Entry, key: str) -> None:

@@ -89,7 +89,7 @@ def test_collectives_gained_and_lost_sum_to_the_change_of_all(one: list, other: 
         ({"rules": "batch=data,hidden=model,embed=data"}, {"The rule embed → data is new"}),
         ({"dtype": "bfloat16"}, {"The dtype is bfloat16 in place of float32"}),
         ({"optimizer": "sgd"}, {"The optimizer is sgd in place of adam"}),
-        ({"depth": "128"}, {"The size depth is 128 in place of 64"}),
+        ({"depth": "128"}, {"The model's depth is 128 in place of 64"}),
         
     ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from inspector import difference, hardware, memory
 from inspector.difference import Question
 from inspector.difference.answers import Statement, change_text, question
+from inspector.difference.splitting import split_of
 from inspector.errors import Refused
 from inspector.snapshot import Memory, Snapshot
 from tests.difference.layouts import planned
@@ -161,3 +162,35 @@ def test_what_nobody_knows_is_no_difference() -> None:
     assert row.unknown and not row.differs
     known = rows(planned(), nowhere[0])["Rules"]
     assert known.differs and not known.unknown and known.answers[1].verdict == "unknown"
+
+
+def test_copies_that_read_the_same_are_the_same() -> None:
+    found = rows(planned(), planned(optimizer="sgd"))["Copies"]
+    assert found.answers[0].value != found.answers[1].value  # by a step count on every device
+    assert found.answers[1].verdict == "equal"
+
+
+def test_next_to_nothing_is_neither_better_nor_worse() -> None:
+    both = question(
+        "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.0001", 1.0001e9)], 0, "less"
+    )
+    assert (both.answers[1].verdict, both.answers[1].change) == ("different", "+<0.1%")
+    far = question(
+        "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.002", 1.002e9)], 0, "less"
+    )
+    assert far.answers[1].verdict == "worse"
+
+
+def test_no_arrays_at_all_are_not_compared_as_a_number() -> None:
+    bare = dataclasses.replace(ran(planned()), arrays=())
+    (_, answer) = rows(planned(), bare)["Arrays"].answers
+    assert (answer.text, answer.verdict, answer.change) == ("none", "not comparable", "")
+
+
+def test_mesh_axes_of_size_1_are_left_out_of_a_spec_and_split_nothing() -> None:
+    wide = planned(mesh="2x4x1", axes="data,model,idle", rules="hidden=idle+model,embed=idle")
+    for array in wide.arrays:
+        short = difference.without_idle_axes(array, wide.mesh)
+        assert "idle" not in {name for axes in short.spec for name in axes or ()}
+        assert split_of(short, wide.mesh) == split_of(array, wide.mesh)
+    assert any("idle" in (axes or ()) for array in wide.arrays for axes in array.spec)

@@ -55,7 +55,8 @@ def test_other_names_alone_move_nothing() -> None:
 def test_what_no_array_follows_from_is_said_so() -> None:
     (only,) = said({}, {"learning_rate": "0.01"})
     assert (
-        only == "The size learning_rate is 0.01 in place of 0.001; no array lies otherwise for it."
+        only
+        == "The model's learning_rate is 0.01 in place of 0.001; no array lies otherwise for it."
     )
     (order,) = said({"rules": "batch=data,hidden=model"}, {"rules": "hidden=model,batch=data"})
     assert order == "The same rules stand in another order; no array lies otherwise for it."
@@ -69,6 +70,63 @@ def test_another_model_is_one_sentence_not_one_for_each_rule() -> None:
     both = difference.sentences(planned(), planned(model="mlp"))
     assert sum("The model is mlp in place of logical_mlp" in one for one in both) == 1
     assert not any("rule" in one for one in both)
+
+
+def test_a_rule_that_went_with_its_mesh_axis_is_not_said_to_do_nothing() -> None:
+    all_said = said({}, {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp"})
+    assert "The rule hidden → model is gone with the mesh axis model." in all_said
+    assert not any("no array lies otherwise" in one for one in all_said)
+
+
+def test_collectives_stand_among_the_causes_by_their_bytes() -> None:
+    before = ran(planned(), collective("all-reduce", ("data",), 2**10))
+    moved = planned(mesh="8", axes="fsdp", rules="batch=fsdp,embed=fsdp")
+    for wire, place in ((2**40, 2), (2**10 + 1, 3)):
+        after = ran(moved, collective("all-gather", ("fsdp",), wire))
+        all_said = difference.sentences(before, after)
+        assert all_said[1].startswith("The rule embed → fsdp is new")
+        assert all_said[place].startswith("train_step sends")
+
+
+def test_what_only_a_compiled_program_can_tell_is_no_difference_of_layouts() -> None:
+    plan = planned()
+    inside = tuple(
+        dataclasses.replace(plan.arrays[0], path=f"{group}/{place}", group=group)
+        for group in ("activation", "gradient")
+        for place in range(2)
+    )
+    compiled = dataclasses.replace(ran(plan), arrays=(*plan.arrays, *inside))
+    for before, after, which in ((plan, compiled, "second"), (compiled, plan, "first")):
+        all_said = difference.sentences(before, after)
+        assert all_said[0].startswith(
+            f"2 activations and 2 gradients are known of the {which} only"
+        )
+        assert not any("new" in one or "gone" in one for one in all_said)
+    one_less = dataclasses.replace(compiled, arrays=compiled.arrays[:-1])
+    assert difference.sentences(compiled, one_less)[0].startswith("1 array is gone")
+
+
+def test_other_programs_are_not_the_same() -> None:
+    bare = dataclasses.replace(ran(planned()), arrays=(), mesh=None, layout=None)
+    other = dataclasses.replace(
+        bare, programs=(dataclasses.replace(bare.programs[0], name="jit_f"),)
+    )
+    assert difference.sentences(bare, other) == (
+        "They have other programs: train_step is only in the first and jit_f is only in the second.",
+    )
+    assert difference.sentences(bare, bare) == ("Nothing differs: the programs are the same.",)
+    nothing = dataclasses.replace(bare, programs=())
+    assert difference.sentences(nothing, nothing)[0].endswith("nothing to compare.")
+
+
+def test_one_activation_is_not_plural() -> None:
+    plan = planned()
+    one = dataclasses.replace(plan.arrays[0], path="activation/x", group="activation")
+    before, after = (
+        dataclasses.replace(plan, arrays=(*plan.arrays, each))
+        for each in (one, dataclasses.replace(one, dtype="bfloat16"))
+    )
+    assert "1 activation differs in dtype" in " ".join(difference.sentences(before, after))
 
 
 def test_collectives_and_memory_gained_and_lost() -> None:
@@ -206,3 +264,19 @@ def test_arrays_whose_shape_no_file_tells_can_stand_beside_others() -> None:
     assert "not known of both" in difference.sentences(vague, moved)[0]
     assert len(difference.questions([found, vague, moved])[0].answers) == 3
     assert difference.spec_rows([found, vague, moved])
+
+
+def test_arrays_are_not_gone_where_one_tells_of_none() -> None:
+    plan = planned()
+    text_only = dataclasses.replace(ran(plan), arrays=(), mesh=None, layout=None)
+    for before, after, which in ((plan, text_only, "second"), (text_only, plan, "first")):
+        all_said = difference.sentences(before, after)
+        assert all_said[0].startswith(f"The {which} tells of no arrays")
+        assert not any("arrays are" in one or "MiB" in one for one in all_said)
+
+
+def test_what_is_whole_on_fewer_devices_is_not_said_to_be_split() -> None:
+    all_said = said({"mesh": "2x4"}, {"mesh": "2x2", "depth": "128"})
+    (scalars,) = [one for one in all_said if "step and 1 more" in one]
+    assert "2 arrays follow (step and 1 more), whole on 4 devices in place of 8" in scalars
+    assert "split" not in scalars

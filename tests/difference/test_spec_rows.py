@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 from hypothesis import given
@@ -53,3 +54,21 @@ def test_what_a_layout_lacks_is_none() -> None:
     rows = spec_rows([planned(), planned(optimizer="sgd")])
     assert all((row.specs[1] is None) == all("mu" in p or "nu" in p or "count" in p for p in row.paths)
                for row in rows)  # fmt: skip
+
+
+def test_whole_dimensions_that_a_file_without_shapes_leaves_out_are_no_difference() -> None:
+    whole = planned()
+    short = dataclasses.replace(
+        whole,
+        arrays=tuple(
+            dataclasses.replace(one, shape=None, shard_shape=None, spec=_short(one.spec))
+            for one in whole.arrays
+        ),
+    )
+    assert not any(row.differs for row in spec_rows([whole, short]))
+
+
+def _short(spec):
+    while spec and not spec[-1]:
+        spec = spec[:-1]
+    return spec

@@ -306,3 +306,16 @@ def test_the_sentences_are_those_of_the_difference(pair: Page, baseline: Snapsho
         difference.sentences(baseline, baseline)[0]
         in Page(report.content([("one", baseline), ("two", baseline)], ".html")).text
     )
+
+
+def test_only_what_two_snapshots_can_show_stands_side_by_side(baseline: Snapshot) -> None:
+    renamed = dataclasses.replace(
+        baseline,
+        arrays=tuple(dataclasses.replace(a, path=f"other/{a.path}") for a in baseline.arrays),
+    )
+    page = Page(report.content([("one", baseline), ("two", renamed)], ".html")).text
+    assert "It has no such array" not in page
+    assert "No array that is split differently has a shard map in two of them." in page
+    bare = dataclasses.replace(baseline, arrays=())
+    page = Page(report.content([("one", bare)], ".html")).text
+    assert "unknown once" not in page and "0 arrays" not in page

@@ -261,7 +261,7 @@ def test_what_is_in_no_link_is_named(page_of) -> None:
     page = page_of(board.pinned("ran", planned))
     last = page.caption[-1].value.replace("\\", "")
     assert "This page's address shows ran as planned" in last
-    assert "one, two, <img" in last and "are in this page's address, which" in last
+    assert "one, two and <img" in last and "are not in this page's address, which" in last
     assert query_of(page)["pin"][0].startswith("ran~~") and len(query_of(page)["pin"]) == 1
 
 
@@ -324,7 +324,7 @@ def test_a_taken_name_is_said_to_be_taken(tmp_path: Path) -> None:
     page = pin_of(found(), "mine", tmp_path / "found.json")
     page.button(key="pin").click()
     checked(page.run())
-    page.text_input(key="pin:name:mine (2)").set_value("mine")
+    page.text_input(key="pin:name:mine (2):1").set_value("mine")
     page.button(key="pin").click()
     checked(page.run())
     assert names(page) == ("mine",)

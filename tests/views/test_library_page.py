@@ -147,6 +147,16 @@ def test_what_another_tab_has_deleted_meanwhile_is_told(library: Library) -> Non
     assert "no Snapshot named 'other'" in page.said("error") and page.names() == ["base"]
 
 
+def test_what_is_opened_is_what_stood_there_also_if_deleted_since(library: Library) -> None:
+    library.save("base", "", FOUND)
+    library.save("other", "", LAID_OUT)
+    page = Page(page_script)
+    assert "#### other" in page.said()
+    library.delete("other")
+    page.press("library_open")
+    assert opened(page) == ("other", LAID_OUT) and page.test.session_state["went_to"] == "open"
+
+
 def test_pinning_puts_it_on_the_board(library: Library) -> None:
     library.save("base", "", FOUND)
     page = Page(page_script)
