@@ -16,7 +16,9 @@ HEIGHT_PX = 520
 def show(_: Snapshot, layout: Layout | None) -> None:
     """The script with a button to copy it and one to download it; why there is none, where there is none."""
     if layout is None:
-        st.info("What made this Snapshot is not known, so there is no code.", icon=":material/code_off:")
+        st.info(
+            "What made this Snapshot is not known, so there is no code.", icon=":material/code_off:"
+        )
         return
     try:
         text = script(layout)

@@ -44,10 +44,12 @@ html {{ font-size: 14px; }}
   padding: 1.2rem {SIDE_PX}px 1rem;
 }}
 [data-testid="stMain"] {{ align-items: flex-start; }}
-/* The way out shows where the pointer or the keyboard is on the page, and is on no picture. */
+/* The way out shows for a moment, then while the pointer or the keyboard is on it: it is on no picture. */
 .st-key-{_LEAVE} {{ position: fixed; top: 0.4rem; right: 0.6rem; width: auto; z-index: 999; }}
-.st-key-{_LEAVE} [data-testid="stButton"] {{ display: block !important; opacity: 0; }}
-.stApp:hover .st-key-{_LEAVE} [data-testid="stButton"] {{ opacity: 0.55; }}
+.st-key-{_LEAVE} [data-testid="stButton"] {{
+  display: block !important; opacity: 0; animation: fade_{_LEAVE} 4s;
+}}
+@keyframes fade_{_LEAVE} {{ from, 75% {{ opacity: 0.7; }} to {{ opacity: 0; }} }}
 .st-key-{_LEAVE} [data-testid="stButton"]:hover,
 .st-key-{_LEAVE} [data-testid="stButton"]:focus-within {{ opacity: 1 !important; }}
 @media print {{ .st-key-{_LEAVE} {{ display: none; }} }}

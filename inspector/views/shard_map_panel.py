@@ -17,6 +17,7 @@ from inspector.views import (
     not_known,
     page_width,
     reasons_panel,
+    screenshot_mode,
     selection,
     torus_section,
 )
@@ -44,14 +45,13 @@ def show(found: Snapshot, layout: Layout | None) -> None:
     highlight = _highlighted(array, mesh)
     left, right = page_width.halves()
     width_px = page_width.half_px()
+    # Both are made before one is sent, so that the browser draws them in one go.
+    blocks = block_map(array, mesh, rows, columns, at, highlight=highlight, width_px=width_px)
+    devices = mesh_map(array, mesh, highlight=highlight, width_px=width_px)
     with left:
-        _chart(
-            block_map(array, mesh, rows, columns, at, highlight=highlight, width_px=width_px),
-            "block_map",
-            array,
-        )
+        _chart(blocks, "block_map", array)
     with right:
-        _chart(mesh_map(array, mesh, highlight=highlight, width_px=width_px), "mesh_map", array)
+        _chart(devices, "mesh_map", array)
         if layout is not None:
             reasons_panel.show(array, mesh, layout)
         else:
@@ -59,10 +59,10 @@ def show(found: Snapshot, layout: Layout | None) -> None:
                 "Why it lies there is unknown: the rules that led to it are not in "
                 f"{not_known.origin(found) or 'this Snapshot'}."
             )
-    st.caption(
-        "The same colour is the same data. Click a block or a device to single it out; "
-        "hover for index ranges, bytes and replicas."
-    )
+    said = "The same colour is the same data."
+    if not screenshot_mode.on():
+        said += " Click a block or a device to single it out; hover for index ranges, bytes and replicas."
+    st.caption(said)
     array_facts.show(array, mesh, not_known.origin(found))
     collectives_panel.of_array(array, found)
     torus_section.show(found)
