@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,8 +200,11 @@ def test_a_run_that_loses_a_process_or_is_cancelled_leaves_none_and_the_next_one
             assert job.error.startswith("Cancelled during steps")
         else:
             os.kill(pids[number], signal.SIGKILL)
-            assert job.wait(PATIENCE).error.startswith(
-                f"Process {number} (of 2, counted from 0) was killed (SIGKILL) during steps;"
+            # What the killed one was about is its own to say, and it may be a phase behind the first.
+            assert re.match(
+                rf"Process {number} \(of 2, counted from 0\) was killed \(SIGKILL\) during "
+                "(first run|steps);",
+                job.wait(PATIENCE).error,
             )
         gone(pids)
     assert run(service, layout_of({"processes": "2"})).findings == ()
