@@ -13,7 +13,11 @@ from inspector.wording import ranges_text
 
 def show(array: Array, mesh: Mesh, source: str | None = None) -> None:
     """A drawer with both, closed at first. `source` is what the array was read from, if it was."""
-    with st.expander("Shards, device by device"):
+    # What is in it is only drawn while it is open: a hidden table costs the browser as much as one in sight.
+    drawer = st.expander("Shards, device by device", key="shards_drawer", on_change="rerun")
+    if not drawer.open:
+        return
+    with drawer:
         if array.facts is not None:
             st.markdown(_facts_text(array))
         elif array.program is not None:
