@@ -6,6 +6,7 @@ import importlib.metadata
 import math
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +69,8 @@ def run(
             raise Refused(finding.message)
     model = build_model(layout)
     watched: list[Watched] = []
-    with tracing(layout, mesh):
+    # A program's text is read while the compiler, which needs no Python for it, is at the next one.
+    with ThreadPoolExecutor(max_workers=1) as reader, tracing(layout, mesh):
         whole = NamedSharding(mesh, PartitionSpec())
         batch_sharding = {
             name: named_sharding(axes, model, layout, mesh)
@@ -86,6 +88,7 @@ def run(
         init.compile(
             model.init, {"key": (key, whole), "batch": batch_in}, {"state": state_sharding}
         )
+        read = [reader.submit(init.record, mesh_as_kept)]
         train_step = AheadOfTimeProgram("train_step", report, target)
         with listening(watched.append):
             train_step.compile(
@@ -94,15 +97,17 @@ def run(
                 {"state": state_sharding, "loss": None},
                 donated=("state",) if layout.donate else (),
             )
+        read.append(reader.submit(train_step.record, mesh_as_kept))
         apply = AheadOfTimeProgram("apply", report, target)
         if model.apply is not None:
             apply.compile(
                 model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
             )
+            read.append(reader.submit(apply.record, mesh_as_kept))
+        report("read")
+        programs = tuple(one.result() for one in read)
 
-    report("read")
     each = (init, train_step) if model.apply is None else (init, train_step, apply)
-    programs = tuple(program.record(mesh_as_kept) for program in each)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_as_kept)
     logical = model.names == "logical"
     inside = {
