@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from playwright.sync_api import expect
+
 from tests.browser.chromium import chromium
 from tests.browser.dashboard import Dashboard
 from tests.browser.server import Server
@@ -30,6 +32,7 @@ def take(dashboard: Dashboard, name: str) -> None:
     """A picture of the window as it stands."""
     path = PICTURES / f"{name}.png"
     dashboard.settle()
+    expect(dashboard.page.get_by_test_id("stToast")).to_have_count(0)  # it stays for a few seconds
     # A button that looks pressed or hovered over would be all that one sees.
     dashboard.page.mouse.move(0, 0)
     dashboard.page.evaluate("document.activeElement.blur()")
