@@ -12,13 +12,25 @@ from inspector.errors import Refused
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write a text file whole or not at all: beside it first, then moved into its place.
 
+    Raises:
+      Refused: the file cannot be written.
+    """
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:  # half a character
+        raise Refused(f"{str(path)!r} cannot be written: {error}") from None
+    write_bytes(content, path)
+
+
+def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Write a file whole or not at all, as `write_text`.
+
     A link is followed, and what is no file (a pipe, /dev/null) is written to, never replaced.
 
     Raises:
       Refused: the file cannot be written.
     """
     try:
-        content = text.encode("utf-8")
         if os.path.exists(path) and not os.path.isfile(path):
             Path(path).write_bytes(content)
             return
@@ -34,7 +46,7 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
             raise
     except OSError as error:
         raise Refused(f"{path} cannot be written: {error.strerror}") from None
-    except ValueError as error:  # half a character in the text, or a zero byte in the path
+    except ValueError as error:  # a zero byte in the path
         raise Refused(f"{str(path)!r} cannot be written: {error}") from None
 
 

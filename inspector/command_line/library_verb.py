@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
         library.delete(options.name)
     elif options.all:
         output.refuse_unwritable(options.output)
-        export.write(export.zipped(library, library.entries()), options.output)
+        output.write_bytes(export.zipped(library, library.entries()), options.output)
     else:
         output.write_text(library.text(options.name), options.output)
 

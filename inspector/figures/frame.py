@@ -75,6 +75,19 @@ def axis(**settings: Any) -> dict[str, Any]:
     }
 
 
+def legend_below() -> dict[str, Any]:
+    """A legend in lines under the plot, from the figure's left edge."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": 0,
+        "yanchor": "top",
+        "maxheight": 1,  # Plotly scrolls what is higher than half the figure
+        "font": {"size": NOTE_PX},
+    }
+
+
 def note_lines(notes: Sequence[str], width_px: float) -> list[str]:
     """The notes, each on lines of its own that the figure's width holds. Not escaped."""
     most = int(width_px / labels.width_px("x", NOTE_PX))

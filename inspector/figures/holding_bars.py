@@ -41,14 +41,7 @@ def holding_bars(held: Holdings, *, width_px: int = 480) -> go.Figure | None:
         barmode="overlay",
         hovermode="closest",
         showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yanchor": "top",
-            "font": {"size": frame.NOTE_PX},
-        },
+        legend=frame.legend_below(),
         xaxis=frame.axis(range=[0, longest * 1.02 or 1], showticklabels=False),
         yaxis=frame.axis(range=[height, 0], showticklabels=False),
         annotations=[

@@ -91,15 +91,7 @@ def memory_bars(
         barmode="overlay",
         hovermode="closest",
         showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yanchor": "top",
-            "maxheight": 1,  # Plotly scrolls what is higher than half the figure
-            "font": {"size": frame.NOTE_PX},
-        },
+        legend=frame.legend_below(),
         xaxis=frame.axis(range=[0, right], showticklabels=False),
         yaxis=frame.axis(range=[height, 0], showticklabels=False),
         annotations=[

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 import re
-import secrets
 import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from inspector.errors import Refused
 from inspector.library.entry import Entry
@@ -39,28 +36,6 @@ def zipped(library: Library, entries: Sequence[Entry]) -> bytes:
                 index.append({"file": None, "problem": str(refused), **row})
         archive.writestr(INDEX, json.dumps(index, ensure_ascii=False, indent=1) + "\n")
     return packed.getvalue()
-
-
-def write(packed: bytes, path: str | os.PathLike[str]) -> None:
-    """Write a zip whole or not at all: beside its place first, then moved there.
-
-    Raises:
-      Refused: the file cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    beside = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}")
-    try:
-        if target.exists() and not target.is_file():  # a pipe is written to, never replaced
-            target.write_bytes(packed)
-            return
-        try:
-            beside.write_bytes(packed)
-            os.replace(beside, target)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise Refused(f"{path} cannot be written: {error.strerror}") from None
 
 
 def file_name(name: str) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-
 import streamlit as st
 
 from inspector import snapshot
 from inspector.snapshot import Snapshot
-from inspector.totals import state_totals
-from inspector.views import not_known
+from inspector.views import keep_button, not_known, pin_button, state_figures
 from inspector.views.plain_text import plain
-from inspector.wording import bytes_text, counted
+from inspector.wording import counted
 
 _ICONS = {
     "error": ":material/error:",
@@ -41,9 +37,9 @@ def show(name: str, found: Snapshot) -> None:
             on_click="ignore",
             help="All that was read, as Snapshot JSON, as `import` on the command line.",
         )
-        for module in ("pin_button", "keep_button"):
-            _show_button(module, found, name)
-    _show_figures(found)
+        pin_button.show(found, name, key="opened_pin_button")
+        keep_button.show(found, name, key="opened_keep_button")
+    state_figures.show(found, devices_of(found))
     _show_findings(found)
 
 
@@ -80,24 +76,6 @@ def devices_of(found: Snapshot) -> int | None:
     return count if type(count) is int else None
 
 
-def _show_figures(found: Snapshot) -> None:
-    totals = state_totals(found)
-    columns = st.columns(4)
-    devices = devices_of(found)
-    columns[0].metric("Devices", "unknown" if devices is None else f"{devices:,}")
-    columns[1].metric(
-        "Train state", bytes_text(totals.bytes), help="Parameters, optimizer state and step, once."
-    )
-    columns[2].metric(
-        "Per device", bytes_text(totals.per_device), help="Train state that each device holds."
-    )
-    columns[3].metric(
-        "Copies",
-        "unknown" if totals.copies is None else f"{totals.copies:.3g}×",
-        help="Bytes of train state on all devices over bytes of one train state.",
-    )
-
-
 def _show_findings(found: Snapshot) -> None:
     ranked = sorted(found.findings, key=lambda one: list(_ICONS).index(one.level))
     if not ranked:
@@ -114,10 +92,3 @@ def _show_findings(found: Snapshot) -> None:
                 st.markdown(f"{_ICONS[finding.level]} {plain(finding.message)}")
             if len(others) > _MOST_FINDINGS:
                 st.caption(f"… and {len(others) - _MOST_FINDINGS} more.")
-
-
-def _show_button(module: str, found: Snapshot, name: str) -> None:
-    # Imported when it is drawn: the board and the library bring their own rooms with them.
-    with contextlib.suppress(ModuleNotFoundError):
-        button = importlib.import_module(f"inspector.views.{module}")
-        button.show(found, name, key=f"opened_{module}")

@@ -10,16 +10,15 @@ from inspector import layout as layouts
 from inspector import presets, snapshot
 from inspector.layout import Layout
 from inspector.snapshot import Snapshot
-from inspector.totals import state_totals
 from inspector.views import (
     chip_choice,
     keep_button,
     pin_button,
     report_button,
     screenshot_mode,
+    state_figures,
 )
 from inspector.views.plain_text import plain
-from inspector.wording import bytes_text
 
 SOURCE_BADGES = {
     "plan": (":material/architecture:", "Planned: nothing compiled", "blue"),
@@ -59,23 +58,7 @@ def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
             screenshot_mode.draw_button()
     with controls, screenshot_mode.controls("run"):
         draw_run()
-    totals = state_totals(found)
-    columns = st.columns(4)
-    columns[0].metric("Devices", f"{found.mesh.size:,}")
-    columns[1].metric(
-        "Train state",
-        bytes_text(totals.bytes),
-        help="Parameters, optimizer state and step, once.",
-    )
-    columns[2].metric(
-        "Per device", bytes_text(totals.per_device), help="Train state that each device holds."
-    )
-    columns[3].metric(
-        "Copies",
-        "unknown" if totals.copies is None else f"{totals.copies:.3g}×",
-        help="Bytes of train state on all devices over bytes of one train state: 1 is no replication, "
-        f"{found.mesh.size}, the number of devices, is full replication.",
-    )
+    state_figures.show(found, found.mesh.size)
     screenshot_mode.write_provenance([("", found)])
 
 

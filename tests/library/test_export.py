@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector import snapshot
+from inspector import output, snapshot
 from inspector.errors import Refused
 from inspector.library import Library, export
 from tests.figures import samples
@@ -35,7 +35,7 @@ def test_the_zip_holds_all_with_their_names_and_notes(tmp_path: Path) -> None:
         library.save(name, note, FOUND)
     with sqlite3.connect(library.path) as database:
         database.execute("UPDATE snapshots SET packed = x'00' WHERE name = 'broken'")
-    export.write(export.zipped(library, library.entries()), tmp_path / "all.zip")
+    output.write_bytes(export.zipped(library, library.entries()), tmp_path / "all.zip")
     with zipfile.ZipFile(io.BytesIO((tmp_path / "all.zip").read_bytes())) as archive:
         index = {row["name"]: row for row in json.loads(archive.read(export.INDEX))}
         assert set(archive.namelist()) == {export.INDEX, "a-b.json", "a-b-2.json"}
@@ -48,5 +48,5 @@ def test_the_zip_holds_all_with_their_names_and_notes(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent" / "all.zip"):
         with pytest.raises(Refused, match="cannot be written"):
-            export.write(b"PK", path)
+            output.write_bytes(b"PK", path)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,36 @@
+"""The four figures that head a page: devices, the train state once and on each device, its copies."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.snapshot import Snapshot
+from inspector.totals import state_totals
+from inspector.wording import bytes_text
+
+
+def show(found: Snapshot, devices: int | None) -> None:
+    """One row of them.
+
+    Args:
+      devices: how many the Snapshot is of; None where it does not say.
+    """
+    totals = state_totals(found)
+    columns = st.columns(4)
+    columns[0].metric("Devices", "unknown" if devices is None else f"{devices:,}")
+    columns[1].metric(
+        "Train state", bytes_text(totals.bytes), help="Parameters, optimizer state and step, once."
+    )
+    columns[2].metric(
+        "Per device", bytes_text(totals.per_device), help="Train state that each device holds."
+    )
+    ends = (
+        ""
+        if devices is None
+        else f": 1 is no replication, {devices}, the number of devices, is full replication"
+    )
+    columns[3].metric(
+        "Copies",
+        "unknown" if totals.copies is None else f"{totals.copies:.3g}×",
+        help=f"Bytes of train state on all devices over bytes of one train state{ends}.",
+    )
