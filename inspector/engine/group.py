@@ -24,8 +24,8 @@ from inspector.engine.process import Process
 
 LOOPBACK = "127.0.0.1"
 # Seconds that the cause of a failure has to become known after its first sign: a process that waits for
-# a dead one may say that it failed before the other's end is seen.
-EVIDENCE = 1.0
+# a dead one may say that it failed before the other's end is seen, on a busy machine long before.
+EVIDENCE = 2.0
 
 
 @dataclass(frozen=True)

@@ -190,12 +190,14 @@ def together(payload, report):
     act = payload["acts"][index]
     while payload.get("door") and not Path(payload["door"]).exists():
         time.sleep(0.01)
-    if act == "fail a little later":
-        time.sleep(0.2)
+    if act == "meet the end":  # of another one, and say so before that is known to be the cause
+        while not Path(payload["end"]).exists():
+            time.sleep(0.005)
         raise ConnectionError("the other has hung up")
-    if act == "die later":
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
+    if act in ("die first", "refuse first"):
+        Path(payload["end"]).touch()
+        time.sleep(0.1)
+        act = "killed" if act == "die first" else "refuse"
     if act == "wait":  # as in a collective for which another one does not come
         time.sleep(3600)
     actions = {"abort": abort, "killed": killed, "leave": leave, "refuse": refuse, "stuck": stuck}

@@ -150,11 +150,22 @@ def test_one_that_is_killed_from_outside_ends_the_run(single, number):
     assert works(single)
 
 
-def test_the_cause_is_told_and_not_what_others_met_because_of_it(single):
-    job = together(single, "fail a little later", "wait", "fail a little later", "die later")
-    job.wait(PATIENCE)
+@pytest.fixture
+def causal(single: Pool, tmp_path: Path) -> Callable[..., Job]:
+    """Has a job done in which some fail because of another one, however slowly it gets there."""
+
+    def begin(*acts: str) -> Job:
+        payload = {"acts": list(acts), "end": str(tmp_path / "-".join(acts))}
+        job = single.submit("together", payload, Environment(8, processes=len(acts)))
+        return job.wait(PATIENCE)
+
+    return begin
+
+
+def test_the_cause_is_told_and_not_what_others_met_because_of_it(single, causal):
+    job = causal("meet the end", "wait", "meet the end", "die first")
     assert job.error.startswith("Process 3 (of 4, counted from 0) was killed (SIGKILL)")
-    job = together(single, "fail a little later", "refuse").wait(PATIENCE)
+    job = causal("meet the end", "refuse first")
     assert job.error == "`hidden` is 1023; 4 ways of `model` do not divide it."
     assert works(single)
 
