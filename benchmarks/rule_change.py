@@ -16,7 +16,7 @@ from benchmarks.browser import (
 from benchmarks.first_map import CHARTS
 from benchmarks.pairing import Result, at_most, interleave
 
-PAIRS = 15
+PAIRS = 31
 LIMIT = 3.0
 # Each of these cuts the shown array otherwise than the one before: 4, 2 and 8 blocks.
 MESH_AXES = ("data", "data + model", "model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -22,6 +23,8 @@ from models import CATALOGUE
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # Sizes of the training, not of the model.
 TRAINING_SIZES = ("optimizer", "learning_rate", "loss", "dtype")
+
+_LEAST_FIELD_PX = 70  # holds seven digits and the buttons beside them
 
 
 class Editor:
@@ -85,15 +88,16 @@ class Editor:
         )
 
     def _draw_mesh(self) -> None:
-        left, right = st.columns([3, 2])
-        left.text_input(
+        # Without columns, which are more for a browser to pass over at each change.
+        row = st.container(horizontal=True)
+        row.text_input(
             "Mesh",
             key="field:mesh",
             on_change=session.change_mesh,
             help="Sizes of the mesh axes joined by x; their product is the number of devices.",
         )
         if not targets.is_target(st.session_state["field:target"]):
-            right.selectbox(
+            row.selectbox(
                 "Processes",
                 layouts.PROCESS_COUNTS,
                 key="field:processes",
@@ -123,7 +127,7 @@ class Editor:
         names = self._mesh_axis_names()
         rows = session.rule_rows()
         for position, row in enumerate(rows):
-            self._draw_rule(entry, row, position, len(rows), names)
+            self._draw_rule(entry, row, position, names)
         st.button(
             "Add rule",
             key="add_rule",
@@ -137,47 +141,29 @@ class Editor:
         entry: ModelEntry,
         row: session.RuleRow,
         position: int,
-        count: int,
         names: tuple[str, ...],
     ) -> None:
-        logical, mesh, menu = st.columns([9, 9, 4], gap="xxsmall", vertical_alignment="center")
-        logical.text_input(
-            f"Logical axis of rule {position + 1}",
-            key=row.name_key,
-            placeholder="logical axis",
-            label_visibility="collapsed",
-        )
-        mesh.text_input(
-            f"Mesh axes of rule {position + 1}",
-            key=row.axes_key,
-            placeholder="none",
-            label_visibility="collapsed",
-        )
-        with menu.popover(
-            "", icon=":material/more_vert:", type="tertiary", key=f"rule_menu:{row.number}"
-        ):
-            st.button(
-                "Move up",
-                key=f"up:{row.number}",
-                icon=":material/arrow_upward:",
-                disabled=position == 0,
-                on_click=session.move_rule,
-                args=(position, -1),
+        key = f"rule_menu:{row.number}"
+        with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
+            st.text_input(
+                f"Logical axis of rule {position + 1}",
+                key=row.name_key,
+                placeholder="logical axis",
+                label_visibility="collapsed",
             )
-            st.button(
-                "Move down",
-                key=f"down:{row.number}",
-                icon=":material/arrow_downward:",
-                disabled=position == count - 1,
-                on_click=session.move_rule,
-                args=(position, 1),
+            st.text_input(
+                f"Mesh axes of rule {position + 1}",
+                key=row.axes_key,
+                placeholder="none",
+                label_visibility="collapsed",
             )
-            st.button(
-                "Delete",
-                key=f"delete:{row.number}",
-                icon=":material/delete:",
-                on_click=session.delete_rule,
-                args=(position,),
+            st.menu_button(
+                "",
+                session.rule_actions(position),
+                icon=":material/more_vert:",
+                type="tertiary",
+                key=key,
+                on_click=lambda: session.act_on_rule(position, st.session_state[key]),
             )
         try:
             name, _ = layouts.parse_rule(row.text(), names)
@@ -214,9 +200,9 @@ class Editor:
             self._draw_size_presets(entry)
         self._draw_side_by_side(shown)
         if inner:
-            wrong = any(size.name in self._problems for size in inner)
-            with st.expander("More sizes of the model", expanded=wrong):
-                self._draw_side_by_side(inner)
+            with self._drawer("More sizes of the model", inner) as drawer:
+                if drawer.open:
+                    self._draw_side_by_side(inner)
         if entry.constraints:
             st.pills(
                 "Constraints on activations",
@@ -226,42 +212,62 @@ class Editor:
                 help="A constraint that is off leaves the sharding of that activation to the compiler; "
                 "what it chose stands among the arrays after a run.",
             )
-        # A field with a problem must not hide in a closed drawer.
-        problems = any(size.name in self._problems for size in others) or "steps" in self._problems
-        with st.expander("Training and measuring", expanded=problems):
-            for size in others:
-                self._draw_size(size)
-            st.number_input(
-                "Measured steps",
-                key="field:steps",
-                step=1,
-                help="Timed train steps and inferences.",
-            )
-            _show_problem(self._problems.get("steps"))
-            st.toggle(
-                "Donate the train state",
-                key="field:donate",
-                help="The train step may write the new state over the old one (`donate_argnums`), so that "
-                "both need not be held at once.",
-            )
-            st.toggle(
-                "Also profile train steps",
-                key="field:trace",
-                help="JAX's profiler watches three more train steps; *Time* shows where their time went.",
-            )
-            st.toggle(
-                "Also time as %%timeit does",
-                key="field:timeit",
-                help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",
-            )
+        with self._drawer("Training and measuring", others, "steps") as drawer:
+            if drawer.open:
+                self._draw_training(others)
+
+    def _draw_training(self, sizes: list[Size]) -> None:
+        for size in sizes:
+            self._draw_size(size)
+        st.number_input(
+            "Measured steps",
+            key="field:steps",
+            step=1,
+            persist_state="page",
+            help="Timed train steps and inferences.",
+        )
+        _show_problem(self._problems.get("steps"))
+        st.toggle(
+            "Donate the train state",
+            key="field:donate",
+            persist_state="page",
+            help="The train step may write the new state over the old one (`donate_argnums`), so that "
+            "both need not be held at once.",
+        )
+        st.toggle(
+            "Also profile train steps",
+            key="field:trace",
+            persist_state="page",
+            help="JAX's profiler watches three more train steps; *Time* shows where their time went.",
+        )
+        st.toggle(
+            "Also time as %%timeit does",
+            key="field:timeit",
+            persist_state="page",
+            help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",
+        )
+
+    def _drawer(self, title: str, sizes: list[Size], *more: str) -> Any:
+        """A drawer for these fields, to be filled if it is open: what nobody sees makes a page slow.
+
+        One with a problem does not stay closed over it.
+
+        Args:
+          more: the fields in it that are no sizes.
+        """
+        key = f"drawer:{title}"
+        if any(name in self._problems for name in (*(size.name for size in sizes), *more)):
+            st.session_state[key] = True
+        return st.expander(title, key=key, on_change="rerun")
 
     def _draw_side_by_side(self, sizes: list[Size]) -> None:
         """Numbers three to a row, and under them what is on or off."""
         numbers = [size for size in sizes if not isinstance(size.default, bool)]
-        columns = st.columns(3)
-        for place, size in enumerate(numbers):
-            with columns[place % 3]:
-                self._draw_size(size)
+        with st.grid(3, min_column_width=_LEAST_FIELD_PX):
+            for size in numbers:
+                _draw_field(size)
+        for size in numbers:
+            _show_problem(self._problems.get(size.name))
         for size in sizes:
             if isinstance(size.default, bool):
                 self._draw_size(size)
@@ -289,20 +295,7 @@ class Editor:
         )
 
     def _draw_size(self, size: Size) -> None:
-        key, label = session.size_key(size.name), _label(size.name)
-        st.session_state.setdefault(key, size.default)
-        if isinstance(size.default, bool):
-            st.toggle(label, key=key, help=_sentence(size.meaning))
-        elif isinstance(size.default, str) and not size.choices:
-            st.text_input(label, key=key, help=_sentence(size.meaning))
-        elif isinstance(size.default, str):
-            st.selectbox(label, size.choices, key=key, help=_sentence(size.meaning))
-        elif isinstance(size.default, int):
-            st.number_input(label, key=key, step=1, help=_sentence(size.meaning))
-        else:
-            st.number_input(
-                label, key=key, format="%g", step=size.default, help=_sentence(size.meaning)
-            )
+        _draw_field(size)
         _show_problem(self._problems.get(size.name))
 
     def _mesh_axis_names(self) -> tuple[str, ...]:
@@ -313,6 +306,27 @@ class Editor:
             return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"], most))
         except Refused:
             return session.last_layout().axis_names
+
+
+def _draw_field(size: Size) -> None:
+    key, label = session.size_key(size.name), _label(size.name)
+    st.session_state.setdefault(key, size.default)
+    # A drawer that is closed draws no field, and loses nothing that stands in it.
+    common: dict[str, Any] = {
+        "key": key,
+        "help": _sentence(size.meaning),
+        "persist_state": "page",
+    }
+    if isinstance(size.default, bool):
+        st.toggle(label, **common)
+    elif isinstance(size.default, str) and not size.choices:
+        st.text_input(label, **common)
+    elif isinstance(size.default, str):
+        st.selectbox(label, size.choices, **common)
+    elif isinstance(size.default, int):
+        st.number_input(label, step=1, **common)
+    else:
+        st.number_input(label, format="%g", step=size.default, **common)
 
 
 def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | None = None) -> None:

@@ -19,14 +19,31 @@ def show(found: Snapshot, suggested_name: str, key: str) -> None:
       suggested_name: what the name field holds at first.
       key: of the widgets, one for each place of the page.
     """
-    with st.popover("Keep", icon=":material/bookmark:", type="tertiary", key=f"{key}:popover"):
-        # Another suggestion is another field, so that the field does not keep an old one.
-        name_key, note_key = f"{key}:name:{suggested_name}", f"{key}:note"
+    # Another suggestion is another field, so that the field does not keep an old one.
+    name_key, note_key = f"{key}:name:{suggested_name}", f"{key}:note"
+    with st.popover(
+        "Keep",
+        icon=":material/bookmark:",
+        type="tertiary",
+        key=f"{key}:popover",
+        on_change="rerun",
+    ) as drawer:
+        if not drawer.open:
+            return
         st.text_input(
-            "Name in the library", value=suggested_name, key=name_key, max_chars=LONGEST_NAME
+            "Name in the library",
+            value=suggested_name,
+            key=name_key,
+            max_chars=LONGEST_NAME,
+            persist_state="page",
         )
         st.text_area(
-            "Note", key=note_key, max_chars=LONGEST_NOTE, height=100, placeholder="What it is for"
+            "Note",
+            key=note_key,
+            max_chars=LONGEST_NOTE,
+            height=100,
+            placeholder="What it is for",
+            persist_state="page",
         )
         taken = st.session_state.get(_taken(key))
         replacing = taken is not None and taken == (st.session_state.get(name_key) or "").strip()

@@ -72,6 +72,7 @@ def _show_found(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> 
         return None
     run = run_panel.finished_run(service, layout)
     found = run or planned
+    snapshot_panels.prepare(found)
     for finding in run.findings if run is not None else ():
         st.error(plain(finding.message), icon=":material/difference:")
     summary = st.container()

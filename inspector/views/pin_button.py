@@ -20,10 +20,24 @@ def show(found: Snapshot, suggested_name: str, key: str) -> None:
     """
     board = pins.board()
     free = boards.free_name(suggested_name, board.names)
-    with st.popover("Pin", icon=":material/keep:", type="tertiary", key=f"{key}:popover"):
-        # Another suggestion is another field, and so is the next one after a pin: none keeps an old name.
-        name_key = f"{key}:name:{free}:{len(board.pins)}"
-        st.text_input("Name on the board", value=free, key=name_key, max_chars=MOST_CHARACTERS)
+    # Another suggestion is another field, and so is the next one after a pin: none keeps an old name.
+    name_key = f"{key}:name:{free}:{len(board.pins)}"
+    with st.popover(
+        "Pin",
+        icon=":material/keep:",
+        type="tertiary",
+        key=f"{key}:popover",
+        on_change="rerun",
+    ) as drawer:
+        if not drawer.open:
+            return
+        st.text_input(
+            "Name on the board",
+            value=free,
+            key=name_key,
+            max_chars=MOST_CHARACTERS,
+            persist_state="page",
+        )
         st.button(
             "Pin to the board",
             key=key,

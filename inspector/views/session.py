@@ -179,13 +179,20 @@ def add_rule() -> None:
     rule_rows().append(row)
 
 
-def move_rule(position: int, by: int) -> None:
+def rule_actions(position: int) -> list[str]:
+    """What can be done with the rule at this place of the table."""
+    up, down = position > 0, position < len(rule_rows()) - 1
+    return [*(["Move up"] if up else []), *(["Move down"] if down else []), "Delete"]
+
+
+def act_on_rule(position: int, action: str | None) -> None:
+    """Do one of `rule_actions`; anything else is left undone."""
     rows = rule_rows()
-    rows.insert(position + by, rows.pop(position))
-
-
-def delete_rule(position: int) -> None:
-    rule_rows().pop(position)
+    if action not in rule_actions(position):
+        return
+    row = rows.pop(position)
+    if action != "Delete":
+        rows.insert(position + (1 if action == "Move down" else -1), row)
 
 
 def change_model() -> None:

@@ -42,12 +42,9 @@ def show(found: Snapshot, layout: Layout | None) -> None:
         st.info(plain(reason), icon=":material/block:")
         return
     rows, columns, at = _arrangement(array, mesh)
-    highlight = _highlighted(array, mesh)
-    left, right = page_width.halves()
-    width_px = page_width.half_px()
     # Both are made before one is sent, so that the browser draws them in one go.
-    blocks = block_map(array, mesh, rows, columns, at, highlight=highlight, width_px=width_px)
-    devices = mesh_map(array, mesh, highlight=highlight, width_px=width_px)
+    blocks, devices = _maps(array, mesh, rows, columns, at)
+    left, right = page_width.halves()
     with left:
         _chart(blocks, "block_map", array)
     with right:
@@ -66,6 +63,41 @@ def show(found: Snapshot, layout: Layout | None) -> None:
     array_facts.show(array, mesh, not_known.origin(found))
     collectives_panel.of_array(array, found)
     torus_section.show(found)
+
+
+def prepare(found: Snapshot) -> None:
+    """Make the maps that `show` will draw, if it draws those of the array's own arrangement.
+
+    Called before anything of a page is sent: the browser is busy with the first part of a page when the
+    rest comes, so that it is quicker if all comes at once.
+    """
+    if found.arrays and found.mesh is not None:
+        array = selection.selected(found)
+        if why_no_map(array, found.mesh) is None:
+            _maps(array, found.mesh, None, None, {})
+
+
+def _maps(
+    array: Array,
+    mesh: Mesh,
+    rows: tuple[int, ...] | None,
+    columns: tuple[int, ...] | None,
+    at: dict[int, int],
+) -> tuple[go.Figure, go.Figure]:
+    """Both maps; those drawn last are kept, for most that a person does on a page leaves them as they are."""
+    highlight, width_px = _highlighted(array, mesh), page_width.half_px()
+    asked = array, mesh, rows, columns, at, highlight, width_px
+    kept = st.session_state.get("maps")
+    if kept is None or kept[0] != asked:
+        kept = (
+            asked,
+            (
+                block_map(array, mesh, rows, columns, at, highlight=highlight, width_px=width_px),
+                mesh_map(array, mesh, highlight=highlight, width_px=width_px),
+            ),
+        )
+        st.session_state["maps"] = kept
+    return kept[1]
 
 
 def _chart(figure: go.Figure, name: str, array: Array) -> None:

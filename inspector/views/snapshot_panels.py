@@ -38,6 +38,14 @@ PANELS = {
     "Code": code_panel.show,
 }
 
+FIRST = next(iter(PANELS))
+
+
+def prepare(found: Snapshot, key: str = "panel") -> None:
+    """Make what the open panel shows first, before anything of the page is sent."""
+    if st.session_state.get(key, FIRST) == FIRST:
+        shard_map_panel.prepare(found)
+
 
 def show(found: Snapshot, layout: Layout | None, key: str = "panel") -> None:
     """The panel that is open. `layout` is None where nobody knows what made the Snapshot.

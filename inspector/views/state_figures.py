@@ -16,12 +16,12 @@ def show(found: Snapshot, devices: int | None) -> None:
       devices: how many the Snapshot is of; None where it does not say.
     """
     totals = state_totals(found)
-    columns = st.columns(4)
-    columns[0].metric("Devices", "unknown" if devices is None else f"{devices:,}")
-    columns[1].metric(
+    row = st.grid(4, min_column_width=120)
+    row.metric("Devices", "unknown" if devices is None else f"{devices:,}")
+    row.metric(
         "Train state", bytes_text(totals.bytes), help="Parameters, optimizer state and step, once."
     )
-    columns[2].metric(
+    row.metric(
         "Per device", bytes_text(totals.per_device), help="Train state that each device holds."
     )
     ends = (
@@ -29,7 +29,7 @@ def show(found: Snapshot, devices: int | None) -> None:
         if devices is None
         else f": 1 is no replication, {devices}, the number of devices, is full replication"
     )
-    columns[3].metric(
+    row.metric(
         "Copies",
         "unknown" if totals.copies is None else f"{totals.copies:.3g}×",
         help=f"Bytes of train state on all devices over bytes of one train state{ends}.",

@@ -121,9 +121,7 @@ class Dashboard:
     def rule_menu(self, position: int, action: str) -> None:
         """Choose from the menu of a rule, counted from 0."""
         self.page.locator("[class*=st-key-rule_menu]").nth(position).get_by_role("button").click()
-        self.page.get_by_role("button", name=action).click()
-        self.page.keyboard.press("Escape")  # the menu stays open, for a rule is often moved on
-        expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
+        self.page.get_by_role("menuitem", name=action).click()
         self.settle()
 
     def open_tab(self, name: str) -> None:

@@ -41,6 +41,16 @@ class ScriptedPage:
         """Click a button."""
         self._do(self.test.button(key=key).click())
 
+    def act_on_rule(self, position: int, action: str) -> None:
+        """Choose from the menu of a rule, counted from 0."""
+        menu = self.test.menu_button(key=self.rule_key(position, "menu"))
+        self._do(menu.click(action))
+
+    def open(self, drawer: str) -> None:
+        """Open what holds more: an expander, a popover."""
+        self.test.session_state[drawer] = True
+        self._do(self.test)
+
     def choose_preset(self, name: str) -> None:
         self._do(self.test.button_group(key="preset").set_value(name))
 
@@ -51,20 +61,20 @@ class ScriptedPage:
                 return element.value
         raise KeyError(f"{key} is not in the sidebar")
 
-    def keys(self) -> list[str]:
+    def field_keys(self) -> list[str]:
         """The keys of the sidebar's widgets, from top to bottom."""
         return [element.key for element in self._sidebar() if element.key]
 
     def rules(self) -> list[tuple[str, str]]:
         """The rule table: logical axis and mesh axes of each row."""
-        texts = [self.value(key) for key in self.keys() if re.match(r"rule:\d+:(name|axes)$", key)]
+        texts = [self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)]
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def rule_key(self, position: int, what: str) -> str:
-        """The key of a row's field (`name`, `axes`) or button (`up`, `down`, `delete`)."""
-        names = [key for key in self.keys() if re.match(r"rule:\d+:name$", key)]
+        """The key of a row's field (`name`, `axes`) or of its `menu`."""
+        names = [key for key in self.field_keys() if re.match(r"rule:\d+:name$", key)]
         number = names[position].split(":")[1]
-        return f"rule:{number}:{what}" if what in ("name", "axes") else f"{what}:{number}"
+        return f"rule_menu:{number}" if what == "menu" else f"rule:{number}:{what}"
 
     def problems(self) -> list[str]:
         """All red sentences of the sidebar."""
@@ -79,8 +89,8 @@ class ScriptedPage:
                 reached, found = True, []
             elif reached and (sentence := _problem(element)):
                 found.append(sentence)
-            elif reached and element.key and element.type != "button":
-                break  # the buttons are those of a rule's own menu
+            elif reached and element.key and element.type != "menu_button":
+                break  # the menu is the rule's own
         return found
 
     def heading(self) -> str:

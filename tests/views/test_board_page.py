@@ -303,6 +303,7 @@ def pin_of(one: Snapshot, name: str, path: Path) -> AppTest:
     snapshot.write(one, path)
     page = AppTest.from_string(PIN, default_timeout=PATIENCE)
     page.session_state["path"], page.session_state["name"] = str(path), name
+    page.session_state["pin:popover"] = True
     return checked(page.run())
 
 
@@ -334,6 +335,7 @@ def test_a_taken_name_is_said_to_be_taken(tmp_path: Path) -> None:
 
 def test_the_layout_page_has_the_pin_button(open_page) -> None:
     page: ScriptedPage = open_page(depth="64", layers="2")
+    page.open("pin:popover")
     page.press("pin")
     board: Board = page.test.session_state["board"]
     assert board.names == ("Data + tensor 2x4",)

@@ -16,6 +16,7 @@ def test_opens_with_the_default_layout(page):
     assert page.value("preset") == "Data + tensor"
     assert [page.value(f"size:{name}") for name in ("batch", "layers", "depth")] == [8, 4, 1024]
     assert page.value("size:scan") is False
+    page.open("drawer:Training and measuring")
     assert page.value("size:optimizer") == "adam"
     assert page.value("size:learning_rate") == 1e-3
     assert page.value("size:dtype") == "float32"
@@ -114,27 +115,51 @@ def test_a_bad_rule_is_said_beside_it(page, what, text, sentence):
     ],
 )
 def test_a_bad_size_is_said_beside_it(page, field, number, sentence):
+    page.open("drawer:Training and measuring")
     page.set(f"size:{field}", number)
-    assert page.problems_beside(f"size:{field}") == [sentence]
+    line = ("batch", "layers", "depth") if field != "learning_rate" else (field,)
+    assert page.problems_beside(*(f"size:{name}" for name in line)) == [sentence]
     assert page.problems() == [sentence]
     assert_shows_the_last_good_layout(page)
 
 
 @pytest.mark.parametrize("number", [0, -1, 10_001])
 def test_bad_steps_are_said_beside_them(page, number):
+    page.open("drawer:Training and measuring")
     page.set("field:steps", number)
     sentence = f"steps is '{number}', but must be a whole number from 1 to 10,000"
     assert page.problems_beside("field:steps") == [sentence]
     assert_shows_the_last_good_layout(page)
 
 
+def test_a_closed_drawer_keeps_what_was_typed_and_opens_for_a_mistake(open_page):
+    drawer = "drawer:Training and measuring"
+    page = open_page()
+    assert "field:steps" not in page.field_keys()
+    page.open(drawer)
+    page.set("field:steps", 7)
+    page.switch("field:donate", True)
+    page.test.session_state[drawer] = False
+    page.set("size:layers", 2)
+    assert "field:steps" not in page.field_keys()
+    assert page.query() == {"layers": "2", "steps": "7", "donate": "true"}
+    page.open(drawer)
+    assert page.value("field:steps") == 7 and page.value("field:donate") is True
+    page.set("field:steps", 0)
+    page.test.session_state[drawer] = False
+    page.set("size:layers", 3)
+    assert page.problems_beside("field:steps") != []
+
+
 def test_several_mistakes_are_each_said_beside_their_field(page):
     page.type("field:mesh", "0x4")
     page.set("size:batch", 0)
+    page.open("drawer:Training and measuring")
     page.set("field:steps", 0)
     assert len(page.problems()) == 3
     assert "axis of size 0" in page.problems_beside("field:mesh", "field:processes")[0]
-    assert "batch is '0'" in page.problems_beside("size:batch")[0]
+    sizes = page.problems_beside("size:batch", "size:layers", "size:depth")
+    assert "batch is '0'" in sizes[0]
     assert "steps is '0'" in page.problems_beside("field:steps")[0]
     assert_shows_the_last_good_layout(page)
 
@@ -233,16 +258,16 @@ def test_a_change_of_rules_leaves_the_preset(page):
 def test_rules_are_added_moved_and_deleted(page):
     page.press("add_rule")
     assert page.rules() == [("batch", "data"), ("hidden", "model"), ("embed", "")]
-    page.press(page.rule_key(2, "up"))
-    page.press(page.rule_key(1, "up"))
+    page.act_on_rule(2, "Move up")
+    page.act_on_rule(1, "Move up")
     assert page.rules() == [("embed", ""), ("batch", "data"), ("hidden", "model")]
-    page.press(page.rule_key(0, "down"))
+    page.act_on_rule(0, "Move down")
     assert page.rules() == [("batch", "data"), ("embed", ""), ("hidden", "model")]
     assert page.query() == {"rules": "batch.data~embed.~hidden.model"}
-    page.press(page.rule_key(0, "delete"))
+    page.act_on_rule(0, "Delete")
     assert page.rules() == [("embed", ""), ("hidden", "model")]
-    page.press(page.rule_key(1, "delete"))
-    page.press(page.rule_key(0, "delete"))
+    page.act_on_rule(1, "Delete")
+    page.act_on_rule(0, "Delete")
     assert page.rules() == []
     assert not page.problems()
     page.press("add_rule")
@@ -253,7 +278,7 @@ def test_the_order_of_rules_decides_who_has_a_mesh_axis(page):
     page.press("add_rule")
     page.type(page.rule_key(2, "axes"), "model")
     hidden_first = page.block_map()
-    page.press(page.rule_key(2, "up"))
+    page.act_on_rule(2, "Move up")
     assert page.rules() == [("batch", "data"), ("embed", "model"), ("hidden", "model")]
     embed_first = page.block_map()
     # A kernel of shape embed × hidden: cut along its columns, and then along its rows.
@@ -262,11 +287,13 @@ def test_the_order_of_rules_decides_who_has_a_mesh_axis(page):
 
 
 def test_the_ends_of_the_rules_cannot_be_moved_further(page):
-    buttons = page.test.button
-    assert buttons(key=page.rule_key(0, "up")).disabled
-    assert not buttons(key=page.rule_key(0, "down")).disabled
-    assert not buttons(key=page.rule_key(1, "up")).disabled
-    assert buttons(key=page.rule_key(1, "down")).disabled
+    def actions(position: int) -> list[str]:
+        return page.test.menu_button(key=page.rule_key(position, "menu")).options
+
+    assert actions(0) == ["Move down", "Delete"]
+    assert actions(1) == ["Move up", "Delete"]
+    page.act_on_rule(1, "Delete")
+    assert actions(0) == ["Delete"]
 
 
 def test_another_model_keeps_mesh_names_and_sizes(page):

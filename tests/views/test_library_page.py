@@ -160,6 +160,8 @@ def test_what_is_opened_is_what_stood_there_also_if_deleted_since(library: Libra
 def test_pinning_puts_it_on_the_board(library: Library) -> None:
     library.save("base", "", FOUND)
     page = Page(page_script)
+    page.test.session_state["library_pin:popover"] = True
+    page.do(page.test)
     page.press("library_pin")
     assert page.test.session_state["board"].names == ("base",)
 
@@ -204,6 +206,8 @@ def test_another_programs_file_is_told_and_not_moved(library: Library) -> None:
 
 def test_keeping_asks_before_it_replaces(library: Library) -> None:
     page = Page(button_script, found=FOUND)
+    page.test.session_state["keep:popover"] = True
+    page.do(page.test)
     assert not library.path.exists()  # nothing is opened until somebody saves
     page.do(page.test.text_area(key="keep:note").set_value("first"))
     page.press("keep")
