@@ -161,7 +161,9 @@ class Inspection:
             raise Refused(missing)
         # Nothing is allocated on the one emulated device that such a worker has.
         environment = Environment(1, targets.environment(target))
-        payload = {"layout": layout.to_json()}
+        payload: dict[str, Any] = {"layout": layout.to_json()}
+        if (known := self.known_state(layout)) is not None:
+            payload["state"] = record.encode(known)
         return self._runs.submit("compile", payload, environment, COMPILE_TIMEOUT)
 
     def kept_answer(self, layout: Layout) -> Snapshot | None:

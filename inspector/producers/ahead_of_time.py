@@ -5,30 +5,26 @@ from __future__ import annotations
 import importlib.metadata
 import math
 import time
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
-from inspector import out_of_memory, program_text, sharding, snapshot, targets
+from inspector import out_of_memory, record, sharding, snapshot, targets
+from inspector.abstract import AbstractState
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.out_of_memory import Shortage
 from inspector.plan import INDIVISIBLE, now, plan
 from inspector.producers.abstract import abstract_state, versions
-from inspector.producers.building import (
-    build_model,
-    named_sharding,
-    spec_of,
-    state_shardings,
-    tracing,
-)
-from inspector.producers.compiled_program import Asked, CompiledProgram, Report
+from inspector.producers.building import build_model, spec_of, tracing
+from inspector.producers.compiled_program import CompiledProgram, Report
+from inspector.producers.signatures import signatures
 from inspector.producers.topology import DeviceOrder, mesh_on
 from inspector.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.targets import Target
@@ -41,77 +37,64 @@ _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"
 def compile_(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: a layout as JSON in, a Snapshot of kind `tpu` or `gpu` as JSON out.
 
-    `target` in the payload takes the place of the layout's, `device_order` that of the default.
+    `target` in the payload takes the place of the layout's, `device_order` that of the default; `state` is
+    what `abstract` found before, if it did.
     """
     layout = layouts.from_json(payload["layout"])
     target = targets.parse(payload.get("target", layout.target))
     order = payload.get("device_order", getattr(layout, "device_order", "row-major"))
-    return run(layout, target, report, order).to_json()
+    known = payload.get("state")
+    state = None if known is None else record.decode(AbstractState, known, "the abstract arrays")
+    return run(layout, target, report, order, state).to_json()
 
 
 def run(
-    layout: Layout, target: Target, report: Report, order: DeviceOrder = "row-major"
+    layout: Layout,
+    target: Target,
+    report: Report,
+    order: DeviceOrder = "row-major",
+    known: AbstractState | None = None,
 ) -> Snapshot:
     """Compile init, train step and inference for the target; nothing is allocated and nothing is run.
 
     A program that does not fit into a device's memory is an answer: it has the figures of the compiler's
     message, and a finding says so.
 
+    Args:
+      known: the layout's abstract arrays, which take a while to trace; None if they must be.
     Raises:
       Refused: the mesh does not fit the target, a dimension does not divide, or the compiler refuses.
     """
     report("topology")
     mesh, mesh_as_kept = mesh_on(target, layout.mesh_shape, layout.axis_names, order)
     report("build")
-    planned = plan(layout, abstract_state(layout))
+    planned = plan(layout, known or abstract_state(layout))
     for finding in planned.findings:
         if finding.code == INDIVISIBLE:
             raise Refused(finding.message)
     model = build_model(layout)
     watched: list[Watched] = []
-    # A program's text is read while the compiler, which needs no Python for it, is at the next one.
+    compiled: list[AheadOfTimeProgram] = []
+    # While the compiler, which needs no Python for it, is at a program, another one's text is read.
     with ThreadPoolExecutor(max_workers=1) as reader, tracing(layout, mesh):
-        whole = NamedSharding(mesh, PartitionSpec())
-        batch_sharding = {
-            name: named_sharding(axes, model, layout, mesh)
-            for name, axes in model.batch_axes.items()
-        }
-        output_sharding = named_sharding(model.output_axes, model, layout, mesh)
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        batch = jax.eval_shape(model.batch, key)
-        state = jax.eval_shape(model.init, key, batch)
-        state_sharding = state_shardings(state, model, layout, mesh)
-        batch_in: Asked = (batch, batch_sharding)
-        state_in: Asked = (state, state_sharding)
-
-        init = AheadOfTimeProgram("init", report, target)
-        init.compile(
-            model.init, {"key": (key, whole), "batch": batch_in}, {"state": state_sharding}
-        )
-        read = [reader.submit(init.record, mesh_as_kept)]
-        train_step = AheadOfTimeProgram("train_step", report, target)
-        with listening(watched.append):
-            train_step.compile(
-                model.step,
-                {"state": state_in, "batch": batch_in},
-                {"state": state_sharding, "loss": None},
-                donated=("state",) if layout.donate else (),
-            )
-        read.append(reader.submit(train_step.record, mesh_as_kept))
-        apply = AheadOfTimeProgram("apply", report, target)
-        if model.apply is not None:
-            apply.compile(
-                model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
-            )
-            read.append(reader.submit(apply.record, mesh_as_kept))
+        for signature in signatures(model, layout, mesh):
+            program = AheadOfTimeProgram(signature.name, report, target)
+            with listening(watched.append) if signature.name == "train_step" else nullcontext():
+                program.lower(signature)
+            compiled.append(program)
+        for program in compiled:
+            reader.submit(getattr, program, "ideal")
+        read = []
+        for program in compiled:
+            program.compile()
+            read.append(reader.submit(program.record, mesh_as_kept))
         report("read")
         programs = tuple(one.result() for one in read)
 
-    each = (init, train_step) if model.apply is None else (init, train_step, apply)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_as_kept)
     logical = model.names == "logical"
     inside = {
-        value.path: _watched_array(value, mesh_as_kept, logical, train_step.name)
+        value.path: _watched_array(value, mesh_as_kept, logical, "train_step")
         for value in reversed(watched)  # one that was traced twice is told once, as it was at first
     }
     return Snapshot(
@@ -126,7 +109,7 @@ def run(
         mesh=mesh_as_kept,
         arrays=(*kept, *reversed(inside.values())),
         programs=programs,
-        findings=tuple(finding for one in each for finding in one.findings()),
+        findings=tuple(finding for one in compiled for finding in one.findings()),
     )
 
 
@@ -138,13 +121,7 @@ class AheadOfTimeProgram(CompiledProgram):
         self._target = target
         self._short: Shortage | None = None
 
-    def compile(
-        self,
-        function: Any,
-        inputs: dict[str, Asked],
-        outputs: dict[str, Any],
-        donated: Collection[str] = (),
-    ) -> None:
+    def compile(self) -> None:
         """As for a machine that is there; not to fit is remembered, not raised.
 
         Raises:
@@ -152,7 +129,7 @@ class AheadOfTimeProgram(CompiledProgram):
         """
         started = time.perf_counter()
         try:
-            super().compile(function, inputs, outputs, donated)
+            super().compile()
         except jax.errors.JaxRuntimeError as error:
             self._short = out_of_memory.shortage(str(error))
             if self._short is None:
@@ -160,8 +137,7 @@ class AheadOfTimeProgram(CompiledProgram):
                     f"the compiler for {self._target.text} refuses {self.name}: "
                     f"{str(error).strip().splitlines()[0]}"
                 ) from None
-            spent = time.perf_counter() - started
-            self._seconds["compile"] = spent - self._seconds.get("lower", 0.0)
+            self._seconds["compile"] = time.perf_counter() - started
 
     def record(self, mesh: snapshot.Mesh) -> Program:
         """What a Snapshot keeps of it; of one that does not fit, what the compiler told."""
@@ -174,7 +150,7 @@ class AheadOfTimeProgram(CompiledProgram):
                     extra={"compiler": self._short.message},
                 ),
                 seconds=Seconds(**self._seconds),
-                ideal=program_text.ideal_work(self._lowered.as_text(dialect="hlo")),
+                ideal=self.ideal,
             )
         made = super().record(mesh)
         if made.memory is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import jax
@@ -19,6 +20,7 @@ from inspector.producers.building import spec_of
 from inspector.producers.distributed import agreed
 from inspector.producers.leaves import leaves_of
 from inspector.producers.memory_analysis import memory_of
+from inspector.producers.signatures import Signature
 from inspector.snapshot import (
     Mesh,
     Program,
@@ -26,15 +28,13 @@ from inspector.snapshot import (
     Seconds,
     Timeit,
     Trace,
+    Work,
 )
 
 Report = Callable[..., None]
 
 # The arguments of the next call, from those of the last one and its result.
 Following = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
-
-# An abstract argument, and the sharding of each of its leaves.
-Asked = tuple[Any, Any]
 
 TIMEIT_RUNS = 7  # as `%%timeit` has it
 TRACED_STEPS = 3  # reading one takes longer than running it
@@ -70,48 +70,51 @@ class CompiledProgram:
         self._losses: list[float | None] = []
         self._timeit: Timeit | None = None
         self._trace: Trace | None = None
+        self._signature: Signature
         self._lowered: Any = None
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
 
-    def compile(
-        self,
-        function: Any,
-        inputs: dict[str, Asked],
-        outputs: dict[str, Any],
-        donated: Collection[str] = (),
-    ) -> None:
-        """Lower and compile `function` for these arguments and shardings asked for, all by name.
-
-        inputs: name → (abstract argument, sharding of each leaf), in the function's order.
-        outputs: name → sharding of each leaf, None where the compiler is to choose.
-        donated: names of inputs that the program may overwrite with its outputs.
-        The name `state` stands before no path, so that its leaves are called as everywhere.
-        """
-        arguments = tuple(argument for argument, _ in inputs.values())
-        wanted = tuple(outputs.values())
+    def lower(self, signature: Signature) -> None:
+        """Lower a function for its abstract arguments and the shardings asked of them."""
+        self._signature = signature
+        inputs, wanted = signature.inputs, tuple(signature.outputs.values())
         jitted = jax.jit(
-            function,
+            signature.function,
             in_shardings=tuple(asked for _, asked in inputs.values()),
             out_shardings=wanted[0] if len(wanted) == 1 else wanted,
-            donate_argnums=tuple(n for n, name in enumerate(inputs) if name in donated),
+            donate_argnums=tuple(n for n, name in enumerate(inputs) if name in signature.donated),
         )
         self._report("lower", program=self.name)
         started = time.perf_counter()
-        lowered = self._lowered = jitted.lower(*arguments)
+        self._lowered = jitted.lower(*signature.arguments)
         self._seconds["lower"] = time.perf_counter() - started
+
+    def compile(self) -> None:
+        """Compile what was lowered.
+
+        The name `state` stands before no path, so that its leaves are called as everywhere.
+        """
+        inputs, outputs = self._signature.inputs, self._signature.outputs
         self._report("compile", program=self.name)
         started = time.perf_counter()
-        self._executable = lowered.compile()
+        self._executable = self._lowered.compile()
         self._seconds["compile"] = time.perf_counter() - started
         given, _ = self._executable.input_shardings
-        made, results = self._executable.output_shardings, lowered.out_info
+        made, results = self._executable.output_shardings, self._lowered.out_info
+        wanted = outputs.values()
         if len(wanted) == 1:
             made, results = (made,), (results,)
+        asked = (each for _, each in inputs.values())
         self._shardings = (
-            *_compare("input", inputs.keys(), arguments, (a for _, a in inputs.values()), given),
+            *_compare("input", inputs.keys(), self._signature.arguments, asked, given),
             *_compare("output", outputs.keys(), results, wanted, made),
         )
+
+    @functools.cached_property
+    def ideal(self) -> Work | None:
+        """The work of what was lowered, before anything was partitioned or optimized."""
+        return program_text.ideal_work(self._lowered.as_text(dialect="hlo"))
 
     def first(self, *arguments: Any) -> Any:
         """Run it for the first time."""
@@ -182,7 +185,7 @@ class CompiledProgram:
             losses=tuple(self._losses),
             shardings=self._shardings,
             work=said.work,
-            ideal=program_text.ideal_work(self._lowered.as_text(dialect="hlo")),
+            ideal=self.ideal,
             trace=self._trace,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
 from inspector import machine
@@ -16,13 +15,12 @@ from inspector.producers.building import (
     build_model,
     make_mesh,
     mesh_record,
-    named_sharding,
-    state_shardings,
     tracing,
 )
 from inspector.producers.compiled_program import CompiledProgram, Report
 from inspector.producers.leaves import Leaf, all_leaves
 from inspector.producers.live_arrays import chosen_array, live_arrays, live_bytes
+from inspector.producers.signatures import signatures
 from inspector.snapshot import Array, Mesh, Snapshot, Source
 from models.watching import Watched, listening
 
@@ -46,38 +44,19 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
     mesh = make_mesh(layout)
     watched: list[Watched] = []
     with tracing(layout, mesh):
-        whole = NamedSharding(mesh, PartitionSpec())
-        batch_sharding = {
-            name: named_sharding(axes, model, layout, mesh)
-            for name, axes in model.batch_axes.items()
-        }
-        output_sharding = named_sharding(model.output_axes, model, layout, mesh)
-        infers = model.apply is not None
-        key = jax.device_put(jax.random.key(0), whole)
-        abstract_batch = jax.eval_shape(model.batch, key)
-        abstract_state = jax.eval_shape(model.init, key, abstract_batch)
-        state_sharding = state_shardings(abstract_state, model, layout, mesh)
-        batch_in = (abstract_batch, batch_sharding)
-        state_in = (abstract_state, state_sharding)
-
-        init = CompiledProgram("init", report)
-        abstract_key = jax.eval_shape(lambda: jax.random.key(0))
-        init.compile(
-            model.init, {"key": (abstract_key, whole), "batch": batch_in}, {"state": state_sharding}
+        of_init, of_step, *of_apply = signatures(model, layout, mesh)
+        init, train_step, apply = (
+            CompiledProgram(name, report) for name in ("init", "train_step", "apply")
         )
-        train_step = CompiledProgram("train_step", report)
+        init.lower(of_init)
+        init.compile()
         with listening(watched.append):
-            train_step.compile(
-                model.step,
-                {"state": state_in, "batch": batch_in},
-                {"state": state_sharding, "loss": None},
-                donated=("state",) if layout.donate else (),
-            )
-        apply = CompiledProgram("apply", report)
-        if infers:
-            apply.compile(
-                model.apply, {"state": state_in, "batch": batch_in}, {"output": output_sharding}
-            )
+            train_step.lower(of_step)
+        train_step.compile()
+        for signature in of_apply:
+            apply.lower(signature)
+            apply.compile()
+        infers = bool(of_apply)
         programs = (init, train_step, apply) if infers else (init, train_step)
         machine.refuse_too_large(
             max(program.bytes_per_device() for program in programs) * layout.devices,
@@ -85,8 +64,9 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
             "this layout as compiled",
         )
 
+        key = jax.device_put(jax.random.key(0), of_init.sharding("key"))
         # Not jitted: a program more to compile would cost more than it saves.
-        batch = jax.device_put(model.batch(key), batch_sharding)
+        batch = jax.device_put(model.batch(key), of_init.sharding("batch"))
         state = init.first(key, batch)
         state, loss = train_step.first(state, batch)
         losses = [loss]

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
 from inspector import machine, paired_times
@@ -17,14 +16,9 @@ from inspector.layout import Layout
 from inspector.paired_times import PairedTimes, Turn, Untimed
 from inspector.plan import now
 from inspector.producers.abstract import versions
-from inspector.producers.building import (
-    build_model,
-    make_mesh,
-    named_sharding,
-    state_shardings,
-    tracing,
-)
+from inspector.producers.building import build_model, make_mesh, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
+from inspector.producers.signatures import signatures
 
 # Rounds that are not counted: the first runs of a program allocate what the later ones use again.
 WARM_UP_ROUNDS = 2
@@ -105,39 +99,16 @@ class _Runner:
         model = build_model(layout)
         self._mesh = mesh = make_mesh(layout)
         with tracing(layout, mesh):
-            whole = NamedSharding(mesh, PartitionSpec())
-            batch_sharding = {
-                name: named_sharding(axes, model, layout, mesh)
-                for name, axes in model.batch_axes.items()
-            }
-            key = jax.device_put(jax.random.key(0), whole)
-            abstract_key = jax.eval_shape(lambda: jax.random.key(0))
-            abstract_batch = jax.eval_shape(model.batch, key)
-            abstract_state = jax.eval_shape(model.init, key, abstract_batch)
-            state_sharding = state_shardings(abstract_state, model, layout, mesh)
-            batch_in = (abstract_batch, batch_sharding)
-            state_in = (abstract_state, state_sharding)
-            init = CompiledProgram("init", report)
-            init.compile(
-                model.init,
-                {"key": (abstract_key, whole), "batch": batch_in},
-                {"state": state_sharding},
-            )
-            train_step = self.programs["train_step"] = CompiledProgram("train_step", report)
-            train_step.compile(
-                model.step,
-                {"state": state_in, "batch": batch_in},
-                {"state": state_sharding, "loss": None},
-                donated=("state",) if layout.donate else (),
-            )
-            if model.apply is not None:
-                output = named_sharding(model.output_axes, model, layout, mesh)
-                apply = self.programs["apply"] = CompiledProgram("apply", report)
-                apply.compile(
-                    model.apply, {"state": state_in, "batch": batch_in}, {"output": output}
-                )
-        self._init, self._key = init, key
-        self._new_batch = lambda: jax.device_put(model.batch(key), batch_sharding)
+            of_init, *others = signatures(model, layout, mesh)
+            self._init = CompiledProgram("init", report)
+            self._init.lower(of_init)
+            self._init.compile()
+            for signature in others:
+                program = self.programs[signature.name] = CompiledProgram(signature.name, report)
+                program.lower(signature)
+                program.compile()
+            self._key = jax.device_put(jax.random.key(0), of_init.sharding("key"))
+        self._new_batch = lambda: jax.device_put(model.batch(self._key), of_init.sharding("batch"))
 
     @property
     def bytes(self) -> int:
