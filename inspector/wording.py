@@ -75,6 +75,13 @@ def seconds_text(seconds: float | None) -> str:
     raise AssertionError("the last unit takes every time")
 
 
+def times_text(factor: float | None) -> str:
+    """How many times as much, with three figures, or all of them from 1,000 up; `unknown` for None."""
+    if factor is None:
+        return "unknown"
+    return f"{factor:.3g}" if factor < 999.5 else f"{factor:,.0f}"
+
+
 def shape_text(shape: Sequence[int] | None) -> str:
     """`1024×256`, `scalar` where there is no dimension; `unknown` for None."""
     if shape is None:

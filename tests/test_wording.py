@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.wording import bytes_text, counted, seconds_text
+from inspector.wording import bytes_text, counted, seconds_text, times_text
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
 
@@ -44,3 +44,9 @@ def test_seconds(seconds: float | None, words: str) -> None:
 
 def test_counted() -> None:
     assert (counted(1, "device"), counted(8, "device")) == ("1 device", "8 devices")
+
+
+def test_times_have_three_figures_or_all() -> None:
+    assert [times_text(one) for one in (None, 1, 2.5, 999.4, 999.6, 8230.4, 131072)] == [
+        *("unknown", "1", "2.5", "999", "1,000", "8,230", "131,072")
+    ]

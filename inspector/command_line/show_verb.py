@@ -12,7 +12,7 @@ from inspector.hardware import Chip
 from inspector.snapshot import Program, Snapshot
 from inspector.step_model import modelled, text
 from inspector.totals import state_totals
-from inspector.wording import bytes_text, counted, seconds_text
+from inspector.wording import bytes_text, counted, seconds_text, times_text
 
 NAME = "show"
 HELP = "summarise a Snapshot: source, mesh, bytes, arrays, programs, findings"
@@ -59,10 +59,9 @@ def _heading(found: Snapshot) -> str:
         several = f" in {source.processes} processes" if source.processes > 1 else ""
         lines.append(f"mesh      {axes}, {counted(found.mesh.size, 'device')}{several}")
     totals = state_totals(found)
-    copies = "unknown" if totals.copies is None else f"{totals.copies:.3g}"
     lines.append(
         f"state     {counted(totals.arrays, 'array')}, {bytes_text(totals.bytes)} once, "
-        f"{bytes_text(totals.per_device)} per device, {copies} copies"
+        f"{bytes_text(totals.per_device)} per device, {times_text(totals.copies)} copies"
     )
     return "\n".join(lines) + "\n"
 

@@ -30,7 +30,7 @@ from inspector.hardware import Chip
 from inspector.snapshot import Program, Snapshot
 from inspector.step_model import bound_text, modelled
 from inspector.totals import STATE_GROUPS, state_totals
-from inspector.wording import and_text, counted
+from inspector.wording import and_text, counted, times_text
 
 # Below it, FLOPs differ by what compilers fuse, and not by what a layout makes a device do.
 _LEAST_SHARE = 0.01
@@ -138,8 +138,9 @@ def _holding(before: Snapshot, after: Snapshot, state: list[ArrayDifference]) ->
             f"{held.text(held.before, unit=False)} ({change_text(held.before, held.after)})"
         )
     copies = state_totals(before).copies, state_totals(after).copies
-    if None not in copies and f"{copies[0]:.3g}" != f"{copies[1]:.3g}":
-        words += f"; copies on all devices: {copies[1]:.3g} in place of {copies[0]:.3g}"
+    was, now = map(times_text, copies)
+    if None not in copies and was != now:
+        words += f"; copies on all devices: {now} in place of {was}"
     return words
 
 

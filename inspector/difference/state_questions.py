@@ -10,7 +10,7 @@ from inspector.difference.answers import UNKNOWN, Better, Question, Statement, q
 from inspector.difference.splitting import elements_per_device
 from inspector.snapshot import Array, Snapshot
 from inspector.totals import STATE_GROUPS, totals
-from inspector.wording import bytes_text
+from inspector.wording import bytes_text, times_text
 
 STATE = "Train state"
 _NO_ARRAYS = "it has no train state"
@@ -116,7 +116,7 @@ def _copies(found: Snapshot) -> Statement:
 
 def _times(copies: float | None) -> Statement:
     """Equal where they read the same: a step count of 4 bytes on every device makes no layout worse."""
-    return Statement(UNKNOWN if copies is None else f"{copies:.3g}×", copies, as_read=True)
+    return Statement(UNKNOWN if copies is None else f"{times_text(copies)}×", copies, as_read=True)
 
 
 def _duplicated(found: Snapshot) -> Statement:

@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from inspector import sharding, wording
 from inspector.errors import Refused
-from inspector.figures import cells, frame, holdings, labels, lattice
+from inspector.figures import cells, frame, holdings, labels, lattice, mesh_fold
 from inspector.figures.lattice import Sheet, Side
 from inspector.sharding import Placement
 from inspector.snapshot import Array, Mesh
@@ -76,6 +76,17 @@ def why_no_map(array: Array, mesh: Mesh) -> str | None:
         return f"{array.path} has no elements: its shape is {wording.shape_text(array.shape)}."
     placement = sharding.place_array(array, mesh)
     if placement is not None:
+        if placement.blocks > mesh_fold.MOST_CELLS:
+            return (
+                f"{array.path} lies in {placement.blocks:,} blocks, and a map shows at most "
+                f"{mesh_fold.MOST_CELLS:,}."
+            )
+        folded = mesh_fold.folded_axes(mesh, [placement.block])
+        if mesh_fold.cells(mesh, folded) > mesh_fold.MOST_CELLS:
+            return (
+                f"{array.path} changes along mesh axes of {mesh_fold.cells(mesh, folded):,} devices, "
+                f"and a map shows at most {mesh_fold.MOST_CELLS:,}."
+            )
         # Only a list of shards can overlap; a spec cuts every dimension cleanly.
         if array.shards is not None and _overlap(placement):
             return (

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector import wording
-from inspector.figures import cells, frame, labels, lattice, mesh_map, palette
+from inspector.figures import cells, frame, labels, lattice, mesh_fold, mesh_map, palette
 from inspector.figures.holdings import coordinates_text
 from inspector.snapshot import Mesh
 
@@ -36,8 +36,13 @@ def copies_map(
     step = np.where(
         copies * 200 < whole, 0, np.where(copies >= whole, 3, np.where(copies * 2 >= whole, 2, 1))
     )
+    # Who is asked about has all of it: a mesh too large to draw is folded as if it were any other such.
+    grid = mesh_map.mesh_grid(
+        mesh, [np.where(mine, len(_COLOURS) - 1, step)], first=int(np.argmax(mine))
+    )
+    if mesh_fold.cells(mesh, grid.folded) > mesh_fold.MOST_CELLS:
+        return None
     step = np.where(mine, len(_COLOURS), step)
-    grid = mesh_map.mesh_grid(mesh)
     sheet, width, height, remark = mesh_map.layout(grid, mesh, width_px)
     positions = grid.position.reshape(-1).tolist()
     columns, rows = sheet.columns.edges(width), sheet.rows.edges(height)
@@ -60,7 +65,8 @@ def copies_map(
         heading="Who else has it",
         notes=[
             f"mesh {mesh_map.axes_text(mesh)}; orange: asked about; the darker the blue, the more of "
-            f"{wording.bytes_text(whole)} the device has, too; grey: as good as nothing"
+            f"{wording.bytes_text(whole)} the device has, too; grey: as good as nothing",
+            *filter(None, [mesh_fold.text(mesh, grid.folded)]),
         ],
         below=[remark] if remark else [],
         row_ticks=([], []),

@@ -12,6 +12,7 @@ from inspector.figures import labels
 from inspector.sharding import Placement
 from inspector.snapshot import Array, Mesh
 
+_MANY_REPLICAS = 64  # who else holds a block is then said of all at once
 _FEW_AXES = 3  # with more, a heading of all of them does not fit beside another picture
 
 
@@ -34,11 +35,14 @@ def axes_shown(mesh: Mesh) -> tuple[int, ...]:
     return tuple(number for number in every if mesh.axes[number].size > 1) or every[:1]
 
 
-def coordinates_text(mesh: Mesh, position: int) -> str:
-    """Where a device is on the mesh: `data 0, model 3`."""
-    axes = [mesh.axes[number] for number in axes_shown(mesh)]
-    place = np.unravel_index(position, [axis.size for axis in axes])
-    return ", ".join(f"{axis.name} {at}" for axis, at in zip(axes, place, strict=True))
+def coordinates_text(mesh: Mesh, position: int, folded: Sequence[int] = ()) -> str:
+    """Where a device is on the mesh: `data 0, model 3`; along folded axes it stands for `all of data`."""
+    shown = axes_shown(mesh)
+    place = np.unravel_index(position, [mesh.axes[number].size for number in shown])
+    return ", ".join(
+        f"all of {mesh.axes[number].name}" if number in folded else f"{mesh.axes[number].name} {at}"
+        for number, at in zip(shown, place, strict=True)
+    )
 
 
 def hover_of_blocks(array: Array, mesh: Mesh, placement: Placement) -> list[str]:
@@ -56,25 +60,41 @@ def hover_of_blocks(array: Array, mesh: Mesh, placement: Placement) -> list[str]
     return texts
 
 
-def hover_of_devices(array: Array, mesh: Mesh, placement: Placement) -> list[str]:
-    """For each device in mesh order: where it is and what it holds, and who else does. Escaped."""
+def hover_of_devices(
+    array: Array,
+    mesh: Mesh,
+    placement: Placement,
+    positions: Sequence[int] | None = None,
+    folded: Sequence[int] = (),
+) -> list[str]:
+    """For devices in mesh order: where each is and what it holds, and who else does. Escaped.
+
+    Args:
+      positions: of the devices; all of them if None.
+      folded: mesh axes along which all devices hold the same, and which one device stands for.
+    """
     holders = sharding.devices_by_block(placement, mesh)
+    together: dict[int, str] = {}  # of blocks on many devices: one text for all of them
     texts = []
-    for position, device in enumerate(mesh.devices):
-        number = int(placement.block[position])
-        others = [other for other in holders[number] if other != device]
+    for position in range(mesh.size) if positions is None else positions:
+        device, number = mesh.devices[position], int(placement.block[position])
+        held = holders[number]
+        if len(held) > _MANY_REPLICAS:
+            if number not in together:
+                together[number] = wording.devices_text(held, most=8)
+            who = f"of {len(held):,}, on {together[number]}"
+        else:
+            others = [other for other in held if other != device]
+            also = f"also on {wording.devices_text(others, most=8)}"
+            who = f"of {len(held)}, {also if others else 'held nowhere else'}"
+        where = coordinates_text(mesh, position, folded)
         rows = [
-            f"device {device} · {coordinates_text(mesh, position)}",
+            f"{where}: as device {device}" if folded else f"device {device} · {where}",
             f"block {number} of {placement.blocks}",
             *_piece(array, placement, position),
-            f"replica {placement.replica[position]} of {len(others) + 1}"
-            + (
-                f", also on {wording.devices_text(others, most=8)}"
-                if others
-                else ", held nowhere else"
-            ),
+            f"replica {placement.replica[position]} {who}",
         ]
-        if mesh.processes:
+        if mesh.processes and not folded:
             rows.append(f"process {mesh.processes[position]}")
         texts.append(_hover(rows))
     return texts

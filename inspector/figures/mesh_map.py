@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from inspector import sharding, wording
 from inspector.figures import block_map as blocks
-from inspector.figures import cells, frame, holdings, labels, lattice, palette
+from inspector.figures import cells, frame, holdings, labels, lattice, mesh_fold, palette
 from inspector.figures.lattice import Sheet
 from inspector.snapshot import Array, Mesh
 
@@ -32,22 +32,37 @@ _NARROWEST_PX = 5  # columns of a mesh of several axes are wrapped only when nar
 class MeshGrid:
     """The mesh in rows and columns: which mesh axes lie along each side, outer first.
 
-    position: (rows, columns) place of each cell's device in mesh order.
+    position: (rows, columns) place of each cell's device in mesh order, of the first one where a cell is
+      several devices.
+    folded: mesh axes along which all is the same, and which are drawn once for their size.
     """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     position: np.ndarray
+    folded: tuple[int, ...] = ()
 
 
-def mesh_grid(mesh: Mesh) -> MeshGrid:
-    """Lay the mesh's axes out along rows and columns; of many axes, those of size 1 are left out."""
+def mesh_grid(mesh: Mesh, drawn: Sequence[np.ndarray] = (), first: int = 0) -> MeshGrid:
+    """Lay the mesh's axes out along rows and columns; of many axes, those of size 1 are left out.
+
+    Args:
+      drawn: what is drawn of every device, (devices,) each, by which a mesh too large to draw is folded.
+      first: a position in mesh order that has a cell of its own, or is the one that stands for its cell.
+    """
     axes = holdings.axes_shown(mesh)
-    rows, columns = blocks.alternate(axes)
-    order = np.arange(mesh.size).reshape([mesh.shape[axis] for axis in axes])
-    order = order.transpose([axes.index(axis) for axis in rows + columns])
+    folded = mesh_fold.folded_axes(mesh, drawn)
+    laid_out = tuple(axis for axis in axes if axis not in folded)
+    rows, columns = blocks.alternate(laid_out)
+    sizes = [mesh.shape[axis] for axis in axes]
+    order = np.arange(mesh.size).reshape(sizes)
+    place = np.unravel_index(first, sizes)
+    order = order[
+        tuple(at if axis in folded else slice(None) for axis, at in zip(axes, place, strict=True))
+    ]
+    order = order.transpose([laid_out.index(axis) for axis in rows + columns])
     down = int(np.prod([mesh.shape[axis] for axis in rows], dtype=np.int64))
-    return MeshGrid(rows, columns, order.reshape(down, -1))
+    return MeshGrid(rows, columns, order.reshape(down, -1), folded)
 
 
 def mesh_map(
@@ -65,25 +80,30 @@ def mesh_map(
         return None
     placement = sharding.place_array(array, mesh)
     assert placement is not None  # `why_no_map` has just placed it
-    grid = mesh_grid(mesh)
+    grid = mesh_grid(mesh, [placement.block])
     sheet, width, height, remark = layout(grid, mesh, width_px)
     positions = grid.position.reshape(-1).tolist()
     columns, rows = sheet.columns.edges(width), sheet.rows.edges(height)
     block = [int(placement.block[position]) for position in positions]
     devices = [mesh.devices[position] for position in positions]
-    hover = holdings.hover_of_devices(array, mesh, placement)
-    process = processes_of(mesh)
+    hover = holdings.hover_of_devices(array, mesh, placement, positions, grid.folded)
+    process = None if grid.folded else processes_of(mesh)
     owners = [process[position] for position in positions] if process else None
-    text = _cell_text(devices, block, placement.blocks, columns, rows, owners)
+    several = mesh_fold.devices_a_cell(mesh, grid.folded)
+    text = _cell_text(devices, block, several, columns, rows, owners)
     traces = [
         *cells.heatmaps(sheet, columns, rows, block, placement.blocks, text, highlight),
         *([_borders(sheet, columns, rows, owners)] if owners else []),
-        cells.selection(sheet, columns, rows, devices, [hover[place] for place in positions]),
+        cells.selection(sheet, columns, rows, devices, hover),
     ]
     row_ticks = _ticks(mesh, grid.rows, sheet, "rows", rows)
     column_ticks = _ticks(mesh, grid.columns, sheet, "columns", columns)
     below = [_side_title(mesh, grid.columns, "→"), remark]
-    notes = [*subtitle(array, mesh, placement.blocks), _side_title(mesh, grid.rows, "↓")]
+    notes = [
+        *subtitle(array, mesh, placement.blocks),
+        mesh_fold.text(mesh, grid.folded),
+        _side_title(mesh, grid.rows, "↓"),
+    ]
     return frame.map_figure(
         traces,
         width_px,
@@ -127,7 +147,7 @@ def axes_text(mesh: Mesh) -> str:
 
 def subtitle(array: Array, mesh: Mesh, count: int) -> list[str]:
     """Lines about the mesh: how many devices, and what the colours mean."""
-    devices = [f"{mesh.size} device{'s' * (mesh.size != 1)} in mesh order"]
+    devices = [f"{wording.counted(mesh.size, 'device')} in mesh order"]
     if processes_of(mesh):
         devices.append(processes_text(mesh))
     if count == 1:
@@ -165,11 +185,12 @@ def layout(grid: MeshGrid, mesh: Mesh, figure_width_px: float) -> tuple[Sheet, f
 def _cell_text(
     devices: Sequence[int],
     block: Sequence[int],
-    count: int,
+    several: int,
     columns: cells.Edges,
     rows: cells.Edges,
     owners: Sequence[int] | None,
 ) -> lattice.Text:
+    """What stands in each cell, which is `several` devices, the first of them given."""
     size = (
         min(right - left for left, right in columns),
         min(bottom - top for top, bottom in rows),
@@ -179,7 +200,13 @@ def _cell_text(
         lambda cell: f"{devices[cell]}\nblock {block[cell]}",
         lambda cell: str(devices[cell]),
     ]
-    if owners is not None:
+    if several > 1:
+        forms = [
+            lambda cell: f"block {block[cell]}\n{several:,} devices",
+            lambda cell: f"block {block[cell]}",
+            lambda cell: str(block[cell]),
+        ]
+    elif owners is not None:
         forms.insert(
             0, lambda cell: f"device {devices[cell]}\nblock {block[cell]}\nprocess {owners[cell]}"
         )

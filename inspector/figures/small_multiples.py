@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector import sharding, wording
-from inspector.figures import folding, frame, labels, lattice, mesh_map, palette
+from inspector.figures import folding, frame, labels, lattice, mesh_fold, mesh_map, palette
 from inspector.figures.block_map import why_no_map
 from inspector.figures.folding import Fold
 from inspector.figures.lattice import Sheet
@@ -74,11 +74,15 @@ def small_multiples(
     if not found:
         return None
     shown = _largest(found, most_maps)
+    drawn = [tile.block for tile in shown]
+    folded = mesh_fold.folded_axes(mesh, drawn)
+    if mesh_fold.cells(mesh, folded) > mesh_fold.MOST_CELLS:
+        return None
     across = max(1, min(int((width_px + _TILE_GAP_PX) / (_TILE_PX + _TILE_GAP_PX)), len(shown)))
     tile_px = (width_px - 4 - _TILE_GAP_PX * (max(across, 3 if width_px > 700 else 1) - 1)) / max(
         across, 3 if width_px > 700 else 1
     )
-    sheet, map_px = _map_layout(mesh, tile_px)
+    sheet, map_px = _map_layout(mesh, drawn, tile_px)
     down = -(-len(shown) // across)
     columns = [
         edge
@@ -99,7 +103,8 @@ def small_multiples(
     )
     notes = frame.note_lines(
         [
-            f"mesh {mesh_map.axes_text(mesh)}; within a map, the same colour is the same block{shades}{rest}"
+            f"mesh {mesh_map.axes_text(mesh)}; within a map, the same colour is the same block{shades}{rest}",
+            *filter(None, [mesh_fold.text(mesh, folded)]),
         ],
         width_px,
     )
@@ -132,9 +137,9 @@ def _largest(found: Sequence[Tile], most: int) -> Sequence[Tile]:
     return [found[place] for place in sorted(by_size[:most])]
 
 
-def _map_layout(mesh: Mesh, width_px: float) -> tuple[Sheet, float]:
+def _map_layout(mesh: Mesh, drawn: Sequence[np.ndarray], width_px: float) -> tuple[Sheet, float]:
     """(sheet of device positions, height) of one small map; cells of a pixel may touch, none is cut."""
-    grid = mesh_map.mesh_grid(mesh)
+    grid = mesh_map.mesh_grid(mesh, drawn)
     rows, columns = (
         lattice.side([[1.0] * mesh.shape[axis] for axis in axes])
         for axes in (grid.rows, grid.columns)

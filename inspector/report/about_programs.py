@@ -17,7 +17,7 @@ from inspector.report.embedded import Figures
 from inspector.report.markup import Html, folded, joined, listing, paragraph, table, tag
 from inspector.snapshot import Program, Snapshot
 from inspector.step_model import bound_text, modelled
-from inspector.wording import bytes_text, counted
+from inspector.wording import bytes_text, counted, times_text
 
 WIDE_PX, HALF_PX = 1040, 500
 _MOST_DUPLICATED = 12
@@ -117,7 +117,7 @@ def memory_of(found: Snapshot, figures: Figures, about: Sequence[str], chip: Chi
                         bytes_text(one.once),
                         bytes_text(one.everywhere),
                         bytes_text(one.duplicated),
-                        "unknown" if one.factor is None else f"{one.factor:.3g}×",
+                        "unknown" if one.factor is None else f"{times_text(one.factor)}×",
                     )
                     for one in doubled
                 ],

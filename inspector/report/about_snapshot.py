@@ -101,7 +101,7 @@ def _state_text(totals: Totals) -> str:
         return f"{arrays}, whose bytes are unknown"
     copies = "copies unknown"
     if totals.copies is not None:
-        number = f"{totals.copies:.3g}"
+        number = wording.times_text(totals.copies)
         copies = f"{number} {'copy' if number == '1' else 'copies'}"
     held = f"{bytes_text(totals.bytes)} once, {bytes_text(totals.per_device)} on each device"
     return f"{held}, {copies}, in {arrays}"

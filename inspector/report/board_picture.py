@@ -146,7 +146,7 @@ def _draw_maps(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float)
             continue
         placement = sharding.place_array(array, found.mesh)
         assert placement is not None  # `why_no_map` has just placed it
-        grid = mesh_map.mesh_grid(found.mesh)
+        grid = mesh_map.mesh_grid(found.mesh, [placement.block])
         laid, _, high, _ = mesh_map.layout(grid, found.mesh, int(each - _GAP_PX))
         height = max(min(high, _MAP_PX), laid.rows.gaps_px + 2 * len(laid.rows.sizes))
         wide = max(each - _GAP_PX, laid.columns.gaps_px + len(laid.columns.sizes))

@@ -6,7 +6,7 @@ import streamlit as st
 
 from inspector.snapshot import Snapshot
 from inspector.totals import state_totals
-from inspector.wording import bytes_text
+from inspector.wording import bytes_text, times_text
 
 
 def show(found: Snapshot, devices: int | None) -> None:
@@ -31,6 +31,6 @@ def show(found: Snapshot, devices: int | None) -> None:
     )
     row.metric(
         "Copies",
-        "unknown" if totals.copies is None else f"{totals.copies:.3g}×",
+        "unknown" if totals.copies is None else f"{times_text(totals.copies)}×",
         help=f"Bytes of train state on all devices over bytes of one train state{ends}.",
     )

@@ -67,7 +67,9 @@ class ScriptedPage:
 
     def rules(self) -> list[tuple[str, str]]:
         """The rule table: logical axis and mesh axes of each row."""
-        texts = [self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)]
+        texts = [
+            self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)
+        ]
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def rule_key(self, position: int, what: str) -> str:
