@@ -71,8 +71,10 @@ def _logical_axes(array: AbstractArray) -> tuple[str | None, ...]:
 
 
 def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -> Array:
-    fits = not any(sharding.indivisible(array.shape, spec, mesh))
-    shard_shape = sharding.shard_shape(array.shape, spec, mesh) if fits else None
+    ways = sharding.ways_per_dimension(spec, mesh)
+    each = [divmod(size, parts) for size, parts in zip(array.shape, ways, strict=True)]
+    fits = not any(rest for _, rest in each)
+    shard_shape = tuple(size for size, _ in each) if fits else None
     return Array(
         path=array.path,
         group=array.group,
@@ -85,7 +87,7 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
         bytes_per_device=math.prod(shard_shape) * array.itemsize
         if shard_shape is not None
         else None,
-        replicas=sharding.replicas(spec, mesh) if fits else None,
+        replicas=mesh.size // math.prod(ways) if fits else None,
     )
 
 

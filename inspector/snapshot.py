@@ -8,6 +8,7 @@ The form on disk is described by `snapshot.schema.json` beside this file.
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import math
 import os
@@ -64,8 +65,12 @@ class Mesh:
 
     def ways(self, axes: tuple[str, ...] | None) -> int:
         """How many parts a dimension split over these mesh axes has (1 for None)."""
-        sizes = {axis.name: axis.size for axis in self.axes}
-        return math.prod(sizes[name] for name in axes or ())
+        return math.prod([self._size_of[name] for name in axes]) if axes else 1
+
+    @functools.cached_property
+    def _size_of(self) -> dict[str, int]:
+        # Asked for at every dimension of every array, which may be many.
+        return {axis.name: axis.size for axis in self.axes}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from inspector.figures import labels
 from inspector.sharding import Placement
 from inspector.snapshot import Array, Mesh
 
-_MANY_REPLICAS = 64  # who else holds a block is then said of all at once
+_MANY_REPLICAS = 9  # of more, who else holds a block is said of all at once
 _FEW_AXES = 3  # with more, a heading of all of them does not fit beside another picture
 
 
