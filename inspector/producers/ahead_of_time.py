@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +22,12 @@ from inspector.plan import INDIVISIBLE, now, plan
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.building import build_model, spec_of, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
+from inspector.producers.compiling import compile_all
 from inspector.producers.signatures import signatures
 from inspector.producers.topology import DeviceOrder, mesh_on
 from inspector.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.targets import Target
-from models.watching import Watched, listening
+from models.watching import Watched
 
 # The packages of the compilers, whose versions decide what comes out.
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}
@@ -74,23 +73,15 @@ def run(
             raise Refused(finding.message)
     model = build_model(layout)
     watched: list[Watched] = []
-    compiled: list[AheadOfTimeProgram] = []
-    # While the compiler, which needs no Python for it, is at a program, another one's text is read.
-    with ThreadPoolExecutor(max_workers=1) as reader, tracing(layout, mesh):
-        for signature in signatures(model, layout, mesh):
-            program = AheadOfTimeProgram(signature.name, report, target)
-            with listening(watched.append) if signature.name == "train_step" else nullcontext():
-                program.lower(signature)
-            compiled.append(program)
-        for program in compiled:
-            reader.submit(getattr, program, "ideal")
-        read = []
-        for program in compiled:
-            program.compile()
-            read.append(reader.submit(program.record, mesh_as_kept))
-        report("read")
-        programs = tuple(one.result() for one in read)
-
+    with tracing(layout, mesh):
+        compiled = compile_all(
+            signatures(model, layout, mesh),
+            lambda name: AheadOfTimeProgram(name, report, target),
+            mesh_as_kept,
+            watched,
+        )
+    report("read")
+    programs = tuple(program.record() for program in compiled)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_as_kept)
     logical = model.names == "logical"
     inside = {
@@ -139,7 +130,12 @@ class AheadOfTimeProgram(CompiledProgram):
                 ) from None
             self._seconds["compile"] = time.perf_counter() - started
 
-    def record(self, mesh: snapshot.Mesh) -> Program:
+    def read_compiled(self, mesh: snapshot.Mesh) -> None:
+        """As for a machine that is there; what does not fit was not compiled."""
+        if self._short is None:
+            super().read_compiled(mesh)
+
+    def record(self) -> Program:
         """What a Snapshot keeps of it; of one that does not fit, what the compiler told."""
         if self._short is not None:
             return Program(
@@ -150,9 +146,9 @@ class AheadOfTimeProgram(CompiledProgram):
                     extra={"compiler": self._short.message},
                 ),
                 seconds=Seconds(**self._seconds),
-                ideal=self.ideal,
+                ideal=self._ideal,
             )
-        made = super().record(mesh)
+        made = super().record()
         if made.memory is None:
             return made
         return replace(made, memory=replace(made.memory, capacity=self._capacity))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import statistics
@@ -74,6 +73,8 @@ class CompiledProgram:
         self._lowered: Any = None
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
+        self._ideal: Work | None = None
+        self._said = program_text.Read()
 
     def lower(self, signature: Signature) -> None:
         """Lower a function for its abstract arguments and the shardings asked of them."""
@@ -111,10 +112,13 @@ class CompiledProgram:
             *_compare("output", outputs.keys(), results, wanted, made),
         )
 
-    @functools.cached_property
-    def ideal(self) -> Work | None:
-        """The work of what was lowered, before anything was partitioned or optimized."""
-        return program_text.ideal_work(self._lowered.as_text(dialect="hlo"))
+    def read_lowered(self) -> None:
+        """Read the work of what was lowered, before anything was partitioned or optimized."""
+        self._ideal = program_text.ideal_work(self._lowered.as_text(dialect="hlo"))
+
+    def read_compiled(self, mesh: Mesh) -> None:
+        """Read what the compiled program's text says, its collectives in terms of this mesh."""
+        self._said = program_text.read(self._executable.as_text(), mesh, self._shardings)
 
     def first(self, *arguments: Any) -> Any:
         """Run it for the first time."""
@@ -173,9 +177,9 @@ class CompiledProgram:
         self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text())
         return calls.arguments
 
-    def record(self, mesh: Mesh) -> Program:
-        """What a Snapshot keeps of it, its collectives in terms of the mesh that it was compiled for."""
-        said = program_text.read(self._executable.as_text(), mesh, self._shardings)
+    def record(self) -> Program:
+        """What a Snapshot keeps of it."""
+        said = self._said
         return Program(
             self.name,
             flops_per_device=None if said.work is None else said.work.flops,
@@ -185,7 +189,7 @@ class CompiledProgram:
             losses=tuple(self._losses),
             shardings=self._shardings,
             work=said.work,
-            ideal=self.ideal,
+            ideal=self._ideal,
             trace=self._trace,
         )
 

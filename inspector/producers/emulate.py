@@ -18,11 +18,12 @@ from inspector.producers.building import (
     tracing,
 )
 from inspector.producers.compiled_program import CompiledProgram, Report
+from inspector.producers.compiling import compile_all
 from inspector.producers.leaves import Leaf, all_leaves
 from inspector.producers.live_arrays import chosen_array, live_arrays, live_bytes
 from inspector.producers.signatures import signatures
 from inspector.snapshot import Array, Mesh, Snapshot, Source
-from models.watching import Watched, listening
+from models.watching import Watched
 
 
 def emulate(payload: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -42,31 +43,24 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
     report("build")
     model = build_model(layout)
     mesh = make_mesh(layout)
+    plain_mesh = mesh_record(mesh)
     watched: list[Watched] = []
     with tracing(layout, mesh):
-        of_init, of_step, *of_apply = signatures(model, layout, mesh)
-        init, train_step, apply = (
-            CompiledProgram(name, report) for name in ("init", "train_step", "apply")
+        asked = signatures(model, layout, mesh)
+        programs = compile_all(
+            asked, lambda name: CompiledProgram(name, report), plain_mesh, watched
         )
-        init.lower(of_init)
-        init.compile()
-        with listening(watched.append):
-            train_step.lower(of_step)
-        train_step.compile()
-        for signature in of_apply:
-            apply.lower(signature)
-            apply.compile()
-        infers = bool(of_apply)
-        programs = (init, train_step, apply) if infers else (init, train_step)
+        init, train_step, *applies = programs
+        apply = applies[0] if applies else None
         machine.refuse_too_large(
             max(program.bytes_per_device() for program in programs) * layout.devices,
             machine.available_bytes() if memory is None else memory,
             "this layout as compiled",
         )
 
-        key = jax.device_put(jax.random.key(0), of_init.sharding("key"))
+        key = jax.device_put(jax.random.key(0), asked[0].sharding("key"))
         # Not jitted: a program more to compile would cost more than it saves.
-        batch = jax.device_put(model.batch(key), of_init.sharding("batch"))
+        batch = jax.device_put(model.batch(key), asked[0].sharding("batch"))
         state = init.first(key, batch)
         state, loss = train_step.first(state, batch)
         losses = [loss]
@@ -74,21 +68,22 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
             state, loss = train_step.run(state, batch)
             losses.append(loss)
         train_step.keep_losses(losses)
-        output = apply.first(state, batch) if infers else None
-        for _ in apply.steps(layout.steps if infers else 0):
-            output = apply.run(state, batch)
+        output = None
+        if apply is not None:
+            output = apply.first(state, batch)
+            for _ in apply.steps(layout.steps):
+                output = apply.run(state, batch)
         # A state that was donated is no more, and the next step takes the one that came of it.
         following = _next_step if layout.donate else None
         if layout.timeit:
             state, _ = train_step.time_it(state, batch, following=following)
-            if infers:
+            if apply is not None:
                 apply.time_it(state, batch)
         if layout.trace:
             state, _ = train_step.watch(state, batch, following=following)
 
     report("read")
     del losses, loss, key  # not alive on purpose from here on
-    plain_mesh = mesh_record(mesh)
     logical = model.names == "logical"
     leaves = all_leaves(model, batch, state, output)
     # The last owner named for an array stands, and the parameters are a part of the state.
@@ -108,7 +103,7 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
             *live_arrays(leaves, plain_mesh, logical),
             *_watched_arrays(watched, plain_mesh, logical),
         ),
-        programs=tuple(program.record(plain_mesh) for program in programs),
+        programs=tuple(program.record() for program in programs),
         live=alive,
     )
 

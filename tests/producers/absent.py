@@ -53,9 +53,9 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
     made = []
     record = ahead_of_time.AheadOfTimeProgram.record
 
-    def spying(program: Any, mesh: Any) -> Any:
+    def spying(program: Any) -> Any:
         made.append(program)
-        return record(program, mesh)
+        return record(program)
 
     ahead_of_time.AheadOfTimeProgram.record = spying
     try:
