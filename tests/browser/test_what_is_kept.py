@@ -1,0 +1,98 @@
+"""A finding is mended, what came of it is kept, found again, taken out as a file, and opened from it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from inspector import layout as layouts
+from tests.browser.dashboard import Dashboard
+
+NOTE = "before <b>review</b>"
+
+
+def expect_refusal(dashboard: Dashboard, words: str) -> None:
+    dashboard.expect_alert(words)
+    expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
+    dashboard.settle()
+
+
+def upload(dashboard: Dashboard, name: str, content: bytes) -> None:
+    field = dashboard.main().locator("input[type=file]")
+    field.set_input_files({"name": name, "mimeType": "application/octet-stream", "buffer": content})
+
+
+def search(dashboard: Dashboard, words: str) -> None:
+    # The table has a button of this name, too.
+    field = dashboard.page.get_by_role("textbox", name="Search")
+    field.fill(words)
+    field.press("Enter")
+    dashboard.settle()
+
+
+def climbing_zip() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("../../outside.json", "{}")
+    return packed.getvalue()
+
+
+def test_mended_kept_found_exported_and_opened(open_dashboard, tmp_path: Path):
+    dashboard = open_dashboard("?depth=64&layers=2&rules=batch.data")
+    page = dashboard.page
+
+    # Nothing splits the parameters: the audit says so, and makes the layout that does.
+    dashboard.open_tab("Findings")
+    finding = page.locator("[class*=st-key-finding-]").filter(has_text="replicated").first
+    make = finding.get_by_role("button", name="Make this layout")
+    expect(make).to_be_visible()
+    make.click()
+    dashboard.settle()
+    query = dict(pair.split("=", 1) for pair in dashboard.query().split("&"))
+    mended = layouts.parse(query).unwrap()
+    assert len(mended.rules) > 1
+    assert dict(dashboard.rules()).keys() == dict(mended.rules).keys()
+
+    dashboard.keyed("keep:popover").get_by_role("button").first.click()
+    page.get_by_label("Note").fill(NOTE)
+    page.get_by_label("Note").press("Tab")
+    # A menu that is closed by mistake keeps what was typed.
+    page.keyboard.press("Escape")
+    expect(page.get_by_test_id("stPopoverBody")).to_have_count(0)
+    dashboard.settle()
+    dashboard.keyed("keep:popover").get_by_role("button").first.click()
+    expect(page.get_by_label("Note")).to_have_value(NOTE)
+    name = page.get_by_label("Name in the library").input_value()
+    page.get_by_role("button", name="Keep in the library").click()
+    dashboard.settle()
+    page.keyboard.press("Escape")
+
+    dashboard.go_to("Library")
+    expect(dashboard.main().get_by_role("heading", name=name)).to_be_visible()
+    expect(dashboard.main().get_by_text(NOTE).first).to_be_visible()
+    assert page.locator("b", has_text="review").count() == 0  # text, not markup
+    search(dashboard, "no such words")
+    dashboard.expect_alert("No kept Snapshot has all of these words")
+    search(dashboard, "review")
+    expect(dashboard.alerts()).to_have_count(0)
+    with page.expect_download() as waiting:
+        dashboard.keyed("library_export").get_by_role("button").click()
+    waiting.value.save_as(tmp_path / "library.zip")
+    with zipfile.ZipFile(tmp_path / "library.zip") as archive:
+        files = [one for one in archive.namelist() if one != "library.json"]
+        content = archive.read(files[0])
+    assert json.loads(content)["layout"] == mended.to_json()
+
+    # Another session opens the file, after two that are refused.
+    dashboard.go_to("Open")
+    upload(dashboard, "climbing.zip", climbing_zip())
+    expect_refusal(dashboard, "outside.json")
+    upload(dashboard, "deep.json", b"[" * 100_000)
+    expect_refusal(dashboard, "deep.json")
+    upload(dashboard, "kept.json", content)
+    dashboard.wait_for_figure("block_map")
+    expect(dashboard.main().get_by_text("kept.json").first).to_be_visible()
