@@ -338,7 +338,19 @@ _B200 = Chip(
     source="scaling book, GPUs; NVIDIA HGX B200 data sheet",
 )
 
-_GB200 = replace(_B200, name="gb200", title="NVIDIA GB200 NVL72", network=_NVL72)
+_GB200 = replace(
+    _B200,
+    name="gb200",
+    title="NVIDIA GB200 NVL72",
+    hbm_bytes=186_000_000_000,  # B; NVIDIA
+    # FLOP/s; NVIDIA GB200 NVL72 (fp4 20, fp8 and int8 10, bf16 5, tf32 2.5 PFLOP/s a GPU with sparsity):
+    # the same silicon as B200's, which is given less power.
+    flops_per_second=MappingProxyType(
+        {"bf16": 2.5e15, "fp8": 5.0e15, "fp4": 1.0e16, "int8": 5.0e15, "tf32": 1.25e15}
+    ),
+    network=_NVL72,
+    source="scaling book, GPUs; NVIDIA GB200 NVL72 data sheet",
+)
 
 CHIPS: Mapping[str, Chip] = MappingProxyType(
     {
