@@ -227,9 +227,12 @@ def _of_shards(array: Array, mesh: Mesh) -> _Blocks | None:
     position = {device: at for at, device in enumerate(mesh.devices)}
     here = [shard for shard in array.shards or () if shard.device in position]
     places = np.array([position[shard.device] for shard in here], np.int64)
+    rank = len(array.shape)
+    if not array.shards:  # in the host's memory alone
+        nowhere = np.zeros((0, rank), np.int64)
+        return _numbered(np.full(mesh.size, -1, np.int64), nowhere, nowhere)
     if not here or len(set(places.tolist())) != len(here):
         return None
-    rank = len(array.shape)
     ranges = np.array([shard.index for shard in here], np.int64).reshape(len(here), 2 * rank)
     _, number = np.unique(ranges, axis=0, return_inverse=True)
     block = np.full(mesh.size, -1, np.int64)

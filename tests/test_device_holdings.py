@@ -152,3 +152,11 @@ def test_512_devices_agree_with_the_placement_of_each_array() -> None:
     assert everyone.held.tolist() == [each] * 512
     # One array is cut by all three axes, so that each device has a part of it by itself.
     assert everyone.alone.tolist() == [64 * 64 * 4 // 512] * 512
+
+
+def test_what_is_in_the_hosts_memory_alone_is_on_no_device() -> None:
+    placed = array("params/kernel", (8, 16), ((AXES[0],), None))
+    host = Array("step", "other", (), "int32", bytes=4, shards=())
+    held = device_holdings.holdings(made(placed, host), [0])
+    assert held.unknown == ()
+    assert [piece.path for piece in held.pieces] == ["params/kernel"]

@@ -15,8 +15,18 @@ from typing import Any
 from inspector import checkpoint_folder, snapshot
 from inspector.errors import Refused
 from inspector.producers.checkpoint_metadata import stored_arrays
-from inspector.readers import archive, content, guess, hlo_text, maxtext, orbax, sharding_file
+from inspector.readers import (
+    archive,
+    content,
+    guess,
+    hlo_text,
+    limits,
+    maxtext,
+    orbax,
+    sharding_file,
+)
 from inspector.readers.guess import FileKind
+from inspector.readers.orbax_folder import SHARDING
 from inspector.snapshot import Snapshot
 
 UNPACKED = "unpacked"
@@ -75,13 +85,17 @@ def read(
         archive.unpack(path, target, name, tell("unpack"))
         path = _below(target)
         report("read")
+    if path.is_file() and archive.is_tar(path):
+        raise Refused(f"{name} is a tar archive: give the folder in it, or a zip file of that")
     if kind is None:
         kind = guess.kind_of(path, name)
     if path.is_dir() and kind in ("snapshot", "sharding"):
-        path = _only_file(path, name)
+        own = path / SHARDING
+        path = own if kind == "sharding" and own.is_file() else _only_file(path, name)
     match kind:
         case "snapshot":
-            return snapshot.from_json(content.read_json(path, name), name)
+            plain = content.read_json(path, name, limits.MOST_SNAPSHOT_VALUES)
+            return snapshot.from_json(plain, name)
         case "sharding":
             return sharding_file.read(path, name)
         case "maxtext":

@@ -16,10 +16,13 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from inspector.errors import Refused, shown
-from inspector.readers import limits
+from inspector.readers import limits, litter
+from inspector.readers.content import GZIP
 from inspector.wording import bytes_text
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_TAR = b"ustar"
+_TAR_PLACE = 257  # bytes before it, in the header of the first entry
 _CHUNK = 1 << 18
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
@@ -67,6 +70,8 @@ def unpack(
             if not entries:
                 raise Refused(f"{what} is an empty zip file")
             places = _places(entries, what)
+            if not places:
+                raise Refused(f"{what} holds nothing but what macOS leaves beside files")
             left = limits.MOST_UNPACKED_BYTES
             for number, (entry, place) in enumerate(places):
                 report(number, len(places))
@@ -85,6 +90,23 @@ def unpack(
     except (OSError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or _one_line(error)
         raise Refused(f"{what} cannot be unpacked: {reason}") from None
+
+
+def is_tar(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a tar archive does, be it packed with gzip; such are not unpacked here.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    end = _TAR_PLACE + len(_TAR)
+    with open(path, "rb") as file:
+        head = file.read(_CHUNK)
+    if head.startswith(GZIP):
+        try:
+            head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, end)
+        except zlib.error:
+            return False
+    return head[_TAR_PLACE:end] == _TAR
 
 
 def safe_path(name: str, what: str) -> PurePosixPath:
@@ -118,6 +140,8 @@ def _places(
     files: set[str] = set()
     folders: set[str] = set()
     for entry in entries:
+        if not entry.is_dir() and litter.is_litter(entry.orig_filename.split("/")):
+            continue
         # `filename` ends at a zero byte, and has other separators than the name as written.
         if "\0" in entry.orig_filename:
             raise Refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import zlib
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from typing import Any
 from inspector import strict_json
 from inspector.errors import Refused
 from inspector.readers import limits
+from inspector.readers.litter import is_litter
 from inspector.wording import bytes_text
 
 GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
+_TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
 _WINDOW = 16 + zlib.MAX_WBITS  # of a gzip stream, as zlib counts
 
 
@@ -54,13 +57,43 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     return content
 
 
-def read_json(path: str | os.PathLike[str], what: str, most: int = limits.MOST_JSON_BYTES) -> Any:
+def read_json(
+    path: str | os.PathLike[str], what: str, most_values: int = limits.MOST_JSON_VALUES
+) -> Any:
     """The strict JSON in a file.
 
     Raises:
-      Refused: it cannot be read, is too large, or is not such JSON.
+      Refused: it cannot be read, is too large, holds too many values, or is not such JSON.
     """
-    return strict_json.parse(read_bytes(path, most, what), what, deepest=limits.DEEPEST_JSON)
+    return parse_json(read_bytes(path, limits.MOST_JSON_BYTES, what), what, most_values)
+
+
+def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES) -> Any:
+    """Strict JSON of so many values at most, counted before one is made.
+
+    Raises:
+      Refused: it holds more, or is not such JSON.
+    """
+    if _holds_more(raw, most_values):
+        raise Refused(f"{what} holds more than {most_values:,} values, which are all that is read")
+    return strict_json.parse(raw, what, deepest=limits.DEEPEST_JSON)
+
+
+def _holds_more(raw: bytes, most: int) -> bool:
+    """Whether there are more lists, objects and commas than so many, those inside of texts left out."""
+    if _values(raw, 0, len(raw)) <= most:
+        return False
+    seen = at = 0
+    for text in _TEXTS.finditer(raw):
+        seen += 1 + _values(raw, at, text.start())
+        at = text.end()
+        if seen > most:
+            return True
+    return seen + _values(raw, at, len(raw)) > most
+
+
+def _values(raw: bytes, start: int, end: int) -> int:
+    return sum(raw.count(mark, start, end) for mark in (b"[", b"{", b","))
 
 
 def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> Text:
@@ -133,7 +166,7 @@ def decode(content: bytes, what: str, cut: bool = False) -> str:
 
 
 def files_below(folder: Path, what: str) -> list[Path]:
-    """Every regular file below a folder, in order; links are not followed.
+    """Every regular file below a folder, in order, without litter; links are not followed.
 
     Raises:
       Refused: there are too many, or the folder cannot be read.
@@ -145,7 +178,12 @@ def files_below(folder: Path, what: str) -> list[Path]:
 
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
-        found += [path for name in sorted(names) if (path := Path(where, name)).is_file()]
+        inside = Path(where).relative_to(folder).parts
+        found += [
+            path
+            for name in sorted(names)
+            if not is_litter((*inside, name)) and (path := Path(where, name)).is_file()
+        ]
         if len(found) > limits.MOST_FILES:
             raise Refused(
                 f"{what} holds more than {limits.MOST_FILES:,} files, which is all that is looked at"

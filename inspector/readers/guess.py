@@ -74,7 +74,7 @@ def _of_file(path: Path, what: str) -> FileKind:
         if _BASE64.fullmatch(first[1]) and first[2] == '"' and "sharding_type" in head:
             return "sharding"
         # The keys of a Snapshot may be in any order.
-        plain = content.read_json(path, what, limits.MOST_JSON_BYTES)
+        plain = content.read_json(path, what, limits.MOST_SNAPSHOT_VALUES)
         name = plain.get("format") if isinstance(plain, dict) else None
     else:
         name = form[1] if form is not None else None

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 # Bytes of one upload. A checkpoint's values are not needed, but an OCDBT keeps shapes beside them.
 MOST_UPLOAD_BYTES = 200 * 1024**2
-# Bytes of one JSON file. The worst of them, nothing but empty lists, takes 25 times as many in memory.
+# Bytes of one JSON file. Text takes as many in memory, nothing but empty lists 25 times as many, and so
+# the values in it are counted, too: every list, object and comma, each of which may begin one.
 MOST_JSON_BYTES = 64 * 1024**2
+MOST_JSON_VALUES = 4_000_000
+# A Snapshot file may list every shard, and does so with 9 of them in 80 bytes.
+MOST_SNAPSHOT_VALUES = 8_000_000
 # Bytes of one program's text, unpacked. The records read from it take about six times as many.
 MOST_TEXT_BYTES = 128 * 1024**2
 # Bytes of all programs' texts of one folder together.
@@ -19,6 +23,10 @@ MOST_ARRAYS = 50_000
 MOST_PROGRAMS = 1_000
 # Devices of one mesh: the largest TPU slice (v5p) has 8,960 chips, several slices are joined.
 MOST_DEVICES = 262_144
+# Devices of all different meshes of one file: 36 bytes each.
+MOST_DEVICES_TOGETHER = 4_000_000
+# Shards of all arrays of one Snapshot that are told one by one, which takes half a kilobyte each.
+MOST_SHARDS = 400_000
 
 # Axes of one mesh: NumPy's limit on dimensions, and so JAX's.
 MOST_AXES = 64

@@ -15,14 +15,15 @@ from typing import Any
 from inspector.errors import Refused, shown
 from inspector.plan import now
 from inspector.readers import content, limits, saved_sharding
-from inspector.readers.placed_array import Stored, placed
-from inspector.readers.saved_sharding import SavedSharding, mesh_axes, spec_of
+from inspector.readers.placed_array import Room, Stored, placed
+from inspector.readers.saved_sharding import Meshes, SavedSharding, mesh_axes, spec_of
 from inspector.snapshot import Array, Finding, Mesh, Snapshot, Source
 from inspector.wording import counted
 
 NAMED = "named_shardings.json"
 LOGICAL = "logical_shardings.json"
 INPUT = "input_shardings.json"
+SHAPES_UNKNOWN = "shapes-unknown"
 
 # `.params/['params']/['decoder']/[0]`: JAX's key paths, in older files without the slashes.
 _KEY = re.compile(
@@ -48,7 +49,7 @@ def read(path: str | os.PathLike[str], what: str) -> Snapshot:
         folder = _folder(given, what)
         given = folder / NAMED
     named = _object(given, NAMED if whole else what)
-    meshes: dict[str, Mesh] = {}
+    meshes = Meshes()
     entries = {
         key: _named(value, f"{what} at {shown(key, 200)}", meshes) for key, value in named.items()
     }
@@ -56,12 +57,17 @@ def read(path: str | os.PathLike[str], what: str) -> Snapshot:
     logical, findings = _logical(given.with_name(LOGICAL), {k: s for k, (s, _) in entries.items()})
     arrays: list[Array] = []
     paths = _paths(entries, what)
+    room = Room()
     for key, (stored, saved) in entries.items():
-        array, finding = placed(paths[key], stored, saved, mesh, logical.get(key))
+        array, finding = placed(paths[key], stored, saved, mesh, logical.get(key), room=room)
         arrays.append(array)
         findings += [finding] if finding is not None else []
     if whole and given.with_name(INPUT).is_file() and mesh is not None:
         arrays += _activations(given.with_name(INPUT), mesh)
+    without = sum(stored.shape is None for stored, _ in entries.values())
+    if without:
+        note = f"The golden has no shape of {counted(without, 'array')}: how large they are is unknown."
+        findings.append(Finding("warning", SHAPES_UNKNOWN, note))
     findings.append(
         Finding(
             "note",
@@ -151,31 +157,30 @@ def _object(path: Path, what: str) -> dict[str, Any]:
     return plain
 
 
-def _named(value: Any, where: str, meshes: dict[str, Mesh]) -> tuple[Stored, SavedSharding]:
+def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedSharding]:
     if not isinstance(value, dict) or "partition_spec" not in value:
         raise Refused(f"{where} is {shown(value)}, but must have partition_spec, shape and mesh")
     if "mesh" not in value:
         raise Refused(f"{where} has no mesh, as in a {LOGICAL}: give the {NAMED} beside it")
     plain = value["mesh"]
-    shape = _shape(value.get("shape"), where)
+    shape = _shape(value, where)
     if not isinstance(plain, dict) or not isinstance(plain.get("shape"), dict):
         raise Refused(f"{where} has the mesh {shown(plain)}, but must have axis_names and shape")
     names, sizes = plain.get("axis_names"), plain["shape"]
-    key = repr((names, sizes))
     try:
-        if key not in meshes:
-            if not isinstance(names, list) or sorted(map(str, names)) != sorted(sizes):
-                raise Refused("axis_names and shape name different axes")
-            axes = mesh_axes(names, [sizes[name] for name in names])
-            mesh = Mesh(axes, ())
-            meshes[key] = Mesh(axes, tuple(range(mesh.size)))
-        mesh = meshes[key]
+        if not isinstance(names, list) or sorted(map(str, names)) != sorted(sizes):
+            raise Refused("axis_names and shape name different axes")
+        mesh = meshes.of(mesh_axes(names, [sizes[str(name)] for name in names]))
         return Stored(shape), SavedSharding(mesh, spec_of(value["partition_spec"], mesh))
     except Refused as refused:
         raise Refused(f"{where}: {refused}") from None
 
 
-def _shape(value: Any, where: str) -> tuple[int, ...]:
+def _shape(plain: dict[str, Any], where: str) -> tuple[int, ...] | None:
+    """The shape of an entry; None where it has none, as the first goldens had."""
+    if "shape" not in plain:
+        return None
+    value = plain["shape"]
     if not isinstance(value, list) or not all(
         type(size) is int and 0 <= size < _MOST_SIZE for size in value
     ):
@@ -210,13 +215,14 @@ def _logical(
         stored = named.get(key)
         if stored is None:
             continue
-        if _shape(value.get("shape"), where) != stored.shape:
+        shape = _shape(value, where)
+        if None not in (shape, stored.shape) and shape != stored.shape:
             raise Refused(f"{where} has another shape than the golden: they do not belong together")
-        assert stored.shape is not None
-        if len(entries) > len(stored.shape):
+        rank = len(entries) if stored.shape is None else len(stored.shape)
+        if len(entries) > rank:
             raise Refused(f"{where} has more logical axes than dimensions")
         names = [" + ".join(one) if isinstance(one, list) else one for one in entries]
-        axes[key] = (*names, *(None,) * (len(stored.shape) - len(entries)))
+        axes[key] = (*names, *(None,) * (rank - len(entries)))
     missing = len(named.keys() - axes.keys())
     if missing:
         note = f"{LOGICAL} lacks {counted(missing, 'array')} of the golden; their logical axes are unknown."

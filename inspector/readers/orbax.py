@@ -8,7 +8,7 @@ What reads an OCDBT is given in, because it needs TensorStore.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +17,16 @@ from typing import Any
 from inspector import strict_json
 from inspector.errors import Refused, shown
 from inspector.plan import now
-from inspector.readers import content, limits, orbax_folder, saved_sharding, sharding_file
-from inspector.readers.orbax_folder import COMMITTED, SHARDING, STEP, TREE, Found
-from inspector.readers.placed_array import UNKNOWN_DTYPE, Stored, placed
+from inspector.readers import (
+    content,
+    limits,
+    orbax_folder,
+    orbax_leaves,
+    saved_sharding,
+    sharding_file,
+)
+from inspector.readers.orbax_folder import COMMITTED, MSGPACK, SHARDING, STEP, TREE, Found
+from inspector.readers.placed_array import UNKNOWN_DTYPE, Room, Stored, on_host, placed
 from inspector.readers.saved_sharding import SavedSharding
 from inspector.snapshot import Array, Finding, Snapshot, Source
 from inspector.wording import counted
@@ -28,13 +35,13 @@ MISSING = "file-missing"
 UNREADABLE = "file-unreadable"
 UNCOMMITTED = "checkpoint-uncommitted"
 NO_SHARDING = "sharding-not-saved"
+ON_HOST = "on-host"
 
 # The name of each array → its own metadata as it is stored, and sentences on what could not be read.
 StoredArrays = tuple[Mapping[str, bytes], tuple[str, ...]]
-ReadStored = Callable[[Path, str], StoredArrays]
+# Given the folder, what it is called in sentences, and the names of arrays that are known to be there.
+ReadStored = Callable[[Path, str, Collection[str]], StoredArrays]
 
-# What `_METADATA` calls values that are arrays; it also has strings, None and empty containers.
-_ARRAYS = re.compile(r"jax\.Array|np\.ndarray|numpy\.ndarray|scalar", re.IGNORECASE)
 _ZARR2 = re.compile(r"[<>|=]([biufc])(\d{1,2})")
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
@@ -46,7 +53,7 @@ class _Tree:
     paths: dict[str, str]
     stored: dict[str, Stored]
     saved: dict[str, SavedSharding]
-    on_host: set[str] = field(default_factory=set)
+    on_host: Set[str] = frozenset()
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -57,11 +64,6 @@ def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None 
       Refused: there is none, it was not finished, or its metadata is not such.
     """
     found = orbax_folder.find(Path(path), what, step)
-    if (found.top / "checkpoint").is_file() and not (found.top / TREE).is_file():
-        raise Refused(
-            f"{what} is a checkpoint of one msgpack file, from before Orbax kept metadata: restore it "
-            "and save it again"
-        )
     checkpoint = _checkpoint_metadata(found)
     findings = _uncommitted(found, checkpoint, what)
     trees = {name: _tree(folder, what, read_stored) for name, folder in found.trees.items()}
@@ -69,19 +71,33 @@ def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None 
         saved.mesh for tree in trees.values() for saved in tree.saved.values()
     )
     arrays: list[Array] = []
+    room = Room()
     for item, tree in trees.items():
         findings += tree.findings
         without: list[str] = []
+        hosted: list[str] = []
         for name, inside in tree.paths.items():
             place = f"{item}/{inside}" if item else inside
             saved = tree.saved.get(name)
-            array, finding = placed(place, tree.stored.get(name, Stored()), saved, mesh)
+            stored = tree.stored.get(name, Stored())
+            if saved is None and name in tree.on_host:
+                arrays.append(on_host(place, stored))
+                hosted.append(place)
+                continue
+            array, finding = placed(place, stored, saved, mesh, room=room)
             arrays.append(array)
             findings += [finding] if finding is not None else []
-            if saved is None and tree.saved and name not in tree.on_host:
+            if saved is None and tree.saved:
                 without.append(place)
         if without:
             findings.append(_not_saved(without))
+        if hosted:
+            findings.append(_hosted(hosted))
+    if not arrays and any((folder / MSGPACK).is_file() for folder in found.trees.values()):
+        raise Refused(
+            f"{what} is a checkpoint of one msgpack file, from before Orbax kept metadata: restore it "
+            "and save it again"
+        )
     if not arrays:
         raise Refused(f"{what} is an Orbax checkpoint without any array")
     if mesh is not None and not all(
@@ -145,16 +161,17 @@ def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
             tree.findings.append(
                 Finding("warning", UNREADABLE, f"{refused}: how arrays were sharded is unknown.")
             )
-    metadata, problems = read_stored(folder, what)
+    has_tree = (folder / TREE).is_file()
+    if has_tree:
+        _name(tree, orbax_leaves.read(folder / TREE, f"{what}/{TREE}"))
+    metadata, problems = read_stored(folder, what, {*tree.paths, *tree.saved})
     for name, one in metadata.items():
         try:
             tree.stored[name] = stored_array(one, f"the metadata of {shown(name, 200)}")
         except Refused as refused:
             problems = (*problems, str(refused))
     tree.findings += [Finding("warning", UNREADABLE, f"{problem}.") for problem in problems]
-    if (folder / TREE).is_file():
-        _names(folder / TREE, f"{what}/{TREE}", tree)
-    else:
+    if not has_tree:
         tree.findings.append(
             _missing(TREE, "keys that hold a point of their own cannot be told from two keys")
         )
@@ -175,46 +192,15 @@ def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
     return tree
 
 
-def _names(path: Path, what: str, tree: _Tree) -> None:
-    """The place of each array in the tree, from `_METADATA`."""
-    plain = content.read_json(path, what)
-    entries = plain.get("tree_metadata") if isinstance(plain, dict) else None
-    if not isinstance(entries, dict):
-        raise Refused(f"{what} has no object under tree_metadata, as Orbax's {TREE} has")
-    if len(entries) > limits.MOST_ARRAYS:
-        raise Refused(
-            f"{what} has more than {limits.MOST_ARRAYS:,} leaves, which are all it may have"
+def _name(tree: _Tree, leaves: orbax_leaves.Leaves) -> None:
+    """Give a tree the names and paths that `_METADATA` has."""
+    tree.paths, tree.on_host = leaves.paths, leaves.on_host
+    if leaves.left_out:
+        verb = "is no array and is" if leaves.left_out == 1 else "are no arrays and are"
+        many = counted(leaves.left_out, "leaf", "leaves")
+        tree.findings.append(
+            Finding("note", "leaves-left-out", f"{many} of {TREE} {verb} left out.")
         )
-    left_out = 0
-    for key, entry in entries.items():
-        where = f"{what} at {shown(key, 200)}"
-        keys = _keys(entry, where)
-        kind = entry.get("value_metadata")
-        kind = kind.get("value_type") if isinstance(kind, dict) else None
-        if not isinstance(kind, str) or not _ARRAYS.match(kind):
-            left_out += kind not in ("None", "Dict", "List", "Tuple")
-            continue
-        name = ".".join(keys)
-        if name in tree.paths:
-            raise Refused(f"{where} has the name {shown(name)}, which another leaf has too")
-        tree.paths[name] = "/".join(keys)
-        if not kind.startswith("jax"):
-            tree.on_host.add(name)
-    if len(set(tree.paths.values())) != len(tree.paths):
-        tree.paths = {name: name for name in tree.paths}
-    if left_out:
-        note = f"{counted(left_out, 'leaf', 'leaves')} of {TREE} are no arrays and are left out."
-        tree.findings.append(Finding("note", "leaves-left-out", note))
-
-
-def _keys(entry: Any, where: str) -> list[str]:
-    keys = entry.get("key_metadata") if isinstance(entry, dict) else None
-    names = [one.get("key") if isinstance(one, dict) else None for one in keys or ()]
-    if not names or not all(
-        isinstance(name, str) and name and name.isprintable() for name in names
-    ):
-        raise Refused(f"{where} has no key_metadata with a printable key a level")
-    return names
 
 
 def _checkpoint_metadata(found: Found) -> dict[str, Any]:
@@ -230,16 +216,27 @@ def _checkpoint_metadata(found: Found) -> dict[str, Any]:
 
 
 def _uncommitted(found: Found, checkpoint: dict[str, Any], what: str) -> list[Finding]:
-    """A finding where Orbax began to write and neither of the two signs says that it ended."""
+    """A finding for each item that Orbax had not come to the end of, and one for the whole.
+
+    That is where it began to write and neither of the two signs says that it ended.
+    """
+    findings = [
+        Finding(
+            "error",
+            UNCOMMITTED,
+            f"{what} has the item {shown(name)}, which was never committed and is left out.",
+        )
+        for name in found.unfinished
+    ]
     began = checkpoint.get("init_timestamp_nsecs")
     ended = checkpoint.get("commit_timestamp_nsecs")
-    if not began or ended or (found.top / COMMITTED).is_file():
-        return []
-    message = (
-        f"{what} was never committed: {STEP} has a beginning but no end, and there is no {COMMITTED}. "
-        "Arrays may be missing."
-    )
-    return [Finding("error", UNCOMMITTED, message)]
+    if began and not ended and not (found.top / COMMITTED).is_file():
+        message = (
+            f"{what} was never committed: {STEP} has a beginning but no end, and there is no "
+            f"{COMMITTED}. Arrays may be missing."
+        )
+        findings.append(Finding("error", UNCOMMITTED, message))
+    return findings
 
 
 def _of_checkpoint(found: Found, checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -269,3 +266,13 @@ def _not_saved(paths: list[str]) -> Finding:
         f"{SHARDING} has no entry for {shown(paths[0], 200)}{more}: how they were sharded is unknown.",
         array=paths[0],
     )
+
+
+def _hosted(paths: list[str]) -> Finding:
+    words = (
+        "was a NumPy array or a number when it was saved: no device held it"
+        if len(paths) == 1
+        else f"and {counted(len(paths) - 1, 'other')} were NumPy arrays or numbers when they were saved: "
+        "no device held them"
+    )
+    return Finding("note", ON_HOST, f"{shown(paths[0], 200)} {words}.", array=paths[0])

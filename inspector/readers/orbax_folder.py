@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inspector.errors import Refused, shown
 from inspector.readers import limits
+from inspector.readers.litter import is_litter
 from inspector.wording import counted
 
 TREE = "_METADATA"
@@ -18,6 +19,10 @@ SHARDING = "_sharding"
 OCDBT = "manifest.ocdbt"
 STEP = "_CHECKPOINT_METADATA"
 COMMITTED = "commit_success.txt"
+MSGPACK = (
+    "checkpoint"  # of one file, from before there was metadata; beside it may be folders of arrays
+)
+_FILES = (TREE, OCDBT, STEP, COMMITTED)
 _TEMPORARY = ".orbax-checkpoint-tmp"
 _ARRAY = (".zarray", "zarr.json")
 _NUMBERED = re.compile(r"(?:.*[_\-.])?(\d{1,18})")
@@ -31,11 +36,13 @@ class Found:
     """The folders of the trees of one checkpoint: item name → folder; the name is "" where it is alone.
 
     `top` holds the checkpoint's own metadata, `step` is its number where it is one of several.
+    `unfinished` are the names of folders in it that Orbax had not come to the end of.
     """
 
     top: Path
     trees: dict[str, Path]
     step: int | None = None
+    unfinished: tuple[str, ...] = ()
 
 
 def find(path: Path, what: str, step: int | None = None) -> Found:
@@ -46,20 +53,26 @@ def find(path: Path, what: str, step: int | None = None) -> Found:
     """
     if not path.is_dir():
         raise Refused(
-            f"{what} is a file, but an Orbax checkpoint is a folder"
+            f"{what} is a file, but an Orbax checkpoint is a folder{_hint(path)}"
             if path.exists()
             else f"{what} does not exist"
         )
     number = None
+    passed: list[str] = []
     for _ in range(_DEEPEST):
         _refuse_unfinished(path, what)
         if _is_tree(path):
             return _with_step(Found(path, {"": path}, number), step, what)
-        trees = {one.name: one for one in _folders(path, what) if _is_tree(one)}
-        steps = _steps(path, what)
-        if trees and not (len(steps) >= len(trees) and all(_number(name) for name in trees)):
+        inner = _folders(path, what)
+        unfinished = tuple(one.name for one in inner if _TEMPORARY in one.name)
+        passed += unfinished
+        inner = [one for one in inner if one.name not in unfinished]
+        trees = {one.name: one for one in inner if _is_tree(one)}
+        # A checkpoint's own metadata beside them says that they are items, whatever they are called.
+        steps = {} if (path / STEP).is_file() else _steps(inner)
+        if trees and not {*trees.values()} <= {*steps.values()}:
             trees = trees if len(trees) > 1 else {"": next(iter(trees.values()))}
-            return _with_step(Found(path, trees, number), step, what)
+            return _with_step(Found(path, trees, number, unfinished), step, what)
         if steps:
             if number is not None:
                 break
@@ -68,17 +81,22 @@ def find(path: Path, what: str, step: int | None = None) -> Found:
                 raise Refused(f"{what} has no step {number}; it has {_listed(sorted(steps))}")
             path = steps[number]
             continue
-        inner = _folders(path, what)
-        unfinished = [one for one in inner if _TEMPORARY in one.name]
-        if unfinished and len(unfinished) == len(inner):
-            raise Refused(
-                f"{what} holds an unfinished checkpoint alone ({shown(unfinished[0].name)}): Orbax had "
-                "not come to its end when it was copied, or was stopped"
-            )
         if len(inner) != 1:
             break
         path = inner[0]
+    if passed:
+        raise Refused(
+            f"{what} holds an unfinished checkpoint alone ({shown(passed[0])}): Orbax had not come to "
+            "its end when it was copied, or was stopped"
+        )
     raise Refused(_nothing_sentence(path, what))
+
+
+def _hint(path: Path) -> str:
+    """What to do with one file of a checkpoint."""
+    if path.name == SHARDING:
+        return ": give the one that it is in, or read it as sharding"
+    return ": give the one that it is in" if path.name in _FILES else ""
 
 
 def _with_step(found: Found, step: int | None, what: str) -> Found:
@@ -93,7 +111,7 @@ def _is_tree(path: Path) -> bool:
     """Whether arrays are in this folder, be it that its own metadata is missing."""
     if any((path / name).is_file() for name in (TREE, OCDBT, SHARDING)):
         return True
-    if (path / "checkpoint").is_file():  # one file of msgpack, from before there was metadata
+    if (path / MSGPACK).is_file():
         return True
     try:
         for number, one in enumerate(path.iterdir()):
@@ -106,13 +124,9 @@ def _is_tree(path: Path) -> bool:
     return False
 
 
-def _steps(path: Path, what: str) -> dict[int, Path]:
-    """The finished steps in a folder, as `CheckpointManager` names them: `1000`, `checkpoint_1000`."""
-    return {
-        number: one
-        for one in _folders(path, what)
-        if (number := _number(one.name)) is not None and _TEMPORARY not in one.name
-    }
+def _steps(folders: list[Path]) -> dict[int, Path]:
+    """The steps among folders, as `CheckpointManager` names them: `1000`, `checkpoint_1000`."""
+    return {number: one for one in folders if (number := _number(one.name)) is not None}
 
 
 def _number(name: str) -> int | None:
@@ -122,7 +136,11 @@ def _number(name: str) -> int | None:
 
 def _folders(path: Path, what: str) -> list[Path]:
     try:
-        found = sorted(one for one in path.iterdir() if one.is_dir() and not one.is_symlink())
+        found = sorted(
+            one
+            for one in path.iterdir()
+            if not is_litter((one.name,)) and one.is_dir() and not one.is_symlink()
+        )
     except OSError as error:
         raise Refused(f"{what} cannot be read: {error.strerror}") from None
     if len(found) > limits.MOST_ARRAYS:

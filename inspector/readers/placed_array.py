@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector import sharding
+from inspector.readers import limits
 from inspector.readers.saved_sharding import SavedSharding, key_of
 from inspector.record import LARGEST
 from inspector.snapshot import Array, Finding, Group, Mesh, Shard
@@ -24,6 +25,13 @@ class Stored:
 
     shape: tuple[int, ...] | None = None
     dtype: str = UNKNOWN_DTYPE
+
+
+@dataclass
+class Room:
+    """How many shards may still be told one by one: thousands of arrays on a large mesh are too many."""
+
+    shards: int = limits.MOST_SHARDS
 
 
 def group_of(path: str) -> Group:
@@ -46,8 +54,12 @@ def placed(
     mesh: Mesh | None,
     logical_axes: tuple[str | None, ...] | None = None,
     group: Group | None = None,
+    room: Room | None = None,
 ) -> tuple[Array, Finding | None]:
-    """The array on the Snapshot's mesh, with a finding where its sharding cannot be said there."""
+    """The array on the Snapshot's mesh, with a finding where its sharding cannot be said there.
+
+    `room` is shared by all arrays of a Snapshot: what is on another mesh than most takes of it.
+    """
     shape, finding = stored.shape, None
     extra: dict[str, Any] = {}
     if saved is not None and saved.memory_kind is not None:
@@ -67,7 +79,7 @@ def placed(
         elif shape is not None:
             spec = (*spec, *(None,) * (len(shape) - len(spec)))
         if spec is not None and not here:
-            shards = _explicit(shape, spec, saved.mesh)
+            shards = _explicit(shape, spec, saved.mesh, room or Room())
             axes = " × ".join(f"{axis.name} {axis.size}" for axis in saved.mesh.axes)
             if shards is None:
                 finding = _finding(
@@ -82,6 +94,14 @@ def placed(
     elif saved is not None:
         finding = _finding(path, f"was saved with {saved.problem}")
     return _array(path, stored, spec, shards, mesh, logical_axes, group, extra), finding
+
+
+def on_host(path: str, stored: Stored) -> Array:
+    """An array that was in the host's memory alone: it has no shard, and takes nothing of a device."""
+    array = _array(path, stored, None, None, None, None, None, {})
+    if array.shape is None:
+        return array
+    return replace(array, shards=(), bytes_per_device=0)
 
 
 def _array(
@@ -128,11 +148,15 @@ def _array(
     )
 
 
-def _explicit(shape: tuple[int, ...] | None, spec: Any, mesh: Mesh) -> tuple[Shard, ...] | None:
+def _explicit(
+    shape: tuple[int, ...] | None, spec: Any, mesh: Mesh, room: Room
+) -> tuple[Shard, ...] | None:
     """Each device's shard on a mesh that is not the Snapshot's."""
-    if shape is None:
+    if shape is None or mesh.size > room.shards:
         return None
-    return sharding.shards(Array("", "other", shape, "", spec=spec), mesh)
+    found = sharding.shards(Array("", "other", shape, "", spec=spec), mesh)
+    room.shards -= len(found or ())
+    return found
 
 
 def _finding(path: str, words: str) -> Finding:

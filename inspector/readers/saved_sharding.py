@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.errors import Refused, shown
-from inspector.readers import limits
+from inspector.readers import content, limits
 from inspector.snapshot import Mesh, MeshAxis, Spec
 
 NAMED = "NamedSharding"
@@ -23,10 +23,14 @@ _WITHOUT_SPEC = {
     "GSPMDSharding": "a GSPMDSharding, which holds no PartitionSpec",
     "PositionalSharding": "a PositionalSharding, which JAX no longer has",
 }
-# `TFRT_CPU_3`, `cpu:3`, `cuda:0`, `TPU_3(process=0,(1,0,0,0))`: how JAX prints a device.
+# `TFRT_CPU_3`, `cpu:3`, `cuda:0`, `METAL:0`, `TPU_3(process=0,(1,0,0,0))`, `CudaDevice(id=0)`: how JAX
+# and its plugins print a device.
 _DEVICE = re.compile(
-    r"(?:TFRT_CPU_|CpuDevice\(id=|(?:cpu|gpu|cuda|rocm|tpu):|TPU_)(\d{1,9})\b", re.IGNORECASE
+    r"(?:TFRT_CPU_|TPU_|[a-z]\w{0,40}Device\(id=|[a-z]\w{0,20}:)(\d{1,9})\b", re.IGNORECASE
 )
+# The devices of a mesh as Orbax writes them; the quotes of a text inside of JSON would be escaped.
+_GRID = re.compile(r'\{"mesh":\s*(\[(?:[\[\],\s]++|\{"id":\s*\d{1,18}\})*+)\}')
+_ELSEWHERE = 0  # what stands in the text where a grid stood
 _AXIS_TYPE = re.compile(r"(?:AxisType\.)?(Auto|Explicit|Manual)", re.IGNORECASE)
 
 
@@ -46,8 +50,70 @@ class SavedSharding:
     problem: str | None = None
 
 
-def read(plain: Any) -> SavedSharding:
-    """Read the parsed object; what cannot be used becomes a `problem`, for the other arrays can."""
+class Meshes:
+    """The meshes of one file, each kept once: thousands of arrays name thousands of devices each.
+
+    `grids` has the ids of the devices by the text that they were read from.
+    """
+
+    def __init__(self) -> None:
+        self.grids: dict[str, tuple[int, ...] | None] = {}
+        self._known: dict[Any, Mesh] = {}
+        self._devices = 0
+
+    def of(self, axes: tuple[MeshAxis, ...], devices: tuple[int, ...] | None = None) -> Mesh:
+        """The mesh of these axes and devices, which are numbered in mesh order where they are None.
+
+        Raises:
+          Refused: the meshes of the file have more devices together than are kept.
+        """
+        key = (axes_key(axes), devices)
+        if key not in self._known:
+            self._devices += math.prod(axis.size for axis in axes)
+            if self._devices > limits.MOST_DEVICES_TOGETHER:
+                raise Refused(
+                    f"the different meshes of the file have more than "
+                    f"{limits.MOST_DEVICES_TOGETHER:,} devices together"
+                )
+            own = (
+                tuple(range(math.prod(axis.size for axis in axes))) if devices is None else devices
+            )
+            self._known[key] = Mesh(axes, own)
+        return self._known[key]
+
+
+def axes_key(axes: Iterable[MeshAxis]) -> Any:
+    """Equal for equal axes, their types too."""
+    return tuple((axis.name, axis.size, axis.type) for axis in axes)
+
+
+def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
+    """Read the JSON text; a grid of devices that was read before is not read again.
+
+    Raises:
+      Refused: it is not strict JSON.
+    """
+    found = _GRID.search(text)
+    if found is None:
+        return read(content.parse_json(text.encode(), what), meshes)
+    grid = found[1]
+    if grid not in meshes.grids:
+        meshes.grids[grid] = _device_ids(content.parse_json(grid.encode(), what))
+    rest = f"{text[: found.start(1)]}{_ELSEWHERE}{text[found.end(1) :]}"
+    plain = content.parse_json(rest.encode(), what)
+    if isinstance(plain, dict) and plain.get("device_mesh") == {"mesh": _ELSEWHERE}:
+        return read(plain, meshes, meshes.grids[grid])
+    return read(content.parse_json(text.encode(), what), meshes)
+
+
+def read(
+    plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None
+) -> SavedSharding:
+    """Read the parsed object; what cannot be used becomes a `problem`, for the other arrays can.
+
+    `meshes` are those of the same file that were read before, `devices` the ids of its `device_mesh`
+    where they are known already.
+    """
     if not isinstance(plain, dict) or not isinstance(plain.get("sharding_type"), str):
         return SavedSharding(problem="no sharding_type")
     kind = plain["sharding_type"]
@@ -61,7 +127,7 @@ def read(plain: Any) -> SavedSharding:
             memory_kind=memory_kind,
         )
     try:
-        mesh, numbered = _mesh(plain)
+        mesh, numbered = _mesh(plain, Meshes() if meshes is None else meshes, devices)
         spec = spec_of(plain.get("partition_spec"), mesh)
     except Refused as refused:
         return SavedSharding(problem=f"a NamedSharding that cannot be read: {refused}")
@@ -122,32 +188,40 @@ def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]
 def common_mesh(meshes: Iterable[Mesh | None]) -> Mesh | None:
     """The mesh that most arrays are on, the first of several; None where there is none."""
     by_key: dict[Any, Mesh] = {}
+    keys: dict[int, Any] = {}  # of each object once: to compare thousands of devices takes its time
     counts: Counter[Any] = Counter()
     for mesh in meshes:
         if mesh is not None:
-            key = key_of(mesh)
-            by_key.setdefault(key, mesh)
-            counts[key] += 1
-    return by_key[counts.most_common(1)[0][0]] if counts else None
+            if id(mesh) not in keys:
+                keys[id(mesh)] = key_of(mesh)
+                by_key.setdefault(keys[id(mesh)], mesh)
+            counts[id(mesh)] += 1
+    together: Counter[Any] = Counter()
+    for number, count in counts.items():
+        together[keys[number]] += count
+    return by_key[together.most_common(1)[0][0]] if together else None
 
 
 def key_of(mesh: Mesh) -> Any:
-    """Equal for equal meshes."""
-    return tuple((axis.name, axis.size, axis.type) for axis in mesh.axes), mesh.devices
+    """Equal for meshes on which a spec means the same; the types of axes say nothing of places."""
+    return tuple((axis.name, axis.size) for axis in mesh.axes), mesh.devices
 
 
-def _mesh(plain: dict[str, Any]) -> tuple[Mesh, bool]:
+def _mesh(
+    plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None
+) -> tuple[Mesh, bool]:
     """The mesh, and whether the file names its devices; else they are numbered in mesh order."""
     axes = mesh_axes(plain.get("axis_names"), plain.get("shape"), plain.get("axis_types"))
     size = math.prod(axis.size for axis in axes)
     device_mesh = plain.get("device_mesh")
     if device_mesh is None:
-        return Mesh(axes, tuple(range(size))), False
-    grid = device_mesh.get("mesh") if isinstance(device_mesh, dict) else None
-    devices = _device_ids(grid)
+        return meshes.of(axes), False
+    if devices is None:
+        grid = device_mesh.get("mesh") if isinstance(device_mesh, dict) else None
+        devices = _device_ids(grid)
     if devices is None or len(devices) != size or len(set(devices)) != size:
         raise Refused(f"device_mesh does not name {size:,} devices, each once")
-    return Mesh(axes, devices), True
+    return meshes.of(axes, devices), True
 
 
 def _device_ids(grid: Any) -> tuple[int, ...] | None:
@@ -165,7 +239,7 @@ def _device_ids(grid: Any) -> tuple[int, ...] | None:
 
 def _single_device(plain: dict[str, Any], memory_kind: str | None) -> SavedSharding:
     text = plain.get("device_str")
-    found = _DEVICE.search(text) if isinstance(text, str) else None
+    found = _DEVICE.match(text) if isinstance(text, str) else None
     if found is None:
         return SavedSharding(
             problem=f"on the single device {shown(text)}, whose number is not known",

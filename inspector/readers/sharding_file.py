@@ -10,14 +10,15 @@ import base64
 import binascii
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from inspector import strict_json
 from inspector.errors import Refused, shown
 from inspector.plan import now
-from inspector.readers import content, limits, saved_sharding
-from inspector.readers.placed_array import Stored, placed
-from inspector.readers.saved_sharding import SavedSharding
+from inspector.readers import content, limits, orbax_leaves, saved_sharding
+from inspector.readers.placed_array import Room, Stored, placed
+from inspector.readers.saved_sharding import Meshes, SavedSharding
 from inspector.snapshot import Finding, Snapshot, Source
 from inspector.wording import counted
 
@@ -58,8 +59,9 @@ def read(path: str | os.PathLike[str], what: str) -> Snapshot:
         )
     )
     paths = paths_of(entries.by_key)
+    room = Room()
     for key, saved in entries.by_key.items():
-        array, finding = placed(paths[key], Stored(), saved, mesh)
+        array, finding = placed(paths[key], Stored(), saved, mesh, room=room)
         arrays.append(array)
         if finding is not None:
             findings.append(finding)
@@ -82,7 +84,7 @@ def read_entries(path: str | os.PathLike[str], what: str) -> Entries:
     if raw.startswith(content.GZIP):
         raise Refused(f"{what} is a gzip file, but must be the _sharding file as Orbax wrote it")
     try:
-        plain = strict_json.parse(raw, what, deepest=limits.DEEPEST_JSON)
+        plain = content.parse_json(raw, what)
     except Refused as refused:
         return _whole_part(content.decode(raw, what, cut=True), len(raw), what, refused)
     if not isinstance(plain, dict) or not plain:
@@ -90,16 +92,15 @@ def read_entries(path: str | os.PathLike[str], what: str) -> Entries:
     if isinstance(plain.get("format"), str):
         raise Refused(f"{what} is a {shown(plain['format'])} file, not Orbax's _sharding")
     _refuse_many(len(plain), what)
-    return Entries({_key(key, what): _entry(key, value, what) for key, value in plain.items()})
+    meshes = Meshes()
+    return Entries(
+        {_key(key, what): _entry(key, value, what, meshes) for key, value in plain.items()}
+    )
 
 
-def paths_of(keys: dict[str, SavedSharding]) -> dict[str, str]:
-    """Dotted key paths as paths; a key with a point or a slash of its own may stay as it is."""
-    slashed = {key: key.replace(".", "/") for key in keys}
-    taken: dict[str, int] = {}
-    for path in slashed.values():
-        taken[path] = taken.get(path, 0) + 1
-    return {key: path if taken[path] == 1 else key for key, path in slashed.items()}
+def paths_of(keys: Iterable[str]) -> dict[str, str]:
+    """Dotted key paths as paths, every point taken for the end of a key."""
+    return orbax_leaves.paths_of({key: key.split(".") for key in keys})
 
 
 def _whole_part(text: str, size: int, what: str, refused: Refused) -> Entries:
@@ -108,13 +109,14 @@ def _whole_part(text: str, size: int, what: str, refused: Refused) -> Entries:
     if start is None:
         raise refused
     found: dict[str, SavedSharding] = {}
+    meshes = Meshes()
     at = start.end()
     while member := _MEMBER.match(text, at):
         key, value = (strict_json.parse(member[place], what) for place in (1, 2))
         name = _key(key, what)
         if name in found:
             raise Refused(f"{what} has the key {shown(name)} twice in one object")
-        found[name] = _entry(key, value, what)
+        found[name] = _entry(key, value, what, meshes)
         _refuse_many(len(found), what)
         at = member.end()
         if member[3] == "}":
@@ -149,19 +151,17 @@ def _key(key: str, what: str) -> str:
         raise Refused(
             f"{what} has the key {shown(key)}, which is no base64 of a key path, as in Orbax's _sharding"
         ) from None
-    if not name or not name.isprintable():
-        raise Refused(f"{what} has the key path {shown(name)}, but must have printable text")
     return name
 
 
-def _entry(key: str, value: object, what: str) -> SavedSharding:
+def _entry(key: str, value: object, what: str, meshes: Meshes) -> SavedSharding:
     if not isinstance(value, str):
         raise Refused(
             f"{what} has {shown(value)} at {shown(_key(key, what))}, but must have JSON as text"
         )
     where = f"{what} at {shown(_key(key, what))}"
     try:
-        return saved_sharding.read(strict_json.parse(value, where, deepest=limits.DEEPEST_JSON))
+        return saved_sharding.read_text(value, where, meshes)
     except Refused as refused:
         return SavedSharding(problem=f"a sharding that cannot be read: {refused}")
 

@@ -1,7 +1,8 @@
 """Rules as people write them down elsewhere: a layout's own text, JSON, or the lists of a configuration.
 
 `batch=data,embed=fsdp+tensor,layer=` · `[["batch", "data"], ["embed", ["fsdp", "tensor"]], ["layer", null]]`
-· `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's and T5X's files.
+· `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's and T5X's files,
+with or without the name that they have there (`logical_axis_rules: [`, `RULES = (`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ MOST_CHARACTERS = 100_000  # MaxText's longest list has 6,000
 MOST_RULES = 1000
 _DEEPEST = 4  # a list of pairs whose second is a list has 3
 _WHAT = "rules"
+# `logical_axis_rules: [`, `RULES: tuple = (`, which stand in front of the same list in a file.
+_NAME = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\[({\n]*)?(?:=|(?<=:))\s*(?=[\[({])")
+_NOTHING = ("None", "null")
+_NUMBERS = ("NaN", "Infinity")  # as Python's own JSON has them
 
 
 def parse(text: str) -> tuple[Rule, ...]:
@@ -26,11 +31,12 @@ def parse(text: str) -> tuple[Rule, ...]:
     Raises:
       Refused: it is none of the three forms.
     """
-    text = text.strip()
+    text = text.removeprefix("\ufeff").strip()
     if len(text) > MOST_CHARACTERS:
         raise Refused(
             f"rules has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed"
         )
+    text = text[_NAME.match(text).end() :] if _NAME.match(text) else text
     pairs = _parsed(text) if text[:1] in ("[", "(", "{") else _short(text)
     if isinstance(pairs, dict):
         pairs = list(pairs.items())
@@ -40,20 +46,49 @@ def parse(text: str) -> tuple[Rule, ...]:
         )
     if len(pairs) > MOST_RULES:
         raise Refused(f"rules has {len(pairs):,} entries, at most {MOST_RULES:,} are allowed")
-    return tuple(rule_of(pair) for pair in pairs)
+    rules = tuple(rule_of(pair) for pair in pairs)
+    for name, axes in rules:
+        if not all(one and one.isprintable() for one in (name, *axes)):
+            raise Refused(f"rule {shown(name)} has an axis without a name that can be printed")
+    return rules
 
 
 def _parsed(text: str) -> Any:
     if _depth(text) > _DEEPEST:
         raise Refused("rules is nested too deeply: a list of [logical axis, mesh axes] is allowed")
-    if "'" not in text:
-        return strict_json.parse(text, _WHAT)
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise Refused(
-            "rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]"
-        ) from None
+        return strict_json.parse(text, _WHAT)
+    except Refused as refused:
+        try:
+            return _plain(ast.parse(text, mode="eval").body)
+        except Refused:
+            raise
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            if "'" not in text and "(" not in text:
+                raise refused from None
+    raise Refused("rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]")
+
+
+def _plain(node: ast.expr) -> Any:
+    """A literal of Python, or the same with null and names that YAML has without quotes.
+
+    Raises:
+      ValueError: it is anything else.
+    """
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_plain(item) for item in items]
+        case ast.Dict(keys=keys, values=values):
+            names = [_plain(key) if key else None for key in keys]
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None:
+                raise Refused(f"{_WHAT} has the key {shown(repeated)} twice in one object")
+            return [[name, _plain(value)] for name, value in zip(names, values, strict=True)]
+        case ast.Name(id=name) if name not in _NUMBERS:
+            return None if name in _NOTHING else name
+        case ast.Constant() | ast.Set():
+            return ast.literal_eval(node)
+    raise ValueError
 
 
 def _depth(text: str) -> int:

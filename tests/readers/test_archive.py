@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import stat
 import struct
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +19,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.errors import Refused
+from inspector.producers import importing
 from inspector.readers import archive, limits
 
 
@@ -56,6 +60,29 @@ def test_files_and_folders(tmp_path: Path) -> None:
     assert (tmp_path / "inside" / "a").is_dir()
     # What an archive says of permissions is not taken over.
     assert not (tmp_path / "inside" / "a" / "b.txt").stat().st_mode & stat.S_ISUID
+
+
+def test_what_macos_puts_beside_files_is_left_out(tmp_path: Path) -> None:
+    litter = [("__MACOSX/", b""), ("__MACOSX/a/._b", b"\0\5"), (".DS_Store", b"x"), ("a/._b", b"x")]
+    content = packed([("a/", b""), ("a/b", b"hello"), ("a/.zarray", b"{}"), *litter])
+    assert unpack(tmp_path, content) == {"a/b": b"hello", "a/.zarray": b"{}"}
+    (tmp_path / "alone").mkdir()
+    with pytest.raises(Refused, match="nothing but what macOS leaves"):
+        unpack(tmp_path / "alone", packed(litter[1:]))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_archive_is_told(tmp_path: Path, mode: Literal["w", "w:gz"]) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    with tarfile.open(tmp_path / "it.tar", mode) as file:
+        file.add(tmp_path / "file", "file")
+    assert archive.is_tar(tmp_path / "it.tar")
+    with pytest.raises(Refused, match=r"it\.tar is a tar archive: give the folder in it"):
+        importing.read(tmp_path / "it.tar", "it.tar", None, None, None, lambda *_, **__: None)
+    assert not archive.is_tar(tmp_path / "file")
+    for number, content in enumerate((b"", b"\x1f\x8b", gzip.compress(b"HloModule a"))):
+        (tmp_path / str(number)).write_bytes(content)
+        assert not archive.is_tar(tmp_path / str(number))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -96,3 +97,38 @@ def test_the_line_ends_of_windows_are_read_as_others(tmp_path: Path) -> None:
         for stored in (written, gzip.compress(written)):
             path.write_bytes(stored)
             assert content.read_text(path, "it").text == "HloModule a\n\nENTRY m {\n}\n"
+
+
+def values_in(plain: object) -> int:
+    """Lists, objects and commas of JSON, by what was parsed."""
+    inner = list(plain.values()) if isinstance(plain, dict) else plain
+    if not isinstance(inner, list):
+        return 0
+    return 1 + max(0, len(inner) - 1) + sum(map(values_in, inner))
+
+
+texts = st.text('[]{},"\\:a', max_size=8)
+values = st.recursive(
+    st.none() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@for_all(values)
+def test_values_are_counted_before_they_are_made(plain: object) -> None:
+    raw = json.dumps(plain).encode()
+    strings = raw.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') // 2
+    most = values_in(plain) + strings  # a text may count, but nothing inside of it
+    assert content.parse_json(raw, "it", most) == plain
+    if values_in(plain):
+        with pytest.raises(Refused, match="more than"):
+            content.parse_json(raw, "it", values_in(plain) - 1)
+
+
+def test_what_macos_leaves_is_no_file(tmp_path: Path) -> None:
+    for name in ("a.hlo", "._a.hlo", ".DS_Store", "__MACOSX/a/b", "d/.zarray", "d/._c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = [str(path.relative_to(tmp_path)) for path in content.files_below(tmp_path, "it")]
+    assert found == ["a.hlo", "d/.zarray"]

@@ -91,6 +91,30 @@ def test_without_the_file_beside_it_logical_axes_are_unknown(tmp_path: Path) -> 
     ]
 
 
+def test_without_shapes_the_specs_are_still_read(tmp_path: Path) -> None:
+    # As the first goldens were, and the logical axes beside them.
+    entry = {key: ENTRY[key] for key in ENTRY if key != "shape"}
+    logical = {KEY: {"partition_spec": ["embed", "mlp"]}}
+    array = (found := read(written(tmp_path, named={KEY: entry}, logical=logical))).arrays[0]
+    assert (array.shape, array.shard_shape, array.spec) == (None, None, (("fsdp", "one"), None))
+    assert array.logical_axes == ("embed", "mlp") and array.replicas == 2
+    assert "shapes-unknown" in [finding.code for finding in found.findings]
+
+
+def test_a_golden_of_8192_slices_is_read(tmp_path: Path) -> None:
+    shape = {"data": 8192, "stage": 1, "fsdp": 16, "tensor": 1}
+    entry = {
+        "mesh": {"axis_names": list(shape), "shape": shape},
+        "partition_spec": [["fsdp", "tensor"], "stage", None],
+        "shape": [16384, 126, 53248],
+    }
+    keys = [f".params/['params']/['layer_{number}']" for number in range(200)]
+    found = read(written(tmp_path, named=dict.fromkeys(keys, entry)))
+    assert found.mesh.size == 131_072
+    assert {one.shard_shape for one in found.arrays} == {(1024, 126, 53248)}
+    assert {one.replicas for one in found.arrays} == {8192}
+
+
 @pytest.mark.parametrize(
     ("key", "path"),
     [

@@ -337,9 +337,9 @@ def test_what_lies_on_one_device_or_on_the_host_is_told_so(tmp_path: Path) -> No
     arrays = {array.path: array for array in found.arrays}
     assert (arrays["one"].shard_shape, arrays["one"].bytes_per_device) == ((4, 4), 64)
     assert [shard.device for shard in arrays["one"].shards or ()] == [0]
-    assert arrays["host"].bytes_per_device is None
-    assert not found.findings
+    assert (arrays["host"].bytes_per_device, arrays["host"].shards) == (0, ())
+    assert codes(found) == ["on-host"]
     # NumPy's arrays have no sharding that could be missing, and Orbax writes no file for none.
     ocp.PyTreeCheckpointer().save(tmp_path / "host", {"host": np.ones(3), "number": 3})
     assert not (tmp_path / "host" / "_sharding").exists()
-    assert not read(tmp_path / "host").findings
+    assert codes(read(tmp_path / "host")) == ["on-host"]
