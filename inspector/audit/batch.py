@@ -53,7 +53,9 @@ def findings(examined: Examined) -> list[Finding]:
             "of the activations.",
             folds=fold(whole),
             saved=saved,
-            remedy=f"Give {name or 'the first dimension of the batch'} a rule to {names_text(idle, 'or')}.",
+            remedy=f"Give {name} a rule to {names_text(idle, 'or')}."
+            if name
+            else f"Split the first dimension of the batch over {names_text(idle, 'or')}.",
             axes=idle,
             logical_axes=_row_names(whole),
         )

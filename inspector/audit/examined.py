@@ -43,6 +43,12 @@ class Examined:
     def semantics(self) -> RulesSemantics:
         return semantics(self.found)
 
+    @property
+    def decided_by(self) -> str:
+        """What a layout of this kind says where arrays go with."""
+        by_rules = self.rules is not None or any(one.logical_axes for one in self.found.arrays)
+        return "rule" if by_rules else "PartitionSpec"
+
     @functools.cached_property
     def state_bytes(self) -> int:
         """Bytes of train state on one device; arrays whose placement is unknown count nothing."""

@@ -52,7 +52,7 @@ def _of_axis(examined: Examined, axis: MeshAxis) -> list[Finding]:
                 f"Mesh axis {axis.name} splits nothing: along it {axis.size} devices hold and compute the "
                 f"same. {could}{axis.size} times fewer devices would do the same work without it.",
                 saved=saved or None,
-                remedy=f"Name {axis.name} in a rule, or leave it out of the mesh.",
+                remedy=f"Name {axis.name} in a {examined.decided_by}, or leave it out of the mesh.",
                 axes=[axis.name],
             )
         ]
@@ -73,7 +73,7 @@ def _of_axis(examined: Examined, axis: MeshAxis) -> list[Finding]:
             f"state ({counted(len(repeated), 'array')}). {way} would save up to {examined.amount(saved)} a "
             "device, at the price of gathering parameters when they are needed.",
             saved=saved,
-            remedy=f"Give a large dimension of the parameters a rule to {axis.name}.",
+            remedy=f"Split a large dimension of the parameters over {axis.name}, by a {examined.decided_by}.",
             axes=[axis.name],
         )
     ]

@@ -7,7 +7,9 @@ import sys
 
 from inspector import output
 from inspector.command_line import layout_file
+from inspector.errors import Refused, shown
 from inspector.layout_script import script
+from inspector.own_model_registration import register_own
 
 NAME = "code"
 HELP = "write a Flax script that builds and trains a model in exactly this layout"
@@ -17,14 +19,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "layout", metavar="LAYOUT.json", help="a layout, or a Snapshot that has one"
     )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the layout's model where it is one of your own, as package.module:function",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="standard output if absent")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the script of the layout."""
+    """Write the script of the layout; a file names a model of one's own, and does not have it read."""
     if options.output is not None:
         output.refuse_unwritable(options.output)
-    text = script(layout_file.read(options.layout))
+    if options.model is not None and ":" in options.model:
+        register_own(options.model)
+    layout = layout_file.read(options.layout)
+    if options.model not in (None, layout.model):
+        raise Refused(
+            f"--model is {shown(options.model)}, but the model of {options.layout} is {layout.model}"
+        )
+    text = script(layout)
     if options.output is None:
         sys.stdout.write(text)
     else:

@@ -19,7 +19,8 @@ from inspector.difference.layout_change import (
     sizes_clause,
 )  # fmt: skip
 from inspector.difference.mesh_change import MeshChange, mesh_change
-from inspector.rules import ledger, partition_spec
+from inspector.difference.rule_causes import RuleCauses
+from inspector.rules.recorded import semantics
 from inspector.snapshot import Array, Snapshot
 from inspector.wording import and_text
 
@@ -32,15 +33,14 @@ class Causes:
 
     mesh: MeshChange
     layout: LayoutChange
+    rules: RuleCauses
 
     @functools.cached_property
     def every(self) -> tuple[str, ...]:
         """Every clause, whether an array follows from it or not."""
         each = (
             *(self.model, self.sizes, self.dtype, self.optimizer, self.mesh.clause),
-            *(_sentence_start(one.clause) for one in self.layout.rules.values()),
-            *(REORDERED if self.layout.reordered else "", self.specs, self.unconstrained),
-            self.donation,
+            *(*self.rules.every, self.specs, self.unconstrained, self.donation),
         )
         return tuple(dict.fromkeys(clause for clause in each if clause))
 
@@ -75,19 +75,18 @@ class Causes:
 
     def _of_dimension(self, dimension: int, before: Array, after: Array) -> Iterator[str]:
         axes = after.logical_axes or ()
-        name = axes[dimension] if dimension < len(axes) else None
+        named = dimension < len(axes) and axes[dimension] is not None
         if self.mesh.clause and self.mesh.explains(dimension, before, after):
-            ruled = name is not None and self._needs_new_rules(dimension, after)
-            clause = self._of_rules(name, before, after) if ruled else ""
-            yield clause or self.mesh.clause
-            if clause and self.mesh.moves:
+            ruled = named and self._needs_new_rules(dimension, after)
+            clauses = self.rules.of(dimension, before, after) if ruled else ()
+            yield from clauses or (self.mesh.clause,)
+            if clauses and self.mesh.moves:
                 yield self.mesh.clause
             return
-        if name is not None:
-            clause = self._of_rules(name, before, after)
-            if clause:
-                yield clause
-                return
+        clauses = self.rules.of(dimension, before, after) if named else ()
+        if clauses:
+            yield from clauses
+            return
         yield self.unconstrained if after.group == "activation" else self.specs
 
     def _needs_new_rules(self, dimension: int, after: Array) -> bool:
@@ -95,34 +94,13 @@ class Causes:
 
         A rule to an axis that only the new mesh has comes with the mesh, and yet not by the mesh.
         """
-        layout, mesh = self.layout, self.mesh.after
-        if not layout.rules or layout.before_rules is None or mesh is None or after.spec is None:
+        mesh = self.mesh.after
+        if not (self.layout.rules or self.rules.reading) or mesh is None or after.spec is None:
             return False
-        axes = after.logical_axes or ()
-        named = [one for one in axes if one is not None]
-        if len(set(named)) != len(named):
-            return False
+        would = self.rules.would_split(dimension, after, mesh)
         split = {axis.name for axis in mesh.axes if axis.size > 1}
-        old = [
-            (name, tuple(axis for axis in to if axis in mesh.axis_names))
-            for name, to in layout.before_rules
-        ]
-        would = partition_spec(axes, old)[dimension] or ()
-        is_now = after.spec[dimension] or ()
-        return [one for one in would if one in split] != [one for one in is_now if one in split]
-
-    def _of_rules(self, name: str, before: Array, after: Array) -> str:
-        """The rule of this logical axis that changed, or that of another one, which stands in its way."""
-        layout = self.layout
-        if name in layout.rules:
-            return _sentence_start(layout.rules[name].clause)
-        if layout.reordered:
-            return REORDERED
-        for array, rules in ((after, layout.after_rules), (before, layout.before_rules)):
-            for other in _in_its_way(name, array, rules or ()):
-                if other in layout.rules:
-                    return _sentence_start(layout.rules[other].clause)
-        return ""
+        is_now = tuple(axis for axis in after.spec[dimension] or () if axis in split)
+        return would is not None and would != is_now
 
     @property
     def idle_rules(self) -> dict[str, tuple[str, ...]]:
@@ -190,13 +168,11 @@ class Causes:
         )
 
 
-REORDERED = "The same rules stand in another order"
-
-
 def causes(before: Snapshot, after: Snapshot) -> Causes:
     """What differs between two Snapshots besides their arrays."""
     mesh = mesh_change(before.mesh, after.mesh)
-    return Causes(mesh, layout_change(before, after, mesh))
+    layout = layout_change(before, after, mesh)
+    return Causes(mesh, layout, RuleCauses(layout, (semantics(before), semantics(after))))
 
 
 def split_dimensions(one: ArrayDifference) -> Iterator[int]:
@@ -218,17 +194,6 @@ def by_parameter(found: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, .
         if not clauses and kind == "gradient":
             told[path] = found.get(f"params/{rest}", ())
     return told
-
-
-def _in_its_way(name: str, array: Array, rules: tuple) -> Iterator[str]:
-    """The logical axes that took a mesh axis which a rule of this one wanted."""
-    axes = array.logical_axes or ()
-    named = [one for one in axes if one is not None]
-    if len(set(named)) != len(named):
-        return
-    for trial in ledger(axes, rules):
-        if axes[trial.dimension] == name and trial.busy_rule is not None:
-            yield rules[trial.busy_rule][0]
 
 
 def _sentence_start(text: str) -> str:

@@ -1,21 +1,21 @@
 """A Layout as a Python script that needs nothing but JAX, Flax, Optax and NumPy.
 
 The model's definitions come from the modules in `models`, without the branches that the layout decides
-against; mesh, rules and shardings are templates. Whatever a layout says goes in as a literal.
+against; mesh, rules and shardings are templates. Whatever a layout says goes in as a literal. A model of
+one's own is imported (`own`).
 """
 
 from __future__ import annotations
 
 import ast
 
-from inspector.errors import Refused
 from inspector.layout import Layout, print_mesh
-from inspector.layout_script import simplified
-from inspector.layout_script.definitions import Definitions, names_in, read
-from inspector.layout_script.literals import assignment, call, entry, literal
+from inspector.layout_script import machine, simplified
+from inspector.layout_script.assembly import assembled, constants
+from inspector.layout_script.definitions import Definitions, read
+from inspector.layout_script.literals import assignment, call, literal
+from inspector.layout_script.own import own_script
 from inspector.layout_script.recipes import RECIPES, known
-from inspector.layout_script.spacing import spaced
-from inspector.wording import counted
 
 _DOCSTRING = '''\
 """{title} on mesh {mesh}, built and trained with every array where the layout puts it.
@@ -23,29 +23,6 @@ _DOCSTRING = '''\
 Run this file with Python, or import it and call `trained`.
 """
 '''
-
-_EMULATED = """\
-# {count}. Leave these two lines out where there are real ones.
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_NUM_CPU_DEVICES"] = "{devices}"
-"""
-
-_REAL = "# Made for {target}: the real devices of that machine, {count}.\n"
-
-_PROCESSES = """\
-# The layout has {processes} processes with {share} each. Started as one process, as here, the shardings are
-# the same. In each of several: `jax.distributed.initialize` first, its share of devices above, and
-# `jax.make_array_from_process_local_data` for the batch.
-"""
-
-_ON_TORUS = """\
-# Mesh axes along axes of the torus, which must be those of the machine.
-devices = mesh_utils.create_device_mesh(
-    mesh_shape, jax.devices()[:{devices}], allow_split_physical_axes=True
-)
-"""
-
-_ROW_BY_ROW = "devices = np.array(jax.devices()[:{devices}]).reshape(mesh_shape)\n"
 
 _LOGICAL = """\
 # Models find the mesh and the rules here when they are traced.
@@ -118,33 +95,16 @@ if __name__ == "__main__":
 
 _DONATE = "    donate_argnums=0,  # the new state may take the place of the old one\n"
 
-_TEMPLATE_IMPORTS = {
-    "os": "import os",
-    "Any": "from typing import Any",
-    "jax": "import jax",
-    "np": "import numpy as np",
-    "optax": "import optax",
-    "nn": "from flax import linen as nn",
-    "jnp": "from jax import numpy as jnp",
-    "mesh_utils": "from jax.experimental import mesh_utils",
-    "Mesh": "from jax.sharding import Mesh",
-    "NamedSharding": "from jax.sharding import NamedSharding",
-    "PartitionSpec": "from jax.sharding import PartitionSpec",
-}
-_STANDARD = ("functools", "math", "os", "collections", "dataclasses", "typing")
-
 
 def script(layout: Layout) -> str:
     """The script's text. Its `trained` gives state, batch and losses, its `infer` the output.
 
     Raises:
-      Refused: the model is not one of those that the inspector ships, or its source is not there.
+      Refused: the model is one's own and has a name that no script can import.
     """
-    recipe = RECIPES.get(layout.model)
-    if recipe is None:
-        raise Refused(
-            f"model is {layout.model}, but scripts can be written only for {', '.join(RECIPES)}"
-        )
+    if layout.entry.own:
+        return own_script(layout)
+    recipe = RECIPES[layout.model]
     definitions = Definitions(known(layout))
     for module, name in recipe.roots:
         definitions.add(module, name)
@@ -158,49 +118,11 @@ def script(layout: Layout) -> str:
         build.append(assignment("output_axes", ast.literal_eval(returned["output_axes"])))
     programs = _PROGRAMS.format(donate=_DONATE if layout.donate else "")
     shardings = (_LOGICAL if layout.entry.has_rules else _DEVICE_AXES) + programs
-    machine = _machine(layout)
     made = "\n".join([*build, f"optimizer = {_optimizer(layout)}"])
-    body = "\n\n".join([_constants(layout), model, made, training, _mesh(layout) + shardings])
+    placed = machine.mesh(layout) + shardings
+    body = "\n\n".join([constants(layout), model, made, training, placed])
     head = _DOCSTRING.format(title=layout.entry.title, mesh=print_mesh(layout.mesh_shape))
-    imports = _imports(dict(definitions.imports()), machine + body)
-    first = "import os\n\n" if "os.environ" in machine else ""
-    parts = (head, "from __future__ import annotations\n", first + machine, imports, body)
-    return spaced("\n".join(part for part in parts if part))
-
-
-def _machine(layout: Layout) -> str:
-    """What must be set before JAX starts, and what a reader has to know of the machine."""
-    count = counted(layout.devices, "device")
-    target = layout.machine
-    if target is not None:
-        return _REAL.format(target=target.text, count=count)
-    emulated = counted(layout.devices, "emulated device")
-    text = _EMULATED.format(count=emulated, devices=layout.devices)
-    if layout.processes > 1:
-        share = counted(layout.devices // layout.processes, "device")
-        text += _PROCESSES.format(processes=layout.processes, share=share)
-    return text
-
-
-def _constants(layout: Layout) -> str:
-    lines = [
-        assignment("mesh_shape", layout.mesh_shape),
-        assignment("axis_names", layout.axis_names),
-    ]
-    if layout.entry.has_rules:
-        rules = tuple((name, entry(axes)) for name, axes in layout.rules)
-        lines.append(
-            "# Logical axis → mesh axes: the first rule whose mesh axes are all free decides."
-        )
-        lines.append(assignment("rules", rules))
-    lines.append(f"steps = {layout.steps}")
-    return "\n".join(lines)
-
-
-def _mesh(layout: Layout) -> str:
-    on_torus = layout.machine is not None and layout.device_order == "torus"
-    text = _ON_TORUS if on_torus else _ROW_BY_ROW
-    return text.format(devices=layout.devices) + "mesh = Mesh(devices, axis_names)\n\n"
+    return assembled(head, layout, definitions.imports(), body)
 
 
 def _optimizer(layout: Layout) -> str:
@@ -210,28 +132,3 @@ def _optimizer(layout: Layout) -> str:
         momentum = ast.parse(read("models.training").definitions["MOMENTUM"]).body[0]
         return call("optax.sgd", rate, momentum=ast.unparse(momentum.value))
     return call(f"optax.{name}", rate)
-
-
-def _imports(of_models: dict[str, str], body: str) -> str:
-    """The statements for all names that the body refers to, in the order that import sorters want."""
-    used = names_in(body)
-    known_imports = _TEMPLATE_IMPORTS | of_models
-    wanted = {known_imports[name] for name in used & known_imports.keys()} - {"import os"}
-    groups: list[list[str]] = [[], []]
-    for statement in _merged(wanted):
-        package = statement.split()[1].split(".")[0]
-        groups[package not in _STANDARD].append(statement)
-    return "\n\n".join("\n".join(group) for group in groups if group) + "\n"
-
-
-def _merged(statements: set[str]) -> list[str]:
-    """The statements sorted, with one line for all names that come from one module."""
-    plain = sorted(one for one in statements if one.startswith("import"))
-    names: dict[str, list[str]] = {}
-    for one in statements - set(plain):
-        module, _, name = one.removeprefix("from ").partition(" import ")
-        names.setdefault(module, []).append(name)
-    return [
-        *plain,
-        *(f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)),
-    ]

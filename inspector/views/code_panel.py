@@ -7,6 +7,7 @@ import streamlit as st
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.layout_script import script
+from inspector.model import ModelEntry
 from inspector.snapshot import Snapshot
 from inspector.views.plain_text import plain
 
@@ -26,18 +27,31 @@ def show(_: Snapshot, layout: Layout | None) -> None:
         st.info(plain(f"{refused}."), icon=":material/code_off:")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(
-            "A Flax script that builds and trains the model in exactly this layout. It needs only JAX, "
-            "Flax, Optax and NumPy, and prints the sharding of every array and the losses.",
-            width="stretch",
-        )
+        st.caption(plain(_caption(layout.entry)), width="stretch")
         st.download_button(
             "Download",
             data=text,
-            file_name=f"{layout.model}.py",
+            file_name=_file_name(layout.entry),
             mime="text/x-python",
             key="code_download",
             icon=":material/download:",
             on_click="ignore",
         )
     st.code(text, language="python", height=HEIGHT_PX)
+
+
+def _caption(entry: ModelEntry) -> str:
+    needs = "only JAX, Flax, Optax and NumPy"
+    if entry.own:
+        needs = f"JAX, Flax and NumPy, and {entry.name.partition(':')[0]}, which it imports"
+    return (
+        f"A Flax script that builds and trains the model in exactly this layout. It needs {needs}, "
+        "and prints the sharding of every array and the losses."
+    )
+
+
+def _file_name(entry: ModelEntry) -> str:
+    """Not that of the module which the script of a model of one's own imports."""
+    if not entry.own:
+        return f"{entry.name}.py"
+    return f"train_{entry.name.replace('.', '_').replace(':', '_')}.py"

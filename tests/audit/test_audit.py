@@ -328,3 +328,24 @@ def test_findings_are_ranked_written_and_not_doubled(tmp_path) -> None:
     again = audited(snapshot.read(tmp_path / "a.json"))
     assert record.encode(again) == record.encode(found)
     assert len(questions()) == len(set(questions())) > 8
+
+
+def test_a_rule_that_many_others_come_before_is_told_once() -> None:
+    rules = "expert=expert,batch=data,vocab=model,mlp=model,heads=model,kv_heads=model,embed=model"
+    fields = {"model": "moe", "layers": "1", "mesh": "2x2x2", "axes": "data,expert,model"}
+    layout = layouts.parse({**fields, "rules": rules, "target": "plan"}).unwrap()
+    found = plan(layout, abstract_state(layout))
+    one = the(found, "dropped-logical-axis")
+    assert one.message.startswith(
+        "vocab, mlp, heads, kv_heads and embed all want mesh axis model, and an array can use it only once."
+    )
+    assert "rules 3, 4, 5 and 6 come first, so rule 7, embed → model, is passed over" in one.message
+    # As many parameters as have another of these names beside embed; the router's weights have not.
+    both = [
+        array.path
+        for array in found.arrays
+        if array.group == "params"
+        and {"vocab", "mlp", "heads", "kv_heads"} & set(array.logical_axes or ())
+        and "embed" in (array.logical_axes or ())
+    ]
+    assert one.extra["count"] == len(both) > 4

@@ -45,12 +45,15 @@ def described(array: Any) -> dict[str, Any]:
 def made_by(module: ModuleType) -> dict[str, Any]:
     import jax
     from flax import linen as nn
+    from flax import nnx
 
     state, data, losses = module.trained()
-    arrays = {"output": described(module.infer(state, data))}
+    arrays = {}
+    if module.infer is not None:
+        arrays["output"] = described(module.infer(state, data))
     for name, array in data.items():
         arrays[f"batch/{name}"] = described(array)
-    for path, array in jax.tree_util.tree_leaves_with_path(nn.unbox(state)):
+    for path, array in jax.tree_util.tree_leaves_with_path(nn.unbox(nnx.as_pure(state))):
         arrays[jax.tree_util.keystr(path, simple=True, separator="/")] = described(array)
     return {"losses": losses, "arrays": arrays}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,17 +16,16 @@ import numpy as np
 import pytest
 
 from inspector import layout as layouts
-from inspector import sharding
 from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.layout_script import script
 from inspector.plan import plan
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
-from inspector.snapshot import Snapshot
 from models import CATALOGUE
 from models.moe import BALANCE_WEIGHT
 from tests.layout_script import run_scripts
+from tests.layout_script.comparison import refuse_other_arrays, without_jax_settings
 
 SMALL = {"batch": "8", "layers": "2", "steps": "3"}
 MLP = SMALL | {"depth": "32"}
@@ -71,14 +69,6 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 
 def parsed(name: str) -> Layout:
     return layouts.parse(LAYOUTS[name]).unwrap()
-
-
-def without_jax_settings() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("JAX_", "XLA_", "PYTHONPATH"))
-    }
 
 
 class Scripts:
@@ -138,23 +128,6 @@ def test_a_mixture_of_experts_is_where_it_is_planned(scripts: Scripts) -> None:
     untrained = math.log(layout.sizes["vocab"]) + BALANCE_WEIGHT
     assert all(abs(loss - untrained) < 1 for loss in theirs["losses"])
     assert "capacity_factor=1.5" in script(layout)
-
-
-def refuse_other_arrays(theirs: dict[str, dict[str, Any]], found: Snapshot) -> None:
-    """Fail unless both have the same arrays, each with the same part on every device."""
-    groups = ("params", "opt_state", "other", "batch", "output")
-    ours = {array.path: array for array in found.arrays if array.group in groups}
-    assert theirs.keys() == ours.keys()
-    for path, one in theirs.items():
-        array = ours[path]
-        assert (tuple(one["shape"]), one["dtype"]) == (array.shape, array.dtype), path
-        spec = tuple(tuple(axes) if axes else None for axes in one["spec"])
-        assert spec + (None,) * (len(array.shape) - len(spec)) == array.spec, path
-        held = {
-            str(shard.device): [list(part) for part in shard.index]
-            for shard in sharding.shards(array, found.mesh)
-        }
-        assert one["shards"] == held, path
 
 
 def test_what_a_layout_decides_against_is_not_in_its_script() -> None:

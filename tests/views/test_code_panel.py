@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+import models
 from inspector import layout as layouts
 from inspector.layout_script import script
+from inspector.model import ModelEntry
 from tests.views.scripted_page import PATIENCE
 
 SCRIPT = """
@@ -22,3 +25,24 @@ def test_the_script_is_shown_to_be_copied() -> None:
     assert page.code[0].language == "python"
     (button,) = page.get("download_button")
     assert button.proto.label == "Download"
+
+
+@pytest.mark.parametrize("module", ["theirs.of_them", "theirs.class"])
+def test_a_model_of_ones_own_has_a_script_or_a_sentence(module: str, monkeypatch) -> None:
+    name = f"{module}:build"
+    entry = ModelEntry(name, name, name, (), {"a": "a dimension"}, (), {}, own=True)
+    monkeypatch.setitem(models.CATALOGUE, name, entry)
+    page = AppTest.from_string(
+        SCRIPT.replace('{"mesh": "4x2"}', f'{{"mesh": "4x2", "model": "{name}"}}'),
+        default_timeout=PATIENCE,
+    ).run()
+    assert not page.exception
+    if module.endswith("class"):
+        assert "a script can import only what Python has a name for" in page.info[0].value
+        assert not page.code and not page.get("download_button")
+        return
+    assert "from theirs.of_them import build" in page.code[0].value
+    assert (
+        "and theirs.of_them, which" in page.caption[0].value.replace("\\", "")
+        and "Optax" not in page.caption[0].value
+    )

@@ -139,3 +139,14 @@ def test_a_process_is_asked_about_where_there_are_several(shown, faulty: Snapsho
             replace(two, arrays=tuple(replace(one, bytes=None) for one in two.arrays)), of="devices"
         ).info
     )
+
+
+def test_specs_are_mended_as_rules_are(shown) -> None:
+    found = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
+    page = shown(found, of="findings")
+    change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
+    assert f"Smallest change that mends it: {change.words}" in said(page.caption)
+    page.button(key="finding:0:make").click().run()
+    assert not page.exception
+    assert page.session_state["last_layout"] == change.layout
+    assert page.session_state["board"].pins[0].snapshot.layout == found.layout
