@@ -1,7 +1,7 @@
 """How many bytes each device sends to each other device in one run of a program. Modelled, not measured.
 
-All-reduce, all-gather, reduce-scatter and collective-broadcast go around a ring of the group's devices in
-mesh order, each sending to the next one; all-to-alls go from everybody in the group to everybody else, and
+All-reduce, all-gather, reduce-scatter, collective-broadcast and collective-reduce go around a ring of the
+group's devices in mesh order, each sending to the next one; all-to-alls go from everybody in the group to everybody else, and
 a collective-permute from each source to its target. What a compiler or a network does may be otherwise.
 """
 
@@ -64,7 +64,7 @@ def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraff
             times = pairwise.setdefault(way, {})
             times[each] = times.get(each, 0) + (one.executions or 0)
         else:
-            closed = one.op != "collective-broadcast"
+            closed = one.op not in ("collective-broadcast", "collective-reduce")
             rings[way, closed] = rings.get((way, closed), 0) + sent
     table = np.zeros((mesh.size, mesh.size), dtype=np.int64)
     for (way, closed), sent in rings.items():

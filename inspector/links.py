@@ -26,6 +26,7 @@ OPS = (
     "ragged-all-to-all",
     "collective-permute",
     "collective-broadcast",
+    "collective-reduce",
 )
 
 

@@ -23,31 +23,33 @@ from inspector.hlo.sizes import (
 )
 
 # What these call counts where it is called.
-MOVES_NOTHING = frozenset({
+_MOVES_NOTHING = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "add-dependency",
     "domain", "opt-barrier", "optimization-barrier", "get-dimension-size", "set-dimension-size",
-    "while", "conditional", "call", "call-start", "async-start", "async-update", "async-done",
-    "call-done", "fusion-done", "copy-done", "all-gather-done", "all-reduce-done",
-    "collective-permute-done", "send-done", "recv-done",
+    "while", "conditional", "call", "async-start",
 })  # fmt: skip
-# Which part of an asynchronous start's result is written; the others are operands and bookkeeping.
-_WRITTEN_BY_START = {
-    "copy-start": 0,
-    "recv": 0,
-    "all-gather-start": 1,
-    "collective-permute-start": 1,
-}
+# Of the pieces of an asynchronous operation all but the start.
+_LATER = ("-done", "-update")
+# Of whose result the first part is written; the others are the operand and bookkeeping.
+_WRITES_THE_FIRST = frozenset({"copy-start", "recv"})
 # Marks of the partitioner and of memory planning, which become nothing in the program that runs.
 _MARKS = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer",
-    "AssumeGatherIndicesInBound", "LayoutConstraint", "xla.sdy.FuncResultSharding",
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer", "CreateBuffer",
+    "AssumeGatherIndicesInBound", "LayoutConstraint", "xla.sdy.FuncResultSharding", "Pin", "Unpin",
+    "ConcatBitcast",
 })  # fmt: skip
 _CUTS = frozenset({"slice", "dynamic-slice", "gather"})
 _PUTS = frozenset({"dynamic-update-slice", "scatter"})
-_OTHERWISE = _CUTS | _PUTS | _WRITTEN_BY_START.keys() | {"send", "custom-call"}
+_TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
+_OTHERWISE = _CUTS | _PUTS | _TRIANGULAR | _WRITES_THE_FIRST | {"send", "custom-call"}
 # One element of the result for each one of the operand: to read a part of the one is to read as much of the
 # other.
 _SAME_ELEMENTS = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
+
+
+def moves_nothing(opcode: str) -> bool:
+    """Whether no instruction with this opcode reads or writes anything itself."""
+    return opcode in _MOVES_NOTHING or opcode.endswith(_LATER)
 
 
 def accessed(
@@ -58,18 +60,20 @@ def accessed(
     None where a shape is not known. `results` are the bytes of each result of the computation, by name.
     """
     opcode = instruction.opcode
-    read, written = operands_size(results, instruction), results[instruction.name]
+    read, written = operands_size(results, instruction), size_of_text(instruction.shape_text)
     if opcode in _OTHERWISE:
         if opcode in _CUTS or opcode in _PUTS:
             return _part(computation, instruction)
         if opcode == "send":
             return read
+        if opcode in _TRIANGULAR:
+            return _triangle(computation, instruction, read, written)
         if opcode == "custom-call" and target(instruction) in _MARKS:
             return 0
-        if opcode in _WRITTEN_BY_START:
-            shape, number = instruction.shape, _WRITTEN_BY_START[opcode]
+        if opcode in _WRITES_THE_FIRST:
+            shape = instruction.shape
             if shape is not None and shape.parts is not None:
-                written = size(shape.parts[number]) if number < len(shape.parts) else None
+                written = size(shape.parts[0]) if shape.parts else None
     return None if read is None or written is None else read + written
 
 
@@ -95,6 +99,19 @@ def accessed_by_fusion(fused: Computation) -> int | None:
     puts, written = _written(fused, root)
     users = _users(fused)
     return _total([written, *(_read(fused, users, puts, each) for each in sources.values())])
+
+
+def _triangle(
+    computation: Computation, instruction: Instruction, read: int | None, written: int | None
+) -> int | None:
+    """Of a triangular operand one half is read, and of a Cholesky factor one half is written."""
+    sources = operand_shapes(computation, instruction)
+    triangle = size(sources[0]) if sources else None
+    if read is None or written is None or triangle is None:
+        return None
+    if instruction.opcode == "cholesky":
+        written //= 2
+    return read - triangle + triangle // 2 + written
 
 
 def _part(computation: Computation, instruction: Instruction) -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from inspector.errors import Refused
 from inspector.hlo import replica_groups, text
+from inspector.hlo.asynchronous import Chains, begun, chains
 from inspector.hlo.calls import Runs, runs
 from inspector.hlo.mesh_axes import axes_of_groups, axes_of_moves
 from inspector.hlo.module import Computation, Instruction, Module
@@ -26,9 +27,12 @@ OPS = (
     "collective-permute",
     "collective-broadcast",
 )
-_OP_OF = {opcode: op for op in OPS for opcode in (op, f"{op}-start")}
+# What an opcode begins. The last op is as new as the XLA of jax 0.12, and has no colour of its own yet.
+OP_OF = {opcode: op for op in (*OPS, "collective-reduce") for opcode in (op, f"{op}-start")}
 # The ops that have the flag use_global_device_ids; to them its absence means false.
-_FLAGGED = frozenset({"all-reduce", "all-gather", "reduce-scatter"})
+_FLAGGED = frozenset({"all-reduce", "all-gather", "reduce-scatter", "collective-reduce"})
+# Ops whose last operand may be the device that sends to all others, or is sent to.
+_ROOTED = frozenset({"collective-broadcast", "collective-reduce"})
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
@@ -54,7 +58,7 @@ class Partners:
 def collectives(
     module: Module, mesh: Mesh | None = None, known: Mapping[str, Runs] | None = None
 ) -> tuple[Collective, ...]:
-    """Every collective of a program, in the order of the text.
+    """Every collective of a program, in the order of the text; an asynchronous one where it starts.
 
     With the mesh that it was compiled for, each tells the mesh axes that it runs along.
     known: what `runs` says of the module, where that has been asked before.
@@ -63,17 +67,19 @@ def collectives(
       Refused: replica groups, or pairs of a source and a target, are not such.
     """
     held = [
-        (computation, instruction, _OP_OF[instruction.opcode])
+        (computation, instruction, OP_OF[instruction.opcode])
         for computation in module.computations
         for instruction in computation.instructions
-        if instruction.opcode in _OP_OF
+        if instruction.opcode in OP_OF
     ]
     if not held:
         return ()
+    shared = chains(module)
     known = runs(module) if known is None else known
     return tuple(
-        _collective(module, computation, instruction, op, mesh, known[computation.name])
+        _collective(module, computation, instruction, op, mesh, known[computation.name], shared)
         for computation, instruction, op in held
+        if (computation.name, instruction.name) not in shared.carried_on
     )
 
 
@@ -83,7 +89,7 @@ def partners(module: Module, instruction: Instruction, devices: int | None = Non
     Raises:
       Refused: replica groups, or pairs of a source and a target, are not such.
     """
-    op = _OP_OF[instruction.opcode]
+    op = OP_OF[instruction.opcode]
     attributes = instruction.attributes
     try:
         flag = attributes.get("use_global_device_ids", "false") == "true"
@@ -123,15 +129,15 @@ def payload_bytes(
 
     Of a ragged-all-to-all it is the whole input, because how much of it is sent only the run knows.
     """
-    op = _OP_OF[instruction.opcode]
-    result = instruction.shape
-    if instruction.opcode != op and result is not None and result.parts is not None:
-        result = _result_of_start(result, op)
+    op = OP_OF[instruction.opcode]
+    result = begun(instruction).shape
     operands = tuple(computation.shape_of(operand) for operand in instruction.operands)
     if op == "all-gather":
         return result.bytes if result else None
     if op == "ragged-all-to-all":
         operands = operands[:1]
+    if op in _ROOTED and instruction.attributes.get("has_dynamic_root") == "true":
+        operands = operands[:-1]
     # Of an input, an output and their offsets, the slices stated of the input are sent.
     if op == "collective-permute" and "slice_sizes" in instruction.attributes:
         return _sliced_bytes(instruction, operands[0] if operands else None)
@@ -147,7 +153,8 @@ def payload_bytes(
 def wire_bytes(op: str, payload: int | None, group: int | None) -> int | None:
     """Bytes that one device sends in one execution, by the ring algorithm with `group` devices.
 
-    A broadcast goes along the ring as a whole, so that all devices but the last send all of it.
+    A broadcast goes along the ring as a whole, so that all devices but the last send all of it, as they do
+    when all is summed on the way to one.
     """
     if group == 1:
         return 0
@@ -157,7 +164,7 @@ def wire_bytes(op: str, payload: int | None, group: int | None) -> int | None:
         return None
     if op == "all-reduce":
         return 2 * payload * (group - 1) // group
-    if op == "collective-broadcast":
+    if op in _ROOTED:
         return payload
     return payload * (group - 1) // group
 
@@ -169,6 +176,7 @@ def _collective(
     op: str,
     mesh: Mesh | None,
     known: Runs,
+    shared: Chains,
 ) -> Collective:
     joined = partners(module, instruction, mesh.size if mesh else None)
     group = joined.group_size
@@ -180,7 +188,9 @@ def _collective(
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
         op=op,
-        asynchronous=instruction.opcode != op or known.asynchronous,
+        asynchronous=instruction.opcode != op
+        or known.asynchronous
+        or (computation.name, instruction.name) in shared.started,
         name=instruction.name,
         computation=computation.name,
         executions=known.count,
@@ -205,21 +215,18 @@ def _mesh_axes(joined: Partners, mesh: Mesh) -> tuple[str, ...] | None:
     return axes_of_moves(joined.moves, mesh)
 
 
-def _result_of_start(shape: Shape, op: str) -> Shape | None:
-    """The result in the shape of an asynchronous start: (operands, results, contexts …)."""
-    parts = shape.parts or ()
-    if op == "all-reduce":
-        return shape
-    return parts[1] if len(parts) > 1 else None
-
-
 def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None:
-    if operand is None or operand.element_bits is None:
+    """Bytes of the slices, of an array or of the arrays of a tuple; each has some, of the same type."""
+    if operand is None:
+        return None
+    each = {part.element_bits for part in operand.parts or (operand,)}
+    bits = each.pop() if len(each) == 1 else None
+    if bits is None:
         return None
     total = 0
     for sizes in text.items(instruction.attributes["slice_sizes"]):
         count = math.prod(int(size) for size in _SIZE.findall(sizes))
-        total += -(-count * operand.element_bits // 8)
+        total += -(-count * bits // 8)
     return total
 
 

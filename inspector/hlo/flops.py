@@ -22,7 +22,7 @@ MULTIPLY_ADD = 2  # operations
 
 ELEMENTWISE = frozenset({
     "abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert",
-    "count-leading-zeros", "divide", "floor", "imag", "is-finite", "maximum", "minimum", "multiply",
+    "count-leading-zeros", "divide", "floor", "imag", "is-finite", "maximum", "minimum", "mulhi", "multiply",
     "negate", "not", "or", "popcnt", "population-count", "real", "reduce-precision", "remainder",
     "round-nearest-afz", "round-nearest-even", "select", "shift-left", "shift-right-arithmetic",
     "shift-right-logical", "sign", "stochastic-convert", "subtract", "xor",
@@ -352,6 +352,15 @@ def _map(computation: Computation, instruction: Instruction, applied: Applied) -
     return _applications(instruction, "to_apply", elements(instruction.shape), applied)
 
 
+def _scan(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
+    """One application at each place along the dimension; XLA's figure does not grow with its length."""
+    operands = operand_shapes(computation, instruction)
+    along = _numbers(instruction.attributes.get("dimensions", ""))
+    lengths = operands[0].dimensions if operands and operands[0] is not None else ()
+    known = len(along) == 1 and along[0] < len(lengths)
+    return _applications(instruction, "to_apply", lengths[along[0]] if known else None, applied)
+
+
 def _all_reduce(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
     """One an element, as if there were two devices; XLA does not look how many there are."""
     shape = instruction.shape
@@ -400,8 +409,8 @@ _OTHERS = {
     "scatter": _scatter,
     "select-and-scatter": _select_and_scatter,
     "map": _map,
+    "scan": _scan,
     "all-reduce": _all_reduce,
-    "all-reduce-start": _all_reduce,
     "sort": _sort,
     "fft": _fft,
     "triangular-solve": _triangular_solve,

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from inspector.hlo import text
-from inspector.hlo.collectives import OPS
+from inspector.hlo.asynchronous import DONE, begun, chains
+from inspector.hlo.collectives import OP_OF
 from inspector.hlo.loops import CallSite, call_sites
 from inspector.hlo.module import Computation, Instruction, Module
-
-_OP_OF = {opcode: op for op in OPS for opcode in (op, f"{op}-start")}
 
 # Instructions whose result is data of their operand, moved, cut or converted; the operands that are so.
 _MOVES: Mapping[str, slice] = {
@@ -41,6 +40,8 @@ _SAME_DATA = frozenset({
     '"Sharding"', '"SPMDFullToShardShape"', '"SPMDShardToFullShape"', '"MoveToHost"',
     '"MoveToDevice"', '"annotate_device_placement"', '"LayoutConstraint"',
 })  # fmt: skip
+_CALL_STARTS = frozenset({"async-start", "call-start", "fusion-start"})
+_DONE = f'"{DONE}"'
 # Arithmetic from element to element; the operands that carry values.
 _ELEMENTWISE: Mapping[str, slice] = {
     **dict.fromkeys(
@@ -144,13 +145,14 @@ class _Search:
             (computation.name, instruction.name): set()
             for computation in self._module.computations
             for instruction in computation.instructions
-            if instruction.opcode in _OP_OF
+            if instruction.opcode in OP_OF
         }
         if not found:
             return {}
+        self._carried_on = chains(self._module).carried_on
         for computation in self._module.computations:
             for instruction in computation.instructions:
-                if instruction.opcode in _OP_OF:
+                if instruction.opcode in OP_OF:
                     found[computation.name, instruction.name] = {
                         arguments[number]
                         for number in self._arguments_of(_Frame(computation), instruction)
@@ -168,11 +170,16 @@ class _Search:
                 seen: set[tuple] = set() if params or group not in _STATE else seen_of_state
                 values = self._behind([_Value(top, self._entry.root, part)], group in _STATE, seen)
                 for value in values:
-                    if value.instruction.opcode in _OP_OF:
+                    if value.instruction.opcode in OP_OF:
                         key = (value.frame.computation.name, value.instruction.name)
                         found[key].add(path)
                 if params:
                     seen_of_state |= seen
+        for key, starts in self._carried_on.items():
+            moved = found.pop(key, set())
+            for start in starts:
+                if start in found:
+                    found[start] |= moved
         order = {path: number for number, path in enumerate((*arguments, *results))}
         return {key: tuple(sorted(paths, key=order.__getitem__)) for key, paths in found.items()}
 
@@ -231,19 +238,23 @@ class _Search:
             return self._at(frame, instruction, _MOVES[opcode], ())
         if elementwise and opcode in _ELEMENTWISE:
             return self._at(frame, instruction, _ELEMENTWISE[opcode], ())
-        if opcode in _OP_OF:
+        if opcode in OP_OF:
             return self._through_collective(value)
-        if opcode.endswith("-done") or opcode == "async-update":
+        if opcode.endswith(("-done", "-update")):
             return self._through_done(value)
         if opcode == "copy-start":  # (copy, original, context)
             return self._at(frame, instruction, slice(1), ())
         if opcode in ("fusion", "call"):
             return self._root_of(frame, instruction, "call", path)
-        if opcode == "async-start" or opcode.endswith("-start"):
+        if opcode.endswith("-start"):
             # (operands, results, context …)
             if path[:1] == (0,):
                 return self._at(frame, instruction, _one(path[1:2]), path[2:])
-            return self._root_of(frame, instruction, "call", path[1:]) if path else []
+            if not path:
+                return []
+            if opcode not in _CALL_STARTS:
+                return self._sources(_Value(frame, begun(instruction), path[1:]), elementwise)
+            return self._root_of(frame, instruction, "call", path[1:])
         if opcode == "while":
             return [
                 *self._root_of(frame, instruction, "body", path),
@@ -254,6 +265,9 @@ class _Search:
         if opcode == "broadcast" and self._same_size(frame, instruction):
             return self._at(frame, instruction, slice(1), ())
         target = instruction.attributes.get("custom_call_target") if "call" in opcode else None
+        if target == _DONE:
+            held = self._operands(frame, instruction)
+            return [_Value(frame, one, path) for one in held if one.opcode in OP_OF]
         return self._at(frame, instruction, slice(1), path) if target in _SAME_DATA else []
 
     def _through_collective(self, value: _Value) -> list[_Value]:
@@ -264,7 +278,7 @@ class _Search:
             path = path[1:]
         several = len(self._operands(frame, instruction)) > 1
         # An all-to-all of several operands has parts of all of them in each of its results.
-        if several and path and _OP_OF[instruction.opcode] != "all-to-all":
+        if several and path and OP_OF[instruction.opcode] != "all-to-all":
             return self._at(frame, instruction, _one(path[:1]), path[1:])
         return self._at(frame, instruction, slice(None), ())
 
@@ -274,7 +288,7 @@ class _Search:
         if not sources:
             return []
         started = sources[0].opcode
-        if instruction.opcode == "async-update" or started == "all-reduce-start":
+        if instruction.opcode.endswith("-update") or started == "all-reduce-start":
             inner = path
         elif started == "copy-start":
             inner = ()

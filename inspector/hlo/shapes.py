@@ -13,7 +13,8 @@ from inspector.hlo.text import SQUARE
 _BITS = {"pred": 8, "bf16": 16, "token": 0, "opaque": 0}
 # Floating-point types of less than 32 bits state their width first: f8e4m3fn, f4e2m1fn.
 _WIDTH = re.compile(r"[suf](\d+)(?:e\d+m\d+\w*)?$|c(\d+)$")
-_TOKEN = re.compile(rf"([()])|([a-z]\w*+)({SQUARE})(\{{[^{{}}]*+\}})?+|,|/\*[^*]*+\*/|\s++")
+# `b(` opens a buffer, which is the array in it and memory of its own.
+_TOKEN = re.compile(rf"(b?\(|\))|([a-z]\w*+)({SQUARE})(\{{[^{{}}]*+\}})?+|,|/\*[^*]*+\*/|\s++")
 # The layout's word for the bits that an element takes where they are not those of its type.
 _ELEMENT_SIZE = re.compile(r"E\((\d{1,4})\)")
 _MOST_DIGITS = 19  # of a dimension, which is an int64
@@ -56,6 +57,7 @@ def total_bytes(shapes: tuple[Shape | None, ...]) -> int | None:
 def parse(text: str) -> Shape | None:
     """The shape that a text says; None where it says none."""
     open_parts: list[list[Shape]] = [[]]
+    buffers: list[bool] = []
     position = 0
     while position < len(text):
         token = _TOKEN.match(text, position)
@@ -63,13 +65,17 @@ def parse(text: str) -> Shape | None:
             return None
         position = token.end()
         bracket, dtype, dimensions, layout = token.groups()
-        if bracket == "(":
+        if bracket and bracket != ")":
             open_parts.append([])
+            buffers.append(bracket == "b(")
         elif bracket == ")":
             if len(open_parts) == 1:
                 return None
             parts = open_parts.pop()
-            open_parts[-1].append(Shape("tuple", parts=tuple(parts)))
+            if buffers.pop():
+                open_parts[-1] += parts
+            else:
+                open_parts[-1].append(Shape("tuple", parts=tuple(parts)))
         elif dtype:
             array = _array(dtype, dimensions, layout or "")
             if array is None:

@@ -30,10 +30,10 @@ ARRAY_SHAPE = r"[a-z]\w*+\[[^\[\]]*+\](?:\{[^{}\n]*+\})?+"
 # A tuple, a buffer `b(…)`, or an array.
 SHAPE = rf"(?:b?+(?=\(){GROUP}|{ARRAY_SHAPE})"
 # What may stand behind the equals sign of an attribute. The groups of a mesh
-# and a literal `s32[] 1` hold spaces.
+# and a literal, `s32[] 1` or `s32[2] {1, 2}`, hold spaces.
 VALUE = (
     rf"(?:mesh{SQUARE}(?:\s*+,\s*+device_ids\s*+=\s*+\((?:[^()]++|\([^()]*+\))*+\))?+\s*+\{{[^{{}}]*+\}}"
-    rf'|{ARRAY_SHAPE}[ \t]++[^\s,(){{}}"\[\]]++'
+    rf'|{ARRAY_SHAPE}[ \t]++(?:[^\s,(){{}}"\[\]]++|{GROUP})'
     rf'|(?:[^\s,(){{}}"\[\]]++|{SQUARE}|{STRING}|{GROUP})++)'
 )
 ATTRIBUTES = rf"(?:\s*+,\s*+[\w\-]++\s*+=\s*+{VALUE})*+"
@@ -50,6 +50,7 @@ _COMMENT_OR_STRING = re.compile(
 _INDEX_COMMENT = re.compile(r"/\*[^*]*+\*/")
 # What separates the inputs of XLA's own test files, or begins a module.
 _BOUNDARY = re.compile(r"^[ \t]*+(?://[ \t]*+-{3,}+[^\n]*+$|(?=HloModule\s))", re.M)
+_LONGEST_INDENT = 100
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.))", re.S)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -57,13 +58,26 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 def pieces(text: str) -> Iterator[tuple[int, str]]:
     """The text of each module without comments, with the line where it starts; none is blank."""
     start, line = 0, 1
-    ends = [(found.start(), found.end()) for found in _BOUNDARY.finditer(text)]
+    ends = [
+        (found.start(), found.end())
+        for found in _BOUNDARY.finditer(text)
+        if not _quoted(text, found.start())
+    ]
     for end, following in [*ends, (len(text), len(text))]:
         piece = without_comments(text[start:end])
         if not piece.isspace() and piece:
             yield line, piece
         line += text.count("\n", start, following)
         start = following
+
+
+def _quoted(text: str, start: int) -> bool:
+    """Whether the line before this one is a lone quotation mark.
+
+    So XLA writes the programs in a module's `origin_recovery_table`, each of which is one string.
+    """
+    before = text[max(text.rfind("\n", 0, max(start - 1, 0)) + 1, start - _LONGEST_INDENT) : start]
+    return before.strip() == '"'
 
 
 def without_comments(text: str) -> str:

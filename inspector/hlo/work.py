@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inspector.hlo.accesses import MOVES_NOTHING, accessed, accessed_by_fusion
+from inspector.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
+from inspector.hlo.asynchronous import DONE, START, begun, chains
 from inspector.hlo.calls import Runs, runs
 from inspector.hlo.flops import COUNTED, ELEMENTWISE, others, product, target
 from inspector.hlo.module import Computation, Instruction, Module
@@ -14,14 +15,14 @@ from inspector.hlo.sizes import MOST, elements_of_text, result_sizes
 from inspector.hlo.text import NAME
 from inspector.snapshot import MatmulFlops, Work
 
-_FUSIONS = frozenset({"fusion", "fusion-start"})
-_CALLS = frozenset({"call", "call-start", "async-start", "while", "conditional"})
-# Compilers write it before all that may hold strings; a fusion has no other computation.
-# Custom calls that compute nothing: they tell where values are to be.
+_CALLS = frozenset({"call", "async-start", "while", "conditional"})
+# Custom calls that compute nothing: they tell where values are to be, and what runs beside what.
 _MARKS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AnnotateDevicePlacement", "LayoutConstraint",
     "MoveToHost", "MoveToDevice", "AllocateBuffer", "AssumeGatherIndicesInBound", "Pin", "Unpin",
+    "ConcatBitcast", "CreateBuffer", START, DONE,
 })  # fmt: skip
+# Compilers write it before all that may hold strings; a fusion has no other computation.
 _FUSED = re.compile(rf",\s*+calls\s*+=\s*+%?+({NAME})")
 # Computations within what a reduction applies, which compilers write flat.
 _DEEPEST = 20
@@ -109,6 +110,7 @@ class _Count:
         self._applied: dict[str, int | None] = {}
         self._fusions: dict[str, int | None] = {}
         self._depth = 0
+        self._carried_on = chains(module).carried_on
 
     def of(self, entry: Computation, known: Mapping[str, Runs]) -> Work:
         """All that the entry runs, directly or not."""
@@ -147,14 +149,17 @@ class _Count:
         flops: int | None = 0
         touched: int | None = 0
         results = result_sizes(computation) if moves else {}
-        for instruction in computation.instructions:
+        for written in computation.instructions:
+            instruction = begun(written) if written.opcode.endswith("-start") else written
             opcode = instruction.opcode
             fused = None
             if opcode in ELEMENTWISE:
                 flops = _plus(flops, elements_of_text(instruction.shape_text))
             elif opcode in COUNTED:
+                if (computation.name, instruction.name) in self._carried_on:
+                    continue
                 flops = _plus(flops, self._counted(run, computation, instruction))
-            elif opcode in _FUSIONS:
+            elif opcode == "fusion":
                 called = _FUSED.search(instruction.attributes_text)
                 fused = self._module.by_name.get(called[1]) if called else None
                 if fused is not None:
@@ -162,7 +167,7 @@ class _Count:
             elif opcode in _CALLS:
                 run.calls += [called.computation for called in instruction.called]
                 run.loops |= opcode in ("while", "conditional")
-            if not moves or opcode in MOVES_NOTHING:
+            if not moves or moves_nothing(opcode):
                 continue
             if fused is None:
                 touched = _plus(touched, accessed(computation, instruction, results))

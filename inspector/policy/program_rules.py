@@ -14,7 +14,7 @@ from inspector.wording import counted, exact_bytes_text
 
 OPS = (
     *("all-gather", "all-reduce", "all-to-all", "ragged-all-to-all"),
-    *("reduce-scatter", "collective-broadcast", "collective-permute"),
+    *("reduce-scatter", "collective-broadcast", "collective-reduce", "collective-permute"),
 )
 FIGURES = {
     "peak": "the most that is alive at one time, as the compiler says",

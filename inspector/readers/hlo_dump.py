@@ -1,7 +1,8 @@
 """What `--xla_dump_to` leaves in a folder: which of its texts is the final one of each program.
 
 Files are called `module_0012.jit_step.cpu_after_optimizations.txt`; the middle names the program, the end
-the stage. XLA writes others beside them (buffer assignments, thunks, protos), which are left alone.
+the stage. A time may stand before it and the compiler's version within it, and old versions leave the program
+out. XLA writes others beside them (buffer assignments, thunks, protos), which are left alone.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ from inspector.errors import Refused
 from inspector.readers import content, limits
 
 _DUMPED = re.compile(
-    r"(?:module_)?(?P<number>\d+)\.(?P<program>.+?)\."
+    r"(?:\d+\.)?(?P<number>(?:module_)?\d+)\.(?:(?P<program>.+?)\.)?(?:cl_\d+\.)?"
     r"(?P<stage>(?:[\w.\-]*_)?(?:before|after)_[\w\-]+)\.(?:txt|hlo)(?:\.gz)?"
 )
 # The stages after which a compiler is done with a program's text, the last one first.
-_FINAL = ("after_codegen", "after_optimizations")
+_FINAL = (
+    "after_codegen",
+    "after_optimizations_after_buffer_assignment",
+    "after_optimizations_before_buffer_assignment",
+    "after_optimizations",
+)
+# How to have text of what was dumped as protos alone.
+AS_TEXT = "dump again with --xla_dump_hlo_as_text"
 _TEXT = re.compile(r".+\.(?:hlo|txt)(?:\.gz)?", re.IGNORECASE)
 
 
@@ -43,7 +51,8 @@ def final_texts(folder: Path, what: str) -> list[DumpedText]:
         rank = _rank(found["stage"])
         if rank is not None:
             # Of as large ones that which was dumped first: files are in order.
-            final.setdefault(found["program"], []).append((rank, -path.stat().st_size, path))
+            program = found["program"] or found["number"]
+            final.setdefault(program, []).append((rank, -path.stat().st_size, path))
     if final:
         return [
             DumpedText(min(each, key=lambda one: one[:2])[2], program)
@@ -56,7 +65,9 @@ def final_texts(folder: Path, what: str) -> list[DumpedText]:
         )
     texts = [path for path in files if _TEXT.fullmatch(path.name)]
     if not texts:
-        raise Refused(f"{what} holds no HLO text: no file in it ends in .hlo or .txt")
+        protos = any(path.name.endswith(".pb") for path in files)
+        more = f", only protos; {AS_TEXT}" if protos else ""
+        raise Refused(f"{what} holds no HLO text: no file in it ends in .hlo or .txt{more}")
     if len(texts) > limits.MOST_PROGRAMS:
         raise Refused(
             f"{what} holds {len(texts):,} texts, at most {limits.MOST_PROGRAMS:,} are read"

@@ -137,6 +137,11 @@ def _of_folder(path: Path, what: str, findings: list[Finding], report: Report) -
 
 
 def _read_text(path: str | os.PathLike[str], what: str, name: str) -> _Text:
+    if what.lower().endswith((".pb", ".pb.gz")):
+        raise Refused(
+            f"{what} is a binary proto, but must be HLO text, which begins with HloModule: "
+            f"{hlo_dump.AS_TEXT}"
+        )
     read_ = content.read_text(path, what)
     refuse_other_text(read_.text, what)
     try:

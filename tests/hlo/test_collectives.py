@@ -221,6 +221,20 @@ FLAT = "channel_id=1, use_global_device_ids=true"
          "source_target_pairs={{0,1}}", (2, 1, 320, 320)),
         ("r = f32[64] collective-broadcast(a), channel_id=1, replica_groups={{3,0,1}}",
          (3, 1, 256, 256)),
+        # The second operand says which of the devices it is.
+        ("r = f32[64] collective-broadcast(a, z), channel_id=1, replica_groups={{3,0,1}}, "
+         "has_dynamic_root=true", (3, 1, 256, 256)),
+        (f"r = f32[64] collective-reduce(a), {FLAT}, replica_groups={{{{0,1}},{{2,3}}}}, "
+         "has_dynamic_root=false", (2, 2, 256, 256)),
+        (f"r = f32[64] collective-reduce(a, z), {FLAT}, replica_groups=[2,4]<=[8], "
+         "has_dynamic_root=true", (4, 2, 256, 256)),
+        ("t = (bf16[32], bf16[32]) tuple(b, b)\n  r = (bf16[32], bf16[32]) collective-permute(t, t, z, "
+         "z), channel_id=1, source_target_pairs={{0,1}}, slice_sizes={{8},{16}}", (2, 1, 48, 48)),
+        ("t = (f32[64], bf16[32]) tuple(a, b)\n  r = (f32[64], bf16[32]) collective-permute(t, t, z, "
+         "z), channel_id=1, source_target_pairs={{0,1}}, slice_sizes={{8},{16}}",
+         (2, 1, None, None)),
+        (f"m = b(f32[64]) custom-call(a)\n  r = b(f32[64]) all-reduce(m), {FLAT}, "
+         "replica_groups=[2,4]<=[8]", (4, 2, 256, 384)),
         (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups={{{{0}},{{1}}}}", (1, 2, 256, 0)),
         (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups={{{{0,2,4}},{{1,3,5,6}}}}",
          (None, 2, 256, None)),

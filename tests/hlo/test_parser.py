@@ -105,6 +105,48 @@ def test_a_test_module_of_xla_is_read_or_refused(case: dict[str, Any]) -> None:
         hlo.collectives(module)
 
 
+def test_a_literal_among_attributes() -> None:
+    text = """HloModule m
+ENTRY e {
+  a = f32[8]{0} parameter(0)
+  ROOT c = f32[8]{0} custom-call(a), custom_call_target="x", literal=s32[2,2]{1,0} { {1, 2}, {3, 4} }
+}
+"""
+    hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
+    for written in (text, hlo_of_jaxlib.hlo_module_from_text(text).to_string()):
+        (found,) = hlo.parse(written)
+        assert found.by_name["e"].root.attributes["literal"].startswith("s32[2,2]{1,0} {")
+
+
+RECOVERED = """HloModule whole, entry_computation_layout={()->s32[1,3]{1,0}}, origin_recovery_table={
+  {"a"} : {"b"},
+  "
+    HloModule how_a_was, entry_computation_layout={(s32[2,3]{1,0})->s32[2,3]{1,0}}
+
+    ENTRY %how (p: s32[2,3]) -> s32[2,3] {
+      ROOT %p = s32[2,3]{1,0} parameter(0)
+    }
+
+  "
+}
+
+ENTRY %e () -> s32[1,3] {
+  ROOT %c = s32[1,3]{1,0} constant({ { 1, 1, 1 } }), origin={{"b"}}
+}
+"""
+
+
+def test_a_program_that_says_how_a_value_was_is_none_of_the_file_s() -> None:
+    (found,) = hlo.parse(RECOVERED)
+    assert found.name == "whole" and found.entry == "e" and found.truncated is None
+    hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
+    printed = hlo_of_jaxlib.hlo_module_from_text(RECOVERED).to_string()
+    assert [module.name for module in hlo.parse(printed + printed)] == ["whole", "whole"]
+    # A dump that is cut short behind a quotation mark hides nothing of the one that follows.
+    cut = 'HloModule m\n\nENTRY e {\n  a = f32[] parameter(0), metadata={op_name="x"\n'
+    assert [module.name for module in hlo.parse(cut + printed)] == ["m", "whole"]
+
+
 @given.needs_cases
 def test_several_modules_in_one_file() -> None:
     assert len(hlo.parse(given.text("import_async_collectives.hlo"))) == 6

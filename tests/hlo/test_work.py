@@ -796,6 +796,7 @@ ENTRY e {
   attention = f32[4]{0} custom-call(held), custom_call_target="flash_attention"
   nameless = f32[4]{0} custom-call(attention)
   product = f32[4,4]{1,0} custom-call(nameless, nameless), custom_call_target="__onednn$matmul"
+  joined = f32[8]{0} custom-call(held, held), custom_call_target="ConcatBitcast"
   ROOT r = f32[4]{0} add(nameless, attention)
 }
 """

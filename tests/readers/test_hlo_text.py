@@ -160,6 +160,39 @@ def test_of_a_dump_the_largest_final_text_of_each_program_is_read(tmp_path: Path
     assert found.findings[-1].code == "mesh-unknown" and len(found.findings) == 1
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        # Of a TPU, of which the code's own text is the last.
+        (["0045.jit_step.before_optimizations", "0045.jit_step.cl_8.after_optimizations",
+          "0045.jit_step.after_optimizations_before_buffer_assignment",
+          "0045.jit_step.after_optimizations_after_buffer_assignment"], [3]),
+        (["0045.jit_step.after_optimizations_after_buffer_assignment",
+          "0045.jit_step.cl_8.after_codegen", "0046.jit_init.cl_8.after_codegen"], [1, 2]),
+        # As XLA wrote them in 2020, without the program's name.
+        (["0001.before_optimizations", "0001.after_optimizations", "0002.after_optimizations"],
+         [1, 2]),
+        (["0001.jit_f.gfx950_gpu_after_optimizations",
+          "0001.jit_f.0003.fusion.after_priority-fusion.before_dce"], [0]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", ["module_", "1700000000000.module_"])
+def test_the_stages_of_other_compilers(
+    tmp_path: Path, names: list[str], expected: list[int], before: str
+) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / f"{before}{name}.txt").write_text(module(f"text_{number}"))
+    found = {program.name for program in read(tmp_path).programs}
+    assert found == {f"text_{number}" for number in expected}
+
+
+def test_a_proto_is_refused_with_the_flag_that_gives_text(tmp_path: Path) -> None:
+    (tmp_path / "module_0001.jit_f.cpu_after_optimizations.hlo.pb").write_bytes(b"\x0a\x05jit_f")
+    for path in (tmp_path, *tmp_path.iterdir()):
+        with pytest.raises(Refused, match="--xla_dump_hlo_as_text"):
+            read(path)
+
+
 def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
     """What the compiler of this machine dumps, in a process of its own, for the flag is read at start."""
     program = (
