@@ -53,6 +53,8 @@ def _spec(layout: Layout, state: AbstractState, array: AbstractArray) -> Spec:
     if array.names is None:
         return (None,) * len(array.shape)
     if state.names == "mesh":
+        for refusal in nnx.refusals(array.names, layout.mesh()):
+            raise Refused(f"{array.path}: {refusal}")
         return array.names
     names = _logical_axes(array)
     try:

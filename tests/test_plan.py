@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
 from inspector import sharding
+from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.plan import plan
 from inspector.producers import building
@@ -134,3 +135,12 @@ def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -
         except ValueError:
             shard_shape = None  # JAX refuses what it cannot divide
         assert array.shard_shape == shard_shape
+
+
+def test_a_mesh_axis_that_splits_two_dimensions_is_refused_as_jax_refuses_it() -> None:
+    fields = {"model": "mlp", "scan": "true", "specs": "W1=None.model,layer=model"}
+    with pytest.raises(Refused, match="mesh axis model would split two dimensions"):
+        planned(**SMALL, **fields)
+    layout = layouts.parse(SMALL | fields).unwrap()
+    with pytest.raises(Exception, match="duplicate entries for `model`"):
+        linen_shardings(layout)

@@ -29,9 +29,14 @@ def findings(examined: Examined) -> list[Finding]:
         if array.spec and any(sharding.indivisible(array.shape, array.spec, examined.mesh))
     ]
     padded = [array for array in uneven if array.group in _OF_THE_COMPILER]
-    refused = [array for array in uneven if array not in padded and array.path not in told]
+    refused = fold(array for array in uneven if array not in padded)
     return [
-        *(_refused(examined, one) for one in fold(refused)),
+        # A plan tells of a fold once, by its first array.
+        *(
+            _refused(examined, one)
+            for one in refused
+            if told.isdisjoint(array.path for array in one.arrays)
+        ),
         *_padded(examined, fold(padded)),
         *_of_different_sizes(examined),
     ]

@@ -66,7 +66,20 @@ def chosen_array(
 ) -> Array:
     """The record of a value inside a compiled program, by the sharding that the compiler gave it."""
     shape, dtype = tuple(leaf.value.shape), np.dtype(leaf.value.dtype)
-    indices = chosen.devices_indices_map(shape)
+    array = Array(
+        path=leaf.path,
+        group=leaf.group,
+        shape=shape,
+        dtype=str(dtype),
+        logical_axes=leaf.names if logical else None,
+        spec=_spec(chosen, len(shape)),
+        bytes=math.prod(shape) * dtype.itemsize,
+        program=program,
+    )
+    try:
+        indices = chosen.devices_indices_map(shape)
+    except ValueError:  # the compiler pads what mesh axes do not divide, and JAX tells no pieces of that
+        return array
     seen: Counter[Any] = Counter()
     shards = []
     for device, index in indices.items():
@@ -75,18 +88,11 @@ def chosen_array(
         seen[bounds] += 1
     pieces = [tuple(stop - start for start, stop in shard.index) for shard in shards]
     largest = max(pieces, key=math.prod)
-    array = Array(
-        path=leaf.path,
-        group=leaf.group,
-        shape=shape,
-        dtype=str(dtype),
-        logical_axes=leaf.names if logical else None,
-        spec=_spec(chosen, len(shape)),
+    array = replace(
+        array,
         shard_shape=largest,
-        bytes=math.prod(shape) * dtype.itemsize,
         bytes_per_device=math.prod(largest) * dtype.itemsize,
         replicas=seen[shards[0].index],
-        program=program,
     )
     return _explicit_where_needed(array, tuple(shards), mesh)
 

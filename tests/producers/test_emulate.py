@@ -231,6 +231,13 @@ def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     assert found.layout["unconstrained"] == ["z"]
 
 
+def test_an_activation_that_the_compiler_pads_has_a_spec_and_no_pieces() -> None:
+    found = run({"model": "mlp", "depth": "18", "specs": "W1=None.None,W2=None.None"})
+    padded = [a for a in found.arrays if a.group == "activation" and a.spec[1] == ("model",)]
+    assert padded and all(array.shape[1] % 4 for array in padded)
+    assert all(array.shard_shape is None and array.shards is None for array in padded)
+
+
 def test_facts_are_the_arrays_own() -> None:
     found = run({})
     kernel = found.array("params/DotReluDot_0/W2")
