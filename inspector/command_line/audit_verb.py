@@ -13,6 +13,7 @@ from inspector.audit import Change
 from inspector.command_line.terminal import one_line
 from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.own_model_registration import register_own
 from inspector.snapshot import Finding, Snapshot
 from inspector.wording import bytes_text
 
@@ -22,11 +23,18 @@ HELP = "what costs memory or does nothing in a layout, ranked by bytes, and what
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("snapshot", metavar="SNAPSHOT.json")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the model, where it is one of your own, as package.module:function: for what mends it",
+    )
     parser.add_argument("--json", action="store_true", help="a JSON list instead of text")
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the findings."""
+    if options.model is not None and ":" in options.model:
+        register_own(options.model)
     found = snapshot.read(options.snapshot)
     layout = _layout(found)
     findings = audit.audited(found).findings

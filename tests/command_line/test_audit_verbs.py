@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from inspector.audit import audited, smallest_change
 from inspector.plan import plan
 from inspector.producers.abstract import abstract_state
 
+ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = layouts.parse(
     {"depth": "64", "layers": "2", "rules": "batch=data,embed=model,hidden=model", "target": "plan"}
 ).unwrap()
@@ -69,3 +72,17 @@ def test_device_says_what_is_lost(path: Path, capsys) -> None:
     for arguments in (("--device", "8"), ("--device", "x"), ("--process", "3"), ("--device", "")):
         status, out, err = run(capsys, "device", str(path), *arguments)
         assert status == 2 and not out and err.count("\n") == 1
+
+
+def test_a_model_of_ones_own_is_mended_when_its_model_is_named(tmp_path: Path) -> None:
+    """In processes of their own: which models are known is a process's, and a file has none read."""
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "inspector", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    model = "examples.linen_mlp:build"
+    planned = tmp_path / "planned.json"
+    said("inspect", "--model", model, "--mesh", "2x4", "--target", "plan", "-o", str(planned))
+    assert "remedy: " not in said("audit", str(planned))
+    assert "remedy: " in said("audit", str(planned), "--model", model)
