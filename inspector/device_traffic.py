@@ -1,8 +1,9 @@
 """How many bytes each device sends to each other device in one run of a program. Modelled, not measured.
 
 All-reduce, all-gather, reduce-scatter, collective-broadcast and collective-reduce go around a ring of the
-group's devices in mesh order, each sending to the next one; all-to-alls go from everybody in the group to everybody else, and
-a collective-permute from each source to its target. What a compiler or a network does may be otherwise.
+group's devices in mesh order, each sending to the next one; all-to-alls go from everybody in the group to
+everybody else, and a collective-permute from each source to its target. What a compiler or a network does
+may be otherwise.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _mesh(found: Snapshot) -> str:
     idle = [axis for axis in found.mesh.axes if axis.size == 1]
     many = len(idle) > _MOST_IDLE_AXES
     axes = " × ".join(
-        f"{axis.size} {axis.name}" for axis in found.mesh.axes if axis.size > 1 or not many
+        f"{axis.name} {axis.size}" for axis in found.mesh.axes if axis.size > 1 or not many
     )
     if many:
         axes = f"{axes} and {len(idle)} axes of size 1" if axes else f"{len(idle)} axes of size 1"

@@ -171,13 +171,13 @@ def wasted_text(found: Modelled) -> str:
 
 
 def intensity_text(one: Intensity) -> str:
-    """FLOPs per byte against the critical number: `12.0 FLOP/B, compute rules from 164`."""
+    """FLOPs per byte against the critical number: `12.0 FLOP/B, compute-bound from 164`."""
     if one.flops_per_byte is None:
         return "unknown"
     words = f"{si_text(one.flops_per_byte, 'FLOP/B')}"
     if one.critical is None:
         return words
-    return f"{words}, compute rules from {si_text(one.critical, 'FLOP/B')}"
+    return f"{words}, compute-bound from {si_text(one.critical, 'FLOP/B')}"
 
 
 def text(found: Modelled) -> str:

@@ -39,7 +39,7 @@ def test_an_svg_has_names_as_text_and_the_stamp(figure) -> None:
     texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
     whole = "".join(texts)
     assert "<img src=x onerror=window.hacked=1>$x^2$</text><script>" in whole
-    assert any(text.startswith("model unknown · mesh 2 data") for text in texts)
+    assert any(text.startswith("model unknown · mesh data 2") for text in texts)
     assert not list(root.iter(f"{SVG}script")) and not list(root.iter(f"{SVG}foreignObject"))
     for element in root.iter():
         assert not [name for name in element.attrib if name.lower().startswith("on")]

@@ -17,7 +17,7 @@ def found(fields: dict[str, str], kind: str = "plan", target: str | None = None)
 
 def test_a_line_has_model_mesh_rules_target_versions_and_date() -> None:
     assert provenance.line(found({})) == (
-        "MLP, logical axes · mesh 2 data × 4 model (8 devices) · rules batch → data, hidden → model · "
+        "MLP, logical axes · mesh data 2 × model 4 (8 devices) · rules batch → data, hidden → model · "
         "planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06"
     )
 
@@ -35,8 +35,8 @@ def test_what_all_share_is_said_once() -> None:
     other = found({"mesh": "8", "axes": "data", "rules": "batch=data"})
     assert provenance.lines([("A", one), ("B", other)]) == (
         "MLP, logical axes · planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06",
-        "A: mesh 2 data × 4 model (8 devices) · rules batch → data, hidden → model",
-        "B: mesh 8 data (8 devices) · rules batch → data",
+        "A: mesh data 2 × model 4 (8 devices) · rules batch → data, hidden → model",
+        "B: mesh data 8 (8 devices) · rules batch → data",
     )
     assert len(provenance.lines([("A", one), ("B", one)])) == 1
     assert provenance.lines([]) == ()
@@ -51,5 +51,5 @@ def test_a_dozen_axes_that_split_nothing_are_counted() -> None:
         mesh = replace(one.mesh, axes=tuple(MeshAxis(name, size) for name, size in axes.items()))
         return provenance.facts(replace(one, mesh=mesh))["mesh"]
 
-    assert said(a=1, b=1, c=8, d=1, e=1) == "8 c and 4 axes of size 1 (8 devices)"
-    assert said(a=1, c=8) == "1 a × 8 c (8 devices)"
+    assert said(a=1, b=1, c=8, d=1, e=1) == "c 8 and 4 axes of size 1 (8 devices)"
+    assert said(a=1, c=8) == "a 1 × c 8 (8 devices)"

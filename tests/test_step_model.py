@@ -197,7 +197,7 @@ def test_a_program_is_above_the_critical_intensity_exactly_where_compute_takes_l
     compute, memory = (term_of(found, name).seconds for name in ("compute", "HBM"))
     if compute != pytest.approx(memory):
         assert (hbm.flops_per_byte > hbm.critical) == (compute > memory)
-    assert "compute rules from 291 FLOP/B" in intensity_text(hbm)
+    assert "compute-bound from 291 FLOP/B" in intensity_text(hbm)
 
 
 def test_communication_has_an_intensity_of_its_own() -> None:

@@ -299,7 +299,8 @@ def subtitle(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
         f"{wording.dimension_text(array, mesh, one)}, sliced at {index}"
         for one, index in sorted(grid.at.items())
     ]
-    blocks = f"whole on each of {on}" if count == 1 else f"{count} blocks, each on {on}"
+    whole = f"whole on {on}" if on == "1 device" else f"whole on each of {on}"
+    blocks = whole if count == 1 else f"{count} blocks, each on {on}"
     return [first, blocks, *([f"not drawn: {'; '.join(folded)}"] if folded else [])]
 
 

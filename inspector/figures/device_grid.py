@@ -1,7 +1,7 @@
 """Device × device: the picture of bytes that go from each device to each other one, whatever they are.
 
 What goes to another device is coloured by its bytes, what stays is grey. Many devices are drawn in runs
-of neighbours.
+of neighbours. The ground is light in either theme, so that more bytes are darker than few and than none.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _TEXT_PX = 11
 _PARTED_PX = 12  # cells at least so large are parted by a gap
 _COLOURBAR_PX = 96
 _FULL_NAMES_PX = 560  # a figure at least so wide has a colour bar
+_GROUND = "#F3F3F3"  # where nothing goes; paler than what stays
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ def device_grid(
             tickvals=list(range(0, columns, column_step)),
             ticktext=column_texts[::column_step],
             tickangle=0,
-            title=_axis_title("to device"),
+            title=_axis_title(f"to device{_order_text(cells.targets)}"),
         ),
         yaxis=frame.axis(
             range=[rows - 0.5, -0.5],
             tickvals=list(range(0, rows, row_step)),
             ticktext=[labels.escape(name) for name in row_names[::row_step]],
-            title=_axis_title("from device"),
+            title=_axis_title(f"from device{_order_text(cells.sources)}"),
         ),
         yaxis2=frame.axis(
             overlaying="y",
@@ -127,7 +128,19 @@ def device_grid(
         ),
         annotations=[frame.notes_above(above, left)],
         hovermode="closest",
+        shapes=[_ground(rows, columns)],
     )
+
+
+def _ground(rows: int, columns: int) -> dict:
+    """A shape, for a background of the plot would reach to the labels."""
+    return {
+        "type": "rect",
+        "layer": "below",
+        **{"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5},
+        "fillcolor": _GROUND,
+        "line": {"width": 0},
+    }
 
 
 def _scale_in_words(cells: Grid) -> list[str]:
@@ -137,6 +150,12 @@ def _scale_in_words(cells: Grid) -> list[str]:
     if least == most:
         return []
     return [f"the darker the more, from {wording.bytes_text(least)} to {wording.bytes_text(most)}"]
+
+
+def _order_text(runs: Sequence[Sequence[int]]) -> str:
+    """That the devices do not count up, where they do not; nothing where they do."""
+    devices = list(itertools.chain.from_iterable(runs))
+    return "" if devices == sorted(devices) else ", in mesh order"
 
 
 def _axis_title(text: str) -> dict:

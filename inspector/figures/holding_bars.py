@@ -85,7 +85,7 @@ def _bar(
 def _heading(name: str, shared: int, alone: int, y: float, width_px: int) -> dict[str, Any]:
     words = f"{name}: {wording.bytes_text(shared + alone)}"
     if alone:
-        words += f", {wording.bytes_text(alone)} of it only here"
+        words += f", {wording.bytes_text(alone) if shared else 'all'} of it only here"
     most = int(width_px / labels.width_px("x", frame.NOTE_PX))
     return {
         "text": labels.escape(labels.cut(words, most)),

@@ -7,7 +7,7 @@ other dimensions are cut through at an index, the same for all, or lie whole whe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,9 @@ _FLAT_PX = 70  # the height of an array of one dimension
 _HEAD_PX = 60  # name, spec and blocks above each map
 _FOOT_PX = 34  # tick labels, and room before the next row
 _LEFT_PX = 44
+_SENTENCE_PX = 30  # the height of a row of layouts none of which has a map
+_DEVICES_A_LINE = 2
+_UNKNOWN_DTYPE = "unknown"  # as readers of files that name none write it
 _PARTED_PX = 5  # cells at least so large are parted by a line
 _MOST_HOVERS = 1024  # of one map; of more, the hover says only which block
 
@@ -100,28 +103,37 @@ def linked_maps(
     across = math.ceil(len(panels) / math.ceil(len(panels) / across))
     down = math.ceil(len(panels) / across)
     tile_px = (width_px - 4 - _GAP_PX * (across - 1)) / across
-    plot_px = tile_px - _LEFT_PX
     shape = [
         max((_length(one, dimension) for one in panels if one.grid is not None), default=1)
         for dimension in (cut.rows, cut.columns)
     ]
+    # The last label stands under the edge of its map; Plotly leaves out what does not fit in the figure.
+    right_px = labels.width_px(str(shape[1]), frame.TICK_PX) / 2
+    plot_px = tile_px - _LEFT_PX - right_px
     low, high = _HEIGHT_PX
     map_px = _FLAT_PX if cut.rows is None else min(max(plot_px * shape[0] / shape[1], low), high)
     notes = frame.note_lines(_notes(panels, cut), width_px)
     top = frame.heading_px(len(notes))
-    row_px = _HEAD_PX + map_px + _FOOT_PX
-    height, body = top + down * row_px + 4, down * row_px
+    tops = [0.0]
+    for row in range(down):
+        mapped = any(one.grid is not None for one in panels[row * across : (row + 1) * across])
+        tops.append(tops[-1] + _HEAD_PX + (map_px + _FOOT_PX if mapped else _SENTENCE_PX))
+    body = tops[-1]
+    height = top + body + 4
     layout: dict[str, Any] = {}
     traces: list[Any] = []
     annotations = [frame.notes_above(notes, 2)]
     for number, one in enumerate(panels):
         left = (number % across) * (tile_px + _GAP_PX)
-        above = (number // across) * row_px
+        above, below = tops[number // across], tops[number // across + 1]
         annotations.append(_head(one, left, above, tile_px, width_px, body))
-        box = (left + _LEFT_PX, left + tile_px, above + _HEAD_PX, above + _HEAD_PX + map_px)
         if one.grid is None:
+            # Under its name, or in the middle of the maps beside it.
+            box = (left, left + tile_px, above + _HEAD_PX / 2, below)
             annotations.append(_sentence(one, box, width_px, body))
             continue
+        upper = above + _HEAD_PX
+        box = (left + _LEFT_PX, left + tile_px - right_px, upper, upper + map_px)
         suffix = "" if not traces else str(number + 1)
         traces += _map(one, suffix, (shape[1], shape[0]), (plot_px, map_px))
         layout |= _axes(one, suffix, box, shape, (width_px, body), cut)
@@ -182,6 +194,7 @@ def _map(
         [
             lambda cell: _held(grid, numbers[cell], "device{s} {devices}", 4),
             lambda cell: _held(grid, numbers[cell], "device{s}\n{devices}", 4),
+            lambda cell: _held(grid, numbers[cell], "device{s}\n{devices}", 4, _in_lines),
             lambda cell: _held(grid, numbers[cell], "{devices}", 4),
             lambda cell: _held(grid, numbers[cell], "{devices}", 1),
         ],
@@ -215,13 +228,25 @@ def _side(pieces: Sequence[tuple[int, int]]) -> Side:
     return Side(tuple(float(stop - start) for start, stop in pieces), (0,) * len(pieces))
 
 
-def _held(grid: BlockGrid, number: int, words: str, most: int) -> str:
+def _held(
+    grid: BlockGrid,
+    number: int,
+    words: str,
+    most: int,
+    arranged: Callable[[str], str] = lambda devices: devices,
+) -> str:
     if number < 0:
         return ""
     devices = grid.holders[number]
-    return words.format(
-        s="s" * (len(devices) > 1), devices=wording.devices_text(devices, most=most)
-    )
+    text = arranged(wording.devices_text(devices, most=most))
+    return words.format(s="s" * (len(devices) > 1), devices=text)
+
+
+def _in_lines(devices: str) -> str:
+    """The same devices on more lines: `0, 4,` and `8, 12`."""
+    parts = devices.split(", ")
+    starts = range(0, len(parts), _DEVICES_A_LINE)
+    return ",\n".join(", ".join(parts[start : start + _DEVICES_A_LINE]) for start in starts)
 
 
 def _hover(
@@ -306,9 +331,11 @@ def _head(
         lines.append(labels.escape(labels.cut(wording.spec_text(one.array.spec), most)))
     if one.grid is not None and one.array is not None:
         count = len(one.grid.holders)
-        each = wording.bytes_text(one.array.bytes_per_device)
+        known = one.array.bytes_per_device is not None
+        each = f"{wording.bytes_text(one.array.bytes_per_device)} per device"
         blocks = "whole on each device" if count == 1 else wording.counted(count, "block")
-        lines.append(labels.escape(labels.cut(f"{blocks}, {each} per device", most)))
+        said = f"{blocks}, {each if known else 'bytes unknown'}"
+        lines.append(labels.escape(labels.cut(said, most)))
     return {
         "text": "<br>".join(lines),
         "showarrow": False,
@@ -327,11 +354,11 @@ def _sentence(
     one: Panel, box: tuple[float, float, float, float], width_px: float, body: float
 ) -> dict[str, Any]:
     left, right, top, bottom = box
-    lines = frame.note_lines([one.absent], right - left + _LEFT_PX - 10)
+    lines = frame.note_lines([one.absent], right - left - 10)
     return {
         "text": "<br>".join(map(labels.escape, lines)),
         "showarrow": False,
-        "x": (left - _LEFT_PX) / (width_px - 4),
+        "x": left / (width_px - 4),
         "xref": "paper",
         "xanchor": "left",
         "y": 1 - (top + bottom) / 2 / body,
@@ -364,5 +391,6 @@ def _notes(panels: Sequence[Panel], cut: Cut) -> list[str]:
         if dimension not in (cut.rows, cut.columns, *cut.at)
     ]
     said += [f"{', '.join(whole)} whole"] if whole else []
-    shape = f"{wording.shape_text(array.shape)} {array.dtype}"
+    dtype = array.dtype if array.dtype != _UNKNOWN_DTYPE else "of unknown dtype"
+    shape = f"{wording.shape_text(array.shape)} {dtype}"
     return [" · ".join([shape, *said]) + "; the numbers in the blocks are devices"]

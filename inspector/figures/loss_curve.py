@@ -36,7 +36,8 @@ def loss_curve(losses: Sequence[float | None], *, width_px: int = 480) -> go.Fig
         xaxis=frame.axis(
             title={"text": "train step", "font": {"size": frame.NOTE_PX}}, dtick=_tick(losses)
         ),
-        yaxis=frame.axis(showgrid=True, nticks=5),
+        # As the note writes numbers; Plotly's own `1T` looks like bytes.
+        yaxis=frame.axis(showgrid=True, nticks=5, exponentformat="e"),
         annotations=[frame.notes_above(notes, 64)],
     )
 

@@ -22,10 +22,13 @@ from inspector.figures.spec_matrix import wrapped
 from inspector.snapshot import Array, Spec
 
 CHANGED, GONE = "≠", "absent"
+_GONE_AS_IN_BASELINE = "–"  # in a column of layouts that have little in common, most cells are so
 _ROW_PX = 30
 _BAR_PX = 5
 _TEXT_PX = 12
-_INDENT = "\N{NO-BREAK SPACE}" * 3
+_INDENT_PX = 10
+_MOST_INDENT_SHARE = 0.4  # of the room for paths, for the deepest
+_LEAST_SPEC = 14  # characters; a spec that is cut to fewer says nothing
 _NAME_SHARE = (0.3, 0.22)  # of the width, at most, for the paths: of few layouts, and of many
 _GAP_PX = 14
 _MOST_NAME_LINES = 2
@@ -95,13 +98,14 @@ def marked_tree(
     if not rows:
         return None
     measure = measure_of(columns)
-    names = [f"{_INDENT * row.depth}{_name(row.node)}" for row in rows]
-    widest = max(labels.width_px(name, _TEXT_PX) for name in names) + 10
-    left = min(widest, width_px * _NAME_SHARE[len(columns) > 4])
+    widest = max(
+        labels.width_px(_name(row.node), _TEXT_PX) + _INDENT_PX * row.depth for row in rows
+    )
+    left = min(widest + 10, width_px * _NAME_SHARE[len(columns) > 4])
     column_px = (width_px - left - 4) / len(columns)
     cells = [_cell(row, column, measure) for row in rows for column in columns]
     most = max((cell.size or 0 for cell in cells if cell.leaf), default=0) or 1
-    notes = frame.note_lines(_notes(columns, measure), width_px)
+    notes = frame.note_lines(_notes(columns, cells, measure), width_px)
     heads = [_head_lines(column, column_px) for column in columns]
     head_px = 8 + frame.NOTE_LINE_PX * max(map(len, heads))
     top = frame.heading_px(len(notes)) + head_px
@@ -114,7 +118,7 @@ def marked_tree(
     room = int((column_px - _GAP_PX) / labels.width_px("x", _TEXT_PX))
     return frame.figure(
         [
-            _paths(names, left),
+            _paths(rows, left),
             *_texts(cells, places, room, measure),
             _bars(cells, places, (column_px - _GAP_PX) / most, styles),
         ],
@@ -197,17 +201,24 @@ def _name(node: Node) -> str:
     return f"{node.name}{count}"
 
 
-def _paths(names: Sequence[str], left: float) -> go.Scatter:
-    most = int((left - 8) / labels.width_px("x", _TEXT_PX))
+def _paths(rows: Sequence[Row], left: float) -> go.Scatter:
+    """The names, indented; where there is no room it is the name that is cut, not what tells its place."""
+    deepest = max(row.depth for row in rows) or 1
+    indent = min(_INDENT_PX, left * _MOST_INDENT_SHARE / deepest)
+    names = [_name(row.node) for row in rows]
+    most = [int((left - 8 - indent * row.depth) / labels.width_px("x", _TEXT_PX)) for row in rows]
     return go.Scatter(
-        x=[0] * len(names),
+        x=[indent * row.depth for row in rows],
         y=[(place + 0.5) * _ROW_PX for place in range(len(names))],
         mode="text",
-        text=[labels.escape(labels.middle_cut(name, most)) for name in names],
+        text=[
+            labels.escape(labels.middle_cut(name, room))
+            for name, room in zip(names, most, strict=True)
+        ],
         textposition="middle right",
         textfont={"size": _TEXT_PX},
         cliponaxis=False,
-        customdata=[labels.escape(name.strip()) for name in names],
+        customdata=[labels.escape(name) for name in names],
         hovertemplate="%{customdata}<extra></extra>",
     )
 
@@ -245,13 +256,19 @@ def _words(cell: _Cell, room: int, measure: Measure) -> str:
     if not cell.leaf:
         return f"<i>{_amount(cell.size, measure)}</i>" if cell.size is not None else ""
     if cell.array is None:
-        return f"{cell.mark} {GONE}".strip()
+        return f"{cell.mark} {GONE}" if cell.mark else _GONE_AS_IN_BASELINE
     spec = wording.spec_text(cell.array.spec).replace("'", "").replace("None", "·")
     amount = _amount(cell.size, measure)
     mark = f"{cell.mark} " if cell.mark else ""
-    left = room - len(mark) - len(amount) - 2
-    said = f"{mark}{labels.middle_cut(spec, left)}  {amount}" if left >= 6 else f"{mark}{amount}"
-    text = labels.escape(said)
+    alone = room - len(mark)
+    beside = alone - len(amount) - 2
+    if len(spec) <= beside or beside >= _LEAST_SPEC:
+        said = f"{labels.middle_cut(spec, beside)}  {amount}"
+    elif cell.size is None and (len(spec) <= alone or alone >= _LEAST_SPEC):
+        said = labels.middle_cut(spec, alone)  # of the two, the spec is what is known
+    else:
+        said = amount
+    text = labels.escape(f"{mark}{said}")
     return f"<b>{text}</b>" if cell.mark else text
 
 
@@ -336,13 +353,18 @@ def _head(lines: Sequence[str], left: float) -> dict[str, Any]:
     }
 
 
-def _notes(columns: Sequence[Column], measure: Measure) -> list[str]:
+def _notes(columns: Sequence[Column], cells: Sequence[_Cell], measure: Measure) -> list[str]:
     said = (
         "bars: bytes on each device"
         if measure == "bytes"
         else "bars: elements on each device, for no bytes are known (k, M, G: powers of 1000)"
     )
     said += ", coloured by PartitionSpec"
-    if all(column.changed is None for column in columns):
-        return [said]
-    return [f"{said}; {CHANGED} is not as in the baseline, grey is as there"]
+    if any(column.changed is not None for column in columns):
+        said += f"; {CHANGED} is not as in the baseline, grey is as there"
+    leaves = [cell for cell in cells if cell.leaf]
+    if any(cell.array is None and not cell.mark for cell in leaves):
+        said += f"; {_GONE_AS_IN_BASELINE} is {GONE}"
+    if any(cell.array is not None and cell.size is None for cell in leaves):
+        said += f"; where there is no amount, the {measure} are unknown"
+    return [said]

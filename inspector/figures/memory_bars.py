@@ -21,6 +21,7 @@ _LEAST_SHARE = 0.3
 _BAR_PX, _STRIP_PX, _HEADING_PX, _GAP_PX = 26, 7, 26, 12
 _LEAST_PX = 0.5  # a stretch that is nowhere as wide is in the tables only
 _LABEL_PX = 20  # the capacity's own line, over the bars
+_BEYOND_PX = 4  # the capacity stands out of each bar so far
 _LEGEND_LINE_PX, _LEGEND_MARK_PX = 20, 40
 
 _COLOURS = {
@@ -99,7 +100,7 @@ def memory_bars(
             *headings,
             *([_capacity_label(capacity, chip, right)] if reached and capacity else []),
         ],
-        shapes=[_capacity_line(capacity, height)] if reached and capacity else [],
+        shapes=_capacity_lines(capacity, drawn, places) if reached and capacity else [],
     )
 
 
@@ -141,6 +142,7 @@ def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]
             if segment.name == name
         ]
         colour = _COLOURS.get(name, palette.UNKNOWN)
+        hatched = colour == palette.UNKNOWN
         traces.append(
             go.Bar(
                 orientation="h",
@@ -151,9 +153,10 @@ def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]
                 width=_BAR_PX,
                 marker={
                     "color": colour,
-                    "pattern": {"shape": "/" if colour == palette.UNKNOWN else ""},
+                    "pattern": {"shape": "/" if hatched else ""},
                 },
-                text=[_inside(segment, px_per_byte) for _, segment, _ in held],
+                # On a hatch no text can be read; the legend has the name, and the pointer tells the bytes.
+                text=None if hatched else [_inside(part, px_per_byte) for _, part, _ in held],
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,
@@ -255,15 +258,24 @@ def _heading(program: Breakdown, parts: list[Segment], y: float, width_px: float
     }
 
 
-def _capacity_line(capacity: int, height: float) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "x0": capacity,
-        "x1": capacity,
-        "y0": _LABEL_PX - 2,
-        "y1": height,
-        "line": {"color": frame.MIDDLE_GREY, "width": 2, "dash": "dash"},
-    }
+def _capacity_lines(capacity: int, drawn: Drawn, places: list[float]) -> list[dict[str, Any]]:
+    """A stretch under the label and one across each bar, which leave the headings between them alone."""
+    stretches: list[tuple[float, float]] = [(0, _LABEL_PX)]
+    stretches += [
+        (y - _BEYOND_PX, y + _BAR_PX + (_STRIP_PX + 2 if program.aliased else 0) + _BEYOND_PX)
+        for (program, _), y in zip(drawn, places, strict=True)
+    ]
+    return [
+        {
+            "type": "line",
+            "x0": capacity,
+            "x1": capacity,
+            "y0": start,
+            "y1": stop,
+            "line": {"color": frame.MIDDLE_GREY, "width": 3},
+        }
+        for start, stop in stretches
+    ]
 
 
 def _capacity_label(capacity: int, chip: str, right: float) -> dict[str, Any]:

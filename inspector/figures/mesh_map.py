@@ -21,11 +21,13 @@ from inspector.snapshot import Array, Mesh
 
 _CELL_HEIGHT_PX = (15, 88)
 _MOST_HEIGHT_PX = 480
+_TALLEST_PX = 1_000  # a mesh that is taller with texts in its cells has lower cells without
+_LOWEST_PX = 5  # more than the line between processes
 _BORDER_PX = (
     4  # the line between processes: more than the gap between cells, less than a small cell
 )
 _MOST_PROCESSES_NAMED = 8
-_NARROWEST_PX = 5  # columns of a mesh of several axes are wrapped only when narrower than this
+_NARROWEST_PX = 4  # columns of a mesh of several axes are wrapped only when narrower than this
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,13 @@ def axes_text(mesh: Mesh) -> str:
 
 def subtitle(array: Array, mesh: Mesh, count: int) -> list[str]:
     """Lines about the mesh: how many devices, and what the colours mean."""
-    devices = [f"{wording.counted(mesh.size, 'device')} in mesh order"]
+    order = "" if mesh.size == 1 else " in mesh order"
+    devices = [f"{wording.counted(mesh.size, 'device')}{order}"]
     if processes_of(mesh):
         devices.append(processes_text(mesh))
     if count == 1:
-        return [*devices, f"all hold the whole of {array.path}"]
+        held = "it holds" if mesh.size == 1 else "all hold"
+        return [*devices, f"{held} the whole of {array.path}"]
     order = "" if count <= len(palette.TOL_LIGHT) else ", light to dark"
     return [*devices, f"coloured by the block held: {count} blocks{order}"]
 
@@ -178,6 +182,8 @@ def layout(grid: MeshGrid, mesh: Mesh, figure_width_px: float) -> tuple[Sheet, f
     down, across = sheet.cells.shape
     square = (width - sheet.columns.gaps_px) / across
     low, high = _CELL_HEIGHT_PX
+    if down * low > _TALLEST_PX:
+        low = max(_TALLEST_PX / down, _LOWEST_PX)
     cell = min(max(square, low), high, max(_MOST_HEIGHT_PX / down, low))
     return sheet, width, cell * down + sheet.rows.gaps_px, remark
 

@@ -158,7 +158,7 @@ def _notes(
     each = "one device" if chip.devices > 1 else "one chip"
     notes = [f"FLOP/s of {each}; HBM gives {si_text(bandwidth, 'B/s')}"]
     notes += [
-        f"{name}: {si_text(rate, 'FLOP/s')}, compute rules from "
+        f"{name}: {si_text(rate, 'FLOP/s')}, compute-bound from "
         f"{si_text(critical_intensity(rate, bandwidth), 'FLOP/B')}"
         for name, rate in peaks
     ]

@@ -17,7 +17,8 @@ _LINE_PX = 14
 _TEXT_PX = 11
 _MOST_LINES, _MOST_HEAD_LINES = 3, 3
 _NAME_SHARE, _NARROW_NAME_SHARE = 0.36, 0.24  # of the width, at most, for the paths
-ABSENT = "absent"
+_ROOMY_CELL_PX = 100  # what most specs fit in; where all have as much, paths get the rest
+ABSENT, _ABSENT_AS_IN_BASELINE = "absent", "–"
 # A spec as Python prints it, and how many parts each dimension has where that is said.
 _SPEC = re.compile(r"P\((?P<inside>.*)\)(?:, (?P<parts>[0-9×]+) parts)?")
 _SEVERAL = re.compile(r"\(([^()]*)\)")
@@ -35,7 +36,9 @@ def spec_matrix(
     if not rows:
         return None
     widest = max(labels.width_px(row.title, _TEXT_PX) for row in rows)
-    left = min(widest + 14, width_px * (_NAME_SHARE if len(names) < 6 else _NARROW_NAME_SHARE))
+    least = width_px * (_NAME_SHARE if len(names) < 6 else _NARROW_NAME_SHARE)
+    rest = min(width_px - _ROOMY_CELL_PX * len(names), width_px * _NAME_SHARE)
+    left = min(widest + 14, max(least, rest))
     cell_px = (width_px - left - 4) / len(names)
     most = max(int((cell_px - 8) / labels.width_px("x", _TEXT_PX)), 4)
     texts = [_texts(row, baseline, most) for row in rows]
@@ -66,7 +69,7 @@ def spec_matrix(
         yaxis=frame.axis(
             range=[edges[-1], 0],
             tickvals=[sum(pair) / 2 for pair in itertools.pairwise(edges)],
-            ticktext=[labels.escape(labels.middle_cut(row.title, path_characters)) for row in rows],
+            ticktext=[labels.escape(_cut_title(row, path_characters)) for row in rows],
             fixedrange=True,
         ),
         annotations=[{**frame.notes_above(notes, left), "yshift": 7 + head_px}],
@@ -95,8 +98,17 @@ def _texts(row: SpecRow, baseline: int, most: int) -> list[list[str]]:
     lines = []
     for place, spec in enumerate(row.specs):
         mark = "≠ " if is_different(row, place, baseline) else ""
-        lines.append(wrapped(mark + short(spec), most, _MOST_LINES))
+        said = _ABSENT_AS_IN_BASELINE if spec is None and not mark else mark + short(spec)
+        lines.append(wrapped(said, most, _MOST_LINES))
     return lines
+
+
+def _cut_title(row: SpecRow, most: int) -> str:
+    """The row's title in so many characters: it is the path that is cut, not how many there are."""
+    path, word, more = row.title.rpartition(" and ")
+    if not word or not more.endswith(" more"):
+        path, word, more = row.title, "", ""
+    return labels.middle_cut(path, most - len(word + more)) + word + more
 
 
 def _heatmaps(
@@ -209,7 +221,10 @@ def _hover(row: SpecRow, name: str, place: int) -> str:
 
 def _notes(rows: Sequence[SpecRow], names: Sequence[str], baseline: int) -> list[str]:
     arrays = sum(len(row.paths) for row in rows)
-    return [
+    said = (
         f"{arrays:,} arrays in {len(rows):,} rows: arrays whose specs are equal in every layout share one. "
-        f"≠ and a colour: another spec than in {names[baseline]}; · is a dimension that is not split."
-    ]
+        f"≠ and a colour: another spec than in {names[baseline]}; · is a dimension that is not split"
+    )
+    if any(row.specs[baseline] is None for row in rows):
+        said += f", {_ABSENT_AS_IN_BASELINE} is {ABSENT}"
+    return [f"{said}."]

@@ -81,8 +81,8 @@ def _notes(found: Modelled) -> list[str]:
 
 
 def _row_text(term: Term, found: Modelled, most: int) -> str:
-    """`HBM  32.1 µs  rules`, the name cut in its middle where the line is too long. Escaped."""
-    value = seconds_text(term.seconds) + (" · rules" if term is found.ruling else "")
+    """`HBM  32.1 µs · the bound`, the name cut in its middle where the line is too long. Escaped."""
+    value = seconds_text(term.seconds) + (" · the bound" if term is found.ruling else "")
     name = labels.middle_cut(term.name, max(most - len(value) - 3, 8))
     return f"{labels.escape(name)}  <b>{labels.escape(value)}</b>"
 

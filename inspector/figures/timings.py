@@ -1,6 +1,7 @@
 """How long each program took: lowering, compiling, the first run, and every measured step.
 
-What is timed are emulated devices sharing the cores of this machine, and every title says so.
+What is timed are emulated devices sharing the cores of this machine, or the compiler of a machine that is
+not there, and every title says which.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector import targets, wording
 from inspector.figures import frame, labels, palette
-from inspector.snapshot import Program, Timeit
+from inspector.snapshot import Program, Snapshot, Timeit
 
 EMULATED = "emulated on this machine"
+COMPILED = "on this machine; nothing was run"
 
 # Lowering, compiling and the first run: three colours of Okabe and Ito's, and a name at every bar group.
 _PHASES = (
@@ -28,6 +30,11 @@ _PROGRAM_GAP_PX = 16
 _STRIP_PX = 92
 _MARK = "#2B8CC4"  # between the two blues of Okabe and Ito: reads on white and on black
 _MOST_SVG_POINTS = 1000
+
+
+def where(found: Snapshot) -> str:
+    """What the times of a Snapshot were taken of, as titles say it."""
+    return COMPILED if found.source.kind in targets.KINDS else EMULATED
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ def phases(
     height = y - _PROGRAM_GAP_PX
     for phase, _, colour in _PHASES:
         drawn = [bar for bar in bars if bar[1] == phase]
+        if not drawn:
+            continue
         traces.append(
             go.Bar(
                 orientation="h",
@@ -114,7 +123,9 @@ def phases(
         )
     left = 16 + max(labels.width_px(name, frame.NOTE_PX) for _, name in names)
     value_px = labels.width_px("first run  1,000 ms", frame.NOTE_PX) + 8
-    notes = frame.note_lines(["to lower, to compile, and the first run"], width_px)
+    first = any(phase == "first run" for _, phase, *_ in bars)
+    said = "to lower, to compile, and the first run" if first else "to lower and to compile"
+    notes = frame.note_lines([said], width_px)
     top = frame.heading_px(len(notes))
     plot_px = max(width_px - left - 8, 1)
     return frame.figure(

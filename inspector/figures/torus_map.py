@@ -166,8 +166,9 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> _Panels:
         hosts=hosts,
         wraps=((*places.wraps, False)[0], (*places.wraps, False)[1]),
         heading=f"Torus {'×'.join(map(str, places.topology))}",
-        notes=(f"{chips}; {_wrap_words(around, not_around)}",),
-        below=(", ".join(directions),),
+        # Above, for below it would stand in the middle of a figure that is wider than the chips.
+        notes=(f"{chips}; {_wrap_words(around, not_around)}", ", ".join(directions)),
+        below=(),
         coordinates=True,
     )
 

@@ -69,7 +69,7 @@ def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str,
     """A row of the table."""
     mesh = model = None
     if found.mesh is not None:
-        mesh = " × ".join(f"{axis.size} {axis.name}" for axis in found.mesh.axes)
+        mesh = " × ".join(f"{axis.name} {axis.size}" for axis in found.mesh.axes)
     if found.layout is not None:
         model = found.layout.get("model")
         model = model if isinstance(model, str) else None

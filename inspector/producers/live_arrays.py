@@ -78,7 +78,9 @@ def chosen_array(
     )
     try:
         indices = chosen.devices_indices_map(shape)
-    except ValueError:  # the compiler pads what mesh axes do not divide, and JAX tells no pieces of that
+    except (
+        ValueError
+    ):  # the compiler pads what mesh axes do not divide, and JAX tells no pieces of that
         return array
     seen: Counter[Any] = Counter()
     shards = []

@@ -158,7 +158,7 @@ def time(found: Snapshot, figures: Figures, about: Sequence[str], chip: Chip | N
                 listing(one.assumptions),
             ),
         ]
-    phases = timings.phases(found.programs, width_px=HALF_PX)
+    phases = timings.phases(found.programs, timings.where(found), width_px=HALF_PX)
     steps = timings.steps(found.programs, width_px=HALF_PX)
     if phases is not None or steps is not None:
         parts.append(

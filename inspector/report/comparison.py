@@ -63,19 +63,22 @@ def board(named: Named, chip: Chip | None) -> Html:
         for place, (name, _) in enumerate(named)
     ]
     body, section = [], None
-    for row in rows:
+    for row, remarks in zip(rows, verdicts.remarks(rows), strict=True):
         if row.section != section:
             section = row.section
             width = str(len(named) + 1)
             body.append(tag("tr", tag("th", section, colspan=width), class_="section"))
-        body.append(tag("tr", tag("th", row.title, scope="row"), *map(_cell, row.answers)))
+        body.append(tag("tr", tag("th", row.title, scope="row"), *map(_cell, row.answers, remarks)))
     whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="board")
     return joined(
         (
             tag("div", whole, class_="wide", tabindex="0"),
-            paragraph(
-                f"Marked against {named[0][0]}; unmarked figures are equal to it. {_notes(rows)}",
-                class_="quiet",
+            *(
+                paragraph(one, class_="quiet legend")
+                for one in (
+                    f"Marked against {named[0][0]}; unmarked figures are equal to it.",
+                    *_notes(rows),
+                )
             ),
         )
     )
@@ -98,24 +101,27 @@ def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
     return sorted(changed, key=lambda path: sizes[path], reverse=True)[:most]
 
 
-def _cell(answer: Answer) -> Html:
+def _cell(answer: Answer, remark: str) -> Html:
     mark = verdicts.mark(answer)
     kind = answer.verdict if answer.verdict in ("better", "worse", "different") else "remark"
     return tag(
         "td",
         answer.text,
         *([tag("span", mark, class_=f"mark {kind}")] if mark else []),
-        *([tag("span", remark, class_="remark")] if (remark := verdicts.remark(answer)) else []),
+        *([tag("span", remark, class_="remark")] if remark else []),
     )
 
 
-def _notes(rows: Sequence[Question]) -> str:
+def _notes(rows: Sequence[Question]) -> list[str]:
     """What to keep in mind of some rows, each note once."""
     titles: dict[str, list[str]] = {}
     for row in rows:
         if row.note:
             titles.setdefault(row.note, []).append(row.title)
-    return " ".join(f"{', '.join(each)}: {note.rstrip('.')}." for note, each in titles.items())
+    return [
+        f"{verdicts.titles_text(each)}: {note[0].lower() + note[1:].rstrip('.')}."
+        for note, each in titles.items()
+    ]
 
 
 def _specs(named: Named, rows: Sequence[SpecRow]) -> Html:

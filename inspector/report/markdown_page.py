@@ -69,28 +69,28 @@ def _questions(named: Named, chip: Chip | None) -> str:
     rows = difference.questions([found for _, found in named], 0, chip)
     headings = ["", *(code(name) for name, _ in named)]
     if len(named) == 1:
-        return table(headings, [_row(row) for row in rows])
+        return table(headings, list(map(_row, rows, verdicts.remarks(rows))))
     headings[1] += " (baseline)"
     same = [row for row in rows if not row.differs]
-    whole = table(headings, [_row(row) for row in rows if row.differs])
+    differing = [row for row in rows if row.differs]
+    whole = table(headings, list(map(_row, differing, verdicts.remarks(differing))))
     if same:
         whole += "\n" + folded(
             f"{counted(len(same), 'question')} with the same answer",
-            table(headings, [_row(row) for row in same]),
+            table(headings, list(map(_row, same, verdicts.remarks(same)))),
         )
     return whole
 
 
-def _row(row: Question) -> list[str]:
+def _row(row: Question, remarks: Sequence[str]) -> list[str]:
     # A word of the same column tells what collectives, memory or time a title belongs to.
-    return [plain(f"{row.section}: {row.title}"), *map(_cell, row.answers)]
+    return [plain(f"{row.section}: {row.title}"), *map(_cell, row.answers, remarks)]
 
 
-def _cell(answer: Answer) -> str:
+def _cell(answer: Answer, remark: str) -> str:
     mark = verdicts.mark(answer)
-    remark = verdicts.remark(answer)
-    remark = f" ({plain(remark)})" if remark else ""
-    return plain(answer.text) + (f" **{plain(mark)}**" if mark else "") + remark
+    said = f" ({plain(remark)})" if remark else ""
+    return plain(answer.text) + (f" **{plain(mark)}**" if mark else "") + said
 
 
 def _specs(named: Named) -> list[str]:

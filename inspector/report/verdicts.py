@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from inspector.difference import Answer
+from collections.abc import Sequence
+
+from inspector.difference import Answer, Question
 
 SIGNS = {
     "better": "✓",
@@ -13,6 +15,9 @@ SIGNS = {
     "unknown": "?",
 }
 
+
+_MOST_TITLES = 3
+_QUALIFIED = ("better", "worse", "different")
 
 # How answers begin whose remarks, which begin so, only say the same in other words.
 _SAID_AGAIN = (
@@ -33,6 +38,35 @@ def mark(answer: Answer) -> str:
     if answer.verdict == "different":
         return f"{sign} {answer.change or 'different'}"
     return f"{sign} {answer.verdict}"
+
+
+def remarks(rows: Sequence[Question]) -> list[list[str]]:
+    """The remark of each answer, row by row.
+
+    One that stands above in its column and section is left out, unless it qualifies a figure: nobody reads
+    from `better` upwards to find that it is of another model.
+    """
+    made: list[list[str]] = []
+    above, section = [], None
+    for row in rows:
+        if row.section != section:
+            above, section = [""] * len(row.answers), row.section
+        said = [remark(answer) for answer in row.answers]
+        made.append(
+            [
+                "" if one == last and answer.verdict not in _QUALIFIED else one
+                for answer, one, last in zip(row.answers, said, above, strict=True)
+            ]
+        )
+        above = [one or last for one, last in zip(said, above, strict=True)]
+    return made
+
+
+def titles_text(titles: Sequence[str]) -> str:
+    """What a note is about: the titles of its rows, three at most; points part them, for they have commas."""
+    more = len(titles) - _MOST_TITLES
+    shown = list(titles) if more <= 1 else [*titles[:_MOST_TITLES], f"{more} more rows"]
+    return " · ".join(shown)
 
 
 def remark(answer: Answer) -> str:

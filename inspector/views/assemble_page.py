@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+from inspector import array_provenance, assembly_snapshot, inspection, pieces
 from inspector import assembly as assemblies
-from inspector import assembly_snapshot, inspection, pieces
 from inspector import snapshot as snapshots
 from inspector.assembly import Assembled, Assembly
 from inspector.assembly_script import script
@@ -18,7 +18,7 @@ from inspector.reading import Parsed
 from inspector.sharding import shards
 from inspector.views import chart, waiting
 from inspector.views.plain_text import plain
-from inspector.wording import bytes_text, counted, ranges_text
+from inspector.wording import bytes_text, counted, ranges_text, shape_text, spec_text
 
 REMEMBERED = 8  # answers; most are a few kilobytes, the largest that are allowed a few megabytes
 FIELD_PX = 195  # six of them fill a line of a window of 1440 pixels
@@ -61,11 +61,12 @@ def show() -> None:
     if made is None:
         return
     st.markdown(_facts(assembly))
-    _show_pictures(assembly, made, "assemble:good")
-    if made.refusal is not None:
-        _show_outcome(assembly, made)
-    if made.joined is not None and made.resharded is not None:
-        _show_reshard(assembly, made)
+    with chart.of(lambda: [provenance_line(assembly, made)]):
+        _show_pictures(assembly, made, "assemble:good")
+        if made.refusal is not None:
+            _show_outcome(assembly, made)
+        if made.joined is not None and made.resharded is not None:
+            _show_reshard(assembly, made)
     broken = _show_break(service, assembly) if made.refusal is None else None
     shown, answer = broken or (assembly, made)
     _show_code(shown, answer)
@@ -201,6 +202,17 @@ def _facts(assembly: Assembly) -> str:
     return words + "."
 
 
+def provenance_line(assembly: Assembly, made: Assembled) -> str:
+    """What stands on the pictures of what came of an Assembly."""
+    said = [f"An array made by {assemblies.WAYS[assembly.way]}"]
+    if assembly.mistake != assemblies.NO_MISTAKE:
+        said.append(f"on purpose: {assemblies.MISTAKES[assembly.mistake].title}")
+    said += [f"global shape {shape_text(made.shape)}", spec_text(assembly.spec)]
+    if assembly.target is not None:
+        said.append(f"resharded to {spec_text(assembly.target)}")
+    return array_provenance.line(said, assembly.mesh(), made.versions)
+
+
 def _made(service: inspection.Inspection, assembly: Assembly) -> Assembled | None:
     """What JAX made of it, asked for if this session does not know it yet."""
     known: OrderedDict[str, Assembled] = st.session_state.setdefault("assemble:made", OrderedDict())
@@ -232,12 +244,7 @@ def _show_pictures(assembly: Assembly, made: Assembled, key: str) -> None:
     with st.container(horizontal=True, gap="small"):
         for name, figure in drawn:
             with st.container(width=COLUMN_PX):
-                st.plotly_chart(
-                    figure,
-                    key=f"{key}:{name}",
-                    config=chart.CONFIG,
-                    alt=figure.layout.title.text,
-                )
+                chart.draw(figure, f"{key}:{name}", alt=figure.layout.title.text)
         if made.refusal is not None:
             with st.container(width=COLUMN_PX):
                 st.markdown(f"**{len(drawn) + 1} · JAX's answer**")
@@ -279,9 +286,7 @@ def _show_reshard(assembly: Assembly, made: Assembled) -> None:
         figure = figures.array_figure(
             assembly, after, "4 · The same array, resharded", width_px=RESHARDED_PX
         )
-        st.plotly_chart(
-            figure, key="assemble:resharded", config=chart.CONFIG, alt="The resharded array"
-        )
+        chart.draw(figure, "assemble:resharded", alt="The resharded array")
         st.caption("A colour is still the block that the numbers were loaded in.")
     with row.container(width=TABLE_PX):
         st.code(
@@ -364,7 +369,8 @@ def _show_break(
     if made is None:
         return None
     _show_outcome(broken, made)
-    _show_pictures(broken, made, "assemble:broken")
+    with chart.of(lambda: [provenance_line(broken, made)], key="pictures_of_mistake"):
+        _show_pictures(broken, made, "assemble:broken")
     return broken, made
 
 

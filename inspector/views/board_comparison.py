@@ -33,9 +33,10 @@ def show(board: Board) -> None:
     rows = difference.questions(board.snapshots, board.baseline, chip)
     kept = _kept(rows, board.snapshots)
     board_table.show(board, kept)
-    legend = board_table.legend(kept, len(board.pins))
-    if screenshot_mode.on():
-        legend = f"{legend.partition('  ')[0]} {counted(len(rows) - len(kept), 'row')} not shown."
+    brief = screenshot_mode.on()
+    legend = board_table.legend(kept, len(board.pins), brief=brief)
+    if brief:
+        legend += f"  \n{counted(len(rows) - len(kept), 'row')} not shown."
     st.caption(legend)
 
 

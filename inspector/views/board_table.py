@@ -9,11 +9,13 @@ import streamlit as st
 from inspector.board import Board
 from inspector.difference import Answer, Question
 from inspector.difference.program_questions import OWN_RUN
+from inspector.report import verdicts
 from inspector.views.plain_text import plain
 
 _LINE = "  \n"
 _TITLES_REM, _COLUMN_REM = 15.5, 6.5  # a page too narrow for all columns scrolls the table
 _BESIDE = " &ensp; "
+_MARKED = ("better", "worse", "different")
 _MOST_BESIDE = 4  # columns so wide that a verdict has room beside its figure
 
 # All layouts get the same width; a word longer than its column is broken, not the table.
@@ -81,30 +83,40 @@ def cells(rows: Sequence[Question]) -> list[list[str]]:
     return made
 
 
-def legend(rows: Sequence[Question], count: int) -> str:
-    """What the marks mean and what to keep in mind of some rows, as Markdown; `count` columns."""
+def legend(rows: Sequence[Question], count: int, *, brief: bool = False) -> str:
+    """What the marks mean and what to keep in mind of some rows, as Markdown; `count` columns.
+
+    brief: without what rows are about, but with what qualifies a mark.
+    """
     said = ["Marked against the baseline; unmarked answers are equal to it."] if count > 1 else []
     titles: dict[str, list[str]] = {}
     for row in rows:
-        for note in (row.note, *_shared_remarks(row)):
+        for note in (*([] if brief else [row.note]), *_shared_remarks(row, marked=brief)):
             if note and not (note == OWN_RUN and row.note):
                 titles.setdefault(note, []).append(row.title)
     said += [
-        f"{plain(', '.join(rows))}: {plain(note[0].lower() + note[1:].removesuffix('.'))}."
+        f"{plain(verdicts.titles_text(rows))}: {plain(note[0].lower() + note[1:].removesuffix('.'))}."
         for note, rows in titles.items()
     ]
     return _LINE.join(said)
 
 
-def _shared_remarks(row: Question) -> list[str]:
-    """What is to be kept in mind of several answers of a row: said once under the table."""
-    remarks = [answer.remark for answer in row.answers if answer.remark]
+def _shared_remarks(row: Question, *, marked: bool = False) -> list[str]:
+    """What is to be kept in mind of several answers of a row: said once under the table.
+
+    marked: only of those that have a figure against the baseline's.
+    """
+    remarks = [
+        answer.remark
+        for answer in row.answers
+        if answer.remark and (not marked or answer.verdict in _MARKED)
+    ]
     return [remark for remark in dict.fromkeys(remarks) if remarks.count(remark) > 1]
 
 
 def _cell(answer: Answer, said_elsewhere: Collection[str], between: str) -> str:
     text = plain(answer.text)
-    if answer.verdict in ("better", "worse", "different"):
+    if answer.verdict in _MARKED:
         text = f"**{text}**"
     elif answer.verdict in ("unknown", "not comparable"):
         text = f":gray[{text}]"

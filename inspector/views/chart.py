@@ -21,11 +21,12 @@ _drawn: ContextVar[dict[str, tuple[go.Figure, str]] | None] = ContextVar("drawn"
 
 
 @contextlib.contextmanager
-def of(lines: Callable[[], Sequence[str]]) -> Iterator[None]:
+def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures") -> Iterator[None]:
     """What is drawn within it can be saved as pictures, by a menu at its end.
 
     Args:
       lines: gives what the figures are of, to be written on each picture.
+      key: of the menu; each that can stand on the same page has its own.
     """
     drawn: dict[str, tuple[go.Figure, str]] = {}
     before = _drawn.set(drawn)
@@ -34,7 +35,7 @@ def of(lines: Callable[[], Sequence[str]]) -> Iterator[None]:
     finally:
         _drawn.reset(before)
     if drawn:
-        picture_buttons.show(drawn, lines)
+        picture_buttons.show(drawn, lines, key)
 
 
 def draw(figure: go.Figure, key: str, *, alt: str) -> None:

@@ -185,14 +185,22 @@ def wire_of_one_run(one: Collective) -> int | None:
 def matching(
     collectives: Sequence[Collective], axes: Iterable[str], wanted: Iterable[str]
 ) -> list[Collective]:
-    """The collectives along one of these mesh axes and of one of these phases; none named means all."""
+    """The collectives along one of these mesh axes and of one of these phases; none named means all.
+
+    What sends most comes first, and last what sends nobody knows how much.
+    """
     axes, wanted = set(axes), set(wanted)
-    return [
+    found = [
         one
         for one in collectives
         if (not axes or axes & (set(one.mesh_axes) if one.mesh_axes else {_NO_MESH_AXES}))
         and (not wanted or wanted & set(phases(one)))
     ]
+    sent = [wire_of_one_run(one) for one in found]
+    order = sorted(
+        range(len(found)), key=lambda at: -1 if sent[at] is None else sent[at], reverse=True
+    )
+    return [found[at] for at in order]
 
 
 def _choose(found: Snapshot) -> Program:
@@ -248,7 +256,7 @@ def _show_all(found: Snapshot, program: str, collectives: Sequence[Collective]) 
         _show_one(found, shown[event.selection.rows[0]])
     else:
         st.caption(
-            f"{len(shown)} of {counted(len(collectives), 'collective')}. "
+            f"{len(shown)} of {counted(len(collectives), 'collective')}, the most bytes first. "
             "Select a row for its arrays and its place in the model."
         )
 

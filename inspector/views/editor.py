@@ -15,6 +15,7 @@ from inspector.errors import Refused
 from inspector.layout import Layout
 from inspector.model import ModelEntry, Size
 from inspector.reading import Parsed
+from inspector.rules import Rule
 from inspector.snapshot import Finding, Snapshot
 from inspector.views import session, target_picker
 from inspector.views.plain_text import plain
@@ -33,7 +34,7 @@ class Editor:
     def __init__(self, parsed: Parsed[Layout], kept: Answers) -> None:
         self._kept = kept
         self._problems: Mapping[str, str] = parsed.problems
-        self._rule_slots: list[tuple[str, Callable[[str], None]]] = []
+        self._rule_slots: list[tuple[Rule, Callable[[str], None]]] = []
         self._below_mesh: Callable[[str], None] = lambda text: None
 
     def draw(self) -> None:
@@ -56,15 +57,17 @@ class Editor:
         self._draw_sizes(entry)
 
     def show_plan_problems(self, planned: Snapshot) -> None:
-        """Say beside a rule which arrays its mesh axes do not divide."""
+        """Say beside the rule that was taken which arrays its mesh axes do not divide."""
         findings = [finding for finding in planned.findings if finding.level == "error"]
-        by_axis: dict[str | None, list[Finding]] = {}
+        by_rule: dict[tuple[str | None, tuple[str, ...]], list[Finding]] = {}
         for finding in findings:
-            by_axis.setdefault(finding.extra.get("logical_axis"), []).append(finding)
-        for logical_axis, found in by_axis.items():
+            taken = finding.extra.get("logical_axis"), _split_over(finding, planned)
+            by_rule.setdefault(taken, []).append(finding)
+        for (logical_axis, axes), found in by_rule.items():
             text = found[0].message + (f", and {len(found) - 1} more" if len(found) > 1 else "")
-            slots = [show for name, show in self._rule_slots if name == logical_axis]
-            for show in slots or [self._below_mesh]:
+            named = {over: show for (name, over), show in self._rule_slots if name == logical_axis}
+            shows = [named[axes]] if axes in named else named.values()
+            for show in shows or [self._below_mesh]:
                 show(text)
 
     def _draw_presets(self) -> None:
@@ -166,12 +169,12 @@ class Editor:
                 on_click=lambda: session.act_on_rule(position, st.session_state[key]),
             )
         try:
-            name, _ = layouts.parse_rule(row.text(), names)
+            rule = layouts.parse_rule(row.text(), names)
         except Refused as refused:
             _show_problem(str(refused))
         else:
             slot = st.empty()
-            self._rule_slots.append((name, lambda text: _show_problem(text, slot)))
+            self._rule_slots.append((rule, lambda text: _show_problem(text, slot)))
 
     def _draw_specs(self, entry: ModelEntry) -> None:
         st.markdown(
@@ -332,6 +335,13 @@ def _draw_field(size: Size) -> None:
 def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | None = None) -> None:
     if text:
         (place or st).markdown(f":red[:material/error: :small[{plain(text)}]]")
+
+
+def _split_over(finding: Finding, planned: Snapshot) -> tuple[str, ...]:
+    """The mesh axes that a plan splits the dimension of a finding over."""
+    spec = planned.array(finding.array).spec if finding.array is not None else None
+    dimension = finding.extra.get("dimension")
+    return (spec[dimension] or ()) if spec is not None and dimension is not None else ()
 
 
 def _label(name: str) -> str:

@@ -73,8 +73,10 @@ def _show_found(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> 
     run = run_panel.finished_run(service, layout)
     found = run or planned
     snapshot_panels.prepare(found)
-    for finding in run.findings if run is not None else ():
-        st.error(plain(finding.message), icon=":material/difference:")
+    if run is not None and run.findings:
+        # One box: several push what matters off the page.
+        said = "  \n".join(plain(finding.message) for finding in run.findings)
+        st.error(said, icon=":material/difference:")
     summary = st.container()
     snapshot_panels.show(found, layout)
     with summary:

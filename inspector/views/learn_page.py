@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector import inspection, walks
+from inspector import array_provenance, inspection, walks
 from inspector.errors import Refused
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
@@ -15,7 +15,7 @@ from inspector.reading import Parsed
 from inspector.views import chart, waiting
 from inspector.views.plain_text import plain
 from inspector.walks import Drawn, Step, Walk, Walked
-from inspector.wording import counted
+from inspector.wording import counted, spec_text
 
 FIELD_PX = 180
 FIGURE_PX = 330  # two stand side by side in a window of 800 pixels
@@ -147,7 +147,7 @@ def _show_walk(taken: Taken) -> None:
         # What is closed is not drawn, so that the page stays light.
         if drawer.open:
             with drawer:
-                _show_step(walk, step, number)
+                _show_step(taken, step, number)
 
 
 def _provenance(taken: Taken) -> str:
@@ -208,7 +208,7 @@ def _show_failure(walk: Walk, steps: tuple[Step, ...]) -> None:
     )
 
 
-def _show_step(walk: Walk, step: Step, number: int) -> None:
+def _show_step(taken: Taken, step: Step, number: int) -> None:
     st.markdown(step.words)
     st.code(step.code, language="python")
     if step.output:
@@ -222,8 +222,23 @@ def _show_step(walk: Walk, step: Step, number: int) -> None:
         )
     if step.problem is not None:
         st.error(plain(step.problem), icon=":material/error:")
+    guide = taken.walk.guide
     for drawn in step.drawn:
-        _show_array(drawn, f"{walk.guide}:{number}:{drawn.array.path}")
+        name = f"{guide}:{number}:{drawn.array.path}"
+        with chart.of(
+            lambda drawn=drawn: [provenance_line(taken, step, number, drawn)],
+            key=f"pictures:{name}",
+        ):
+            _show_array(drawn, name)
+
+
+def provenance_line(taken: Taken, step: Step, number: int, drawn: Drawn) -> str:
+    """What stands on the pictures of a step's array."""
+    said = [
+        f"{walks.GUIDES[taken.walk.guide].title}, step {number}: {step.title}",
+        f"{drawn.array.path} {spec_text(drawn.array.spec)}",
+    ]
+    return array_provenance.line(said, drawn.mesh, taken.walked.versions)
 
 
 def _show_array(drawn: Drawn, name: str) -> None:
@@ -234,12 +249,8 @@ def _show_array(drawn: Drawn, name: str) -> None:
     with st.container(horizontal=True, gap="small"):
         for kind, figure in figures.items():
             with st.container(width=FIGURE_PX):
-                st.plotly_chart(
-                    figure,
-                    key=f"learn:{name}:{kind}",
-                    config=chart.CONFIG,
-                    alt=f"{kind.replace('_', ' ').capitalize()} of {drawn.array.path}",
-                )
+                words = f"{kind.replace('_', ' ').capitalize()} of {drawn.array.path}"
+                chart.draw(figure, f"learn:{name}:{kind}", alt=words)
 
 
 def _taken() -> dict[str, Taken]:

@@ -76,7 +76,7 @@ def duplication_columns(each: Sequence[Duplication], first: str) -> dict[str, li
         "Bytes once": table.numbers([one.once for one in each]),
         "On all devices": table.numbers([one.everywhere for one in each]),
         "Duplicated": table.numbers([one.duplicated for one in each]),
-        "Copies": table.numbers([one.factor for one in each], ".3g", "×"),
+        "Copies": table.numbers([_as_read(one.factor) for one in each], ",.6g", "×"),
     }
 
 
@@ -152,7 +152,7 @@ def _show_duplication(found: Snapshot) -> None:
         st.success("No two devices hold the same data.", icon=":material/check:")
         return
     numbers = {name: _bytes_column() for name in ("Bytes once", "On all devices", "Duplicated")} | {
-        "Copies": st.column_config.NumberColumn(format="%.3g×")
+        "Copies": st.column_config.NumberColumn(format="%.6g×")
     }
     by_group = duplication_columns(groups, "Arrays")
     table.show(by_group, "duplication_by_group", column_config=table.of_numbers(by_group, numbers))
@@ -181,6 +181,13 @@ def _places() -> tuple[Any, Any]:
         return st.container(), st.container()
     said, chosen = st.columns([3, 1], vertical_alignment="bottom")
     return said, chosen
+
+
+def _as_read(factor: float | None) -> float | None:
+    """A factor with three figures, and all of them from 1,000 up, as it is written in words."""
+    if factor is None:
+        return None
+    return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
 
 
 def _number_text(number: int | None) -> str:

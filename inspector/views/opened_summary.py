@@ -54,12 +54,12 @@ def badge(found: Snapshot) -> tuple[str, str, str]:
 
 
 def mesh_text(found: Snapshot) -> str:
-    """`16 fsdp, and 11 axes of size 1`; of several programs how many."""
+    """`fsdp 16, and 11 axes of size 1`; of several programs how many."""
     programs = f"{counted(len(found.programs), 'program')}, " if found.programs else ""
     if found.mesh is None:
         return f"{programs}mesh unknown"
     large = [axis for axis in found.mesh.axes if axis.size > 1]
-    named = " × ".join(f"{axis.size} {axis.name}" for axis in large[:_MOST_AXES])
+    named = " × ".join(f"{axis.name} {axis.size}" for axis in large[:_MOST_AXES])
     if len(large) > _MOST_AXES:
         named += " × …"
     single = len(found.mesh.axes) - len(large)

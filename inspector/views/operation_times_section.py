@@ -14,6 +14,9 @@ def show(found: Snapshot) -> None:
     """A bar a kind of operation for each program that was watched."""
     watched = [program for program in found.programs if program.trace is not None]
     if not watched:
+        # Only what runs can be watched.
+        if found.source.kind != "cpu":
+            return
         st.caption(
             "To see which kinds of operations a step's time goes to, switch on *Also profile train "
             "steps* under *Training and measuring* and run again."

@@ -85,26 +85,26 @@ def _show_button(service: Inspection, pins: Pins, baseline: int) -> None:
             icon=":material/timer:",
             disabled=len(found.layouts) < 2,
         )
-    st.caption(_words_before(found, [name for name, _ in pins], baseline))
+    st.caption("\n".join(_words_before(found, [name for name, _ in pins], baseline)))
     if pressed:
         st.session_state.timing_error = None
         _start(service, pins, int(rounds), baseline)
         st.rerun()
 
 
-def _words_before(found: Candidates, names: Sequence[str], baseline: int) -> str:
-    said = [f"{names[one.layout]} cannot be timed: {one.reason}." for one in found.untimed]
+def _words_before(found: Candidates, names: Sequence[str], baseline: int) -> list[str]:
+    """What will be done, and under it a line for each layout that is left out; as Markdown."""
     if len(found.layouts) >= 2:
         base = baseline if baseline in found.layouts else min(found.layouts)
-        said.insert(
-            0,
+        first = (
             f"Runs {counted(len(found.layouts), 'layout')} in turn in one process with "
             f"{counted(found.devices, 'emulated device')}, train step and inference, and gives each "
-            f"as a ratio to {names[base]}.",
+            f"as a ratio to {names[base]}."
         )
     else:
-        said.append("Two layouts at least must run on emulated devices of one process.")
-    return plain(" ".join(said))
+        first = "Two layouts at least must run on emulated devices of one process."
+    left_out = [f"{names[one.layout]} cannot be timed: {one.reason}." for one in found.untimed]
+    return [plain(first), "", *(f"- {plain(sentence)}" for sentence in left_out)]
 
 
 def _start(service: Inspection, pins: Pins, rounds: int, baseline: int) -> None:

@@ -17,12 +17,17 @@ from inspector.views.plain_text import plain
 _REFUSED_KEY = "picture_refused"  # why the last picture of this session was not drawn
 
 
-def show(figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]) -> None:
+def show(
+    figures: Mapping[str, tuple[go.Figure, str]],
+    lines: Callable[[], Sequence[str]],
+    key: str = "pictures",
+) -> None:
     """A small menu under figures; what is in it is made when it is opened.
 
     Args:
       figures: by key, each with its words, which name the file, too.
       lines: gives what is written on each picture.
+      key: of the menu.
     """
     with (
         st.container(horizontal=True, horizontal_alignment="right"),
@@ -30,18 +35,17 @@ def show(figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Seque
             "Pictures",
             icon=":material/image:",
             type="tertiary",
-            key="pictures",
+            key=key,
             on_change="rerun",
-            help="Each of these figures as PNG or SVG, with model, mesh, rules, target, versions and date "
-            "on it.",
+            help="Each of these figures as PNG or SVG, with what it is of, versions and date on it.",
         ) as menu,
     ):
         if not menu.open:
             return
-        for key, (figure, words) in figures.items():
+        for drawn_key, (figure, words) in figures.items():
             if len(figures) > 1:
                 st.caption(plain(words))
-            draw(partial(_stamped, figure, lines), f"picture:{key}", words)
+            draw(partial(_stamped, figure, lines), f"picture:{drawn_key}", words)
 
 
 def _stamped(figure: go.Figure, lines: Callable[[], Sequence[str]]) -> go.Figure:

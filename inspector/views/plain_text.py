@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 # Streamlit makes links of bare addresses even where their characters are escaped; an invisible word
-# joiner inside them prevents it.
-_ADDRESS = re.compile(r"(https?:(?=//)|www(?=\.)|(?<=\w)@(?=\w))", re.IGNORECASE)
+# joiner inside them prevents it. Names of icons and of its logo become pictures in the same way.
+_ADDRESS = re.compile(
+    r"(https?:(?=//)|www(?=\.)|(?<=\w)@(?=\w)|:(?=material/|streamlit:))", re.IGNORECASE
+)
 _WORD_JOINER = "\u2060"
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|<>$:~-])")
 

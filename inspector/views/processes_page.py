@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector import inspection, processes, processes_snapshot
+from inspector import array_provenance, inspection, processes, processes_snapshot
 from inspector import snapshot as snapshots
 from inspector.errors import Refused
 from inspector.figures import host_local as figures
@@ -18,7 +18,7 @@ from inspector.processes_script import script
 from inspector.reading import Parsed
 from inspector.views import chart, waiting
 from inspector.views.plain_text import plain
-from inspector.wording import counted, devices_text, ranges_text
+from inspector.wording import counted, devices_text, ranges_text, shape_text, spec_text
 
 REMEMBERED = 32  # answers, each of a few hundred numbers
 COLUMN_PX = 304  # three pictures stand side by side in a window of 1440 pixels with a sidebar
@@ -46,7 +46,8 @@ def show() -> None:
     if exchanged is None:
         return
     _show_outcome(wanted, exchanged)
-    _show_pictures(wanted, exchanged)
+    with chart.of(lambda: [provenance_line(wanted, exchanged)]):
+        _show_pictures(wanted, exchanged)
     _show_views(wanted, exchanged)
     _show_code(wanted, exchanged)
 
@@ -189,8 +190,19 @@ def _show_pictures(wanted: HostLocal, exchanged: Exchanged) -> None:
 
 
 def _chart(figure: go.Figure, name: str) -> None:
-    key = f"processes:{name}_figure"
-    st.plotly_chart(figure, key=key, config=chart.CONFIG, alt=figure.layout.title.text)
+    chart.draw(figure, f"processes:{name}_figure", alt=figure.layout.title.text)
+
+
+def provenance_line(wanted: HostLocal, exchanged: Exchanged) -> str:
+    """What stands on the pictures of what the processes made."""
+    how = "host_local_array_to_global_array" if wanted.convert else "jit without conversion"
+    said = [
+        f"Host-local arrays through {how}",
+        f"host-local shape {shape_text(wanted.local_shape)}",
+        f"{DATA[wanted.data][:1].lower()}{DATA[wanted.data][1:]}",
+        spec_text(wanted.spec),
+    ]
+    return array_provenance.line(said, wanted.mesh(), exchanged.versions, wanted.processes)
 
 
 def _show_views(wanted: HostLocal, exchanged: Exchanged) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector import inspection, presets, snapshot, transfer
+from inspector import inspection, presets, provenance, snapshot, transfer
 from inspector import layout as layouts
 from inspector.errors import Refused
 from inspector.figures.transfer_map import transfer_map
@@ -111,8 +111,8 @@ def _held(layout: Layout, planned: Snapshot) -> str:
 
 
 def _mesh_words(layout: Layout) -> str:
-    sizes = zip(layout.mesh_shape, layout.axis_names, strict=True)
-    return " × ".join(f"{size} {name}" for size, name in sizes)
+    axes = zip(layout.axis_names, layout.mesh_shape, strict=True)
+    return " × ".join(f"{name} {size}" for name, size in axes)
 
 
 def _draw_new_layout(saved: Layout) -> Layout | None:
@@ -374,7 +374,9 @@ def _draw_transfer(
         "a device held before stays there, and every other part comes from the device that held "
         "replica 0 of it."
     )
-    _draw_map(found, before, after)
+    named = (("Saved", before), ("Restored", after))
+    with chart.of(lambda: provenance.lines(named)):
+        _draw_map(found, before, after)
     table.show(
         columns(found),
         "transfer_table",
@@ -407,10 +409,9 @@ def _draw_map(found: Transfer, before: Snapshot, after: Snapshot) -> None:
             transfer.parts(before, after, path),
         )
         st.markdown(plain(transfer.in_words(found)))
-    st.plotly_chart(
+    chart.draw(
         transfer_map(found, title=title, parts=parts, width_px=1000),
-        key="transfer_map",
-        config=chart.CONFIG,
+        "transfer_map",
         alt=f"Bytes that move from each device to each device, {path}",
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from inspector import layout as layouts
 from inspector import targets
 from inspector.engine import Job, Status
 from inspector.errors import Refused
@@ -71,20 +72,26 @@ def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> 
 def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) -> None:
     ran = all(finished_run(service, layout) is not None for layout, _ in plans)
     compiled = plans[0][0].machine is not None
+    too_large = _too_many_devices(plans)
     if st.button(
         _label(label, compiled, ran),
         key="run_button",
-        type="secondary" if ran else "primary",
+        type="secondary" if ran or too_large else "primary",
         icon=":material/play_arrow:",
         width="stretch",
+        disabled=too_large is not None,
     ):
         st.session_state.run_error = None
         _start(service, plans)
         st.rerun()
+    if too_large is not None:
+        st.caption(too_large)
+        return
     known = [service.last_seconds(layout) for layout, _ in plans]
     if None not in known:
         what = "this layout" if len(plans) == 1 else "these layouts"
-        st.caption(f"The last run of {what} took {seconds_text(sum(known))}.")
+        done = "compile" if compiled else "run"
+        st.caption(f"The last {done} of {what} took {seconds_text(sum(known))}.")
         return
     layout = plans[0][0]
     if compiled:
@@ -96,6 +103,18 @@ def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) ->
         + (f" in {layout.processes} processes" if layout.processes > 1 else "")
         + (", one layout after the other" if len(plans) > 1 else "")
         + ". Not run yet, so no estimate."
+    )
+
+
+def _too_many_devices(plans: tuple[Planned, ...]) -> str | None:
+    """Why a plan cannot be run: a mesh may have more devices than are emulated on one machine."""
+    most = layouts.MOST_DEVICES
+    devices = max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
+    if devices <= most:
+        return None
+    return (
+        f"A mesh of {devices:,} devices is planned only: at most {most:,} are emulated. For a TPU slice "
+        "or GPU nodes as its target it can be compiled."
     )
 
 
@@ -141,10 +160,11 @@ def _show_progress(service: Inspection, plans: tuple[Planned, ...]) -> None:
         label += f" ({counted(len(current.waiting), 'layout')} to follow)"
     if current.layout.key() not in (layout.key() for layout, _ in plans):
         label += " (a layout that this page does not show now)"
-    bar, button = st.columns([3, 1], vertical_alignment="center")
-    bar.progress(share, text=plain(label))
-    if button.button("Cancel", key="cancel_button", icon=":material/stop:", width="stretch"):
-        current.job.cancel()
+    # No columns: in a small window that of the button would be too narrow for its word.
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
+        st.progress(share, text=plain(label))
+        if st.button("Cancel", key="cancel_button", icon=":material/stop:", width="content"):
+            current.job.cancel()
     st.caption(_elapsed(service, current, status))
 
 
@@ -219,7 +239,8 @@ def _elapsed(service: Inspection, current: RunInProgress, status: Status) -> str
         return f"{words}, about {seconds_text(left)} left of these steps"
     before = service.last_seconds(current.layout)
     if before is not None:
-        return f"{words}; the last run of this layout took {seconds_text(before)}"
+        done = "run" if current.layout.machine is None else "compile"
+        return f"{words}; the last {done} of this layout took {seconds_text(before)}"
     if current.layout.machine is not None:
         return f"{words}; how long a compiler takes is not known before it has done it once"
     return f"{words}; how long it will take is not known before the first step is measured"

@@ -44,6 +44,10 @@ html {{ font-size: 14px; }}
   padding: 1.2rem {SIDE_PX}px 1rem;
 }}
 [data-testid="stMain"] {{ align-items: flex-start; }}
+/* The page itself is as high as its content, and scrolls: what photographs a whole page cuts nothing off. */
+html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [data-testid="stMain"] {{
+  position: static; height: auto !important; min-height: 0; overflow: visible !important;
+}}
 /* The way out shows for a moment, then while the pointer or the keyboard is on it: it is on no picture. */
 .st-key-{_LEAVE} {{ position: fixed; top: 0.4rem; right: 0.6rem; width: auto; z-index: 999; }}
 .st-key-{_LEAVE} [data-testid="stButton"] {{

@@ -25,6 +25,10 @@ from models import CATALOGUE
 
 _row_numbers = itertools.count()
 
+# Streamlit keeps these parameters of the URL to itself, so that the field has another one; no size of a
+# model has a hyphen in its name.
+_PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
+
 
 @dataclass
 class RuleRow:
@@ -277,7 +281,8 @@ def write_url() -> None:
         query[chip_choice.KEY] = chip
     if (before := _query()) != query:
         st.session_state.url_sent = _UrlSent(before, _told())
-        st.query_params.from_dict(query | screenshot_mode.query())
+        named = {_PARAMETERS.get(name, name): text for name, text in query.items()}
+        st.query_params.from_dict(named | screenshot_mode.query())
     st.session_state.written_query = query
 
 
@@ -308,7 +313,9 @@ def _told() -> dict[str, Any]:
 
 def _query() -> dict[str, str]:
     """The URL's parameters, without those that say how the page is drawn."""
-    return screenshot_mode.without(st.query_params.to_dict())
+    fields = {parameter: name for name, parameter in _PARAMETERS.items()}
+    told = screenshot_mode.without(st.query_params.to_dict())
+    return {fields.get(parameter, parameter): text for parameter, text in told.items()}
 
 
 def last_layout() -> Layout:

@@ -8,6 +8,8 @@ from inspector.snapshot import Snapshot
 from inspector.totals import state_totals
 from inspector.wording import bytes_text, times_text
 
+_LEAST_PX = 90  # `96.0 MiB` and `Per device` with its question mark; four stand on a page 800 wide
+
 
 def show(found: Snapshot, devices: int | None) -> None:
     """One row of them.
@@ -16,7 +18,7 @@ def show(found: Snapshot, devices: int | None) -> None:
       devices: how many the Snapshot is of; None where it does not say.
     """
     totals = state_totals(found)
-    row = st.grid(4, min_column_width=120)
+    row = st.grid(4, min_column_width=_LEAST_PX)
     row.metric("Devices", "unknown" if devices is None else f"{devices:,}")
     row.metric(
         "Train state", bytes_text(totals.bytes), help="Parameters, optimizer state and step, once."

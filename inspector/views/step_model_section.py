@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
+from inspector import out_of_memory
 from inspector.figures import step_model as step_model_figure
 from inspector.figures.roofline import roofline
 from inspector.snapshot import Snapshot
@@ -26,10 +29,10 @@ def show(found: Snapshot) -> None:
     st.markdown("##### Modelled on a chip")
     known = [name for name in PROGRAM_NAMES if found.program(name) is not None]
     names = [*known, *(one.name for one in found.programs if one.name not in known)]
-    left, right = st.columns([2, 3], vertical_alignment="bottom")
-    with left:
+    chosen, asked = _places()
+    with chosen:
         chip = chip_choice.draw(found)
-    with right:
+    with asked:
         name = program_choice.choose(names, "modelled_program")
     models = {
         program.name: modelled(program, found.mesh, chip)
@@ -37,6 +40,13 @@ def show(found: Snapshot) -> None:
         if program.name in names
     }
     one = models[name]
+    if _refused(found, one):
+        st.info(
+            f"The compiler refused {plain(name)}, which does not fit into the memory of a device, and "
+            "gave no program: how long a step would take cannot be modelled.",
+            icon=":material/help:",
+        )
+        return
     _show_headline(one)
     terms, roofs = page_width.halves()
     width_px = page_width.half_px()
@@ -53,6 +63,20 @@ def show(found: Snapshot) -> None:
             alt="Roofline of the chip with each program",
         )
     _show_formulas(one)
+
+
+def _places() -> tuple[Any, Any]:
+    """Where the chip is chosen and where the program: one under the other on a narrow page."""
+    if page_width.content_px() < page_width.NARROW_PX:
+        return st.container(), st.container()
+    chosen, asked = st.columns([2, 3], vertical_alignment="bottom")
+    return chosen, asked
+
+
+def _refused(found: Snapshot, one: Modelled) -> bool:
+    """Whether there is no program to model because its compiler made none."""
+    refused = {finding.extra.get("program") for finding in out_of_memory.refused(found)}
+    return one.program in refused and one.lower_seconds is None
 
 
 def _show_headline(one: Modelled) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
@@ -13,6 +14,7 @@ from inspector.snapshot import Snapshot
 from inspector.views import (
     chip_choice,
     keep_button,
+    page_width,
     pin_button,
     report_button,
     screenshot_mode,
@@ -29,37 +31,46 @@ SOURCE_BADGES = {
 
 
 def show(found: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
-    """One row of figures, with the run controls at its side."""
+    """The layout and how it is known beside the run controls; what can be done with it; its figures."""
     screenshot_mode.hide_controls()
-    text, controls = st.columns([3, 2], vertical_alignment="top")
+    text, controls = _places()
     with text:
-        mesh = " × ".join(f"{axis.size} {axis.name}" for axis in found.mesh.axes)
+        mesh = " × ".join(f"{axis.name}\N{NO-BREAK SPACE}{axis.size}" for axis in found.mesh.axes)
         machine = f" of {layout.machine.chip.title}" if layout.machine else ""
         st.markdown(f"### {plain(layout.entry.title)} on {plain(mesh + machine)}")
         icon, label, colour = SOURCE_BADGES[found.source.kind]
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.badge(label, icon=icon, color=colour)
-            st.download_button(
-                "Snapshot",
-                data=lambda: snapshot.dumps(found),
-                file_name=f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
-                mime="application/json",
-                key="download_snapshot",
-                icon=":material/download:",
-                type="tertiary",
-                on_click="ignore",
-                help="All figures of this page as Snapshot JSON, as `inspect` on the command line.",
-            )
-            pin_button.show(found, _suggested_name(layout), key="pin")
-            keep_button.show(found, _suggested_name(layout), key="keep")
-            report_button.show(
-                [(layout.entry.title, found)], chip_choice.chosen_chip(), key="layout_report"
-            )
-            screenshot_mode.draw_button()
+        st.badge(label, icon=icon, color=colour)
     with controls, screenshot_mode.controls("run"):
         draw_run()
+    # Across the page, and not within the column, where they do not stand in one line.
+    with screenshot_mode.controls("actions", horizontal=True, gap="small"):
+        st.download_button(
+            "Snapshot",
+            data=lambda: snapshot.dumps(found),
+            file_name=f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
+            mime="application/json",
+            key="download_snapshot",
+            icon=":material/download:",
+            type="tertiary",
+            on_click="ignore",
+            help="All figures of this page as Snapshot JSON, as `inspect` on the command line.",
+        )
+        pin_button.show(found, _suggested_name(layout), key="pin")
+        keep_button.show(found, _suggested_name(layout), key="keep")
+        report_button.show(
+            [(layout.entry.title, found)], chip_choice.chosen_chip(), key="layout_report"
+        )
+        screenshot_mode.draw_button()
     state_figures.show(found, found.mesh.size)
     screenshot_mode.write_provenance([("", found)])
+
+
+def _places() -> tuple[Any, Any]:
+    """Where the heading stands and where a run is: beside it, below it on a narrow page."""
+    if page_width.content_px() < page_width.NARROW_PX:
+        return st.container(), st.container()
+    text, controls = st.columns([3, 2], vertical_alignment="top")
+    return text, controls
 
 
 def _suggested_name(layout: Layout) -> str:

@@ -7,18 +7,26 @@ import streamlit as st
 from inspector.figures import timings
 from inspector.snapshot import Snapshot
 from inspector.views import chart, page_width
+from inspector.views.plain_text import plain
 
 
 def show(found: Snapshot) -> None:
     """The stages of each program, and beside them the distribution of its steps."""
-    stages = timings.phases(found.programs, width_px=page_width.half_px())
+    where = timings.where(found)
+    stages = timings.phases(found.programs, where, width_px=page_width.half_px())
     if stages is None:
         return
     st.markdown("##### Measured here")
-    st.caption(
-        "On emulated devices: how this machine runs them all on its own few cores, not how fast an "
-        "accelerator would be. Compare layouts by it, and only on one machine."
-    )
+    if where == timings.EMULATED:
+        st.caption(
+            "On emulated devices: how this machine runs them all on its own few cores, not how fast an "
+            "accelerator would be. Compare layouts by it, and only on one machine."
+        )
+    else:
+        st.caption(
+            f"How long the compiler of {plain(found.source.target or 'that machine')} took on this "
+            "machine. Nothing was run, so no step was measured."
+        )
     left, right = page_width.halves()
     with left:
         chart.draw(stages, "timing_stages", alt="Seconds of each stage")

@@ -16,6 +16,8 @@ from inspector.views import planning, run_panel, session, table
 from inspector.views.plain_text import plain
 from inspector.wording import bytes_text, counted, logical_text, seconds_text, shape_text, spec_text
 
+TREE_PX = 620  # two stand side by side in a window of 1440 pixels
+
 PAIRS = {
     "Logical axes · device axes": variants.logical_and_device_axes,
     "Loop · scan": variants.loop_and_scan,
@@ -50,25 +52,27 @@ def show() -> None:
             _show_verdict(leaf_pairs(left, right, (*STATE_GROUPS, "batch", "output")), live)
     if left.programs and right.programs:
         _show_costs(pair, left, right)
-    for column, title, found in zip(
-        st.columns(2, gap="medium"),
-        (pair.left_title, pair.right_title),
-        (left, right),
-        strict=True,
-    ):
-        with column:
-            st.markdown(f"**{title}**")
-            _show_tree(found, key=title)
+    # In a narrow window the second goes below the first; in columns both would be cut off.
+    with st.container(horizontal=True, gap="medium"):
+        for title, found in ((pair.left_title, left), (pair.right_title, right)):
+            with st.container(width=TREE_PX):
+                st.markdown(f"**{title}**")
+                _show_tree(found, key=title)
 
 
 def _show_tree(found: Snapshot, key: str) -> None:
     folds = fold(array for array in found.arrays if array.group in STATE_GROUPS)
     table.show(
         {
-            "Path": [f"{one.path} ×{one.count}" if one.count > 1 else one.path for one in folds],
+            "Path": [one.path for one in folds],
             "PartitionSpec": [spec_text(one.first.spec) for one in folds],
             "Logical axes": [logical_text(one.first.logical_axes) for one in folds],
-            "Shape": [shape_text(one.first.shape) for one in folds],
+            "Shape": [
+                f"{one.count} of {shape_text(one.first.shape)}"
+                if one.count > 1
+                else shape_text(one.first.shape)
+                for one in folds
+            ],
         },
         f"tree:{key}",
     )
@@ -76,7 +80,7 @@ def _show_tree(found: Snapshot, key: str) -> None:
 
 def _layout_words(layout: Layout) -> str:
     mesh = " × ".join(
-        f"{size} {name}" for size, name in zip(layout.mesh_shape, layout.axis_names, strict=True)
+        f"{name} {size}" for name, size in zip(layout.axis_names, layout.mesh_shape, strict=True)
     )
     return (
         f"mesh {mesh}, {counted(layout.sizes['layers'], 'layer')}, depth {layout.sizes['depth']}."

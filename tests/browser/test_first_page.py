@@ -17,7 +17,7 @@ PANELS = (
 def test_opens_with_the_default_layout_drawn(dashboard):
     expect(dashboard.page).to_have_title("Sharding Inspector")
     expect(dashboard.main().get_by_role("heading", level=3)).to_have_text(
-        "MLP, logical axes on 2 data × 4 model"
+        "MLP, logical axes on data 2 × model 4"
     )
     dashboard.expect_badge("Planned")
     assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]

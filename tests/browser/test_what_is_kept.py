@@ -12,7 +12,8 @@ from playwright.sync_api import expect
 from inspector import layout as layouts
 from tests.browser.dashboard import Dashboard
 
-NOTE = "before <b>review</b>"
+TEXT = "before <b>review</b>"
+NOTE = f"{TEXT} :material/home:"
 
 
 def expect_refusal(dashboard: Dashboard, words: str) -> None:
@@ -73,8 +74,9 @@ def test_mended_kept_found_exported_and_opened(open_dashboard, tmp_path: Path):
 
     dashboard.go_to("Library")
     expect(dashboard.main().get_by_role("heading", name=name)).to_be_visible()
-    expect(dashboard.main().get_by_text(NOTE).first).to_be_visible()
+    expect(dashboard.main().get_by_text(TEXT).first).to_be_visible()
     assert page.locator("b", has_text="review").count() == 0  # text, not markup
+    assert page.get_by_test_id("stIconMaterial").filter(has_text="home").count() == 0
     search(dashboard, "no such words")
     dashboard.expect_alert("No kept Snapshot has all of these words")
     search(dashboard, "review")

@@ -31,7 +31,7 @@ def test_saved_listed_exported_deleted(
     capsys.readouterr()
     assert main(["library", "list", "WHY"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("base  (") and "2 data × 4 model, 26 arrays" in lines[0]
+    assert lines[0].startswith("base  (") and "data 2 × model 4, 26 arrays" in lines[0]
     assert lines[1:] == ["    why\\x1b[2J", "    and how"]
     assert main(["library", "list", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["other", "base"]

@@ -104,10 +104,33 @@ def test_the_peak_is_marked_where_it_is_known() -> None:
     assert list(peak.x) == [17 * MIB]
 
 
+def test_a_capacity_crosses_every_bar_and_no_heading() -> None:
+    figure = memory_bars([program(), program("apply", aliased=0)], 16 * MIB, "TPU v5e")
+    stretches = [(line.y0, line.y1) for line in figure.layout.shapes]
+    bars = [bar for bar in figure.data if bar.type == "bar"]
+    for bar in bars:
+        for y in bar.y:
+            assert any(
+                start < y - bar.width / 2 and stop > y + bar.width / 2 for start, stop in stretches
+            )
+    headings = [note.y for note in figure.layout.annotations if "peak" in note.text]
+    assert len(headings) == 2
+    letters_px = 16
+    for y in headings:
+        assert not any(start < y + letters_px and stop > y for start, stop in stretches)
+
+
+def test_no_text_stands_on_a_hatch() -> None:
+    refused = Breakdown("train_step", (), (), None, None, None, 96 * 2**30, False, None)
+    (bar,) = [
+        one for one in memory_bars([refused], 16 * 2**30, "TPU v5e").data if one.type == "bar"
+    ]
+    assert bar.name == NEEDED and bar.marker.pattern.shape == "/" and bar.text is None
+
+
 def test_a_capacity_within_reach_is_a_line_and_else_a_note() -> None:
     near = memory_bars([program()], 16 * MIB, "TPU v5e")
-    (line,) = near.layout.shapes
-    assert line.x0 == line.x1 == 16 * MIB
+    assert {x for line in near.layout.shapes for x in (line.x0, line.x1)} == {16 * MIB}
     assert near.layout.xaxis.range[1] > 16 * MIB
     assert "TPU v5e: 16.0 MiB" in drawn.texts(near)
     above = memory_bars([program()], 40 * MIB, "TPU v5e")

@@ -46,6 +46,18 @@ def owner_of_elements(array: Array, mesh: Mesh) -> np.ndarray:
     return owner
 
 
+@pytest.mark.parametrize(
+    "sizes", [(4, 16, 8), (64, 16), (4, 128, 8), (64, 64), (96, 96), (4096,)], ids=str
+)
+def test_a_mesh_of_thousands_is_not_taller_than_a_screen_and_a_half(sizes: tuple[int, ...]) -> None:
+    mesh = samples.mesh(**dict(zip("abc", sizes, strict=False)))
+    rows = 4 * sizes[0]
+    figure = mesh_map(samples.array("params/a", (rows,), (("a",),), mesh), mesh)
+    assert figure.layout.height < 1_500
+    lows = [bottom - top for _, _, top, bottom, _ in drawn.cells(figure)]
+    assert min(lows) > 4, "lower than the line between processes"
+
+
 @given(placed())
 @settings(max_examples=150, deadline=None)
 def test_the_grid_covers_each_element_once_with_the_block_of_its_device(

@@ -51,7 +51,7 @@ def test_it_says_model_mesh_rules_target_versions_and_date() -> None:
     figure = stamp.stamped(overview(found.arrays, found.mesh), found)
     text = html.unescape(figure.layout.annotations[-1].text.replace("<br>", " "))
     for words in (
-        *("MLP, logical axes", "2 data × 4 model", "batch → data, hidden → model"),
+        *("MLP, logical axes", "data 2 × model 4", "batch → data, hidden → model"),
         *("emulated", "jax 0.10.2, flax 0.12.8", "2026-03-04 05:06"),
     ):
         assert words in text

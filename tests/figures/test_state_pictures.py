@@ -241,6 +241,19 @@ def test_timings_show_each_phase_and_every_step_and_say_where_they_ran() -> None
     assert any(text.startswith("train_step: median 73.5 ms") for text in drawn.texts(steps))
 
 
+def test_times_of_a_compile_are_not_said_to_be_emulated() -> None:
+    ran = samples.snapshot()
+    compiled = dataclasses.replace(
+        ran, source=dataclasses.replace(ran.source, kind="tpu", target="tpu:v5e:4x4")
+    )
+    only = [Program("train_step", seconds=Seconds(0.1, 0.2))]
+    figure = timings.phases(only, timings.where(compiled))
+    said = " ".join([drawn.spec(figure)["layout"]["title"]["text"], *drawn.texts(figure)])
+    assert "nothing was run" in said and "to lower and to compile" in said
+    assert "emulated" not in said and "first run" not in said
+    assert timings.where(ran) == timings.EMULATED
+
+
 def test_programs_that_were_not_timed_have_no_picture() -> None:
     assert timings.phases([Program("train_step")]) is None
     assert timings.steps([Program("train_step", seconds=Seconds(0.1, 0.2))]) is None

@@ -43,7 +43,7 @@ def test_bars_are_as_long_as_their_seconds() -> None:
     for term, row in zip(found.terms, rows(figure), strict=True):
         assert row.startswith(term.name)
         assert seconds_text(term.seconds) in row
-        assert ("rules" in row) == (term is found.ruling)
+        assert ("the bound" in row) == (term is found.ruling)
 
 
 def test_an_unknown_term_is_said_and_has_no_bar() -> None:
@@ -51,7 +51,7 @@ def test_an_unknown_term_is_said_and_has_no_bar() -> None:
     figure = step_model(modelled(unknown, MESH, V5P))
     assert len(figure.data[0].x) == 2
     assert [("unknown" in row) for row in rows(figure)] == [True, True, False, False]
-    assert "rules" not in " ".join(rows(figure))
+    assert "the bound" not in " ".join(rows(figure))
     assert "unknown" in figure.layout.annotations[0].text
 
 

@@ -42,7 +42,7 @@ def test_what_is_saved_is_opened_as_it_was(library: Library) -> None:
     assert library.text("base") == snapshot.dumps(FOUND)
     # 24 kernels of 4 MiB in four parts, and two numbers.
     assert (entry.state_bytes, entry.per_device) == (24 * 4 * 2**20 + 8, 24 * 2**20 + 8)
-    assert (entry.source, entry.target, entry.mesh) == ("cpu", "cpu", "2 data × 4 model")
+    assert (entry.source, entry.target, entry.mesh) == ("cpu", "cpu", "data 2 × model 4")
     assert (entry.model, entry.devices, entry.arrays) == (None, 8, len(FOUND.arrays))
     assert library.entry("base") == entry == library.entries()[0]
     assert library.bytes() == entry.bytes > 0

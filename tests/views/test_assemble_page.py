@@ -12,6 +12,8 @@ from streamlit.testing.v1 import AppTest
 from inspector import assembly as assemblies
 from inspector import inspection
 from inspector.assembly_script import script
+from inspector.views import assemble_page
+from tests.views.picture_menus import drawn, offered
 from tests.views.scripted_page import PATIENCE
 
 PAGE = "from inspector.views import assemble_page\nassemble_page.show()\n"
@@ -215,3 +217,22 @@ def test_the_fields_outlive_the_page(_workers: None) -> None:
     again.run()
     assert again.text_input(key="assemble:shape").value == "16x8"
     assert again.selectbox(key="assemble:mistake").value == "missing"
+
+
+def test_every_figure_can_be_saved_and_says_what_was_done(page: AssemblePage) -> None:
+    page.test.session_state["pictures"] = page.test.session_state["pictures_of_mistake"] = True
+    page.press("loading", "reshard")
+    page.break_it("swapped")
+    keys = drawn(page.test)
+    assert "assemble:resharded" in keys and "assemble:broken:array" in keys
+    assert sorted(offered(page.test)) == sorted(keys)
+    assembly = assemblies.parse(assemblies.DEFAULTS).unwrap().with_mistake("swapped", 3)
+    service = inspection.shared()
+    job = service.start_assembly(assembly)
+    job.wait()
+    line = assemble_page.provenance_line(assembly, service.take_assembly(job))
+    assert line.startswith(
+        "An array made by make_array_from_single_device_arrays · on purpose: Two pieces swapped · "
+        "global shape 8×8 · P('x', 'y') · mesh "
+    )
+    assert " · run on emulated devices · versions jax 0." in line

@@ -14,7 +14,9 @@ from inspector import board as boards
 from inspector import board_link, snapshot
 from inspector import layout as layouts
 from inspector.board import Board
+from inspector.difference import Answer, Question
 from inspector.snapshot import Snapshot, Source
+from inspector.views import board_table
 from tests.figures import samples
 from tests.views.scripted_page import PATIENCE, ScriptedPage
 
@@ -292,11 +294,27 @@ def test_screenshot_mode_says_what_the_picture_is_of(page_of) -> None:
     assert (
         "captured from a running job" in last
         and "2026-01-01" in last
-        and "2 data × 4 model" in last
+        and "data 2 × model 4" in last
     )
     page.button(key="leave_screenshot_mode").click()
     checked(page.run())
     assert "screenshot" not in page.query_params
+
+
+def test_a_brief_legend_keeps_what_qualifies_marks() -> None:
+    worse = Answer(2, "2", "worse", "+100%", "another model")
+    planned = Answer(None, "not compiled", "not comparable", remark="it is planned")
+    answers = (Answer(1, "1", "baseline"), worse, worse, planned, planned)
+    row = Question("Memory", "train_step", "less", answers, "What it is about.")
+    first = "Marked against the baseline; unmarked answers are equal to it."
+    brief = board_table.legend([row], 5, brief=True)
+    assert brief.replace("\\", "").split("  \n") == [first, "train_step: another model."]
+    assert board_table.legend([row], 5).replace("\\", "").split("  \n") == [
+        first,
+        "train_step: what it is about.",
+        "train_step: another model.",
+        "train_step: it is planned.",
+    ]
 
 
 def pin_of(one: Snapshot, name: str, path: Path) -> AppTest:

@@ -9,7 +9,10 @@ from inspector.presets import MLP_PRESETS as PRESETS
 
 
 def test_opens_with_the_default_layout(page):
-    assert page.heading() == "### MLP, logical axes on 2 data × 4 model"
+    assert (
+        page.heading()
+        == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
+    )
     assert page.value("field:mesh") == "2x4"
     assert page.value("field:axes") == "data, model"
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
@@ -43,7 +46,7 @@ def test_a_bad_mesh_is_said_beside_it(page, text, sentence):
     assert page.value("field:mesh") == text, "what was typed must not be lost"
     page.type("field:mesh", "4x2")
     assert not page.problems() and not page.warnings()
-    assert page.heading().endswith("on 4 data × 2 model")
+    assert page.heading().endswith("on data\N{NO-BREAK SPACE}4 × model\N{NO-BREAK SPACE}2")
     assert page.query() == {"mesh": "4x2"}
 
 
@@ -224,11 +227,30 @@ def test_a_depth_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
     assert not page.problems()
 
 
+def test_of_two_rules_for_an_axis_the_one_that_was_taken_has_the_sentence(open_page):
+    # Both rules name batch; the first one is free, is taken, and does not divide 8 rows.
+    page = open_page(mesh="16x4", target="plan", rules="batch.data~batch.model~hidden.model")
+    said = page.problems_beside(page.rule_key(0, "axes"))
+    assert len(said) == 1 and said[0].startswith(
+        "batch has 8 rows, 16 ways (data) do not divide it"
+    )
+    assert page.problems() == said
+
+
 def test_an_uneven_layout_is_not_run(page):
     page.set("size:batch", 7)
     page.press("run_button")
     assert len(page.errors()) == 1
     assert "batch has 7 rows, 2 ways (data) do not divide it" in page.errors()[0]
+
+
+@pytest.mark.parametrize(("mesh", "offered"), [("512", True), ("1024", False)])
+def test_a_plan_is_not_run_on_more_devices_than_are_emulated(open_page, mesh, offered):
+    page = open_page(mesh=mesh, axes="data", target="plan", batch="1024", rules="batch.data")
+    assert not page.problems()
+    assert page.test.button(key="run_button").disabled != offered
+    said = " ".join(caption.value for caption in page.test.main.caption)
+    assert ("A mesh of 1,024 devices is planned only: at most 512 are emulated." in said) != offered
 
 
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
@@ -304,7 +326,10 @@ def test_another_model_keeps_mesh_names_and_sizes(page):
     assert page.value("field:mesh") == "4x2"
     assert page.value("field:axes") == "replica, model"
     assert page.value("size:depth") == 512
-    assert page.heading() == "### MLP, device axes on 4 replica × 2 model"
+    assert (
+        page.heading()
+        == "### MLP, device axes on replica\N{NO-BREAK SPACE}4 × model\N{NO-BREAK SPACE}2"
+    )
     assert not page.problems() and not page.warnings()
     page.choose("field:model", "logical_mlp")
     assert page.value("field:mesh") == "4x2"
@@ -331,7 +356,7 @@ def test_a_renamed_mesh_axis_is_renamed_in_the_specs(open_page):
 def test_exchanged_names_exchange_the_axes_and_not_the_rules(page):
     page.type("field:axes", "model, data")
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
-    assert page.heading().endswith("on 2 model × 4 data")
+    assert page.heading().endswith("on model\N{NO-BREAK SPACE}2 × data\N{NO-BREAK SPACE}4")
 
 
 @pytest.mark.parametrize(
@@ -404,7 +429,10 @@ def test_a_link_with_unknown_fields_gives_a_notice(open_page):
 
 
 def assert_shows_the_last_good_layout(page):
-    assert page.heading() == "### MLP, logical axes on 2 data × 4 model"
+    assert (
+        page.heading()
+        == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
+    )
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
     assert len(page.warnings()) == 1 and "last layout that was right" in page.warnings()[0]
     assert page.query() == {}
@@ -441,3 +469,14 @@ def test_a_panel_that_fails_costs_no_field(page, monkeypatch):
     page.test.run()
     assert not page.test.exception
     assert page.value("field:mesh") == "4x2"
+
+
+def test_a_size_whose_name_streamlit_keeps_to_itself_is_in_the_link(open_page):
+    small = {"model": "transformer", "layers": "2", "batch": "8", "seq": "64", "vocab": "512"}
+    page = open_page(**small)
+    page.set("size:embed", 512)
+    assert page.query()["embed-size"] == "512" and "embed" not in page.query()
+    again = open_page(**page.query())
+    assert not again.warnings()
+    assert again.value("size:embed") == 512
+    assert again.query() == page.query()

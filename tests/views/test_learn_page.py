@@ -10,9 +10,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import inspection, walks
+from inspector.views import learn_page
 from inspector.views.learn_page import Taken
 from inspector.walks import Step, Walk, Walked
 from tests.engine.waiting import PATIENCE
+from tests.views.picture_menus import drawn, offered
 
 
 def script() -> None:
@@ -115,6 +117,17 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
         for kind in ("block_map", "mesh_map")
     }
     assert page.blocks("3:joined:block_map") == [f"device {device}" for device in range(8)]
+    for place in ("3:joined", "5:batch", "7:resharded"):
+        page.test.session_state[f"pictures:pieces:{place}"] = True
+    page.run()
+    assert offered(page.test) == drawn(page.test)
+    walk = walks.parse("pieces", **walks.defaults("pieces")).value
+    line = learn_page.provenance_line(
+        learn_page.Taken(walk, known), known.steps[2], 3, known.steps[2].drawn[0]
+    )
+    assert line.startswith(
+        "Build an array from pieces, step 3: Joined · joined P('x', 'y') · mesh "
+    )
     page.press("open_all")
     assert page.code() == [] and page.charts() == {}
 

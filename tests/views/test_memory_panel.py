@@ -108,6 +108,17 @@ def test_duplicated_arrays_are_ranked(shown, found: Snapshot) -> None:
         assert copies == by_path[path].replicas
 
 
+@pytest.mark.parametrize(
+    ("everywhere", "said"), [(5 * 7, 7), (8 * 5, 8), (1024 * 5, 1024), (9216 * 5, 9216), (7, 1.4)]
+)
+def test_copies_are_written_in_full_from_a_thousand_up(everywhere: int, said: float) -> None:
+    one = memory.Duplication("step", "other", 1, 5, everywhere)
+    unknown = memory.Duplication("x", "other", 1, None, None)
+    assert memory_panel.duplication_columns([one], "")["Copies"] == [said]
+    texts = memory_panel.duplication_columns([one, unknown], "")["Copies"]
+    assert texts == [f"{said:,}×", "unknown"]
+
+
 def test_donating_is_said_to_save_what_it_could(shown, found: Snapshot) -> None:
     state = sum(
         a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other")

@@ -100,3 +100,7 @@ def test_one_that_can_be_timed_is_too_few(opened: Opened) -> None:
     page = opened({"mesh": "2x4"}, {"target": "plan"})
     assert page.button(key="timing_button").disabled
     assert "Two layouts at least must run" in words(page)
+    lines = page.caption[0].value.replace("\\", "").splitlines()
+    assert [line for line in lines if line.startswith("- ")] == [
+        "- <b>other</b> cannot be timed: its target is 'plan', and only layouts for cpu are run here."
+    ], "a line of its own for each that is left out"

@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from inspector import inspection, transfer
 from inspector import layout as layouts
 from tests.engine.waiting import PATIENCE
+from tests.views.picture_menus import drawn, offered
 
 SMALL = {"layers": "2", "depth": "64"}
 
@@ -105,6 +106,9 @@ def test_one_array_alone(open_restore) -> None:
     assert (row["Must move"], row["Stays"]) == (49_152, 16_384)
     assert "75 % of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
     (chart,) = page.test.get("plotly_chart")
+    page.test.session_state["pictures"] = True
+    page.run()
+    assert offered(page.test) == drawn(page.test) == ["transfer_map"]
     title = json.loads(chart.proto.spec)["layout"]["title"]["text"]
     assert title == f"{path}: bytes from device to device"
     page.type("mesh", "1x8")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector import hardware
+from inspector import hardware, out_of_memory
 from inspector import layout as layouts
 from inspector.producers import emulate
 from inspector.snapshot import Snapshot
@@ -72,6 +72,29 @@ def test_what_is_unknown_is_said_to_be(shown, found: Snapshot) -> None:
     assert {metric.value for metric in page.metric} == {"unknown"}
     assert "operation_times:train_step" not in charts(page)
     assert "Also profile train steps" in words(page)
+
+
+def test_of_a_machine_that_is_not_there_nothing_is_said_to_be_measured_on_devices(
+    shown, found: Snapshot
+) -> None:
+    programs = tuple(replace(one, trace=None) for one in found.programs)
+    source = replace(found.source, kind="tpu", target="tpu:v5e:2x4")
+    page = shown(replace(found, source=source, programs=programs))
+    assert "Nothing was run, so no step was measured" in words(page)
+    assert "emulated" not in words(page) and "run again" not in words(page)
+
+
+def test_of_a_program_that_was_refused_there_is_one_sentence(shown, found: Snapshot) -> None:
+    short = out_of_memory.Shortage(96 * 2**30, 16 * 2**30, "HBM", "")
+    refused = out_of_memory.finding("train_step", "tpu:v5e:2x4", short)
+    programs = tuple(
+        replace(one, work=None, ideal=None, trace=None, collectives=None) for one in found.programs
+    )
+    page = shown(replace(found, programs=programs, findings=(refused,)))
+    assert "refused train\\_step" in page.info[0].value
+    assert not page.metric and not {"step_model", "roofline"} & set(charts(page))
+    page.button_group(key="modelled_program").set_value("apply").run()
+    assert not page.info and {metric.value for metric in page.metric} == {"unknown"}
 
 
 def test_a_plan_says_what_is_missing(shown, found: Snapshot) -> None:
