@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from benchmarks.pairing import Result, at_most, interleave
 from benchmarks.preview import arrays_of_layers
-from inspector import difference, hardware
+from inspector import difference
 from inspector import layout as layouts
 from inspector.abstract import AbstractState
+from inspector.machines import hardware
 from inspector.plan import plan
 from inspector.snapshot import Collective, Program, Snapshot
 

@@ -14,12 +14,13 @@ from typing import Any
 from benchmarks.pairing import Result, at_most, interleave
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector import out_of_memory, targets
 from inspector.answers import Answers
 from inspector.errors import Refused
 from inspector.inspection import Inspection
 from inspector.layout import Layout
-from inspector.targets import GPUS_PER_NODE, Target
+from inspector.machines import targets
+from inspector.machines.targets import GPUS_PER_NODE, Target
+from inspector.program import out_of_memory
 from models import CATALOGUE
 
 PAIRS = 3

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from inspector import hardware, output, snapshot, strict_json
+from inspector import output, snapshot, strict_json
 from inspector.errors import Refused, shown
+from inspector.machines import hardware
 from inspector.snapshot import Snapshot
 from inspector.wording import counted
 

@@ -12,11 +12,11 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inspector import hardware
 from inspector import layout as layouts
 from inspector.board import DEFAULT_CHIP, MOST_PINS, Board, free_name
 from inspector.errors import Refused, shown
 from inspector.layout import Layout
+from inspector.machines import hardware
 from inspector.snapshot import Snapshot
 
 PARAMETERS = ("pin", "baseline", "chip")

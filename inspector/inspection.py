@@ -24,8 +24,6 @@ from inspector import (
     record,
     snapshot,
     strict_json,
-    targets,
-    time_together,
 )
 from inspector import layout as layouts
 from inspector.abstract import AbstractState
@@ -34,14 +32,16 @@ from inspector.assembly import Assembled, Assembly
 from inspector.engine import Environment, Job, Pool
 from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.machines import targets
+from inspector.machines.targets import Target
 from inspector.paired_times import PairedTimes
+from inspector.paired_times import candidates as time_together
+from inspector.paired_times.candidates import Candidates
 from inspector.plan import INDIVISIBLE, plan
 from inspector.processes import Exchanged, HostLocal
 from inspector.readers.guess import FileKind
 from inspector.restoration import Outcome, Restoration
 from inspector.snapshot import Array, Finding, Snapshot
-from inspector.targets import Target
-from inspector.time_together import Candidates
 from inspector.totals import STATE_GROUPS
 from inspector.walks import Walk, Walked
 from inspector.wording import counted

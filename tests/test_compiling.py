@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from inspector import layout as layouts
-from inspector import targets
 from inspector.answers import Answers
 from inspector.engine import Job
 from inspector.errors import Refused
 from inspector.inspection import Inspection
 from inspector.layout import Layout
+from inspector.machines import targets
 
 SMALL = {"mesh": "2x2", "batch": "64", "layers": "2", "depth": "256"}
 # One program of it keeps the compiler busy for a second and more, most of it in native code.

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from inspector import layout as layouts
-from inspector import targets
 from inspector.answers import Answers
 from inspector.errors import Refused
 from inspector.inspection import Inspection, disagreements
 from inspector.layout import Layout
+from inspector.machines import targets
 from inspector.plan import plan
 
 

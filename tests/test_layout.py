@@ -16,9 +16,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector import rules, targets
+from inspector import rules
 from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.machines import targets
 from inspector.model import Size
 from inspector.reading import Parsed
 from models import CATALOGUE

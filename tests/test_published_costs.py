@@ -14,16 +14,9 @@ from typing import Any
 
 import pytest
 
-from inspector import scaling, sharding
-from inspector.cost import (
-    compute_time,
-    critical_intensity,
-    critical_rows,
-    hbm_time,
-    matmul_time,
-)
-from inspector.hardware import Chip, Torus, chip
-from inspector.links import (
+from inspector import sharding
+from inspector.machines.hardware import Chip, Torus, chip
+from inspector.machines.links import (
     Link,
     NodeLink,
     Ring,
@@ -32,7 +25,15 @@ from inspector.links import (
     effective_bytes_per_second,
     latency_bound_bytes,
 )
-from inspector.mesh_links import links_of
+from inspector.machines.mesh_links import links_of
+from inspector.program import scaling
+from inspector.program.cost import (
+    compute_time,
+    critical_intensity,
+    critical_rows,
+    hbm_time,
+    matmul_time,
+)
 from inspector.snapshot import Mesh, MeshAxis
 
 PROBLEMS = Path(__file__).parents[2] / "shared" / "cases" / "numeric" / "problems.json"

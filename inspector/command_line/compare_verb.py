@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from inspector import audit, difference, hardware, output, paired_times_text, snapshot
+from inspector import audit, difference, output, snapshot
 from inspector.command_line import timing
 from inspector.difference import Answer, Question, SpecRow
 from inspector.errors import Refused, shown
-from inspector.hardware import Chip
+from inspector.machines import hardware
+from inspector.machines.hardware import Chip
 from inspector.paired_times import DEFAULT_ROUNDS
+from inspector.paired_times import text as paired_times_text
 from inspector.snapshot import Snapshot
 from inspector.wording import counted
 

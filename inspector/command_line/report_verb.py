@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from inspector import hardware, output, report, snapshot
+from inspector import output, report, snapshot
 from inspector.errors import Refused
+from inspector.machines import hardware
 from inspector.wording import counted
 
 NAME = "report"

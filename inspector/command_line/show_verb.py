@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from inspector import hardware, hlo, memory, snapshot
+from inspector import hlo, snapshot
 from inspector.figures.text_tree import text_tree
 from inspector.figures.timings import statistics, statistics_text
-from inspector.hardware import Chip
+from inspector.machines import hardware
+from inspector.machines.hardware import Chip
+from inspector.program import memory
+from inspector.program.step_model import modelled, text
 from inspector.snapshot import Program, Snapshot
-from inspector.step_model import modelled, text
 from inspector.totals import state_totals
 from inspector.wording import bytes_text, counted, seconds_text, times_text
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from inspector import memory
 from inspector.difference.answers import change_text
 from inspector.difference.array_differences import ArrayDifference
 from inspector.difference.splitting import elements_per_device
+from inspector.program import memory
 from inspector.snapshot import Array, Snapshot
 from inspector.wording import bytes_text
 

@@ -11,7 +11,7 @@ from inspector.difference.questions import questions
 from inspector.difference.reservations import reservations
 from inspector.difference.sentences import sentences
 from inspector.difference.spec_rows import spec_rows
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.snapshot import Array, Snapshot
 
 FORMAT = "sharding-comparison"

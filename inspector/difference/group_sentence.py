@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector import memory
 from inspector.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.difference.causes import Causes
 from inspector.difference.groups import DIMENSION, Group, axis_changes
 from inspector.difference.mesh_change import axes_text
 from inspector.difference.spec_rows import title
+from inspector.program import memory
 from inspector.totals import STATE_GROUPS
 from inspector.wording import counted, shape_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from inspector import targets
-from inspector.hardware import Chip
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
 from inspector.snapshot import Mesh, Snapshot
 from inspector.wording import counted
 

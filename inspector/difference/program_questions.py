@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from inspector import memory
-from inspector.cost import si_text
 from inspector.difference import origin
 from inspector.difference.answers import Question, Statement, question
 from inspector.figures.timings import statistics
-from inspector.hardware import Chip
 from inspector.hlo.traffic import Traffic, traffic
+from inspector.machines.hardware import Chip
+from inspector.program import memory
+from inspector.program.cost import si_text
+from inspector.program.step_model import Modelled, bound_text, modelled
 from inspector.snapshot import Program, Snapshot
-from inspector.step_model import Modelled, bound_text, modelled
 from inspector.wording import bytes_text, counted, seconds_text
 
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"

@@ -9,7 +9,7 @@ from inspector.difference.answers import Question, Statement, question
 from inspector.difference.program_questions import program_questions
 from inspector.difference.state_questions import state_questions
 from inspector.errors import Refused
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.snapshot import Level, Snapshot
 from inspector.wording import counted
 

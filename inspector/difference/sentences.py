@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from inspector.cost import si_text
 from inspector.difference import origin
 from inspector.difference.amounts import per_device
 from inspector.difference.answers import change_text
@@ -26,9 +25,10 @@ from inspector.difference.one_sided import (
     programs_sentence,
 )
 from inspector.difference.traffic_change import memory_sentence, traffic_sentence
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
+from inspector.program.cost import si_text
+from inspector.program.step_model import bound_text, modelled
 from inspector.snapshot import Program, Snapshot
-from inspector.step_model import bound_text, modelled
 from inspector.totals import STATE_GROUPS, state_totals
 from inspector.wording import and_text, counted, times_text
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from inspector import memory
 from inspector.difference.answers import UNKNOWN, Better, Question, Statement, question
 from inspector.difference.splitting import elements_per_device
+from inspector.program import memory
 from inspector.snapshot import Array, Snapshot
 from inspector.totals import STATE_GROUPS, totals
 from inspector.wording import bytes_text, times_text

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inspector import memory
 from inspector.difference.answers import change_text
 from inspector.hlo.traffic import Traffic, traffic
-from inspector.memory import Breakdown
+from inspector.program import memory
+from inspector.program.memory import Breakdown
 from inspector.snapshot import Program, Snapshot
 from inspector.wording import and_text, bytes_text, counted
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from inspector import wording
 from inspector.device_holdings import Holdings
 from inspector.figures import frame, labels, palette
-from inspector.memory import GROUPS
+from inspector.program.memory import GROUPS
 
 SHARED, ALONE = "also held elsewhere", "only here"
 

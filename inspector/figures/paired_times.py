@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from inspector import paired_times, wording
 from inspector.figures import frame, labels, palette
 from inspector.paired_times import PairedTimes, Ratio
-from inspector.paired_times_text import EMULATED, PROGRAM_NAMES, interval_text, ratio_text
+from inspector.paired_times.text import EMULATED, PROGRAM_NAMES, interval_text, ratio_text
 
 COLOURS = {
     "slower": palette.OKABE_ITO[5],

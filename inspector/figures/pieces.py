@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import pieces, sharding, wording
-from inspector.assembly import Assembled, Assembly, Stage
+from inspector import sharding, wording
+from inspector.assembly import Assembled, Assembly, Stage, pieces
 from inspector.figures import cells, frame, labels, lattice
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.mesh_map import axes_text, mesh_grid

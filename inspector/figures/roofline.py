@@ -8,10 +8,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.cost import critical_intensity, si_text
 from inspector.figures import frame, labels, palette
-from inspector.hardware import Chip
-from inspector.step_model import Modelled
+from inspector.machines.hardware import Chip
+from inspector.program.cost import critical_intensity, si_text
+from inspector.program.step_model import Modelled
 
 _PLOT_PX = 230
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44

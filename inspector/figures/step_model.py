@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector import step_model as model
 from inspector.figures import frame, labels, palette
-from inspector.step_model import Modelled, Term
+from inspector.program import step_model as model
+from inspector.program.step_model import Modelled, Term
 from inspector.wording import counted, seconds_text
 
 _TEXT_PX = 19

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector import targets, wording
+from inspector import wording
 from inspector.figures import frame, labels, palette
+from inspector.machines import targets
 from inspector.snapshot import Program, Snapshot, Timeit
 
 EMULATED = "emulated on this machine"

@@ -16,9 +16,9 @@ import plotly.graph_objects as go
 from inspector.errors import Refused, shown
 from inspector.figures import frame, labels, lattice, palette
 from inspector.figures.mesh_map import axes_text
+from inspector.machines.targets import GPUS_PER_NODE
+from inspector.machines.torus_places import TorusPlaces, places_of
 from inspector.snapshot import Mesh
-from inspector.targets import GPUS_PER_NODE
-from inspector.torus_places import TorusPlaces, places_of
 from inspector.wording import counted
 
 _CHIP_PX = (3.0, 72.0)  # the smallest and the largest chip

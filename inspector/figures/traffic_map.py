@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector.device_traffic import ASSUMED, DeviceTraffic
 from inspector.figures import device_grid
 from inspector.figures.device_grid import MOST_DEVICES
+from inspector.program.device_traffic import ASSUMED, DeviceTraffic
 from inspector.snapshot import Mesh
 from inspector.wording import counted
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 
-from inspector import own_model, targets
+from inspector import own_model
 from inspector import rules as rule_list
 from inspector.errors import Refused, shown
+from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size, SizeValue
 from inspector.rules import Rule
 from inspector.snapshot import Spec

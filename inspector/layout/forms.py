@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inspector import own_model, targets
+from inspector import own_model
 from inspector.errors import Refused, shown
 from inspector.layout import fields as texts
 from inspector.layout.record import OPTIONAL_FIELDS, Layout
+from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size
 from inspector.reading import Parsed, Reader
 from inspector.rules import Rule

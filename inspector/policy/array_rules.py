@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from inspector import memory
 from inspector.policy.fields import Fields, refuse_unknown
 from inspector.policy.outcome import Outcome, Violation, name
 from inspector.policy.selection import (
@@ -18,6 +17,7 @@ from inspector.policy.selection import (
     read_selection,
     unsplit_axes,
 )
+from inspector.program import memory
 from inspector.snapshot import Array, Mesh, Snapshot
 from inspector.totals import STATE_GROUPS
 from inspector.wording import bytes_text, counted, exact_bytes_text, spec_text

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector import hlo, memory
+from inspector import hlo
 from inspector.errors import Refused
 from inspector.policy.fields import Fields, refuse_unknown
 from inspector.policy.outcome import Outcome, Violation, name
+from inspector.program import memory
 from inspector.snapshot import Collective, Program, Snapshot
 from inspector.wording import counted, exact_bytes_text
 

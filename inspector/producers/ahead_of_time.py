@@ -13,11 +13,12 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
-from inspector import out_of_memory, record, sharding, snapshot, targets
+from inspector import record, sharding, snapshot
 from inspector.abstract import AbstractState
 from inspector.errors import Refused
 from inspector.layout import Layout
-from inspector.out_of_memory import Shortage
+from inspector.machines import targets
+from inspector.machines.targets import Target
 from inspector.plan import INDIVISIBLE, now, plan
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.building import build_model, spec_of, tracing
@@ -25,8 +26,9 @@ from inspector.producers.compiled_program import CompiledProgram, Report
 from inspector.producers.compiling import compile_all
 from inspector.producers.signatures import signatures
 from inspector.producers.topology import DeviceOrder, mesh_on
+from inspector.program import out_of_memory
+from inspector.program.out_of_memory import Shortage
 from inspector.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
-from inspector.targets import Target
 from models.watching import Watched
 
 # The packages of the compilers, whose versions decide what comes out.

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from inspector import program_text, snapshot
+from inspector import snapshot
 from inspector.errors import Refused
 from inspector.producers.boxes import Opened, opened
 from inspector.producers.memory_analysis import memory_of
 from inspector.producers.named import entries_of, spec_of
+from inspector.program import text as program_text
 from inspector.snapshot import Program, ProgramArray
 
 

@@ -12,18 +12,19 @@ import numpy as np
 from jax.experimental import mesh_utils, topologies
 from jax.sharding import Mesh
 
-from inspector import snapshot, targets
+from inspector import snapshot
 from inspector.errors import Refused, shown
+from inspector.machines import targets
+from inspector.machines.slices import shape_text
+from inspector.machines.targets import GPUS_PER_NODE, Target
 from inspector.producers.building import mesh_record
-from inspector.slices import shape_text
-from inspector.targets import GPUS_PER_NODE, Target
 
 # How devices come to their places in the mesh: as `jax.devices()` lists them, one host after the other,
 # or so that mesh axes lie along axes of the torus, by `jax.experimental.mesh_utils.create_device_mesh`.
 DeviceOrder = Literal["row-major", "torus"]
 DEVICE_ORDERS: tuple[str, ...] = get_args(DeviceOrder)
 
-_GPU_FILES = Path(__file__).parents[1] / "gpu_targets"
+_GPU_FILES = Path(__file__).parents[1] / "machines" / "gpu_targets"
 
 
 def devices_of(target: Target) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inspector import audit, output
 from inspector.errors import Refused, shown
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.snapshot import Snapshot
 from inspector.wording import counted
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector import memory, targets, wording
-from inspector.device_traffic import device_traffic
+from inspector import wording
 from inspector.figures import timings
 from inspector.figures.collective_bars import axes_text, collective_bars
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.step_model import step_model
 from inspector.figures.traffic_map import traffic_map
-from inspector.hardware import Chip
 from inspector.hlo.traffic import traffic
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.program import memory
+from inspector.program.device_traffic import device_traffic
+from inspector.program.step_model import bound_text, modelled
 from inspector.report.embedded import Figures
 from inspector.report.markup import Html, folded, joined, listing, paragraph, table, tag
 from inspector.snapshot import Program, Snapshot
-from inspector.step_model import bound_text, modelled
 from inspector.wording import bytes_text, counted, times_text
 
 WIDE_PX, HALF_PX = 1040, 500

@@ -15,7 +15,7 @@ from inspector.figures.palette import styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.text_tree import text_tree
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.report import about_programs
 from inspector.report.about_programs import HALF_PX, WIDE_PX, chip_for
 from inspector.report.embedded import Figures

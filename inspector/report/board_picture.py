@@ -13,7 +13,7 @@ from inspector.difference import Answer
 from inspector.figures import cells, frame, labels, mesh_map, palette, stamp
 from inspector.figures.block_map import why_no_map
 from inspector.figures.lattice import Text
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.report import comparison, verdicts
 from inspector.report.about_snapshot import largest
 from inspector.snapshot import Snapshot

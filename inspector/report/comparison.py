@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inspector import difference, provenance
 from inspector.difference import Answer, Question, SpecRow
 from inspector.figures.block_map import block_map, why_no_map
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.report import verdicts
 from inspector.report.about_programs import HALF_PX
 from inspector.report.about_snapshot import Section, size_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from inspector import provenance
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.report import about_snapshot, comparison
 from inspector.report.about_snapshot import Section
 from inspector.report.embedded import Figures

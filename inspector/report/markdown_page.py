@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inspector import difference, memory, provenance
+from inspector import difference, provenance
 from inspector.difference import Answer, Question, SpecRow
 from inspector.figures.folding import fold
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
+from inspector.program import memory
 from inspector.report import verdicts
 from inspector.report.about_programs import chip_for
 from inspector.report.markdown_text import code, folded, listing, plain, quoted, table

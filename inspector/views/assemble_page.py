@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from inspector import array_provenance, assembly_snapshot, inspection, pieces
+from inspector import array_provenance, inspection
 from inspector import assembly as assemblies
 from inspector import snapshot as snapshots
-from inspector.assembly import Assembled, Assembly
-from inspector.assembly_script import script
+from inspector.assembly import Assembled, Assembly, pieces
+from inspector.assembly import snapshot as assembly_snapshot
+from inspector.assembly.script import script
 from inspector.errors import Refused
 from inspector.figures import pieces as figures
 from inspector.reading import Parsed

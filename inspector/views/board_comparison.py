@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import streamlit as st
 
-from inspector import audit, difference, hardware
+from inspector import audit, difference
 from inspector.board import MOST_PINS, Board, Pin
 from inspector.difference import Question
+from inspector.machines import hardware
 from inspector.snapshot import Snapshot
 from inspector.views import board_table, screenshot_mode
 from inspector.views.plain_text import plain

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from inspector import board_link, hardware, provenance
+from inspector import board_link, provenance
 from inspector.board import MOST_PINS, Board
+from inspector.machines import hardware
 from inspector.views import (
     board_comparison,
     board_file,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inspector import targets
-from inspector.hardware import CHIPS, Chip
+from inspector.machines import targets
+from inspector.machines.hardware import CHIPS, Chip
 from inspector.snapshot import Snapshot
 
 KEY = "chip"

@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from inspector import array_collectives
-from inspector.device_traffic import device_traffic
 from inspector.figures.collective_bars import axes_text, collective_bars, grouped
 from inspector.figures.traffic_map import traffic_map
 from inspector.hlo.traffic import Traffic, traffic
 from inspector.layout import Layout
-from inspector.place import PHASES, Phase, places_of
+from inspector.program import array_collectives
+from inspector.program.device_traffic import device_traffic
+from inspector.program.place import PHASES, Phase, places_of
 from inspector.snapshot import Array, Collective, Program, Snapshot
 from inspector.views import chart, not_known, page_width, program_choice, selection, table
 from inspector.views.plain_text import plain

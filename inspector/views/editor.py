@@ -9,10 +9,11 @@ from typing import Any
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector import presets, targets
+from inspector import presets
 from inspector.answers import Answers
 from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.machines import targets
 from inspector.model import ModelEntry, Size
 from inspector.reading import Parsed
 from inspector.rules import Rule

@@ -7,10 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from inspector import memory
 from inspector.figures.memory_bars import memory_bars
 from inspector.layout import Layout
-from inspector.memory import Breakdown, Duplication, Fit
+from inspector.program import memory
+from inspector.program.memory import Breakdown, Duplication, Fit
 from inspector.snapshot import Snapshot
 from inspector.views import chart, chip_choice, not_known, page_width, selection, table
 from inspector.views.plain_text import plain

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector import inspection, paired_times, paired_times_text
+from inspector import inspection, paired_times
 from inspector.engine import Job, Status
 from inspector.errors import Refused
 from inspector.figures.paired_times import ratio_intervals
 from inspector.inspection import Inspection
 from inspector.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
+from inspector.paired_times import text as paired_times_text
+from inspector.paired_times.candidates import Candidates
 from inspector.snapshot import Snapshot
-from inspector.time_together import Candidates
 from inspector.views import chart, page_width, screenshot_mode, table
 from inspector.views.plain_text import plain
 from inspector.views.run_panel import PHASE_NAMES, POLL_SECONDS, PROGRAM_NAMES

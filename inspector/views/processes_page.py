@@ -8,13 +8,14 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector import array_provenance, inspection, processes, processes_snapshot
+from inspector import array_provenance, inspection, processes
 from inspector import snapshot as snapshots
 from inspector.errors import Refused
 from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.processes import Exchanged, HostLocal
-from inspector.processes_script import script
+from inspector.processes import snapshot as processes_snapshot
+from inspector.processes.script import script
 from inspector.reading import Parsed
 from inspector.views import chart, waiting
 from inspector.views.plain_text import plain

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector import audit, report
-from inspector.hardware import Chip
+from inspector.machines.hardware import Chip
 from inspector.snapshot import Snapshot
 from inspector.views import picture_buttons
 from inspector.views.plain_text import plain

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector import targets
 from inspector.engine import Job, Status
 from inspector.errors import Refused
 from inspector.inspection import Inspection
 from inspector.layout import Layout
+from inspector.machines import targets
 from inspector.snapshot import Snapshot
 from inspector.views.plain_text import plain
 from inspector.wording import counted, seconds_text

@@ -14,10 +14,10 @@ from typing import Any
 
 import streamlit as st
 
-from inspector import hardware
 from inspector import layout as layouts
 from inspector.errors import Refused
 from inspector.layout import Layout
+from inspector.machines import hardware
 from inspector.model import ModelEntry
 from inspector.reading import Parsed
 from inspector.views import chip_choice, page_width, screenshot_mode

@@ -6,11 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from inspector import out_of_memory
 from inspector.figures import step_model as step_model_figure
 from inspector.figures.roofline import roofline
-from inspector.snapshot import Snapshot
-from inspector.step_model import (
+from inspector.program import out_of_memory
+from inspector.program.step_model import (
     Modelled,
     bound_text,
     intensity_text,
@@ -18,6 +17,7 @@ from inspector.step_model import (
     share_text,
     wasted_text,
 )
+from inspector.snapshot import Snapshot
 from inspector.views import chart, chip_choice, page_width, program_choice, table
 from inspector.views.plain_text import plain
 from inspector.views.program_choice import PROGRAM_NAMES

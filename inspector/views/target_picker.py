@@ -7,11 +7,11 @@ import math
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector import slices, targets
 from inspector.answers import Answers
 from inspector.errors import Refused
-from inspector.hardware import CHIPS
-from inspector.targets import GPU_CHIPS, GPUS_PER_NODE, Target
+from inspector.machines import slices, targets
+from inspector.machines.hardware import CHIPS
+from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target
 from inspector.views import session
 from inspector.views.plain_text import plain
 from inspector.wording import bytes_text, counted

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inspector import targets
 from inspector.errors import Refused
 from inspector.figures.torus_map import torus_map
-from inspector.links import NoLink
-from inspector.mesh_links import links_of
+from inspector.machines import targets
+from inspector.machines.links import NoLink
+from inspector.machines.mesh_links import links_of
+from inspector.machines.targets import Target
 from inspector.snapshot import Snapshot
-from inspector.targets import Target
 from inspector.views import chart, page_width
 from inspector.views.plain_text import plain
 

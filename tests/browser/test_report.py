@@ -8,7 +8,8 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, expect
 
-from inspector import hardware, report
+from inspector import report
+from inspector.machines import hardware
 from tests.browser.dashboard import PATIENCE_MS, WIDE, artifact
 from tests.report import hostile
 

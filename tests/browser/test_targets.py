@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from inspector import targets
+from inspector.machines import targets
 from tests.browser.dashboard import NARROW, WIDE, Dashboard
 
 SMALL = "depth=256&layers=2&batch=64&steps=1"

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector import difference, hardware, memory
+from inspector import difference
 from inspector.difference import Question
 from inspector.difference.answers import Statement, change_text, question
 from inspector.difference.splitting import split_of
 from inspector.errors import Refused
+from inspector.machines import hardware
+from inspector.program import memory
 from inspector.snapshot import Memory, Snapshot
 from tests.difference.layouts import planned
 from tests.difference.programs import collective, ran

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector import difference, hardware
+from inspector import difference
+from inspector.machines import hardware
 from inspector.snapshot import Array, Finding, Memory
 from inspector.totals import state_totals
 from inspector.wording import bytes_text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.figures.memory_bars import NEEDED, OUTPUTS, PEAK, SHARED, memory_bars, segments
-from inspector.memory import GROUPS, Breakdown, Part
+from inspector.program.memory import GROUPS, Breakdown, Part
 from tests.figures import drawn
 
 MIB = 2**20

@@ -11,7 +11,7 @@ from inspector import paired_times
 from inspector.figures.paired_times import ratio_intervals
 from inspector.paired_times import PairedTimes
 from tests.figures import drawn
-from tests.test_paired_times import times_of
+from tests.paired_times.test_paired_times import times_of
 
 NAMES = ["base", "<b>x</b> $y$", "third"]
 

@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from inspector import assembly as assemblies
-from inspector import pieces
-from inspector.assembly import Assembled, Assembly
+from inspector.assembly import Assembled, Assembly, pieces
 from inspector.figures import pieces as figures
 from inspector.producers.assemble import run
 from tests.figures import drawn

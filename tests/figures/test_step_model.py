@@ -8,9 +8,9 @@ import pytest
 
 from inspector.figures import labels
 from inspector.figures.step_model import step_model
-from inspector.hardware import chip
+from inspector.machines.hardware import chip
+from inspector.program.step_model import modelled
 from inspector.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, Work
-from inspector.step_model import modelled
 from inspector.wording import seconds_text
 from tests.figures import drawn
 

@@ -17,9 +17,10 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector import hlo, program_text
+from inspector import hlo
 from inspector.hlo.collectives import OPS
 from inspector.producers.building import mesh_record
+from inspector.program import text as program_text
 from inspector.snapshot import Collective
 
 DEVICES = np.array(jax.devices()[:8])

@@ -19,7 +19,7 @@ JOBS = {
 
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """What the compiler itself says of the devices of each target."""
-    from inspector import targets
+    from inspector.machines import targets
     from inspector.producers import topology
 
     found = {}
@@ -44,7 +44,7 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
     `mesh` takes the place of the layout's, so that it may be larger than emulated devices can be.
     """
     from inspector import layout as layouts
-    from inspector import targets
+    from inspector.machines import targets
     from inspector.producers import ahead_of_time
 
     layout = layouts.from_json(payload["layout"])
@@ -76,7 +76,7 @@ def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from inspector import targets
+    from inspector.machines import targets
     from inspector.producers import topology
 
     mesh, kept = topology.mesh_on(

@@ -10,7 +10,7 @@ JOBS = {"place": f"{__name__}:place"}
 
 
 def place(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    from inspector import targets
+    from inspector.machines import targets
     from inspector.producers import topology
 
     return {

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from inspector import layout as layouts
-from inspector import out_of_memory, slices, snapshot, targets
+from inspector import snapshot
 from inspector.engine import Environment, Job, Pool
 from inspector.hlo.collectives import OPS
 from inspector.hlo.traffic import traffic
+from inspector.machines import slices, targets
 from inspector.plan import plan
 from inspector.producers.abstract import abstract_state
+from inspector.program import out_of_memory
 from inspector.snapshot import Snapshot
 
 SMALL = {"batch": "64", "layers": "2", "depth": "256", "steps": "1"}

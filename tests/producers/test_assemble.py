@@ -16,9 +16,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector import assembly as assemblies
-from inspector import assembly_snapshot, pieces, record, sharding, snapshot
-from inspector.assembly import Assembled, Assembly
-from inspector.assembly_script import script
+from inspector import record, sharding, snapshot
+from inspector.assembly import Assembled, Assembly, pieces
+from inspector.assembly import snapshot as assembly_snapshot
+from inspector.assembly.script import script
 from inspector.errors import Refused
 from inspector.producers.assemble import assemble, run
 

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector import processes, processes_snapshot, record, sharding
+from inspector import processes, record, sharding
 from inspector import snapshot as snapshots
 from inspector.engine import Environment
 from inspector.inspection import Inspection
 from inspector.processes import Exchanged, HostLocal
-from inspector.processes_script import script
+from inspector.processes import snapshot as processes_snapshot
+from inspector.processes.script import script
 from tests.engine.waiting import PATIENCE
 
 UNEXPLAINED = "for a reason that the shapes do not show"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from inspector import targets
 from inspector.engine import Environment, Pool
-from inspector.links import TorusLink
-from inspector.mesh_links import links_of
+from inspector.machines import targets
+from inspector.machines.links import TorusLink
+from inspector.machines.mesh_links import links_of
+from inspector.machines.torus_places import places_of
 from inspector.snapshot import Mesh, MeshAxis
-from inspector.torus_places import places_of
 from tests import torus
 
 PATIENCE = 300.0  # seconds

@@ -15,8 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
-from inspector import difference, hardware, report
+from inspector import difference, report
 from inspector.errors import Refused
+from inspector.machines import hardware
 from inspector.report.embedded import safe_json
 from inspector.report.markup import printable
 from inspector.snapshot import Snapshot

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from inspector import difference, hardware, report
+from inspector import difference, report
+from inspector.machines import hardware
 from inspector.report import markdown_page, markdown_text
 from inspector.report.markup import printable
 from inspector.snapshot import Snapshot

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import assembly as assemblies
 from inspector import inspection
-from inspector.assembly_script import script
+from inspector.assembly.script import script
 from inspector.views import assemble_page
 from tests.views.picture_menus import drawn, offered
 from tests.views.scripted_page import PATIENCE

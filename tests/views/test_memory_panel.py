@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from inspector import hardware, memory
 from inspector import layout as layouts
+from inspector.machines import hardware
 from inspector.plan import plan
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
+from inspector.program import memory
 from inspector.snapshot import Snapshot
 from inspector.views import memory_panel
 

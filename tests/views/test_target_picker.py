@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inspector import inspection, targets
+from inspector import inspection
+from inspector.machines import targets
 from inspector.views import target_picker
 
 

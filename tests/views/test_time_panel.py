@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector import hardware, out_of_memory
 from inspector import layout as layouts
+from inspector.machines import hardware
 from inspector.producers import emulate
+from inspector.program import out_of_memory
+from inspector.program.step_model import bound_text, modelled
 from inspector.snapshot import Snapshot
-from inspector.step_model import bound_text, modelled
 
 SCRIPT = """
 import streamlit as st

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from inspector.machines.targets import parse
 from inspector.snapshot import MeshAxis, Snapshot
-from inspector.targets import parse
 from tests import torus
 from tests.figures import samples
 

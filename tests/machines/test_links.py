@@ -1,0 +1,229 @@
+"""Collectives over links, against machines that pass every piece on hop by hop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.errors import Refused
+from inspector.machines.links import (
+    OPS,
+    NodeLink,
+    Ring,
+    TorusLink,
+    collective_time,
+    effective_bytes_per_second,
+    latency_bound_bytes,
+)
+from inspector.program.cost import Estimate
+
+RATE = 1e9  # B/s of a link
+kinds = st.sampled_from([(True, True), (True, False), (False, True)])
+
+
+def ring(size: int, wraps: bool = True, two_way: bool = True, hop: float = 0.0) -> Ring:
+    return Ring(size, RATE, hop, wraps, two_way)
+
+
+def over(*rings: Ring) -> TorusLink:
+    return TorusLink(rings)
+
+
+def steps_until_all_know_all(size: int, wraps: bool, two_way: bool) -> int:
+    """An all-gather step by step: in each, a link carries one piece that its end does not have yet."""
+    held = [{chip} for chip in range(size)]
+    # What came in by which side goes on to the other side, in the order in which it came.
+    queues = {(chip, way): [chip] for chip in range(size) for way in ((1, -1) if two_way else (1,))}
+    steps = 0
+    while any(len(pieces) < size for pieces in held):
+        moves = []
+        for (chip, way), queue in queues.items():
+            target = chip + way
+            if not wraps and not 0 <= target < size:
+                continue
+            if queue:
+                moves.append((target % size, way, queue.pop(0)))
+        for target, way, piece in moves:
+            if piece not in held[target]:
+                held[target].add(piece)
+                queues[target, way].append(piece)
+        steps += 1
+        assert steps <= size
+    return steps
+
+
+def busiest_link_of_an_all_to_all(size: int, wraps: bool, two_way: bool) -> float:
+    """Pieces over the busiest directed link, every piece going the shortest way, half each way if equal."""
+    load = dict.fromkeys(itertools.product(range(size), (1, -1)), 0.0)
+    for source, target in itertools.permutations(range(size), 2):
+        forward, backward = (target - source) % size, (source - target) % size
+        if not wraps:
+            ways = {1: 1.0} if target > source else {-1: 1.0}
+        elif not two_way:
+            ways = {1: 1.0}
+        elif forward == backward:
+            ways = {1: 0.5, -1: 0.5}
+        else:
+            ways = {1: 1.0} if forward < backward else {-1: 1.0}
+        for way, share in ways.items():
+            at = source
+            while at != target:
+                load[at, way] += share
+                at = (at + way) % size
+    return max(load.values())
+
+
+@given(st.integers(2, 33), kinds)
+def test_an_all_gather_takes_as_many_hops_as_pieces_need(size: int, kind) -> None:
+    payload = 1e6 * size
+    found = collective_time("all-gather", payload, over(ring(size, *kind)))
+    hops = steps_until_all_know_all(size, *kind)
+    assert found.seconds == pytest.approx(hops * payload / size / RATE)
+
+
+@given(st.integers(2, 20), kinds)
+def test_an_all_to_all_takes_as_long_as_its_busiest_link(size: int, kind) -> None:
+    payload = 1e6 * size  # so that a piece for each other chip has 1e6 bytes
+    found = collective_time("all-to-all", payload, over(ring(size, *kind)))
+    assert found.seconds == pytest.approx(busiest_link_of_an_all_to_all(size, *kind) * 1e6 / RATE)
+
+
+@given(st.integers(2, 64), st.floats(0, 1e9), kinds, st.sampled_from([0.0, 1e-6]))
+def test_one_collective_in_terms_of_another(size: int, payload: float, kind, hop: float) -> None:
+    link = over(ring(size, *kind, hop=hop))
+    gather = collective_time("all-gather", payload, link).seconds
+    assert collective_time("reduce-scatter", payload, link).seconds == gather
+    assert collective_time("all-reduce", payload, link).seconds == pytest.approx(2 * gather)
+    assert (
+        collective_time("ragged-all-to-all", payload, link).seconds
+        == collective_time("all-to-all", payload, link).seconds
+    )
+
+
+@given(st.integers(1, 32), st.sampled_from([1e9, 45e9]))
+def test_an_even_ring_gathers_at_both_ways_of_its_link(half: int, rate: float) -> None:
+    link = TorusLink((Ring(2 * half, rate, 1e-6),))
+    assert effective_bytes_per_second(link) == pytest.approx(2 * rate)
+    assert collective_time("all-gather", 1e12, link).seconds == pytest.approx(1e12 / (2 * rate))
+
+
+@given(st.lists(st.integers(1, 8).map(lambda n: 2 * n), min_size=1, max_size=3))
+def test_axes_together_divide_the_time_and_add_their_hops(lengths: list[int]) -> None:
+    rings = [ring(length, hop=1e-6) for length in lengths]
+    large = collective_time("all-gather", 1e13, over(*rings)).seconds
+    assert large == pytest.approx(1e13 / (2 * RATE) / len(rings))
+    assert collective_time("all-gather", 1, over(*rings)).seconds == pytest.approx(
+        sum(length // 2 for length in lengths) * 1e-6
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), kinds), min_size=1, max_size=3))
+def test_no_gather_is_faster_than_what_comes_in_through_the_links(axes) -> None:
+    link = over(*(ring(size, *kind) for size, kind in axes))
+    if link.size == 1:
+        return
+    links = sum(2 if kind == (True, True) else 1 for size, kind in axes if size > 1)
+    least = 1e9 * (link.size - 1) / link.size / (links * RATE)
+    assert collective_time("all-gather", 1e9, link).seconds >= least * (1 - 1e-9)
+
+
+def test_latency_rules_below_one_hops_bytes() -> None:
+    axis = Ring(16, 45e9, 1e-6)
+    least = latency_bound_bytes(axis)
+    assert collective_time("all-gather", 16 * least, over(axis)).seconds == pytest.approx(8e-6)
+    assert collective_time("all-gather", 8 * least, over(axis)).seconds == pytest.approx(8e-6)
+    assert collective_time("all-gather", 32 * least, over(axis)).seconds == pytest.approx(16e-6)
+
+
+def test_a_permutation_goes_one_hop_or_all_the_way_back() -> None:
+    assert collective_time("collective-permute", 1e6, over(ring(8))).seconds == 1e6 / RATE
+    small = [
+        collective_time("collective-permute", 1, over(ring(8, wraps, hop=1e-6))).seconds
+        for wraps in (True, False)
+    ]
+    assert small == pytest.approx([1e-6, 7e-6])
+
+
+def tree_all_gather(members: int, nodes: int, gpus: int, gpu: float, node: float) -> float:
+    """Seconds by what each wire carries: a GPU's into its node, and a node's whole network."""
+    total = 1e9
+    piece = total / (members * nodes)
+    # Inside: each GPU passes its node's pieces of all others on, of which the ring brings one at a time.
+    inside = piece * nodes * (members - 1) / gpu
+    # Between: all groups with members here send what their other nodes lack, a ring over the nodes.
+    groups = gpus / members
+    between = groups * piece * members * (nodes - 1) / node
+    return max(inside, between)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 32))
+def test_a_gather_over_nodes_waits_for_its_slower_level(members: int, nodes: int) -> None:
+    link = NodeLink(members, nodes, 8, 450e9, 400e9)
+    if link.size > 1:
+        expected = tree_all_gather(members, nodes, 8, 450e9, 400e9)
+        assert collective_time("all-gather", 1e9, link).seconds == pytest.approx(expected)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 16))
+def test_an_all_to_all_over_nodes_waits_for_its_slower_wire(members: int, nodes: int) -> None:
+    link = NodeLink(members, nodes, 8, 450e9, 400e9)
+    if link.size == 1:
+        return
+    piece = 1e9 / link.size  # to each GPU of the group, itself included
+    inside, outside = 0.0, 0.0
+    for other in range(1, link.size):
+        if other < members:
+            inside += piece
+        else:
+            outside += piece
+    expected = max(inside / 450e9, outside / (400e9 / 8))
+    assert collective_time("all-to-all", 1e9, link).seconds == pytest.approx(expected)
+
+
+links = st.one_of(
+    st.lists(st.tuples(st.integers(1, 9), kinds), min_size=1, max_size=3).map(
+        lambda axes: over(*(ring(size, *kind, hop=1e-6) for size, kind in axes))
+    ),
+    st.builds(
+        lambda members, nodes: NodeLink(members, nodes, 8, 450e9, 400e9),
+        st.integers(1, 8),
+        st.integers(1, 9),
+    ),
+)
+
+
+@given(st.sampled_from(OPS), st.integers(0, 10**15), links)
+def test_every_op_has_a_time_that_grows_with_its_bytes(op: str, payload: int, link) -> None:
+    found = collective_time(op, payload, link)
+    assert isinstance(found, Estimate) and found.formula
+    assert 0 <= found.seconds < math.inf
+    assert found.seconds <= collective_time(op, 2 * payload + 1, link).seconds
+    if link.size == 1:
+        assert found.seconds == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: collective_time("all-sum", 1, over(ring(2))),
+        lambda: collective_time("all-gather", -1, over(ring(2))),
+        lambda: collective_time("all-gather", math.nan, over(ring(2))),
+        lambda: effective_bytes_per_second(over(ring(1))),
+        lambda: Ring(0, 1, 0),
+        lambda: Ring(2, 0, 0),
+        lambda: Ring(2, 1, -1),
+        lambda: Ring(4, 1, 0, wraps=False, two_way=False),
+        lambda: TorusLink(()),
+        lambda: NodeLink(9, 1, 8, 1, 1),
+        lambda: NodeLink(0, 1, 8, 1, 1),
+        lambda: NodeLink(8, 1, 8, 1, math.inf),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(call) -> None:
+    with pytest.raises(Refused) as refused:
+        call()
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,280 @@
+"""Which links a mesh axis is taken to use, and that every assumption is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.errors import Refused
+from inspector.hlo.mesh_axes import axes_of_groups
+from inspector.machines.hardware import CHIPS, chip
+from inspector.machines.links import NodeLink, NoLink, Ring, TorusLink, effective_bytes_per_second
+from inspector.machines.mesh_links import _groups, links_of
+from inspector.snapshot import Mesh, MeshAxis
+from tests import torus
+
+meshes = st.lists(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1, max_size=4).filter(
+    lambda sizes: math.prod(sizes) <= 4096
+)
+
+
+def mesh(*sizes: int) -> Mesh:
+    names = "abcdefghijklmnopqrstuvwxyz"
+    return Mesh(
+        tuple(MeshAxis(names[number], size) for number, size in enumerate(sizes)),
+        tuple(range(math.prod(sizes))),
+    )
+
+
+@given(meshes, st.sampled_from(tuple(CHIPS.values())))
+def test_every_axis_has_a_link_as_large_as_its_group(sizes, on) -> None:
+    these = mesh(*sizes)
+    for axes, link in links_of(these, on).items():
+        if isinstance(link, NoLink):
+            assert math.ceil(these.size / on.devices) > on.pod_chips
+            continue
+        if isinstance(link, TorusLink):
+            assert link.size == these.ways(axes)
+        else:
+            assert link.size >= these.ways(axes)
+        assert link.assumption.startswith("Assumed:")
+        assert all(axis in link.assumption for axis in axes)
+
+
+@given(meshes, st.data())
+def test_groups_are_those_that_the_axes_make(sizes, data) -> None:
+    these = mesh(*sizes)
+    split = [axis.name for axis in these.axes if axis.size > 1]
+    axes = tuple(name for name in split if data.draw(st.booleans()))
+    groups = tuple(tuple(int(one) for one in group) for group in _groups(axes, these))
+    assert axes_of_groups(groups, these) == axes
+
+
+def test_an_axis_of_its_own_wraps_around_by_the_chips_rule() -> None:
+    cube = links_of(mesh(4, 4, 4), chip("v4"))
+    assert all(ring.wraps for link in cube.values() for ring in link.rings)
+    assert len(cube["a", "b", "c"].rings) == 3
+    (small,) = links_of(mesh(4), chip("v5p")).values()
+    assert not small.rings[0].wraps
+    assert "without wrap-around" in small.assumption
+    pod = links_of(mesh(16, 8), chip("v5e"))
+    assert [pod[name,].rings[0].wraps for name in "ab"] == [True, False]
+
+
+def test_more_mesh_axes_than_torus_axes_share_the_last() -> None:
+    found = links_of(mesh(2, 16, 2), chip("v5e"))
+    one_way = chip("v5e").network.bytes_per_second
+    assert [found[name,].rings[0].bytes_per_second for name in "abc"] == [
+        one_way / 2,
+        one_way,
+        one_way / 2,
+    ]
+    assert "shares a torus axis with 1 other mesh axis" in found["a",].assumption
+    assert not found["a",].rings[0].wraps
+
+
+def test_an_axis_longer_than_the_torus_is_folded() -> None:
+    (found,) = links_of(mesh(64), chip("v5e")).values()
+    assert found.rings[0].wraps and "folded" in found.assumption
+
+
+def test_two_devices_of_a_chip_share_its_links() -> None:
+    (found,) = links_of(mesh(8), chip("tpu7x")).values()
+    assert found.rings[0].bytes_per_second == chip("tpu7x").network.bytes_per_second / 2
+    assert "share its links" in found.assumption
+
+
+def test_more_chips_than_a_pod_are_not_guessed() -> None:
+    found = links_of(mesh(512), chip("v6e"))["a",]
+    assert isinstance(found, NoLink)
+    assert "512 chips" in found.assumption and "256" in found.assumption
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "members", "nodes"),
+    [
+        ((2, 4), "a", 2, 1),
+        ((2, 4), "ab", 8, 1),
+        ((2, 8), "a", 1, 2),
+        ((2, 8), "b", 8, 1),
+        ((2, 8), "ab", 8, 2),
+        ((4, 2, 4), "ab", 2, 4),
+        ((16,), "a", 8, 2),
+        ((8, 8, 8), "ac", 8, 8),
+    ],
+)
+def test_gpus_fill_nodes_in_mesh_order(sizes, axes, members, nodes) -> None:
+    found = links_of(mesh(*sizes), chip("h100"), [tuple(axes)])[tuple(axes)]
+    assert isinstance(found, NodeLink)
+    assert (found.members, found.nodes) == (members, nodes)
+    assert found.shared_bytes_per_second == 400e9 * members / 8
+
+
+def test_a_group_across_the_edge_of_nodes_is_said_to_be_uneven() -> None:
+    found = links_of(mesh(4, 3), chip("h100"), [("b",)])["b",]
+    assert found.nodes == 2 and "Groups differ" in found.assumption
+
+
+def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
+    with pytest.raises(Refused, match="'z'"):
+        links_of(mesh(2, 4), chip("v5p"), [("z",)])
+
+
+def test_sizes_of_one_need_no_link_and_no_dimension() -> None:
+    these = mesh(*[1] * 20, 8)
+    for on in (chip("v5p"), chip("h100")):
+        ((axes, link),) = links_of(these, on).items()
+        assert axes == (these.axis_names[-1],) and link.size == 8
+        assert links_of(these, on, [()])[()].size == 1
+
+
+V5P = chip("v5p")
+LINK = V5P.network.bytes_per_second
+HOP = V5P.network.hop_seconds
+
+tori = st.tuples(*[st.integers(1, 6)] * 3).filter(lambda lengths: math.prod(lengths) > 1)
+three_booleans = st.tuples(*[st.booleans()] * 3)
+
+
+@given(tori, three_booleans, st.permutations(range(3)))
+def test_a_mesh_axis_on_a_whole_axis_of_the_torus_has_its_ring(lengths, wraps, turn) -> None:
+    """Each mesh axis lies on another axis of the torus, in any turn."""
+    sizes = [lengths[axis] for axis in turn]
+    chips = [None] * math.prod(lengths)
+    for place in range(len(chips)):
+        x = place // (sizes[1] * sizes[2]), place // sizes[2] % sizes[1], place % sizes[2]
+        chips[place] = tuple(x[turn.index(axis)] for axis in range(3))
+    these = torus.on_torus(lengths, wraps, sizes, chips)
+    for name, axis in zip(these.axis_names, turn, strict=True):
+        if lengths[axis] == 1:
+            continue
+        link = links_of(these, V5P)[name,]
+        assert link.rings == (Ring(lengths[axis], LINK, HOP, wraps[axis]),)
+        assert f"puts {name} ({lengths[axis]}) on {'xyz'[axis]}: a " in link.assumption
+        assert ("does not wrap around" in link.assumption) is not wraps[axis]
+        if lengths[axis] > 2:  # two chips are neighbours, whatever wraps around
+            every = torus.groups(these, {name})
+            assert all(torus.is_ring(these, group) == wraps[axis] for group in every)
+    everything = links_of(these, V5P, [these.axis_names])[these.axis_names]
+    assert {(ring.size, ring.wraps) for ring in everything.rings} == {
+        (length, wrapped) for length, wrapped in zip(lengths, wraps, strict=True) if length > 1
+    }
+
+
+@given(
+    st.sampled_from([(4, 4), (4, 4, 4), (4, 8, 4), (2, 2, 4), (8, 4, 2)]),
+    three_booleans,
+    st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=3),
+)
+def test_boxes_in_the_order_of_hosts_share_links_as_counted_hop_by_hop(
+    lengths, wraps, inner
+) -> None:
+    count = math.prod(lengths)
+    if count % math.prod(inner):
+        return
+    wraps = wraps[: len(lengths)]
+    sizes = [count // math.prod(inner), *inner]
+    these = torus.on_torus(lengths, wraps, sizes, torus.by_hosts(lengths))
+    on = V5P if len(lengths) == 3 else chip("v5e")
+    for axes, link in links_of(these, on).items():
+        assert link.size == these.ways(axes)
+        every = torus.groups(these, axes)
+        along = [axis for axis in range(len(lengths)) if len({one[axis] for one in every[0]}) > 1]
+        box = math.prod(len({one[axis] for one in every[0]}) for axis in along) == len(every[0])
+        if not box or len(along) != len(link.rings):
+            assert "line of" in link.name and len(link.rings) == 1
+            continue
+        for axis, ring in zip(along, link.rings, strict=True):
+            values = len({one[axis] for one in every[0]})
+            apart, sharing = torus.side_by_side(these, every, axis)
+            assert ring.size == values
+            assert ring.wraps == (wraps[axis] and values == lengths[axis])
+            assert ring.bytes_per_second == on.network.bytes_per_second / sharing
+            assert ring.hop_seconds == pytest.approx(apart * on.network.hop_seconds)
+            assert (f"{sharing} groups share" in link.assumption) or sharing == 1
+
+
+@given(tori, three_booleans, st.randoms(use_true_random=False), st.data())
+def test_any_order_has_links_as_large_as_its_groups_and_no_faster_than_a_chips_own(
+    lengths, wraps, shuffling, data
+) -> None:
+    count = math.prod(lengths)
+    inner = data.draw(st.sampled_from([n for n in range(1, count + 1) if count % n == 0]))
+    chips = [
+        (x, y, z) for x in range(lengths[0]) for y in range(lengths[1]) for z in range(lengths[2])
+    ]
+    shuffling.shuffle(chips)
+    these = torus.on_torus(lengths, wraps, [count // inner, inner], chips)
+    for axes, link in links_of(these, V5P).items():
+        assert link.size == these.ways(axes)
+        assert link.assumption.startswith("The device order (torus) puts ")
+        # Two links along each of three axes bring in at most this.
+        inward = 6 * LINK
+        assert effective_bytes_per_second(link) * (link.size - 1) / link.size <= inward * 1.000001
+
+
+def test_torus_order_and_row_major_have_different_links() -> None:
+    lengths, wraps = (4, 4, 4), (True, True, True)
+    torus_order = [(x, y, z) for z in range(4) for y in range(4) for x in range(4)]
+    ordered = torus.on_torus(lengths, wraps, (16, 4), torus_order)
+    by_hosts = torus.on_torus(
+        lengths, wraps, (16, 4), torus.by_hosts(lengths), device_order="row-major"
+    )
+    model, same = (links_of(one, V5P)["model",] for one in (ordered, by_hosts))
+    assert model.name == "ring of 4" and same.name == "line of 2 and line of 2"
+    assert model.assumption == "The device order (torus) puts model (4) on x: a ring of 4."
+    assert "(row-major)" in same.assumption and "2 of the 4 chips along x" in same.assumption
+    data, strided = (links_of(one, V5P)["data",] for one in (ordered, by_hosts))
+    assert data.name == "ring of 4 and ring of 4"
+    assert [ring.bytes_per_second / LINK for ring in strided.rings] == [0.5, 0.5, 1]
+    assert "2 links from one to the next, over links that 2 groups share" in strided.assumption
+    assert effective_bytes_per_second(strided) < effective_bytes_per_second(data)
+
+
+def test_a_whole_axis_out_of_order_is_no_ring() -> None:
+    chips = [(x, y, 0) for y in range(4) for x in (0, 2, 1, 3)]
+    these = torus.on_torus((4, 4, 1), (True, True, False), (4, 4), chips)
+    found = links_of(these, V5P)
+    (ring,) = found["model",].rings
+    assert not ring.wraps and ring.bytes_per_second < LINK
+    assert "not as a box or in order: taken as a line of 4" in found["model",].assumption
+    assert found["data",].name == "ring of 4"
+    # Along both axes order says nothing: all chips of x and y are there.
+    assert found["data", "model"].name == "ring of 4 and ring of 4"
+
+
+def test_the_devices_of_a_chip_have_parts_of_its_links() -> None:
+    v3 = chip("v3")
+    these = torus.on_torus((4, 4), (False, True), (4, 8), cores=2)
+    found = links_of(these, v3)
+    assert [ring.size for ring in found["model",].rings] == [4, 2]
+    assert [ring.wraps for ring in found["model",].rings] == [True, False]
+    assert "the 2 devices of a chip, taken to be" in found["model",].assumption
+    assert {ring.bytes_per_second for link in found.values() for ring in link.rings} == {
+        v3.network.bytes_per_second / 2
+    }
+    assert "on x: a line of 4, which does not wrap around" in found["data",].assumption
+
+
+def test_a_chip_with_another_torus_is_assumed_for() -> None:
+    these = torus.on_torus((4, 4), (False, False), (4, 4))
+    for name in ("v5p", "v3"):  # three axes; two devices a chip
+        assert links_of(these, chip(name))["data",].assumption.startswith("Assumed:")
+    assert links_of(these, chip("v6e"))["data",].assumption.startswith("The device order")
+
+
+@pytest.mark.parametrize("order", [None, 7, "<b>", ["torus"]])
+def test_a_device_order_that_nobody_knows_is_not_told(order) -> None:
+    these = torus.on_torus((4, 4), (False, False), (4, 4), device_order=order)
+    said = links_of(these, chip("v5e"))["data",].assumption
+    assert said.startswith("The device order puts data (4) on x")
+
+
+def test_places_that_cannot_be_are_assumed_for() -> None:
+    these = torus.on_torus((4, 4), (False, False), (4, 4))
+    broken = dataclasses.replace(these, extra=these.extra | {"wraps": "yes"})
+    assert links_of(broken, chip("v5e"))["data",].assumption.startswith("Assumed:")
