@@ -15,8 +15,8 @@ _BAR_PX = 26
 _ROW_PX = 44  # a bar, and the words under it
 _LEGEND_PX = 20
 
-# Each op has its colour wherever it is drawn.
-COLOURS = dict(zip(OPS, palette.OKABE_ITO, strict=True))
+# Each op has its colour wherever it is drawn; the palette ends before the last one, which is rare.
+COLOURS = dict(zip(OPS, (*palette.OKABE_ITO, "#8C564B"), strict=True))
 
 Axes = tuple[str, ...] | None
 

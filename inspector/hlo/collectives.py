@@ -26,9 +26,10 @@ OPS = (
     "ragged-all-to-all",
     "collective-permute",
     "collective-broadcast",
+    "collective-reduce",  # as new as the XLA of jax 0.12
 )
-# What an opcode begins. The last op is as new as the XLA of jax 0.12, and has no colour of its own yet.
-OP_OF = {opcode: op for op in (*OPS, "collective-reduce") for opcode in (op, f"{op}-start")}
+# What an opcode begins.
+OP_OF = {opcode: op for op in OPS for opcode in (op, f"{op}-start")}
 # The ops that have the flag use_global_device_ids; to them its absence means false.
 _FLAGGED = frozenset({"all-reduce", "all-gather", "reduce-scatter", "collective-reduce"})
 # Ops whose last operand may be the device that sends to all others, or is sent to.

@@ -15,19 +15,9 @@ import math
 from dataclasses import dataclass
 
 from inspector.errors import Refused, shown
+from inspector.hlo.collectives import OPS
 from inspector.program.cost import Estimate, amount, positive, si_text
 from inspector.wording import counted
-
-OPS = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "collective-reduce",
-)
 
 
 @dataclass(frozen=True)

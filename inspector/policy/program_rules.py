@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from inspector import hlo
 from inspector.errors import Refused
+from inspector.hlo.collectives import OPS
 from inspector.policy.fields import Fields, refuse_unknown
 from inspector.policy.outcome import Outcome, Violation, name
 from inspector.program import memory
 from inspector.snapshot import Collective, Program, Snapshot
 from inspector.wording import counted, exact_bytes_text
 
-OPS = (
-    *("all-gather", "all-reduce", "all-to-all", "ragged-all-to-all"),
-    *("reduce-scatter", "collective-broadcast", "collective-reduce", "collective-permute"),
-)
 FIGURES = {
     "peak": "the most that is alive at one time, as the compiler says",
     "total": "arguments + outputs + temporaries − aliased, plus code where it lives in the device's memory",

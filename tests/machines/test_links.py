@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.errors import Refused
+from inspector.hlo.collectives import OPS
 from inspector.machines.links import (
-    OPS,
     NodeLink,
     Ring,
     TorusLink,
