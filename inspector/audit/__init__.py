@@ -6,6 +6,7 @@ A file a question; each knows what it asks (`WHAT`) and gives findings. What is 
 
 from inspector.audit.checks import CHECKS, CODES, audit, audited, questions
 from inspector.audit.mending import Change, remedy, replanned, smallest_change
+from inspector.audit.together import together
 
 __all__ = [
     "CHECKS",
@@ -17,4 +18,5 @@ __all__ = [
     "remedy",
     "replanned",
     "smallest_change",
+    "together",
 ]

@@ -38,6 +38,8 @@ def run(options: argparse.Namespace) -> None:
     found = snapshot.read(options.snapshot)
     layout = _layout(found)
     findings = audit.audited(found).findings
+    if not options.json:
+        findings = audit.together(findings)
     rows = [
         (one, None if layout is None else audit.smallest_change(found, one, layout))
         for one in findings

@@ -31,7 +31,7 @@ def show(found: Snapshot, layout: Layout | None) -> None:
     if found.mesh is None:
         st.info("This Snapshot has no mesh, so nothing can be checked.", icon=":material/help:")
         return
-    findings = audit.audited(found).findings
+    findings = audit.together(audit.audited(found).findings)
     _show_summary(findings)
     for number, finding in enumerate(findings[:_MOST_SHOWN]):
         _show_finding(number, finding, found, layout)
