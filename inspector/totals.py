@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inspector.snapshot import Array, Snapshot
 
@@ -45,6 +45,23 @@ def totals(found: Snapshot, groups: tuple[str, ...]) -> Totals:
     if once and found.mesh is not None:
         copies = (alike * found.mesh.size + sum(by_device.values())) / once
     return Totals(len(arrays), once, alike + max(by_device.values(), default=0), copies)
+
+
+def in_elements(found: Snapshot) -> Snapshot | None:
+    """The Snapshot with elements in place of bytes, where no array's bytes are known; None elsewhere."""
+    if not found.arrays or any(array.bytes is not None for array in found.arrays):
+        return None
+    counted = tuple(
+        array
+        if array.shape is None or array.shard_shape is None
+        else replace(
+            array,
+            bytes=math.prod(array.shape),
+            bytes_per_device=math.prod(array.shard_shape),
+        )
+        for array in found.arrays
+    )
+    return replace(found, arrays=counted)
 
 
 def _by_device(arrays: Iterable[Array]) -> Counter[int]:

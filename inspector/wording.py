@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from inspector.snapshot import Array, Mesh, Spec
 
+_THOUSANDS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -52,6 +53,16 @@ def bytes_text(count: int | None) -> str:
         if value >= 99.95
         else f"{value:.1f} {_BINARY_UNITS[power]}"
     )
+
+
+def elements_text(count: int | None) -> str:
+    """`1.36 billion elements`, `1,024 elements`; `unknown` for None."""
+    if count is None:
+        return "unknown"
+    for size, name in _THOUSANDS:
+        if abs(count) >= size:
+            return f"{count / size:.3g} {name} elements"
+    return f"{count:,} element{'s' * (count != 1)}"
 
 
 def exact_bytes_text(count: int | None) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector import capture
-from inspector.totals import state_totals
+from inspector import layout as layouts
+from inspector.plan import plan
+from inspector.producers.abstract import abstract_state
+from inspector.totals import in_elements, state_totals
 
 
 def test_an_array_on_one_device_counts_there_alone() -> None:
@@ -30,3 +34,20 @@ def test_an_array_on_one_device_counts_there_alone() -> None:
     assert found.bytes == sum(array.nbytes for array in state.values())
     assert found.per_device == max(held.values())
     assert found.copies == sum(held.values()) / found.bytes
+
+
+def test_elements_stand_for_bytes_where_no_type_is_known() -> None:
+    layout = layouts.parse({"mesh": "2x4", "depth": "64", "layers": "2"}).unwrap()
+    planned = plan(layout, abstract_state(layout))
+    assert in_elements(planned) is None
+    untyped = replace(
+        planned,
+        arrays=tuple(
+            replace(array, dtype="unknown", bytes=None, bytes_per_device=None)
+            for array in planned.arrays
+        ),
+    )
+    elements, known = state_totals(in_elements(untyped)), state_totals(planned)
+    # Every array of this state has four bytes an element.
+    assert (4 * elements.bytes, 4 * elements.per_device) == (known.bytes, known.per_device)
+    assert elements.copies == known.copies

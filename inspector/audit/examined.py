@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from inspector.audit import thresholds
 from inspector.audit.moments import parameters_of_moments
@@ -15,7 +15,7 @@ from inspector.model import RulesSemantics
 from inspector.rules import Rule
 from inspector.rules.recorded import recorded, semantics
 from inspector.snapshot import Array, Finding, Level, Mesh, Snapshot, Spec
-from inspector.totals import STATE_GROUPS
+from inspector.totals import STATE_GROUPS, in_elements
 from inspector.wording import bytes_text, counted
 
 # At most so many free mesh axes are tried out on an array; more than six that are larger than 1 would need
@@ -122,19 +122,10 @@ class Examined:
 
 def examine(found: Snapshot, mesh: Mesh) -> Examined:
     """The Snapshot as its checks see it: in elements where no array's bytes are known, else in bytes."""
-    if not found.arrays or any(array.bytes is not None for array in found.arrays):
+    elements = in_elements(found)
+    if elements is None:
         return Examined(found, mesh)
-    counted_up = tuple(
-        array
-        if array.shape is None or array.shard_shape is None
-        else replace(
-            array,
-            bytes=math.prod(array.shape),
-            bytes_per_device=math.prod(array.shard_shape),
-        )
-        for array in found.arrays
-    )
-    return Examined(replace(found, arrays=counted_up), mesh, in_elements=True)
+    return Examined(elements, mesh, in_elements=True)
 
 
 def finest_split(

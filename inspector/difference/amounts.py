@@ -10,9 +10,7 @@ from inspector.difference.array_differences import ArrayDifference
 from inspector.difference.splitting import elements_per_device
 from inspector.program import memory
 from inspector.snapshot import Array, Snapshot
-from inspector.wording import bytes_text
-
-_THOUSANDS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+from inspector.wording import bytes_text, elements_text
 
 
 @dataclass(frozen=True)
@@ -56,16 +54,6 @@ def per_device(differences: Iterable[ArrayDifference], before: Snapshot, after: 
         pairs, lambda array, found: elements_per_device(array, found.mesh), before, after
     )
     return Amount("bytes", *held) if None in elements else Amount("elements", *elements)
-
-
-def elements_text(count: int | None) -> str:
-    """`1.36 billion elements`, `1,024 elements`; `unknown` for None."""
-    if count is None:
-        return "unknown"
-    for size, name in _THOUSANDS:
-        if abs(count) >= size:
-            return f"{count / size:.3g} {name} elements"
-    return f"{count:,} element{'s' * (count != 1)}"
 
 
 def _both(
