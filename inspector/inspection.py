@@ -25,7 +25,6 @@ from inspector import (
     snapshot,
     strict_json,
 )
-from inspector import layout as layouts
 from inspector.abstract import AbstractState
 from inspector.answers import Answers
 from inspector.assembly import Assembled, Assembly
@@ -149,11 +148,8 @@ class Inspection:
         refuse_indivisible(planned)
         if layout.machine is not None:
             return self._start_compile(layout, layout.machine)
-        if layout.devices > layouts.MOST_DEVICES:
-            raise Refused(
-                f"the layout has {layout.devices:,} devices, but at most {layouts.MOST_DEVICES} can be "
-                "emulated on one machine"
-            )
+        if (reason := machine.why_not_emulated(layout.devices)) is not None:
+            raise Refused(reason)
         available = machine.available_bytes() if self._memory is None else self._memory
         machine.refuse_too_large(
             machine.state_bytes_in_a_step(planned), available, "a train step of this layout"

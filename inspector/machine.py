@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from inspector.errors import Refused
+from inspector.layout import MOST_DEVICES
 from inspector.snapshot import Snapshot
 from inspector.wording import bytes_text
 
@@ -36,6 +37,16 @@ def state_bytes_in_a_step(plan: Snapshot) -> int:
         if array.group in ("batch", "output"):
             total += held
     return total
+
+
+def why_not_emulated(devices: int) -> str | None:
+    """Why a mesh of so many devices cannot be run here, in a sentence; None if it can."""
+    if devices <= MOST_DEVICES:
+        return None
+    return (
+        f"A mesh of {devices:,} devices is planned only: at most {MOST_DEVICES:,} are emulated. For a TPU "
+        "slice or GPU nodes as its target it can be compiled."
+    )
 
 
 def refuse_too_large(needed: int, available: int, what: str) -> None:

@@ -88,6 +88,18 @@ def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
         service.close()
 
 
+def test_more_devices_than_are_emulated_are_refused_before_a_worker_starts() -> None:
+    service = Inspection()
+    try:
+        layout = small(mesh="32x32", target="plan", batch="32")
+        with pytest.raises(
+            Refused, match=r"1,024 devices is planned only: at most 512 are emulated"
+        ):
+            service.start_run(layout, service.plan(layout))
+    finally:
+        service.close()
+
+
 def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
     service: Inspection,
 ) -> None:

@@ -66,7 +66,7 @@ def copies_map(
         notes=[
             f"mesh {mesh_map.axes_text(mesh)}; orange: asked about; the darker the blue, the more of "
             f"{wording.bytes_text(whole)} the device has, too; grey: as good as nothing",
-            *filter(None, [mesh_fold.text(mesh, grid.folded)]),
+            mesh_fold.text(mesh, grid.folded),
         ],
         below=[remark] if remark else [],
         row_ticks=([], []),

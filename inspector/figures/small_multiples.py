@@ -104,7 +104,7 @@ def small_multiples(
     notes = frame.note_lines(
         [
             f"mesh {mesh_map.axes_text(mesh)}; within a map, the same colour is the same block{shades}{rest}",
-            *filter(None, [mesh_fold.text(mesh, folded)]),
+            mesh_fold.text(mesh, folded),
         ],
         width_px,
     )

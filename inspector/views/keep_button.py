@@ -7,6 +7,7 @@ import streamlit as st
 from inspector.errors import Refused
 from inspector.library import LONGEST_NAME, LONGEST_NOTE, Library, NameTaken
 from inspector.snapshot import Snapshot
+from inspector.views.menu import menu
 from inspector.views.plain_text import plain
 
 
@@ -21,13 +22,7 @@ def show(found: Snapshot, suggested_name: str, key: str) -> None:
     """
     # Another suggestion is another field, so that the field does not keep an old one.
     name_key, note_key = f"{key}:name:{suggested_name}", f"{key}:note"
-    with st.popover(
-        "Keep",
-        icon=":material/bookmark:",
-        type="tertiary",
-        key=f"{key}:popover",
-        on_change="rerun",
-    ) as drawer:
+    with menu("Keep", ":material/bookmark:", f"{key}:popover") as drawer:
         if not drawer.open:
             return
         st.text_input(

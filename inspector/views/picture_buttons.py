@@ -12,6 +12,7 @@ from inspector import picture_file
 from inspector.errors import Refused
 from inspector.figures import stamp
 from inspector.report.embedded import file_name
+from inspector.views.menu import menu
 from inspector.views.plain_text import plain
 
 _REFUSED_KEY = "picture_refused"  # why the last picture of this session was not drawn
@@ -31,16 +32,14 @@ def show(
     """
     with (
         st.container(horizontal=True, horizontal_alignment="right"),
-        st.popover(
+        menu(
             "Pictures",
-            icon=":material/image:",
-            type="tertiary",
-            key=key,
-            on_change="rerun",
+            ":material/image:",
+            key,
             help="Each of these figures as PNG or SVG, with what it is of, versions and date on it.",
-        ) as menu,
+        ) as drawer,
     ):
-        if not menu.open:
+        if not drawer.open:
             return
         for drawn_key, (figure, words) in figures.items():
             if len(figures) > 1:

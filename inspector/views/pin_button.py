@@ -8,6 +8,7 @@ from inspector import board as boards
 from inspector.board import MOST_CHARACTERS, MOST_PINS
 from inspector.snapshot import Snapshot
 from inspector.views import pins
+from inspector.views.menu import menu
 from inspector.views.plain_text import plain
 
 
@@ -22,13 +23,7 @@ def show(found: Snapshot, suggested_name: str, key: str) -> None:
     free = boards.free_name(suggested_name, board.names)
     # Another suggestion is another field, and so is the next one after a pin: none keeps an old name.
     name_key = f"{key}:name:{free}:{len(board.pins)}"
-    with st.popover(
-        "Pin",
-        icon=":material/keep:",
-        type="tertiary",
-        key=f"{key}:popover",
-        on_change="rerun",
-    ) as drawer:
+    with menu("Pin", ":material/keep:", f"{key}:popover") as drawer:
         if not drawer.open:
             return
         st.text_input(

@@ -11,6 +11,7 @@ from inspector import audit, report
 from inspector.machines.hardware import Chip
 from inspector.snapshot import Snapshot
 from inspector.views import picture_buttons
+from inspector.views.menu import menu
 from inspector.views.plain_text import plain
 
 _FORMS = {
@@ -34,15 +35,13 @@ def show(
       baseline: the place of the one that the others are held against.
     """
     pins = [*pins[baseline : baseline + 1], *pins[:baseline], *pins[baseline + 1 :]]
-    with st.popover(
+    with menu(
         "Report",
-        icon=":material/description:",
-        type="tertiary",
-        key=f"{key}:menu",
-        on_change="rerun",
+        ":material/description:",
+        f"{key}:menu",
         help="One file for a reviewer: HTML, Markdown, or a picture.",
-    ) as menu:
-        if not menu.open or not pins:
+    ) as drawer:
+        if not drawer.open or not pins:
             return
         names = ", ".join(name for name, _ in pins)
         st.caption(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector import layout as layouts
+from inspector import machine
 from inspector.engine import Job, Status
 from inspector.errors import Refused
 from inspector.inspection import Inspection
@@ -108,14 +108,8 @@ def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) ->
 
 def _too_many_devices(plans: tuple[Planned, ...]) -> str | None:
     """Why a plan cannot be run: a mesh may have more devices than are emulated on one machine."""
-    most = layouts.MOST_DEVICES
     devices = max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
-    if devices <= most:
-        return None
-    return (
-        f"A mesh of {devices:,} devices is planned only: at most {most:,} are emulated. For a TPU slice "
-        "or GPU nodes as its target it can be compiled."
-    )
+    return machine.why_not_emulated(devices)
 
 
 def _label(label: str, compiled: bool, ran: bool) -> str:
