@@ -100,6 +100,11 @@ def shape_text(shape: Sequence[int] | None) -> str:
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
+def dtype_text(dtype: str) -> str:
+    """The type to follow a shape: `float32`; `of unknown dtype` where a file does not tell it."""
+    return "of unknown dtype" if dtype == "unknown" else dtype
+
+
 def spec_text(spec: Spec | None) -> str:
     """A PartitionSpec as JAX writes it, `P(('fsdp', 'tensor'), None)`; `unknown` for None."""
     if spec is None:

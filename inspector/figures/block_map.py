@@ -294,7 +294,7 @@ def subtitle(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
     on += " device" if on == "1" else " devices"
     count = len(grid.holders)
     spec = f" · {wording.spec_text(array.spec)}" if array.spec is not None else ""
-    first = f"{wording.shape_text(array.shape)} {array.dtype}{spec}"
+    first = f"{wording.shape_text(array.shape)} {wording.dtype_text(array.dtype)}{spec}"
     folded = [f"{wording.dimension_text(array, mesh, one)}, whole" for one in grid.whole] + [
         f"{wording.dimension_text(array, mesh, one)}, sliced at {index}"
         for one, index in sorted(grid.at.items())

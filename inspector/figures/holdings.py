@@ -105,7 +105,10 @@ def _piece(array: Array, placement: Placement, position: int) -> list[str]:
     extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
     index = wording.ranges_text(list(zip(starts, stops, strict=True)))
     size = wording.exact_bytes_text(bytes_of(array, extents))
-    return [f"index {index}", f"shard {wording.shape_text(extents)} {array.dtype}, {size}"]
+    return [
+        f"index {index}",
+        f"shard {wording.shape_text(extents)} {wording.dtype_text(array.dtype)}, {size}",
+    ]
 
 
 def _processes(processes: list[int]) -> str:

@@ -28,7 +28,6 @@ _FOOT_PX = 34  # tick labels, and room before the next row
 _LEFT_PX = 44
 _SENTENCE_PX = 30  # the height of a row of layouts none of which has a map
 _DEVICES_A_LINE = 2
-_UNKNOWN_DTYPE = "unknown"  # as readers of files that name none write it
 _PARTED_PX = 5  # cells at least so large are parted by a line
 _MOST_HOVERS = 1024  # of one map; of more, the hover says only which block
 
@@ -391,6 +390,6 @@ def _notes(panels: Sequence[Panel], cut: Cut) -> list[str]:
         if dimension not in (cut.rows, cut.columns, *cut.at)
     ]
     said += [f"{', '.join(whole)} whole"] if whole else []
-    dtype = array.dtype if array.dtype != _UNKNOWN_DTYPE else "of unknown dtype"
+    dtype = wording.dtype_text(array.dtype)
     shape = f"{wording.shape_text(array.shape)} {dtype}"
     return [" · ".join([shape, *said]) + "; the numbers in the blocks are devices"]
