@@ -10,9 +10,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from inspector import inspection, own_model_registration
 from inspector import layout as layouts
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
+from inspector.service import inspection, own_model_registration
 
 
 @contextlib.asynccontextmanager
@@ -32,8 +32,10 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
 
 def _prepare(service: inspection.Inspection) -> None:
     # A server that is stopped at once, or a planner that fails, is no matter yet: the page will ask.
-    with contextlib.suppress(Refused, RuntimeError):
+    with contextlib.suppress(InvalidInput, RuntimeError):
         service.plan(layouts.parse(layouts.opening_fields()).unwrap())
 
 
-app = st.App(Path(__file__).parent / "inspector" / "views" / "entry.py", lifespan=lifespan)
+app = st.App(
+    Path(__file__).parent / "inspector" / "media" / "streamlit" / "entry.py", lifespan=lifespan
+)

@@ -9,8 +9,8 @@ import os
 import sys
 
 from benchmarks import pairing
-from inspector import output
-from inspector.errors import Refused
+from inspector.core import output
+from inspector.core.errors import InvalidInput
 
 # Modules of this package, in the order in which they are run; each has `measure(pairs)`.
 BENCHMARKS = (
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json is not None:
         try:
             output.refuse_unwritable(options.json)
-        except Refused as refused:
+        except InvalidInput as refused:
             parser.error(str(refused))
 
     before = os.getloadavg()[0]  # processes that want to run, averaged over a minute
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         module = importlib.import_module(f"benchmarks.{name}")
         try:
             results += module.measure(options.pairs or module.PAIRS)
-        except (RuntimeError, Refused) as error:
+        except (RuntimeError, InvalidInput) as error:
             failed.append(f"{name} could not be measured: {error}")
     if results:
         print(
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         plain = {"cores": os.cpu_count(), "results": [pairing.to_json(one) for one in results]}
         try:
             output.write_text(json.dumps(plain, indent=1) + "\n", options.json)
-        except Refused as refused:
+        except InvalidInput as refused:
             parser.error(str(refused))
     return 1 if failed else 0
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from benchmarks.pairing import Result, at_most, interleave
 from benchmarks.plain_process import PlainProcess
-from inspector import hlo
-from inspector.hlo.work import work
-from inspector.snapshot import Mesh, MeshAxis
+from inspector.compiled import hlo
+from inspector.compiled.hlo.work import work
+from inspector.core.snapshot import Mesh, MeshAxis
 
 PAIRS = 5
 LIMIT = 0.10

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from benchmarks.pairing import Result, at_most, interleave
 from benchmarks.preview import arrays_of_layers
-from inspector import difference
 from inspector import layout as layouts
-from inspector.abstract import AbstractState
+from inspector.compare import difference
+from inspector.core.abstract import AbstractState
+from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.layout.plan import plan
 from inspector.machines import hardware
-from inspector.plan import plan
-from inspector.snapshot import Collective, Program, Snapshot
 
 PAIRS = 11
 LIMIT = 2.0  # seconds for the board of eight, in the server

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 from benchmarks.browser import BARE_PAGE, DASHBOARD, Server, chromium, open_page, settle
 from benchmarks.pairing import Result, Spread, at_most, interleave, seconds_text
 from inspector import layout as layouts
-from inspector.inspection import Inspection
+from inspector.service.inspection import Inspection
 
 PAIRS = 5
 LIMIT = 1.5

@@ -14,13 +14,13 @@ import plotly.io
 from benchmarks.pairing import Result, Spread, Timed, at_most, interleave, seconds_text
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.abstract import AbstractArray, AbstractState
+from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.snapshot import Array, Group
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.overview import overview
 from inspector.layout import Layout
-from inspector.plan import plan
-from inspector.snapshot import Array, Group
+from inspector.layout.plan import plan
 
 PAIRS = 11
 LIMIT = 0.100  # seconds in the server

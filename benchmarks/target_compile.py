@@ -14,13 +14,13 @@ from typing import Any
 from benchmarks.pairing import Result, at_most, interleave
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.answers import Answers
-from inspector.errors import Refused
-from inspector.inspection import Inspection
+from inspector.compiled import out_of_memory
+from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.targets import GPUS_PER_NODE, Target
-from inspector.program import out_of_memory
+from inspector.service.compile_cache import CompileCache
+from inspector.service.inspection import Inspection
 from models import CATALOGUE
 
 PAIRS = 3
@@ -64,7 +64,7 @@ def _measured(layout: Layout, pairs: int) -> Result:
     machine = layout.machine
     assert machine is not None
     if lacking := targets.missing(machine):
-        raise Refused(lacking)
+        raise InvalidInput(lacking)
     request = {
         "topology": _topology(machine),
         "model": layout.model,
@@ -73,7 +73,7 @@ def _measured(layout: Layout, pairs: int) -> Result:
         "rules": layout.rules,
     }
     with tempfile.TemporaryDirectory() as folder:
-        service = Inspection(run_workers=1, kept=Answers(Path(folder) / "answers.sqlite3"))
+        service = Inspection(run_workers=1, kept=CompileCache(Path(folder) / "answers.sqlite3"))
         try:
             planned = service.plan(layout)
             with PlainProcess(1, SCRIPT, dict(targets.environment(machine))) as plain:

@@ -8,9 +8,9 @@ from benchmarks.pairing import Result, interleave, within
 from benchmarks.plain_process import PlainProcess
 from benchmarks.warm_run import script_sizes
 from inspector import layout as layouts
-from inspector.inspection import Inspection
+from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.snapshot import Snapshot
+from inspector.service.inspection import Inspection
 
 PAIRS = 9
 MARGIN = 0.05

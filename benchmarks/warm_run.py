@@ -10,7 +10,7 @@ import time
 from benchmarks.pairing import Result, at_most, interleave
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.inspection import Inspection
+from inspector.service.inspection import Inspection
 
 PAIRS = 7
 LIMIT = 1.10

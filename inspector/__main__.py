@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from inspector.command_line import main
+from inspector.media.terminal import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,14 +1,13 @@
 """The models that there are: what each is called and which sizes it has.
 
-Those that ship with the inspector, and those of whoever started it (`inspector.own_model`).
+Those that ship with the inspector, and those of whoever started it (`inspector.model.own_model`).
 
 Nothing here imports JAX; `build` names the function that does.
 """
 
 from __future__ import annotations
 
-from inspector import own_model
-from inspector.model import ModelEntry, Size
+from inspector.model import ModelEntry, Size, own_model
 from models import published
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")

@@ -18,7 +18,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from models import transformer
 from models.layer import Layer
@@ -113,10 +113,10 @@ def build(
     """The transformer of `sizes` with experts of the MLP's size; must be traced under a mesh and rules.
 
     Raises:
-      Refused: the sizes do not go together.
+      InvalidInput: the sizes do not go together.
     """
     if experts_per_token > experts:
-        raise Refused(
+        raise InvalidInput(
             f"experts_per_token is {experts_per_token}, but must be at most experts, which is {experts}"
         )
     layer = functools.partial(

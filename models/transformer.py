@@ -16,7 +16,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from models.attention import Attention
 from models.layer import Config, Layer
@@ -121,15 +121,15 @@ def build(
     """The model with everything needed to train it; must be traced under a mesh and rules.
 
     Raises:
-      Refused: the sizes do not go together.
+      InvalidInput: the sizes do not go together.
     """
     if heads % kv_heads:
-        raise Refused(
+        raise InvalidInput(
             f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}, "
             "because each key and value head serves equally many query heads"
         )
     if head_dim % 2:
-        raise Refused(
+        raise InvalidInput(
             f"head_dim is {head_dim}, but must be even, because rotary positions turn pairs"
         )
     shape = (layers, embed, mlp, heads, kv_heads, head_dim, vocab)

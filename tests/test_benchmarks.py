@@ -17,10 +17,10 @@ from benchmarks import __main__ as command
 from benchmarks import analysis, capture, pairing, plain_script, preview, train_step, warm_run
 from benchmarks.pairing import Pair, Result
 from benchmarks.plain_process import PlainProcess
-from inspector import hlo
 from inspector import layout as layouts
-from inspector.hlo.work import work
-from inspector.plan import plan
+from inspector.compiled import hlo
+from inspector.compiled.hlo.work import work
+from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16", "steps": "2"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.paths import ROOT
 
 # Imports modules one by one and says which one brought something in that must stay out.
 PROBE = """
@@ -46,13 +46,21 @@ def is_below(module: str, package: str) -> bool:
 
 INSPECTOR = modules_of(ROOT / "inspector")
 # `models` itself is the catalogue, which the server reads; the modules inside it build models.
-SERVER_SIDE = ["models", *(m for m in INSPECTOR if not is_below(m, "inspector.producers"))]
+# Readers are the producers that need no JAX: the server lists their kinds and unpacks their archives.
+SERVER_SIDE = [
+    "models",
+    *(
+        m
+        for m in INSPECTOR
+        if not is_below(m, "inspector.producers") or is_below(m, "inspector.producers.readers")
+    ),
+]
 WITHOUT_PAGES = [
-    *modules_of(ROOT / "models"), *(m for m in INSPECTOR if not is_below(m, "inspector.views"))
+    *modules_of(ROOT / "models"), *(m for m in INSPECTOR if not is_below(m, "inspector.media.streamlit"))
 ]  # fmt: skip
 
 
-ENTRY = ("inspector.views.entry", "inspector.__main__")
+ENTRY = ("inspector.media.streamlit.entry", "inspector.__main__")
 
 
 def imports_of(source: str) -> list[str]:
@@ -80,7 +88,7 @@ def probe(
 
 def test_the_server_side_does_not_import_jax() -> None:
     # Two are scripts, which would start a server or draw a page; what they import is what counts.
-    scripts = ("app.py", "inspector/views/entry.py")
+    scripts = ("app.py", "inspector/media/streamlit/entry.py")
     modules = [module for module in SERVER_SIDE if module not in ENTRY]
     for script in scripts:
         modules += imports_of((ROOT / script).read_text(encoding="utf-8"))
@@ -96,7 +104,9 @@ def test_all_but_the_pages_does_not_import_streamlit() -> None:
 
 
 def test_every_module_is_on_one_side_at_least() -> None:
-    assert {"inspector.layout", "inspector.snapshot", "inspector.sharding"} < set(SERVER_SIDE)
+    assert {"inspector.layout", "inspector.core.snapshot", "inspector.core.sharding"} < set(
+        SERVER_SIDE
+    )
     assert set(INSPECTOR) <= {*SERVER_SIDE, *WITHOUT_PAGES}
     producers = set(INSPECTOR) - set(SERVER_SIDE)
     pages = set(INSPECTOR) - set(WITHOUT_PAGES)
@@ -108,7 +118,7 @@ def test_every_module_is_on_one_side_at_least() -> None:
 
 @pytest.mark.parametrize(
     ("forbidden", "module"),
-    [(JAX, "inspector.producers.emulate"), (STREAMLIT, "inspector.views")],
+    [(JAX, "inspector.producers.emulate"), (STREAMLIT, "inspector.media.streamlit")],
 )
 def test_the_probe_finds_what_is_there(forbidden: tuple[str, ...], module: str) -> None:
     inside = [name for name in INSPECTOR if is_below(name, module)]

@@ -8,12 +8,13 @@ import shlex
 import tomllib
 from pathlib import Path
 
-from inspector import lock_file, policy
-from inspector.command_line import VERBS
-from inspector.command_line.check_verb import NAME as CHECK
+from inspector.checks import lock_file, policy
+from inspector.media.terminal import VERBS
+from inspector.media.terminal.check_verb import NAME as CHECK
 from tests.figures import samples
+from tests.paths import ROOT
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -15,12 +15,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import sharding, wording
-from inspector.errors import Refused
-from inspector.figures import cells, frame, holdings, labels, lattice, mesh_fold
+from inspector.core import sharding, wording
+from inspector.core.errors import InvalidInput
+from inspector.core.sharding import Placement
+from inspector.core.snapshot import Array, Mesh
+from inspector.figures import (
+    cells,
+    frame,
+    holdings,
+    labels,
+    lattice,
+    mesh_fold,
+)
 from inspector.figures.lattice import Sheet, Side
-from inspector.sharding import Placement
-from inspector.snapshot import Array, Mesh
 
 # An array is drawn to scale if it then stands between these.
 _LEAST_HEIGHT_PX = 64
@@ -133,7 +140,7 @@ def block_grid(
       at: an index for each dimension to slice. A split dimension that is neither laid out nor given
         here is sliced at 0.
     Raises:
-      Refused: a dimension does not exist or is used twice, or an index is outside of its dimension.
+      InvalidInput: a dimension does not exist or is used twice, or an index is outside of its dimension.
     """
     if why_no_map(array, mesh) is not None:
         return None
@@ -185,7 +192,7 @@ def block_map(
       highlight: a block to emphasise.
       width_px: the width for which texts are chosen; the figure may be stretched later.
     Raises:
-      Refused: as `block_grid`.
+      InvalidInput: as `block_grid`.
     """
     grid = block_grid(array, mesh, rows, columns, at)
     if grid is None:
@@ -361,18 +368,18 @@ def _check(
     used = [*rows, *columns, *sliced]
     for dimension in used:
         if not 0 <= dimension < rank:
-            raise Refused(
+            raise InvalidInput(
                 f"dimension is {dimension}, but {array.path} has dimensions 0 to {rank - 1}"
                 if rank
                 else f"dimension is {dimension}, but {array.path} has no dimensions"
             )
     if len(set(used)) != len(used):
-        raise Refused(
+        raise InvalidInput(
             f"dimensions are {used}, but each may be a row, a column or a slice only once"
         )
     for dimension, index in sliced.items():
         if not 0 <= index < array.shape[dimension]:
-            raise Refused(
+            raise InvalidInput(
                 f"the slice of dimension {dimension} is {index}, "
                 f"but must be from 0 to {array.shape[dimension] - 1}"
             )

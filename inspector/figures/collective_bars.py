@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import plotly.graph_objects as go
 
+from inspector.compiled.hlo.collectives import OPS
+from inspector.compiled.hlo.traffic import Traffic
+from inspector.core.wording import bytes_text, counted, exact_bytes_text
 from inspector.figures import frame, labels, palette
-from inspector.hlo.collectives import OPS
-from inspector.hlo.traffic import Traffic
-from inspector.wording import bytes_text, counted, exact_bytes_text
 
 _BAR_PX = 26
 _ROW_PX = 44  # a bar, and the words under it

@@ -7,10 +7,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import wording
-from inspector.figures import cells, frame, labels, lattice, mesh_fold, mesh_map, palette
+from inspector.core import wording
+from inspector.core.snapshot import Mesh
+from inspector.figures import (
+    cells,
+    frame,
+    labels,
+    lattice,
+    mesh_fold,
+    mesh_map,
+    palette,
+)
 from inspector.figures.holdings import coordinates_text
-from inspector.snapshot import Mesh
 
 # By the share that a device has: nothing, less than half, half and more, all. Black reads on each.
 _COLOURS = (palette.REPLICATED, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])

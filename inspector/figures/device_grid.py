@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
 from inspector.figures import frame, labels, palette
 
 MOST_DEVICES = 64  # more of them on one side are drawn in runs

@@ -10,7 +10,7 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from inspector.snapshot import Array
+from inspector.core.snapshot import Array
 
 _NUMBER = re.compile(r"([0-9]+)")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector import wording
-from inspector.device_holdings import Holdings
+from inspector.core import wording
+from inspector.core.device_holdings import Holdings
 from inspector.figures import frame, labels, palette
-from inspector.program.memory import GROUPS
+from inspector.machines.prediction.memory import GROUPS
 
 SHARED, ALONE = "also held elsewhere", "only here"
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inspector import sharding, wording
+from inspector.core import sharding, wording
+from inspector.core.sharding import Placement
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures import labels
-from inspector.sharding import Placement
-from inspector.snapshot import Array, Mesh
 
 _MANY_REPLICAS = 9  # of more, who else holds a block is said of all at once
 _FEW_AXES = 3  # with more, a heading of all of them does not fit beside another picture

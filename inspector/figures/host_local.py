@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.wording import shape_text
 from inspector.figures import cells, frame, labels, lattice
-from inspector.processes import Exchanged, HostLocal, View
-from inspector.wording import shape_text
+from inspector.guides.processes import Exchanged, HostLocal, View
 
 _ROW_PX = (16, 30)  # the least and the most height of a row of numbers
 _MOST_HEIGHT_PX = 460

@@ -13,11 +13,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector import sharding, wording
+from inspector.core import sharding, wording
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, lattice
 from inspector.figures.block_map import BlockGrid, block_grid, split_dimensions, why_no_map
 from inspector.figures.lattice import Side
-from inspector.snapshot import Array, Mesh
 
 _GAP_PX = 26
 _NARROWEST_PX = 230  # a map and its labels cannot be read in less

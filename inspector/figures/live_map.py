@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.snapshot import LiveBytes, Mesh
 from inspector.figures import frame, labels, palette
-from inspector.snapshot import LiveBytes, Mesh
 
 # The owner of what is alive without anybody having asked for it.
 NOBODY = "nobody"

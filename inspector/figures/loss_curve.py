@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from inspector.core.wording import counted
 from inspector.figures import frame, palette
-from inspector.wording import counted
 
 _PLOT_PX = 200
 

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.snapshot import Array, Spec
 from inspector.figures import frame, labels, palette, path_tree
 from inspector.figures.folding import fold
 from inspector.figures.palette import SpecStyle
 from inspector.figures.path_tree import Node
 from inspector.figures.spec_matrix import wrapped
-from inspector.snapshot import Array, Spec
 
 CHANGED, GONE = "≠", "absent"
 _GONE_AS_IN_BASELINE = "–"  # in a column of layouts that have little in common, most cells are so

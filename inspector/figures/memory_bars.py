@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
 from inspector.figures import frame, labels, palette
-from inspector.program.memory import GROUPS, UNEXPLAINED, Breakdown, summed
+from inspector.machines.prediction.memory import GROUPS, UNEXPLAINED, Breakdown, summed
 
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 SHARED = "shared with outputs"

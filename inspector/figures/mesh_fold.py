@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from inspector.core.snapshot import Mesh
 from inspector.figures.holdings import axes_shown
-from inspector.snapshot import Mesh
 
 MOST_CELLS = 9_216  # the chips of the largest slice that can be bought, of TPU 7x
 

@@ -13,11 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import sharding, wording
+from inspector.core import sharding, wording
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map as blocks
-from inspector.figures import cells, frame, holdings, labels, lattice, mesh_fold, palette
+from inspector.figures import (
+    cells,
+    frame,
+    holdings,
+    labels,
+    lattice,
+    mesh_fold,
+    palette,
+)
 from inspector.figures.lattice import Sheet
-from inspector.snapshot import Array, Mesh
 
 _CELL_HEIGHT_PX = (15, 88)
 _MOST_HEIGHT_PX = 480

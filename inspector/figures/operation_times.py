@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.compiled.hlo.collectives import OPS
+from inspector.core import wording
+from inspector.core.snapshot import Trace
 from inspector.figures import frame, labels, palette
 from inspector.figures.timings import EMULATED
-from inspector.hlo.collectives import OPS
-from inspector.snapshot import Trace
 
 # What is left of the devices' time: launching, and waiting for a core of this machine.
 IDLE = "no operation"

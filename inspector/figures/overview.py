@@ -13,11 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import sharding, wording
-from inspector.figures import folding, frame, holdings, labels, palette
+from inspector.core import sharding, wording
+from inspector.core.snapshot import Array, Mesh, Spec
+from inspector.figures import (
+    folding,
+    frame,
+    holdings,
+    labels,
+    palette,
+)
 from inspector.figures.folding import Fold
 from inspector.figures.palette import SpecStyle
-from inspector.snapshot import Array, Mesh, Spec
 
 _ROW_PX = (14, 24)
 _ROWS_HEIGHT_PX = 560

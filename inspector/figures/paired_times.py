@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inspector import paired_times, wording
+from inspector.compare import paired_times
+from inspector.compare.paired_times import PairedTimes, Ratio
+from inspector.compare.paired_times.text import EMULATED, PROGRAM_NAMES, interval_text, ratio_text
+from inspector.core import wording
 from inspector.figures import frame, labels, palette
-from inspector.paired_times import PairedTimes, Ratio
-from inspector.paired_times.text import EMULATED, PROGRAM_NAMES, interval_text, ratio_text
 
 COLOURS = {
     "slower": palette.OKABE_ITO[5],

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from plotly.colors import sequential
 
-from inspector.snapshot import Array, Mesh, Spec
+from inspector.core.snapshot import Array, Mesh, Spec
 
 REPLICATED = "#DDDDDD"  # the pale grey of Tol's light scheme
 UNKNOWN = "#8A8F98"

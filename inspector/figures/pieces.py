@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import sharding, wording
-from inspector.assembly import Assembled, Assembly, Stage, pieces
+from inspector.core import sharding, wording
 from inspector.figures import cells, frame, labels, lattice
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.mesh_map import axes_text, mesh_grid
+from inspector.guides.assembly import Assembled, Assembly, Stage, pieces
 
 WRONG = "#D55E00"  # the vermilion of Okabe and Ito; always together with a cross in the label
 _LABEL_PX = 19  # the line above a tile

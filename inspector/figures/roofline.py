@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from inspector.figures import frame, labels, palette
 from inspector.machines.hardware import Chip
-from inspector.program.cost import critical_intensity, si_text
-from inspector.program.step_model import Modelled
+from inspector.machines.prediction.cost import critical_intensity, si_text
+from inspector.machines.prediction.step_model import Modelled
 
 _PLOT_PX = 230
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector import sharding, wording
-from inspector.figures import folding, frame, labels, lattice, mesh_fold, mesh_map, palette
+from inspector.core import sharding, wording
+from inspector.core.snapshot import Array, Mesh
+from inspector.figures import (
+    folding,
+    frame,
+    labels,
+    lattice,
+    mesh_fold,
+    mesh_map,
+    palette,
+)
 from inspector.figures.block_map import why_no_map
 from inspector.figures.folding import Fold
 from inspector.figures.lattice import Sheet
-from inspector.snapshot import Array, Mesh
 
 _TILE_PX = 200  # the width for which a map is laid out, at least
 _TILE_GAP_PX = 18

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inspector.difference import SpecRow
+from inspector.compare.difference import SpecRow
 from inspector.figures import frame, labels, palette
 
 _PAD_PX = 9

@@ -8,12 +8,12 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import frame, labels, palette, path_tree
 from inspector.figures.folding import fold
 from inspector.figures.palette import SpecStyle
 from inspector.figures.path_tree import Node
-from inspector.snapshot import Array, Mesh, Spec
 
 # Inner nodes; white reads on it, and it stands off a white and a black page.
 _INNER = "#5B6472"

@@ -11,9 +11,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector import provenance
-from inspector.figures import labels
-from inspector.snapshot import Snapshot
+from inspector.core.snapshot import Snapshot
+from inspector.figures import labels, provenance
 
 TEXT_PX = 11
 LINE_PX = 1.3 * TEXT_PX  # as Plotly spaces the lines of a text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from inspector.core.wording import counted, seconds_text
 from inspector.figures import frame, labels, palette
-from inspector.program import step_model as model
-from inspector.program.step_model import Modelled, Term
-from inspector.wording import counted, seconds_text
+from inspector.machines.prediction import step_model as model
+from inspector.machines.prediction.step_model import Modelled, Term
 
 _TEXT_PX = 19
 _BAR_PX = 14

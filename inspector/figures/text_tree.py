@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.snapshot import Array
 from inspector.figures import path_tree
 from inspector.figures.folding import fold
 from inspector.figures.path_tree import Node
-from inspector.snapshot import Array
 
 _INDENT = "  "
 _BETWEEN = "  "

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.snapshot import Program, Snapshot, Timeit
 from inspector.figures import frame, labels, palette
 from inspector.machines import targets
-from inspector.snapshot import Program, Snapshot, Timeit
 
 EMULATED = "emulated on this machine"
 COMPILED = "on this machine; nothing was run"

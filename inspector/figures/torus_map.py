@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Mesh
+from inspector.core.wording import counted
 from inspector.figures import frame, labels, lattice, palette
 from inspector.figures.mesh_map import axes_text
 from inspector.machines.targets import GPUS_PER_NODE
 from inspector.machines.torus_places import TorusPlaces, places_of
-from inspector.snapshot import Mesh
-from inspector.wording import counted
 
 _CHIP_PX = (3.0, 72.0)  # the smallest and the largest chip
 _MOST_HEIGHT_PX = 640
@@ -74,10 +74,10 @@ def torus_map(
       highlight_axis: the mesh axis whose indices are the colours; by default the first that is split.
 
     Raises:
-      Refused: the mesh has no such axis.
+      InvalidInput: the mesh has no such axis.
     """
     if highlight_axis is not None and highlight_axis not in mesh.axis_names:
-        raise Refused(
+        raise InvalidInput(
             f"highlight_axis is {shown(highlight_axis)}, but must be one of "
             f"{', '.join(map(shown, mesh.axis_names))}"
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
+from inspector.core.snapshot import Mesh
+from inspector.core.wording import counted
 from inspector.figures import device_grid
 from inspector.figures.device_grid import MOST_DEVICES
-from inspector.program.device_traffic import ASSUMED, DeviceTraffic
-from inspector.snapshot import Mesh
-from inspector.wording import counted
 
 
 def traffic_map(

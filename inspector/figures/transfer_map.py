@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector import transfer, wording
+from inspector.core import wording
+from inspector.core.snapshot import Transfer
 from inspector.figures import device_grid
 from inspector.figures.device_grid import MOST_DEVICES, Grid, Parts
-from inspector.snapshot import Transfer
+from inspector.guides.restore import transfer
 
 
 def grid(found: Transfer, most: int = MOST_DEVICES) -> Grid:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import re
 
-from inspector import own_model
-from inspector import rules as rule_list
-from inspector.errors import Refused, shown
+from inspector.core import rules as rule_list
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import Rule
+from inspector.core.snapshot import Spec
 from inspector.machines import targets
-from inspector.model import ModelEntry, Partitions, Size, SizeValue
-from inspector.rules import Rule
-from inspector.snapshot import Spec
+from inspector.model import ModelEntry, Partitions, Size, SizeValue, own_model
 from models import CATALOGUE
 
 DEFAULT_MODEL = "logical_mlp"
@@ -62,20 +61,24 @@ def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
     """Sizes joined by `x`, which make at most `most` devices.
 
     Raises:
-      Refused: it is not that, or makes too many axes or devices.
+      InvalidInput: it is not that, or makes too many axes or devices.
     """
     parts = re.split(r"[x×*]", text.strip().lower())
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
-        raise Refused(f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4")
+        raise InvalidInput(
+            f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4"
+        )
     shape = tuple(int(part) for part in parts)
     if len(shape) > MOST_AXES:
-        raise Refused(
+        raise InvalidInput(
             f"mesh {print_mesh(shape)} has {len(shape)} axes, at most {MOST_AXES} are allowed"
         )
     if min(shape) < 1:
-        raise Refused(f"mesh {print_mesh(shape)} has an axis of size 0, each must be at least 1")
+        raise InvalidInput(
+            f"mesh {print_mesh(shape)} has an axis of size 0, each must be at least 1"
+        )
     if math.prod(shape) > most:
-        raise Refused(
+        raise InvalidInput(
             f"mesh {print_mesh(shape)} makes {math.prod(shape)} devices, at most {most} are allowed"
         )
     return shape
@@ -102,15 +105,15 @@ def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     """A name for each axis of the mesh.
 
     Raises:
-      Refused: a name is malformed or repeated, or there are not as many as axes.
+      InvalidInput: a name is malformed or repeated, or there are not as many as axes.
     """
     names = tuple(part.strip() for part in re.split(r"[,.~;]", text.strip()))
     for name in names:
         check_name(name, "axes", "a mesh axis")
     if len(set(names)) != len(names):
-        raise Refused(f"axes is {shown(text)}, but every mesh axis needs a name of its own")
+        raise InvalidInput(f"axes is {shown(text)}, but every mesh axis needs a name of its own")
     if len(names) != len(shape):
-        raise Refused(
+        raise InvalidInput(
             f"axes gives {len(names)} name{'s' * (len(names) != 1)} ({', '.join(names)}), "
             f"but mesh {print_mesh(shape)} has {len(shape)} ax{'e' if len(shape) > 1 else 'i'}s"
         )
@@ -121,7 +124,7 @@ def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
     """Rules in order: `batch=data`, to several mesh axes `embed=fsdp+tensor`, to none `embed=`.
 
     Raises:
-      Refused: a rule is malformed or names a mesh axis that the mesh lacks.
+      InvalidInput: a rule is malformed or names a mesh axis that the mesh lacks.
     """
     return tuple(
         parse_rule(entry, axis_names) for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()
@@ -132,11 +135,13 @@ def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
     """One rule.
 
     Raises:
-      Refused: it is malformed or names a mesh axis that the mesh lacks.
+      InvalidInput: it is malformed or names a mesh axis that the mesh lacks.
     """
     name, separator, rest = _split_entry(text)
     if not separator:
-        raise Refused(f"rules has {shown(text)}, but a rule is a logical axis, =, and mesh axes")
+        raise InvalidInput(
+            f"rules has {shown(text)}, but a rule is a logical axis, =, and mesh axes"
+        )
     check_name(name, "rules", "a logical axis")
     return name, _parse_axes_of_one_dimension(rest, axis_names, f"rule {name}")
 
@@ -145,7 +150,7 @@ def parse_specs(text: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Pa
     """A PartitionSpec for some of the model's places: `W1=None.model,W2=model.None`.
 
     Raises:
-      Refused: a place is unknown, or its spec does not fit it or the mesh.
+      InvalidInput: a place is unknown, or its spec does not fit it or the mesh.
     """
     specs = default_specs(model, axis_names)
     for entry in _ENTRY_SEPARATOR.split(text):
@@ -153,7 +158,7 @@ def parse_specs(text: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Pa
             continue
         place, separator, rest = _split_entry(entry)
         if place not in model.partitions or not separator:
-            raise Refused(
+            raise InvalidInput(
                 f"specs has {shown(entry)}, but must give PartitionSpecs "
                 f"for {', '.join(model.partitions)}, such as W1=None.model"
             )
@@ -165,12 +170,12 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
     """The PartitionSpec of one place, a mesh axis, several or None for each dimension.
 
     Raises:
-      Refused: it has the wrong number of dimensions, or an axis is unknown or used twice.
+      InvalidInput: it has the wrong number of dimensions, or an axis is unknown or used twice.
     """
     entries = re.split(r"[.,]", text) if text.strip() else []
     dimensions = model.partitions[place]
     if len(entries) != len(dimensions):
-        raise Refused(
+        raise InvalidInput(
             f"spec {place} is {shown(text)}, but must have {len(dimensions)} "
             f"entr{'ies' if len(dimensions) > 1 else 'y'} ({', '.join(dimensions)}) "
             "joined by commas, such as " + ", ".join(["None"] * len(dimensions))
@@ -181,7 +186,7 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
     )
     used = [axis for axes in spec for axis in axes or ()]
     if len(set(used)) != len(used):
-        raise Refused(f"spec {place} is {shown(text)}, but may use each mesh axis only once")
+        raise InvalidInput(f"spec {place} is {shown(text)}, but may use each mesh axis only once")
     return spec
 
 
@@ -189,12 +194,12 @@ def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
     """The activations whose sharding constraint is off, in the model's order.
 
     Raises:
-      Refused: the model has no such constraint.
+      InvalidInput: the model has no such constraint.
     """
     names = {part.strip() for part in re.split(r"[,.~;]", text) if part.strip()}
     for name in sorted(names):
         if name not in model.constraints:
-            raise Refused(
+            raise InvalidInput(
                 f"unconstrained has {shown(name)}, but model {model.name} has constraints on "
                 f"{', '.join(model.constraints) or 'nothing'}"
             )
@@ -205,19 +210,19 @@ def parse_processes(text: str, shape: tuple[int, ...], target: str = "cpu") -> i
     """How many processes share the devices of the mesh.
 
     Raises:
-      Refused: not so many are allowed, or the devices cannot be shared equally among them.
+      InvalidInput: not so many are allowed, or the devices cannot be shared equally among them.
     """
     if targets.is_target(target) and text.strip() != "1":
-        raise Refused(
+        raise InvalidInput(
             f"processes is {shown(text)}, but must be 1 where a layout is compiled for {target} and not run"
         )
     if text.strip() not in map(str, PROCESS_COUNTS):
-        raise Refused(
+        raise InvalidInput(
             f"processes is {shown(text)}, but must be one of {', '.join(map(str, PROCESS_COUNTS))}"
         )
     processes = int(text)
     if math.prod(shape) % processes:
-        raise Refused(
+        raise InvalidInput(
             f"processes is {processes}, but must divide the {math.prod(shape)} "
             f"device{'s' * (math.prod(shape) > 1)} of mesh {print_mesh(shape)}"
         )
@@ -256,17 +261,17 @@ def _parse_axes_of_one_dimension(
     axes = tuple(part.strip() for part in re.split(r"[+-]", text))
     for axis in axes:
         if axis not in axis_names:
-            raise Refused(
+            raise InvalidInput(
                 f"{what} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
             )
     if len(set(axes)) != len(axes):
-        raise Refused(f"{what} is {shown(text)}, but may use each mesh axis only once")
+        raise InvalidInput(f"{what} is {shown(text)}, but may use each mesh axis only once")
     return axes
 
 
 def check_name(name: str, where: str, what: str) -> None:
     if not NAME.fullmatch(name) or name == "None":
-        raise Refused(
+        raise InvalidInput(
             f"{where} has {shown(name)}, but {what} must be letters, digits and _, not only digits"
         )
 
@@ -275,7 +280,7 @@ def parse_model(text: str) -> ModelEntry:
     """A model that there is. Code is never named here: only whoever starts the program can do that.
 
     Raises:
-      Refused: there is no such model.
+      InvalidInput: there is no such model.
     """
     if text in CATALOGUE:
         return CATALOGUE[text]
@@ -284,19 +289,19 @@ def parse_model(text: str) -> ModelEntry:
         if own_model.FORM.fullmatch(text)
         else ", or package.module:function for one of your own"
     )
-    raise Refused(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}{hint}")
+    raise InvalidInput(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}{hint}")
 
 
 def parse_target(text: str) -> str:
     """`cpu`, `plan`, or a machine as `targets` writes it.
 
     Raises:
-      Refused: it is none of these.
+      InvalidInput: it is none of these.
     """
     if targets.is_target(text):
         return targets.parse(text).text
     if text not in TARGETS:
-        raise Refused(
+        raise InvalidInput(
             f"target is {shown(text)}, but must be one of {', '.join(TARGETS)}, or {targets.FORMS}"
         )
     return text
@@ -312,12 +317,12 @@ def parse_size(text: str, size: Size) -> SizeValue:
             return True
         if text.strip().lower() in ("false", "0", "no", "off"):
             return False
-        raise Refused(f"{size.name} is {shown(text)}, but must be true or false")
+        raise InvalidInput(f"{size.name} is {shown(text)}, but must be true or false")
     if isinstance(size.default, str):
         if not size.choices:
             return _free_text(text, size)
         if text not in size.choices:
-            raise Refused(
+            raise InvalidInput(
                 f"{size.name} is {shown(text)}, but must be one of {', '.join(size.choices)}"
             )
         return text
@@ -336,7 +341,7 @@ def _parse_number(text: str, size: Size) -> int | float:
     most = _LARGEST if size.most is None else size.most
     if value is None or not least <= value <= most:
         noun = "a whole number" if kind is int else "a number"
-        raise Refused(
+        raise InvalidInput(
             f"{size.name} is {shown(text)}, but must be {noun} from {_bound(least)} to {_bound(most)}"
         )
     return value
@@ -348,7 +353,7 @@ def _bound(bound: float) -> str:
 
 def _free_text(text: str, size: Size) -> str:
     if not text.isprintable() or len(text) > _LONGEST_TEXT:
-        raise Refused(
+        raise InvalidInput(
             f"{size.name} is {shown(text)}, but must be at most {_LONGEST_TEXT} printable characters"
         )
     return text

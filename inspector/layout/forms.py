@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inspector import own_model
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.field_parser import Parsed, Reader
+from inspector.core.rules import Rule
 from inspector.layout import fields as texts
 from inspector.layout.record import OPTIONAL_FIELDS, Layout
 from inspector.machines import targets
-from inspector.model import ModelEntry, Partitions, Size
-from inspector.reading import Parsed, Reader
-from inspector.rules import Rule
+from inspector.model import ModelEntry, Partitions, Size, own_model
 from models import CATALOGUE
 
 # What a run does besides, if it is to.
@@ -124,18 +123,18 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
     """Read a Layout from parsed JSON.
 
     Raises:
-      Refused: it is not a layout; the sentence names the field, the value and what is allowed.
+      InvalidInput: it is not a layout; the sentence names the field, the value and what is allowed.
     """
     if not isinstance(value, dict):
-        raise Refused(f"{what} is {shown(value)}, but must be an object")
+        raise InvalidInput(f"{what} is {shown(value)}, but must be an object")
     fields: dict[str, str] = {}
     for name, part in value.items():
         if name == "sizes":
             if not isinstance(part, dict):
-                raise Refused(f"{what}: sizes is {shown(part)}, but must be an object")
+                raise InvalidInput(f"{what}: sizes is {shown(part)}, but must be an object")
             for size_name, size_value in part.items():
                 if size_name in value or size_name in own_model.NOT_SIZES:
-                    raise Refused(
+                    raise InvalidInput(
                         f"{what}: sizes has {shown(size_name)}, but sizes of the model go there, "
                         "each of them once"
                     )
@@ -155,8 +154,8 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
             fields[name] = _text_of_scalar(part, f"{what}: {_named(name)}")
     try:
         return parse(fields).unwrap()
-    except Refused as refused:
-        raise Refused(f"{what}: {refused}") from None
+    except InvalidInput as refused:
+        raise InvalidInput(f"{what}: {refused}") from None
 
 
 def to_fields(layout: Layout, url: bool = False) -> dict[str, str]:
@@ -210,7 +209,7 @@ def _text_of_scalar(value: Any, what: str) -> str:
         return value
     if isinstance(value, (bool, int, float)):
         return texts.print_size(value)
-    raise Refused(f"{what} is {shown(value)}, but must be text or a number")
+    raise InvalidInput(f"{what} is {shown(value)}, but must be text or a number")
 
 
 def _text_of_rules(value: list[Any] | dict[str, Any], what: str) -> str:
@@ -218,7 +217,7 @@ def _text_of_rules(value: list[Any] | dict[str, Any], what: str) -> str:
     entries = []
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise Refused(
+            raise InvalidInput(
                 f"{what}: rules has {shown(pair)}, but a rule is [logical axis, mesh axes]"
             )
         name, axes = pair
@@ -233,7 +232,9 @@ def _named(name: str) -> str:
 
 def _text_of_spec(value: Any, what: str) -> str:
     if not isinstance(value, list):
-        raise Refused(f"{what} is {shown(value)}, but must be a list with an entry a dimension")
+        raise InvalidInput(
+            f"{what} is {shown(value)}, but must be a list with an entry a dimension"
+        )
     return ".".join(_text_of_axes(entry, what) or "None" for entry in value)
 
 
@@ -244,7 +245,9 @@ def _text_of_axes(value: Any, what: str) -> str:
         return value
     if isinstance(value, list) and all(isinstance(axis, str) for axis in value):
         return "+".join(value)
-    raise Refused(f"{what} is {shown(value)}, but must be a mesh axis, a list of them, or null")
+    raise InvalidInput(
+        f"{what} is {shown(value)}, but must be a mesh axis, a list of them, or null"
+    )
 
 
 def _mesh_for(text: str, target: str) -> tuple[int, ...]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inspector.core.rules import Rule
+from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.layout.fields import print_mesh
 from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
-from inspector.rules import Rule
-from inspector.snapshot import Mesh, MeshAxis
 from models import CATALOGUE
 
 # JAX numbers the devices of each process from a round number on, the same in all versions supported.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
 
 GIB = 2**30
 
@@ -161,13 +161,13 @@ def chip(name: str) -> Chip:
     """The chip of this name, in any case.
 
     Raises:
-      Refused: there is none; the sentence lists the choices.
+      InvalidInput: there is none; the sentence lists the choices.
     """
     found = CHIPS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         near = difflib.get_close_matches(str(name).lower(), CHIPS, n=1)
         hint = f" (nearest: {near[0]})" if near else ""
-        raise Refused(f"chip is {shown(name)}, but must be one of {', '.join(CHIPS)}{hint}")
+        raise InvalidInput(f"chip is {shown(name)}, but must be one of {', '.join(CHIPS)}{hint}")
     return found
 
 

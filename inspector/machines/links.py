@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from inspector.errors import Refused, shown
-from inspector.hlo.collectives import OPS
-from inspector.program.cost import Estimate, amount, positive, si_text
-from inspector.wording import counted
+from inspector.compiled.hlo.collectives import OPS
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.wording import counted
+from inspector.machines.prediction.cost import Estimate, amount, positive, si_text
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Ring:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise Refused(f"size of a ring is {self.size}, but must be at least 1")
+            raise InvalidInput(f"size of a ring is {self.size}, but must be at least 1")
         positive("bytes_per_second of a ring", self.bytes_per_second)
         amount("hop_seconds of a ring", self.hop_seconds)
         if not self.wraps and not self.two_way:
-            raise Refused(
+            raise InvalidInput(
                 "a ring goes one way but does not wrap around, so that nothing comes back"
             )
 
@@ -73,7 +73,7 @@ class TorusLink:
 
     def __post_init__(self) -> None:
         if not self.rings:
-            raise Refused("a link over a torus has no rings, but must have at least one")
+            raise InvalidInput("a link over a torus has no rings, but must have at least one")
 
     @property
     def size(self) -> int:
@@ -108,7 +108,7 @@ class NodeLink:
 
     def __post_init__(self) -> None:
         if not (1 <= self.members <= self.gpus and self.nodes >= 1):
-            raise Refused(
+            raise InvalidInput(
                 f"a group has {self.members} members in each of {self.nodes} nodes, but must have "
                 f"1 to {self.gpus} in at least one"
             )
@@ -145,10 +145,10 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
     """Seconds of one execution of a collective with this payload on every device of the link.
 
     Raises:
-      Refused: the op is unknown, or the payload is no such number.
+      InvalidInput: the op is unknown, or the payload is no such number.
     """
     if op not in OPS:
-        raise Refused(f"op is {shown(op)}, but must be one of {', '.join(OPS)}")
+        raise InvalidInput(f"op is {shown(op)}, but must be one of {', '.join(OPS)}")
     amount("payload_bytes", payload_bytes)
     if link.size == 1:
         return Estimate(0.0, "a group of one device moves nothing")
@@ -161,10 +161,10 @@ def effective_bytes_per_second(link: Link) -> float:
     """The array's bytes over the time of an all-gather, for arrays so large that latency is nothing.
 
     Raises:
-      Refused: the group has one device.
+      InvalidInput: the group has one device.
     """
     if link.size == 1:
-        raise Refused("a group of one device gathers nothing, so that it has no bandwidth")
+        raise InvalidInput("a group of one device gathers nothing, so that it has no bandwidth")
     if isinstance(link, NodeLink):
         return 1 / _gather_over_nodes(1.0, link)
     return 1 / _gather_bandwidth(1.0, link)

@@ -13,7 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Mesh
+from inspector.core.wording import counted
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import (
     Link,
@@ -25,8 +27,6 @@ from inspector.machines.links import (
 )
 from inspector.machines.torus_groups import CORES, Lie, Stretch, lies
 from inspector.machines.torus_places import TorusPlaces, places_of
-from inspector.snapshot import Mesh
-from inspector.wording import counted
 
 Axes = tuple[str, ...]
 
@@ -46,7 +46,7 @@ def links_of(
       wanted: the axes of each group; by default every axis of more than one device, and all together.
 
     Raises:
-      Refused: an axis is not of the mesh.
+      InvalidInput: an axis is not of the mesh.
     """
     split = tuple(axis.name for axis in mesh.axes if axis.size > 1)
     if wanted is None:
@@ -55,7 +55,7 @@ def links_of(
     for axes in groups:
         for name in axes:
             if name not in mesh.axis_names:
-                raise Refused(
+                raise InvalidInput(
                     f"a group runs along {shown(name)}, but the mesh has only "
                     f"{', '.join(map(shown, mesh.axis_names)) or 'no axes'}"
                 )

@@ -16,9 +16,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.wording import counted
 from inspector.machines.hardware import CHIPS, Chip, Torus
-from inspector.wording import counted
 
 Shape = tuple[int, ...]
 
@@ -156,10 +156,10 @@ def slices(generation: str) -> tuple[Slice, ...]:
     """Every shape of slice there is of a generation: fewest chips first, among equals the most compact.
 
     Raises:
-      Refused: there is no such generation.
+      InvalidInput: there is no such generation.
     """
     if generation not in GENERATIONS:
-        raise Refused(
+        raise InvalidInput(
             f"TPU generation is {shown(generation)}, but must be one of {', '.join(GENERATIONS)}"
         )
     shapes = [*_FLAT.get(generation, ()), *_LESS_THAN_A_CUBE.get(generation, ())]
@@ -183,7 +183,7 @@ def slice_of(generation: str, topology: str) -> Slice:
     """The slice of this shape, `4x4x8`.
 
     Raises:
-      Refused: there is no such generation or no such slice of it; the sentence says which there are.
+      InvalidInput: there is no such generation or no such slice of it; the sentence says which there are.
     """
     every = slices(generation)
     text = topology.strip().lower().replace("×", "x")
@@ -191,7 +191,7 @@ def slice_of(generation: str, topology: str) -> Slice:
     for one in every:
         if one.shape == shape:
             return one
-    raise Refused(
+    raise InvalidInput(
         f"the topology of a {generation} slice is {shown(topology)}, but must be {_allowed(generation)}"
         + _hint(shape, every)
     )
@@ -201,14 +201,14 @@ def slice_named(name: str) -> Slice:
     """The slice that is called so, `v5p-128`, `v5litepod-16` (or `v5e-16`); of several the most compact.
 
     Raises:
-      Refused: there is none; the sentence names the nearest.
+      InvalidInput: there is none; the sentence names the nearest.
     """
     found = _NAME.fullmatch(name.strip().lower())
     generation = {prefix: own for own, prefix in _PREFIXES.items()}.get(
         found[1] if found else "", found[1] if found else ""
     )
     if found is None or generation not in GENERATIONS:
-        raise Refused(
+        raise InvalidInput(
             f"slice is {shown(name)}, but must be the name of one, such as v5p-128 or v5litepod-16, "
             f"of generation {', '.join(GENERATIONS)}"
         )
@@ -217,7 +217,7 @@ def slice_named(name: str) -> Slice:
         if one.cores == cores:
             return one
     nearest = min(every, key=lambda one: abs(one.cores - cores))
-    raise Refused(
+    raise InvalidInput(
         f"slice is {shown(name)}, but no {generation} slice has {counted(cores, 'TensorCore')} "
         f"(nearest: {nearest.name}, {nearest.topology})"
     )

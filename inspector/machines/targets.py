@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.core.wording import counted
 from inspector.machines import slices
 from inspector.machines.hardware import CHIPS, Chip
 from inspector.machines.slices import Slice
-from inspector.snapshot import Snapshot
-from inspector.wording import counted
 
 # Kinds of machines, as a Snapshot's source names them.
 KINDS = ("tpu", "gpu")
@@ -101,7 +101,7 @@ def parse(text: str) -> Target:
     """Read a target. Of TPUs, the name of a slice does as well: `tpu:v5p-128` is `tpu:v5p:4x4x4`.
 
     Raises:
-      Refused: it is not one; the sentence says what is allowed.
+      InvalidInput: it is not one; the sentence says what is allowed.
     """
     kind, _, rest = text.strip().lower().partition(":")
     first, separator, second = rest.partition(":")
@@ -113,9 +113,9 @@ def parse(text: str) -> Target:
                 return _of_slice(slices.slice_named(first))
         if kind == "gpu" and separator:
             return _of_gpus(first, second)
-    except Refused as refused:
-        raise Refused(f"target {shown(text)}: {refused}") from None
-    raise Refused(f"target is {shown(text)}, but must be {FORMS}")
+    except InvalidInput as refused:
+        raise InvalidInput(f"target {shown(text)}: {refused}") from None
+    raise InvalidInput(f"target is {shown(text)}, but must be {FORMS}")
 
 
 def compiled_for(found: Snapshot) -> Target | None:
@@ -124,7 +124,7 @@ def compiled_for(found: Snapshot) -> Target | None:
         return None
     try:
         return parse(found.source.target)
-    except Refused:  # a file may say anything
+    except InvalidInput:  # a file may say anything
         return None
 
 
@@ -132,14 +132,14 @@ def refuse_other_size(target: Target, mesh_shape: Sequence[int]) -> None:
     """Refuse a mesh that has more or fewer devices than the target.
 
     Raises:
-      Refused: the sentence names both, and how the devices of the target come about.
+      InvalidInput: the sentence names both, and how the devices of the target come about.
     """
     size = math.prod(mesh_shape)
     if size == target.devices:
         return
     each = target.chip.devices
     how = f" ({counted(target.chips, 'chip')} with {each} devices each)" if each > 1 else ""
-    raise Refused(
+    raise InvalidInput(
         f"mesh {slices.shape_text(tuple(mesh_shape))} has {counted(size, 'device')}, "
         f"but {target.text} has {target.devices:,}{how}"
     )
@@ -178,11 +178,11 @@ def _of_slice(one: Slice) -> Target:
 
 def _of_gpus(chip_name: str, count: str) -> Target:
     if chip_name not in GPU_CHIPS:
-        raise Refused(f"GPU is {shown(chip_name)}, but must be one of {', '.join(GPU_CHIPS)}")
+        raise InvalidInput(f"GPU is {shown(chip_name)}, but must be one of {', '.join(GPU_CHIPS)}")
     number = int(count) if _COUNT.fullmatch(count) else 0
     in_one_node = 1 <= number <= GPUS_PER_NODE
     if not in_one_node and (number % GPUS_PER_NODE or not 1 <= number <= MOST_GPUS):
-        raise Refused(
+        raise InvalidInput(
             f"number of GPUs is {shown(count)}, but must be 1 to {GPUS_PER_NODE}, or a multiple of "
             f"{GPUS_PER_NODE} up to {MOST_GPUS:,}"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from inspector.snapshot import Mesh
+from inspector.core.snapshot import Mesh
 
 AXIS_NAMES = "xyz"
 _MOST_DEVICES_PER_CHIP = 8  # more than any chip shows of itself; a file may say anything

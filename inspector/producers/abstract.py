@@ -13,16 +13,16 @@ import optax
 from jax.sharding import AbstractMesh, AxisType
 
 from inspector import layout as layouts
-from inspector import record
-from inspector.abstract import AbstractArray, AbstractState
-from inspector.errors import Refused, shown
+from inspector.core import record
+from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import nnx
+from inspector.core.snapshot import Group
 from inspector.layout import Layout
 from inspector.model import Model
 from inspector.producers.building import build_model, reading_rules
 from inspector.producers.leaves import Leaf, all_leaves, leaves_of
 from inspector.producers.own_code import own_code
-from inspector.rules import nnx
-from inspector.snapshot import Group
 
 
 def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
     """The arrays of a person's own model, traced as it will be run: with its mesh and its rules.
 
     Raises:
-      Refused: it fails, or a function of it gives what it should not.
+      InvalidInput: it fails, or a function of it gives what it should not.
     """
     with (
         jax.sharding.use_abstract_mesh(_abstract_mesh(layout)),
@@ -76,25 +76,25 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
         stepped = jax.eval_shape(model.step, state, batch)
         output = None if model.apply is None else jax.eval_shape(model.apply, state, batch)
     if jax.tree.structure(again) != jax.tree.structure(state):
-        raise Refused(
+        raise InvalidInput(
             f"{layout.model}: init gives a state of another structure at each call: make what is no "
             "array, such as an optimizer or a module, once in build"
         )
     if not isinstance(stepped, tuple) or len(stepped) != 2:
-        raise Refused(
+        raise InvalidInput(
             f"{layout.model}: step gives {type(stepped).__name__}, but must give (state, loss)"
         )
     after, loss = stepped
     if getattr(loss, "shape", None) != ():
-        raise Refused(f"{layout.model}: the loss of step must be a scalar array")
+        raise InvalidInput(f"{layout.model}: the loss of step must be a scalar array")
     if jax.tree.structure(after) != jax.tree.structure(state):
-        raise Refused(
+        raise InvalidInput(
             f"{layout.model}: step gives a state of another structure than init, and cannot be repeated"
         )
     if model.output_axes is not None and len(model.output_axes) != len(
         getattr(output, "shape", ())
     ):
-        raise Refused(
+        raise InvalidInput(
             f"{layout.model}: output_axes has {len(model.output_axes)} names, but must have one for "
             "each dimension of the output, one array"
         )
@@ -109,21 +109,21 @@ def _refuse_other_names(array: AbstractArray, layout: Layout) -> None:
         return
     where = f"{layout.model}: {array.path}"
     if len(array.names) != len(array.shape):
-        raise Refused(
+        raise InvalidInput(
             f"{where} has {len(array.names)} names for {len(array.shape)} dimensions: "
             "box it anew, or take its box away"
         )
     if layout.entry.has_rules:
         if any(len(names or ()) > 1 for names in array.names):
-            raise Refused(f"{where} has two logical axes at one dimension, but may have one")
+            raise InvalidInput(f"{where} has two logical axes at one dimension, but may have one")
         if layout.entry.rules_semantics == "nnx":
             names = [entry[0] if entry else None for entry in array.names]
             for refusal in nnx.refusals(nnx.partition_spec(names, layout.rules), layout.mesh()):
-                raise Refused(f"{where} as nnx reads the rules: {refusal}")
+                raise InvalidInput(f"{where} as nnx reads the rules: {refusal}")
         return
     for axis in (axis for names in array.names for axis in names or ()):
         if axis not in layout.axis_names:
-            raise Refused(
+            raise InvalidInput(
                 f"{where} names mesh axis {shown(axis)}, but the mesh has "
                 f"{', '.join(layout.axis_names)}"
             )

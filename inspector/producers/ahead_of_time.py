@@ -13,22 +13,31 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
-from inspector import record, sharding, snapshot
-from inspector.abstract import AbstractState
-from inspector.errors import Refused
+from inspector.compiled import out_of_memory
+from inspector.compiled.out_of_memory import Shortage
+from inspector.core import record, sharding, snapshot
+from inspector.core.abstract import AbstractState
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import (
+    Array,
+    Finding,
+    Memory,
+    Program,
+    Seconds,
+    Snapshot,
+    Source,
+    Spec,
+)
 from inspector.layout import Layout
+from inspector.layout.plan import INDIVISIBLE, now, plan
 from inspector.machines import targets
 from inspector.machines.targets import Target
-from inspector.plan import INDIVISIBLE, now, plan
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.building import build_model, spec_of, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
 from inspector.producers.compiling import compile_all
 from inspector.producers.signatures import signatures
 from inspector.producers.topology import DeviceOrder, mesh_on
-from inspector.program import out_of_memory
-from inspector.program.out_of_memory import Shortage
-from inspector.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from models.watching import Watched
 
 # The packages of the compilers, whose versions decide what comes out.
@@ -64,7 +73,7 @@ def run(
     Args:
       known: the layout's abstract arrays, which take a while to trace; None if they must be.
     Raises:
-      Refused: the mesh does not fit the target, a dimension does not divide, or the compiler refuses.
+      InvalidInput: the mesh does not fit the target, a dimension does not divide, or the compiler refuses.
     """
     report("topology")
     mesh, mesh_as_kept = mesh_on(target, layout.mesh_shape, layout.axis_names, order)
@@ -72,7 +81,7 @@ def run(
     planned = plan(layout, known or abstract_state(layout))
     for finding in planned.findings:
         if finding.code == INDIVISIBLE:
-            raise Refused(finding.message)
+            raise InvalidInput(finding.message)
     model = build_model(layout)
     watched: list[Watched] = []
     with tracing(layout, mesh):
@@ -118,7 +127,7 @@ class AheadOfTimeProgram(CompiledProgram):
         """As for a machine that is there; not to fit is remembered, not raised.
 
         Raises:
-          Refused: the compiler refuses it for another reason; its first sentence.
+          InvalidInput: the compiler refuses it for another reason; its first sentence.
         """
         started = time.perf_counter()
         try:
@@ -126,7 +135,7 @@ class AheadOfTimeProgram(CompiledProgram):
         except jax.errors.JaxRuntimeError as error:
             self._short = out_of_memory.shortage(str(error))
             if self._short is None:
-                raise Refused(
+                raise InvalidInput(
                     f"the compiler for {self._target.text} refuses {self.name}: "
                     f"{str(error).strip().splitlines()[0]}"
                 ) from None

@@ -11,14 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector import assembly as assemblies
-from inspector import record
-from inspector.assembly import Assembled, Assembly, Contents, Piece, Refusal, Stage, Step
-from inspector.errors import Refused
+from inspector.core import record
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Spec
+from inspector.guides import assembly as assemblies
+from inspector.guides.assembly import (
+    Assembled,
+    Assembly,
+    Contents,
+    Piece,
+    Refusal,
+    Stage,
+    Step,
+)
 from inspector.producers.building import jax_entry
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
-from inspector.snapshot import Spec
 
 DTYPE = np.dtype("int32")  # what JAX makes of NumPy's own integers unless told to keep 64 bits
 
@@ -33,7 +41,7 @@ def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     """The job `assemble`: payload `{"assembly": …}`, result an `Assembled` as JSON.
 
     Raises:
-      Refused: the assembly is not valid, or this process has too few devices.
+      InvalidInput: the assembly is not valid, or this process has too few devices.
     """
     wanted = assemblies.from_json(payload.get("assembly"))
     report("build")
@@ -44,10 +52,10 @@ def run(wanted: Assembly) -> Assembled:
     """Make the array, and read back what lies where; an error of JAX's becomes part of the answer.
 
     Raises:
-      Refused: this process has too few devices.
+      InvalidInput: this process has too few devices.
     """
     if wanted.devices > jax.device_count():
-        raise Refused(
+        raise InvalidInput(
             f"the mesh has {wanted.devices} devices, but this process has {jax.device_count()}"
         )
     return _Making(wanted).made()

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from inspector.snapshot import Box, Group
+from inspector.core.snapshot import Box, Group
 
 # Names of the dimensions: one name, several or none each.
 Names = tuple[Any, ...]

@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax.core import meta, spmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.errors import Refused, shown
+from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.model import Model
 from inspector.producers import describe
@@ -30,7 +30,7 @@ def build_model(layout: Layout) -> Model:
     """Build the layout's model at its sizes.
 
     Raises:
-      Refused: it is a model of one's own and fails, or gives what is no model.
+      InvalidInput: it is a model of one's own and fails, or gives what is no model.
     """
     if layout.entry.own:
         return _own_model(layout)
@@ -56,7 +56,7 @@ def _own_model(layout: Layout) -> Model:
     unnamed = {name: (None,) * len(value.shape) for name, value in batch.items()}
     for name, axes in model.batch_axes.items():
         if name not in unnamed or len(axes) != len(unnamed[name]):
-            raise Refused(
+            raise InvalidInput(
                 f"{layout.model}: batch_axes has {shown(name)} with {len(axes)} names, but "
                 + (
                     f"the batch has {', '.join(unnamed) or 'nothing'}"

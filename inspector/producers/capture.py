@@ -15,13 +15,13 @@ from typing import Any, get_args
 import jax
 from jax.sharding import PartitionSpec
 
-from inspector import output, snapshot
-from inspector.errors import Refused, shown
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Finding, Group, Snapshot, Source
+from inspector.core.wording import counted
 from inspector.producers.boxes import Names, Opened, opened
 from inspector.producers.captured_arrays import ArrayRecords, Found, main_mesh, some_of
 from inspector.producers.captured_program import CapturedProgram
-from inspector.snapshot import Finding, Group, Snapshot, Source
-from inspector.wording import counted
 
 LEFT_OUT = "left-out"
 
@@ -59,7 +59,7 @@ def capture(
       programs: compiled programs by name, as for `capture_compiled`, to keep with the arrays.
 
     Raises:
-      Refused: the file cannot be written, or an argument is not of the kind above.
+      InvalidInput: the file cannot be written, or an argument is not of the kind above.
     """
     leaves = _leaves(state)
     arrays = [leaf for leaf in leaves if _is_array(leaf.value)]
@@ -104,7 +104,7 @@ def capture_compiled(
     Inputs are called by their place among the arguments (`program/input/0/…`), or by their keyword.
 
     Raises:
-      Refused: the file cannot be written, or something given is not a compiled program.
+      InvalidInput: the file cannot be written, or something given is not a compiled program.
     """
     several = compiled if isinstance(compiled, Mapping) else {name: compiled}
     programs = [CapturedProgram(str(key), one) for key, one in several.items()]
@@ -164,7 +164,7 @@ def _leaves(state: Any) -> list[Opened]:
         return list(opened(state))
     except (ValueError, TypeError) as error:  # such as a dict whose keys have no order
         cause = " ".join(f"{error.__cause__ or error}".split())
-        raise Refused(f"the state cannot be read as a pytree: {cause[:200]}") from error
+        raise InvalidInput(f"the state cannot be read as a pytree: {cause[:200]}") from error
 
 
 def _is_array(value: Any) -> bool:
@@ -178,7 +178,7 @@ def _sharding(value: Any) -> Any:
 
 def _refuse_traced(value: Any, path: str) -> None:
     if isinstance(value, jax.core.Tracer):
-        raise Refused(
+        raise InvalidInput(
             f"{shown(path, 200)} is a traced value and has no devices yet: "
             "call capture outside jax.jit"
         )
@@ -190,7 +190,7 @@ def _group(leaf: Opened, path: str, asked: GroupOf | None, otherwise: Group = "o
         return known or otherwise
     chosen = asked(path) if callable(asked) else asked
     if chosen not in _GROUPS:
-        raise Refused(f"group is {shown(chosen)}, but must be one of {', '.join(_GROUPS)}")
+        raise InvalidInput(f"group is {shown(chosen)}, but must be one of {', '.join(_GROUPS)}")
     return chosen
 
 
@@ -208,21 +208,21 @@ def _names_by_path(tree: Any, arrays: list[Opened]) -> dict[str, Names]:
     """The names of a tree by path.
 
     Raises:
-      Refused: they are no names, there is no such array, or it has another rank.
+      InvalidInput: they are no names, there is no such array, or it has another rank.
     """
     ranks = {leaf.path: len(leaf.value.shape) for leaf in arrays}
     found = {}
     for key_path, names in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_names):
         path = jax.tree_util.keystr(key_path, simple=True, separator="/")
         if not _is_names(names):
-            raise Refused(
+            raise InvalidInput(
                 f"logical_axes has {shown(str(names))} at {shown(path, 200)}, but must have a tuple "
                 "with a name or None for each dimension"
             )
         if path not in ranks:
-            raise Refused(f"logical_axes has {shown(path, 200)}, but there is no such array")
+            raise InvalidInput(f"logical_axes has {shown(path, 200)}, but there is no such array")
         if len(names) != ranks[path]:
-            raise Refused(
+            raise InvalidInput(
                 f"logical_axes has {counted(len(names), 'name')} at {shown(path, 200)}, but must have "
                 f"one for each of {counted(ranks[path], 'dimension')}"
             )

@@ -14,12 +14,19 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from inspector import snapshot
-from inspector.errors import Refused, shown
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import (
+    Array,
+    ArrayFacts,
+    Box,
+    Finding,
+    Group,
+    Shard,
+)
+from inspector.core.wording import counted
 from inspector.producers.boxes import Names
 from inspector.producers.named import axis_records, entries_of, mesh_record, spec_of
-from inspector.snapshot import Array, ArrayFacts, Box, Finding, Group, Shard
-from inspector.wording import counted
 
 NO_MESH = "no-mesh"
 ABSTRACT_MESH = "abstract-mesh"
@@ -81,11 +88,13 @@ def main_mesh(shardings: Iterable[Any], given: Any = None) -> Any:
     A mesh of devices goes before one without, whatever their numbers.
 
     Raises:
-      Refused: what was given is no mesh.
+      InvalidInput: what was given is no mesh.
     """
     if given is not None:
         if not isinstance(given, (Mesh, AbstractMesh)) or given.empty:
-            raise Refused(f"mesh is {shown(str(given))}, but must be a jax.sharding.Mesh with axes")
+            raise InvalidInput(
+                f"mesh is {shown(str(given))}, but must be a jax.sharding.Mesh with axes"
+            )
         return given
     counts: Counter[Any] = Counter()
     meshes: dict[Any, Any] = {}

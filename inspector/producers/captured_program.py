@@ -9,13 +9,13 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from inspector import snapshot
-from inspector.errors import Refused
+from inspector.compiled import text as program_text
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Program, ProgramArray
 from inspector.producers.boxes import Opened, opened
 from inspector.producers.memory_analysis import memory_of
 from inspector.producers.named import entries_of, spec_of
-from inspector.program import text as program_text
-from inspector.snapshot import Program, ProgramArray
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Value:
 
 
 class CapturedProgram:
-    """A `jax.stages.Compiled` under a name. Raises Refused for anything else."""
+    """A `jax.stages.Compiled` under a name. Raises InvalidInput for anything else."""
 
     def __init__(self, name: str, compiled: Any) -> None:
         if not isinstance(compiled, jax.stages.Compiled):
-            raise Refused(
+            raise InvalidInput(
                 f"{name} is a {type(compiled).__name__}, but must be a compiled program, "
                 "as jitted.lower(...).compile() gives it"
             )

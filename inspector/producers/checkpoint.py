@@ -15,11 +15,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import __version__ as orbax_version
 from orbax.checkpoint import v1 as orbax
 
-from inspector import checkpoint_folder, machine, record
 from inspector import layout as layouts
-from inspector.checkpoint import Compared, Restored, Saved
+from inspector.core import record
+from inspector.core.snapshot import Snapshot, Source
+from inspector.guides.restore.checkpoint import Compared, Restored, Saved
 from inspector.layout import Layout
-from inspector.plan import now
+from inspector.layout import emulation as machine
+from inspector.layout.plan import now
 from inspector.producers.abstract import versions
 from inspector.producers.building import (
     build_model,
@@ -30,7 +32,7 @@ from inspector.producers.building import (
 )
 from inspector.producers.leaves import leaves_of
 from inspector.producers.live_arrays import live_array
-from inspector.snapshot import Snapshot, Source
+from inspector.producers.readers import checkpoint_folder
 
 Report = Callable[..., None]
 
@@ -58,7 +60,7 @@ def save_state(layout: Layout, folder: Path, report: Report, memory: int | None 
     `memory` is how many bytes of this machine may be counted on; None asks the machine.
 
     Raises:
-      Refused: the compiled program needs more memory than that.
+      InvalidInput: the compiled program needs more memory than that.
     """
     report("build")
     model = build_model(layout)

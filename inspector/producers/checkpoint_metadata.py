@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from inspector.errors import Refused, shown
-from inspector.readers import content, limits
-from inspector.readers.orbax import StoredArrays
-from inspector.readers.orbax_folder import OCDBT
-from inspector.wording import bytes_text
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.wording import bytes_text
+from inspector.producers.readers import content, limits
+from inspector.producers.readers.orbax import StoredArrays
+from inspector.producers.readers.orbax_folder import OCDBT
 
 _METADATA = (".zarray", "zarr.json")
 _PROCESSES = "ocdbt.process_*"
@@ -26,7 +26,7 @@ def stored_arrays(folder: Path, what: str, names: Collection[str] = ()) -> Store
     makes, are found by the `names` that other files give.
 
     Raises:
-      Refused: there are more arrays than are read.
+      InvalidInput: there are more arrays than are read.
     """
     if (folder / OCDBT).is_file():
         found, problem = _of_database(folder, what)
@@ -60,7 +60,7 @@ def _of_database(folder: Path, what: str) -> tuple[dict[str, bytes], str | None]
             if last in _METADATA
         ]
         if len(keys) > limits.MOST_ARRAYS:
-            raise Refused(f"{what} holds more than {limits.MOST_ARRAYS:,} arrays")
+            raise InvalidInput(f"{what} holds more than {limits.MOST_ARRAYS:,} arrays")
         found: dict[str, bytes] = {}
         large: list[str] = []
         for start in range(0, len(keys), _AT_ONCE):
@@ -78,7 +78,7 @@ def _of_database(folder: Path, what: str) -> tuple[dict[str, bytes], str | None]
                 f"has metadata that is larger than is read, the first of {shown(large[0])}",
             )
         return found, None
-    except Refused:
+    except InvalidInput:
         raise  # it is a ValueError, too
     except (ValueError, RuntimeError, OSError) as error:
         # Its sentences go on for lines, with the server's own paths.
@@ -95,12 +95,12 @@ def _of_files(folder: Path, what: str, names: Collection[str]) -> StoredArrays:
         if not own:
             continue
         if len(found) >= limits.MOST_ARRAYS:
-            raise Refused(f"{what} holds more than {limits.MOST_ARRAYS:,} arrays")
+            raise InvalidInput(f"{what} holds more than {limits.MOST_ARRAYS:,} arrays")
         try:
             found[name] = content.read_bytes(
                 own[0], limits.MOST_ARRAY_METADATA_BYTES, f"{what}/{name}/{own[0].name}"
             )
-        except Refused as refused:
+        except InvalidInput as refused:
             problems.append(str(refused))
         if not len(found) % _AT_ONCE:
             _refuse_much(found, what)
@@ -110,7 +110,7 @@ def _of_files(folder: Path, what: str, names: Collection[str]) -> StoredArrays:
 
 def _refuse_much(found: Mapping[str, bytes], what: str) -> None:
     if sum(map(len, found.values())) > limits.MOST_JSON_BYTES:
-        raise Refused(
+        raise InvalidInput(
             f"{what} has arrays whose metadata is more than {bytes_text(limits.MOST_JSON_BYTES)} "
             "together, which is all that is read of it"
         )

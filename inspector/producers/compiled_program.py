@@ -13,14 +13,8 @@ from typing import Any, Literal
 import jax
 from jax.sharding import NamedSharding
 
-from inspector.producers import profile
-from inspector.producers.building import spec_of
-from inspector.producers.distributed import agreed
-from inspector.producers.leaves import leaves_of
-from inspector.producers.memory_analysis import memory_of
-from inspector.producers.signatures import Signature
-from inspector.program import text as program_text
-from inspector.snapshot import (
+from inspector.compiled import text as program_text
+from inspector.core.snapshot import (
     Mesh,
     Program,
     ProgramArray,
@@ -29,6 +23,12 @@ from inspector.snapshot import (
     Trace,
     Work,
 )
+from inspector.producers import profile
+from inspector.producers.building import spec_of
+from inspector.producers.distributed import agreed
+from inspector.producers.leaves import leaves_of
+from inspector.producers.memory_analysis import memory_of
+from inspector.producers.signatures import Signature
 
 Report = Callable[..., None]
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TypeVar
 
+from inspector.core.snapshot import Mesh
 from inspector.producers.compiled_program import CompiledProgram
 from inspector.producers.signatures import Signature
-from inspector.snapshot import Mesh
 from models.watching import Watched, listening
 
 _Program = TypeVar("_Program", bound=CompiledProgram)

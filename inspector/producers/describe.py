@@ -11,14 +11,20 @@ from typing import Any, get_args, get_type_hints
 
 import jax
 
-from inspector import own_model
-from inspector.errors import Refused, shown
-from inspector.model import Model, ModelEntry, Names, RulesSemantics, Size
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import Rule
+from inspector.core.wording import counted
+from inspector.model import (
+    Model,
+    ModelEntry,
+    Names,
+    RulesSemantics,
+    Size,
+    own_model,
+)
 from inspector.producers.leaves import leaves_of
 from inspector.producers.nnx_tracing import without_eager_sharding
 from inspector.producers.own_code import own_code
-from inspector.rules import Rule
-from inspector.wording import counted
 
 
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def entry_of(name: str) -> ModelEntry:
     """Import the module, build the model at its defaults and trace its `init`; nothing is compiled.
 
     Raises:
-      Refused: it cannot be imported, is no such function, or fails; with its own words and line.
+      InvalidInput: it cannot be imported, is no such function, or fails; with its own words and line.
     """
     build = function_named(name)
     sizes = _sizes(build, name)
@@ -54,18 +60,18 @@ def function_named(name: str) -> Callable[..., Any]:
     """The function that `package.module:function` names.
 
     Raises:
-      Refused: there is none, or importing its module fails.
+      InvalidInput: there is none, or importing its module fails.
     """
     module_name, function_name = own_model.parse_name(name)
     try:
         with own_code(name):
             module = importlib.import_module(module_name)
-    except Refused as refused:
+    except InvalidInput as refused:
         cause = refused.__cause__
         if isinstance(cause, ModuleNotFoundError) and f"{module_name}.".startswith(
             f"{cause.name}."
         ):
-            raise Refused(
+            raise InvalidInput(
                 f"{name} is not there: no module named {cause.name!r} can be imported from where the "
                 "inspector was started, nor from PYTHONPATH" + _ours(module_name)
             ) from cause
@@ -75,7 +81,7 @@ def function_named(name: str) -> Callable[..., Any]:
         what = (
             "has nothing" if function is None else f"has {type(function).__name__}, not a function,"
         )
-        raise Refused(
+        raise InvalidInput(
             f"{name} is not there: the module {module_name} {what} named {function_name!r}"
         )
     return function
@@ -85,20 +91,22 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
     """What the person's function makes of these sizes.
 
     Raises:
-      Refused: it fails, or gives no Model whose fields have the values they can have.
+      InvalidInput: it fails, or gives no Model whose fields have the values they can have.
     """
     with own_code(name):
         model = build(**sizes)
     if not isinstance(model, Model):
-        raise Refused(
+        raise InvalidInput(
             f"{name} gives {type(model).__name__}, but must give an inspector.model.Model"
         )
     for field in ("init", "step", "batch"):
         if not callable(getattr(model, field)):
-            raise Refused(f"{name}: {field} is {shown(str(getattr(model, field)))}, not a function")
+            raise InvalidInput(
+                f"{name}: {field} is {shown(str(getattr(model, field)))}, not a function"
+            )
     for field, allowed in (("names", Names), ("rules_semantics", RulesSemantics)):
         if getattr(model, field) not in get_args(allowed):
-            raise Refused(
+            raise InvalidInput(
                 f"{name}: {field} is {shown(str(getattr(model, field)))}, but must be one of "
                 f"{', '.join(get_args(allowed))}"
             )
@@ -109,12 +117,12 @@ def checked_batch(name: str, batch: Any) -> dict[str, Any]:
     """The batch, if it is arrays by name.
 
     Raises:
-      Refused: it is anything else.
+      InvalidInput: it is anything else.
     """
     if not isinstance(batch, dict) or not all(
         isinstance(key, str) and hasattr(value, "shape") for key, value in batch.items()
     ):
-        raise Refused(
+        raise InvalidInput(
             f"{name}: batch(key) gives {type(batch).__name__}, but must give arrays by name"
         )
     return batch
@@ -129,7 +137,7 @@ def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if parameter.default is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
-            raise Refused(
+            raise InvalidInput(
                 f"{name} has the parameter {parameter.name}, but each must have a default and be "
                 "given by name"
             )
@@ -139,7 +147,7 @@ def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
         if isinstance(default, float) and not math.isfinite(default):
             continue
         if parameter.name in own_model.NOT_SIZES:
-            raise Refused(
+            raise InvalidInput(
                 f"{name} has the parameter {parameter.name}, which every layout has as a field: "
                 "give it another name"
             )
@@ -181,7 +189,7 @@ def _rule(rule: Any, name: str) -> Rule:
             return logical, together
     except (TypeError, ValueError):
         pass
-    raise Refused(
+    raise InvalidInput(
         f"{name}: rules has {shown(str(rule))}, but a rule is (logical axis, mesh axis), "
         "(logical axis, (mesh axes)) or (logical axis, None)"
     )

@@ -7,22 +7,17 @@ from typing import Any
 import jax
 
 from inspector import layout as layouts
-from inspector import machine
+from inspector.core.snapshot import Array, Mesh, Snapshot, Source
 from inspector.layout import Layout
-from inspector.plan import now
+from inspector.layout import emulation as machine
+from inspector.layout.plan import now
 from inspector.producers.abstract import versions
-from inspector.producers.building import (
-    build_model,
-    make_mesh,
-    mesh_record,
-    tracing,
-)
+from inspector.producers.building import build_model, make_mesh, mesh_record, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
 from inspector.producers.compiling import compile_all
 from inspector.producers.leaves import Leaf, all_leaves
 from inspector.producers.live_arrays import chosen_array, live_arrays, live_bytes
 from inspector.producers.signatures import signatures
-from inspector.snapshot import Array, Mesh, Snapshot, Source
 from models.watching import Watched
 
 
@@ -38,7 +33,7 @@ def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
     `memory` is how many bytes of this machine may be counted on; None asks the machine.
 
     Raises:
-      Refused: the compiled programs need more memory than that.
+      InvalidInput: the compiled programs need more memory than that.
     """
     report("build")
     model = build_model(layout)

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from inspector import checkpoint_folder, snapshot
-from inspector.errors import Refused
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
 from inspector.producers.checkpoint_metadata import stored_arrays
-from inspector.readers import (
+from inspector.producers.readers import (
     archive,
+    checkpoint_folder,
     content,
     guess,
     hlo_text,
@@ -25,9 +27,8 @@ from inspector.readers import (
     orbax,
     sharding_file,
 )
-from inspector.readers.guess import FileKind
-from inspector.readers.orbax_folder import SHARDING
-from inspector.snapshot import Snapshot
+from inspector.producers.readers.guess import FileKind
+from inspector.producers.readers.orbax_folder import SHARDING
 
 UNPACKED = "unpacked"
 
@@ -52,7 +53,7 @@ def import_(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, A
             )
             return found.to_json()
     except MemoryError:
-        raise Refused(f"{payload['name']} needs more memory than there is") from None
+        raise InvalidInput(f"{payload['name']} needs more memory than there is") from None
     finally:
         _give_memory_back()
 
@@ -68,7 +69,7 @@ def read(
     """Read one file or folder.
 
     Raises:
-      Refused: it cannot be read; one sentence.
+      InvalidInput: it cannot be read; one sentence.
     """
 
     def tell(phase: str) -> Callable[[int, int], None]:
@@ -76,17 +77,17 @@ def read(
 
     report("read")
     if not path.exists():
-        raise Refused(f"{name} does not exist")
+        raise InvalidInput(f"{name} does not exist")
     if path.is_file() and _is_zip(path, name):
         if folder is None:
-            raise Refused(f"{name} is a zip file: unpack it first")
+            raise InvalidInput(f"{name} is a zip file: unpack it first")
         target = folder / UNPACKED
         target.mkdir()
         archive.unpack(path, target, name, tell("unpack"))
         path = _below(target)
         report("read")
     if path.is_file() and archive.is_tar(path):
-        raise Refused(f"{name} is a tar archive: give the folder in it, or a zip file of that")
+        raise InvalidInput(f"{name} is a tar archive: give the folder in it, or a zip file of that")
     if kind is None:
         kind = guess.kind_of(path, name)
     if path.is_dir() and kind in ("snapshot", "sharding"):
@@ -104,7 +105,7 @@ def read(
             return hlo_text.read(path, name, tell("read"))
         case "orbax":
             return orbax.read(path, name, stored_arrays, step)
-    raise Refused(f"there is no kind of file {kind!r}")
+    raise InvalidInput(f"there is no kind of file {kind!r}")
 
 
 def _is_zip(path: Path, name: str) -> bool:
@@ -112,7 +113,7 @@ def _is_zip(path: Path, name: str) -> bool:
         with path.open("rb") as file:
             return file.read(4) in archive.ZIP
     except OSError as error:
-        raise Refused(f"{name} cannot be read: {error.strerror}") from None
+        raise InvalidInput(f"{name} cannot be read: {error.strerror}") from None
 
 
 def _below(target: Path) -> Path:
@@ -124,7 +125,7 @@ def _below(target: Path) -> Path:
 def _only_file(path: Path, name: str) -> Path:
     files = content.files_below(path, name)
     if len(files) != 1:
-        raise Refused(f"{name} holds {len(files)} files, but must hold one to be read so")
+        raise InvalidInput(f"{name} holds {len(files)} files, but must hold one to be read so")
     return files[0]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from inspector.core.snapshot import Box, Group
 from inspector.model import Model
 from inspector.producers.boxes import opened
-from inspector.snapshot import Box, Group
 
 
 @dataclass(frozen=True)

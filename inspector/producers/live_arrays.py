@@ -13,11 +13,17 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from inspector import sharding
+from inspector.core import sharding
+from inspector.core.snapshot import (
+    Array,
+    ArrayFacts,
+    LiveBytes,
+    Mesh,
+    Shard,
+)
 from inspector.producers.building import spec_of
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
-from inspector.snapshot import Array, ArrayFacts, LiveBytes, Mesh, Shard
 
 
 def live_arrays(leaves: Sequence[Leaf], mesh: Mesh, logical: bool) -> list[Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inspector.snapshot import Memory
+from inspector.core.snapshot import Memory
 
 
 def memory_of(executable: Any) -> Memory | None:

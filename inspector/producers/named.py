@@ -6,8 +6,8 @@ from typing import Any
 
 from jax.sharding import Mesh, PartitionSpec
 
-from inspector import snapshot
-from inspector.snapshot import Spec
+from inspector.core import snapshot
+from inspector.core.snapshot import Spec
 
 
 def mesh_record(mesh: Mesh) -> snapshot.Mesh:

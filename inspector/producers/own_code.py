@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -22,14 +22,14 @@ def own_code(name: str) -> Iterator[None]:
     """Within it, an exception that goes through code of the model `name` becomes one sentence.
 
     Raises:
-      Refused: the exception's own words, and the file and line of the person's code.
+      InvalidInput: the exception's own words, and the file and line of the person's code.
     """
     try:
         yield
-    except Refused:
+    except InvalidInput:
         raise
     except (Exception, SystemExit) as error:
-        raise Refused(f"{name} fails{_place(error)}: {_words(error)}") from error
+        raise InvalidInput(f"{name} fails{_place(error)}: {_words(error)}") from error
 
 
 @contextlib.contextmanager
@@ -37,13 +37,13 @@ def code_of(layout: Layout) -> Iterator[None]:
     """The same for a layout's model, if it is not one of this project."""
     try:
         yield
-    except Refused:
+    except InvalidInput:
         raise
     except (Exception, SystemExit) as error:
         # What no line of theirs has caused is no fault of their code.
         if not layout.entry.own or not _place(error):
             raise
-        raise Refused(f"{layout.model} fails{_place(error)}: {_words(error)}") from error
+        raise InvalidInput(f"{layout.model} fails{_place(error)}: {_words(error)}") from error
 
 
 def _words(error: BaseException) -> str:

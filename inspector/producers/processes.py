@@ -11,9 +11,17 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector import processes, record
-from inspector.errors import Refused
-from inspector.processes import Exchanged, Held, HostLocal, Refusal, Step, View
+from inspector.core import record
+from inspector.core.errors import InvalidInput
+from inspector.guides import processes
+from inspector.guides.processes import (
+    Exchanged,
+    Held,
+    HostLocal,
+    Refusal,
+    Step,
+    View,
+)
 from inspector.producers.building import jax_entry, mesh_record
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
@@ -27,11 +35,11 @@ def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     """Worker job, done by all processes: a HostLocal as JSON in, an Exchanged as JSON out.
 
     Raises:
-      Refused: the request is not valid, or this is not run by as many processes and devices as it names.
+      InvalidInput: the request is not valid, or this is not run by as many processes and devices as it names.
     """
     wanted = processes.from_json(payload["host_local"])
     if (jax.process_count(), jax.device_count()) != (wanted.processes, wanted.devices):
-        raise Refused(
+        raise InvalidInput(
             f"the request is for {wanted.devices} devices in {wanted.processes} processes, but there "
             f"are {jax.device_count()} in {jax.process_count()}"
         )

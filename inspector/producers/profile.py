@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from inspector import hlo
-from inspector.hlo.calls import runs
-from inspector.hlo.collectives import OPS
-from inspector.hlo.module import Instruction, Module
+from inspector.compiled import hlo
+from inspector.compiled.hlo.calls import runs
+from inspector.compiled.hlo.collectives import OPS
+from inspector.compiled.hlo.module import Instruction, Module
+from inspector.core.snapshot import OperationTime, Trace
 from inspector.producers.distributed import gathered
-from inspector.snapshot import OperationTime, Trace
 
 # The kind of what no instruction of the program answers for.
 OTHER = "other"

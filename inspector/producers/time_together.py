@@ -10,11 +10,12 @@ from typing import Any
 import jax
 
 from inspector import layout as layouts
-from inspector import machine, paired_times
-from inspector.errors import Refused
+from inspector.compare import paired_times
+from inspector.compare.paired_times import PairedTimes, Turn, Untimed
+from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
-from inspector.paired_times import PairedTimes, Turn, Untimed
-from inspector.plan import now
+from inspector.layout import emulation as machine
+from inspector.layout.plan import now
 from inspector.producers.abstract import versions
 from inspector.producers.building import build_model, make_mesh, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
@@ -51,7 +52,7 @@ def run(
     A layout that cannot be compiled or does not fit beside the others is left out, with the reason.
 
     Raises:
-      Refused: fewer than two are left.
+      InvalidInput: fewer than two are left.
     """
     available = machine.available_bytes() if memory is None else memory
     ready: dict[int, _Runner] = {}
@@ -67,7 +68,7 @@ def run(
                 "this layout as compiled, together with those before it,",
             )
             runner.first()
-        except Refused as refused:
+        except InvalidInput as refused:
             reasons.append(Untimed(number, str(refused)))
         except Exception as error:  # JAX refuses in many ways; the other layouts can still be timed
             reasons.append(Untimed(number, _sentence(error)))
@@ -75,7 +76,7 @@ def run(
             ready[number] = runner
     if len(ready) < 2:
         why = "; ".join(f"layout {one.layout + 1}: {one.reason}" for one in reasons)
-        raise Refused(f"to be timed together, two layouts or more must run; not so {why}")
+        raise InvalidInput(f"to be timed together, two layouts or more must run; not so {why}")
     turns = _timed(ready, rounds, report)
     return PairedTimes(
         turns=tuple(turns),

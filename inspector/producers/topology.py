@@ -12,8 +12,8 @@ import numpy as np
 from jax.experimental import mesh_utils, topologies
 from jax.sharding import Mesh
 
-from inspector import snapshot
-from inspector.errors import Refused, shown
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput, shown
 from inspector.machines import targets
 from inspector.machines.slices import shape_text
 from inspector.machines.targets import GPUS_PER_NODE, Target
@@ -33,10 +33,10 @@ def devices_of(target: Target) -> list[Any]:
     `targets.environment` must have been set before JAX started. They hold no arrays and run nothing.
 
     Raises:
-      Refused: the compiler is not installed, or does not know such a machine.
+      InvalidInput: the compiler is not installed, or does not know such a machine.
     """
     if lacking := targets.missing(target):
-        raise Refused(lacking)
+        raise InvalidInput(lacking)
     try:
         if target.slice is None:
             nodes = target.hosts
@@ -57,7 +57,7 @@ def devices_of(target: Target) -> list[Any]:
             chip_config_name="megacore" if one.chip.devices < one.chip.cores else "default",
         ).devices
     except jax.errors.JaxRuntimeError as error:
-        raise Refused(
+        raise InvalidInput(
             f"the compiler does not know {target.text}: {str(error).splitlines()[0]}"
         ) from None
 
@@ -72,11 +72,11 @@ def mesh_on(
     split between mesh axes.
 
     Raises:
-      Refused: the mesh has another size, the order is unknown, or JAX cannot lay it on the torus.
+      InvalidInput: the mesh has another size, the order is unknown, or JAX cannot lay it on the torus.
     """
     targets.refuse_other_size(target, mesh_shape)
     if order not in DEVICE_ORDERS:
-        raise Refused(
+        raise InvalidInput(
             f"device_order is {shown(order)}, but must be one of {', '.join(DEVICE_ORDERS)}"
         )
     devices = devices_of(target)
@@ -102,7 +102,7 @@ def _on_torus(
             True,
         )
     except (NotImplementedError, ValueError, AssertionError) as error:
-        raise Refused(
+        raise InvalidInput(
             f"mesh {shape_text(mesh_shape)} cannot be laid on the torus of {target.text} "
             f"({type(error).__name__}): choose device_order row-major, or other axis sizes"
         ) from None

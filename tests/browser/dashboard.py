@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.engine.waiting import until
+from tests.paths import ROOT
+from tests.service.engine.waiting import until
 
-ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
+ARTIFACTS = ROOT / "artifacts"
 PATIENCE_MS = 60_000  # until what never comes fails the test; no test measures it
 POLL_MS = 50
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}

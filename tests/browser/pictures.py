@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from playwright.sync_api import expect
 
 from tests.browser.chromium import chromium
 from tests.browser.dashboard import Dashboard
 from tests.browser.server import Server
+from tests.paths import ROOT
 
-PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+PICTURES = ROOT / "docs" / "pictures"
 LARGEST_BYTES = 300_000  # a README with all of them still opens at once on a slow line
 
 # A picture, the panel that it shows, and the figure that must be drawn for it.

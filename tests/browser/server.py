@@ -12,10 +12,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.engine.waiting import alive, until
+from tests.paths import ROOT
+from tests.service.engine.waiting import alive, until
 
-ROOT = Path(__file__).resolve().parents[2]
-WORKER = "inspector.engine.worker"
+WORKER = "inspector.service.engine.worker"
 
 
 class Server:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.dashboard import NARROW, POLL_MS, WIDE, Dashboard, cells
+from tests.browser.dashboard import (
+    NARROW,
+    POLL_MS,
+    WIDE,
+    Dashboard,
+    cells,
+)
 from tests.browser.test_first_page import cut_off
 
 FIGURES = ("assemble-good-host", "assemble-good-devices", "assemble-good-array")

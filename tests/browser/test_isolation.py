@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_runs import SMALL, progress
-from tests.engine.waiting import alive, until
+from tests.service.engine.waiting import alive, until
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
 LISTENING = "0A"

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from tests.browser.dashboard import Dashboard, cells
 from tests.browser.server import Server
-from tests.engine.waiting import alive, until
+from tests.service.engine.waiting import alive, until
 
 SMALL = "layers=1&depth=64&steps=2"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from inspector.checkpoint_folder import PREFIX
+from inspector.producers.readers.checkpoint_folder import PREFIX
 from tests.browser.dashboard import NARROW, WIDE, Dashboard
-from tests.engine.waiting import until
+from tests.service.engine.waiting import until
 
 SMALL = "?layers=2&depth=64"
 # Long enough for a click on Cancel in the middle.

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.dashboard import cells
 from tests.browser.server import cpu_ticks
-from tests.engine.waiting import alive, until
+from tests.service.engine.waiting import alive, until
 
 # The fewest bytes that are still cut eight ways, so that a run takes as little as can be.
 SMALL = "depth=64&batch=8&layers=2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from inspector.snapshot import (
+from inspector.core.snapshot import (
     Array,
     Mesh,
     MeshAxis,

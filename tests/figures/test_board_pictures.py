@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inspector import difference, sharding
+from inspector.compare import difference
+from inspector.core import sharding
+from inspector.core.snapshot import Array, Mesh, Snapshot, Source
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
 from inspector.figures.marked_tree import Column, marked_tree, rows_of
 from inspector.figures.palette import styles_of_specs
 from inspector.figures.spec_matrix import short, spec_matrix
-from inspector.snapshot import Array, Mesh, Snapshot, Source
 from tests.figures import samples
 
 HOSTILE = "params/<img src=x onerror=alert(1)>/$x^2$"

@@ -7,16 +7,16 @@ import dataclasses
 import numpy as np
 import pytest
 
+from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
+from inspector.compiled.hlo.collectives import OPS
+from inspector.compiled.hlo.traffic import traffic
+from inspector.core.snapshot import Collective
+from inspector.core.wording import bytes_text
 from inspector.figures import labels
 from inspector.figures.collective_bars import COLOURS, collective_bars
 from inspector.figures.traffic_map import traffic_map
-from inspector.hlo.collectives import OPS
-from inspector.hlo.traffic import traffic
-from inspector.program.device_traffic import DeviceTraffic, device_traffic
-from inspector.snapshot import Collective
-from inspector.wording import bytes_text
 from tests.figures import drawn, samples
-from tests.program.test_device_traffic import collective
+from tests.machines.prediction.test_device_traffic import collective
 
 ON = samples.DEFAULT_MESH
 KIB = 1024

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inspector import device_holdings
+from inspector.core import device_holdings
+from inspector.core.snapshot import (
+    Array,
+    Mesh,
+    MeshAxis,
+    Snapshot,
+    Source,
+)
 from inspector.figures.copies_map import copies_map
 from inspector.figures.holding_bars import ALONE, SHARED, bytes_by_group, holding_bars
-from inspector.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 from tests.figures import drawn
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector import wording
+from inspector.core import wording
 from inspector.figures import labels, palette
 
 from . import samples

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from inspector.core.snapshot import LiveBytes, Mesh, MeshAxis
 from inspector.figures.live_map import NOBODY, live_map, owners_by_bytes
-from inspector.snapshot import LiveBytes, Mesh, MeshAxis
 
 MESH = Mesh((MeshAxis("x", 2),), (5, 3))
 LIVE = (

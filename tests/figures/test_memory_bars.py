@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.figures.memory_bars import NEEDED, OUTPUTS, PEAK, SHARED, memory_bars, segments
-from inspector.program.memory import GROUPS, Breakdown, Part
+from inspector.figures.memory_bars import (
+    NEEDED,
+    OUTPUTS,
+    PEAK,
+    SHARED,
+    memory_bars,
+    segments,
+)
+from inspector.machines.prediction.memory import GROUPS, Breakdown, Part
 from tests.figures import drawn
 
 MIB = 2**20

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector import sharding
+from inspector.core import sharding
 from inspector.figures import mesh_fold
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.copies_map import copies_map

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inspector.difference import SpecRow
+from inspector.compare.difference import SpecRow
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.marked_tree import Column, marked_tree
 from inspector.figures.palette import styles_of_specs

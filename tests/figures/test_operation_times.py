@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.core.snapshot import OperationTime, Trace
 from inspector.figures.operation_times import IDLE, operation_times
-from inspector.snapshot import OperationTime, Trace
 from tests.figures import drawn
 
 TRACE = Trace(

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from inspector import paired_times
+from inspector.compare import paired_times
+from inspector.compare.paired_times import PairedTimes
 from inspector.figures.paired_times import ratio_intervals
-from inspector.paired_times import PairedTimes
+from tests.compare.paired_times.test_paired_times import times_of
 from tests.figures import drawn
-from tests.paired_times.test_paired_times import times_of
 
 NAMES = ["base", "<b>x</b> $y$", "third"]
 

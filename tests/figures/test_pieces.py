@@ -9,9 +9,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from inspector import assembly as assemblies
-from inspector.assembly import Assembled, Assembly, pieces
 from inspector.figures import pieces as figures
+from inspector.guides import assembly as assemblies
+from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.producers.assemble import run
 from tests.figures import drawn
 

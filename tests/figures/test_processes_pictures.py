@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from inspector import processes, sharding
+from inspector.core import sharding
+from inspector.core.snapshot import Array, Mesh
 from inspector.figures import host_local, mesh_map
-from inspector.processes import Exchanged, Held, HostLocal, View
-from inspector.snapshot import Array, Mesh
+from inspector.guides import processes
+from inspector.guides.processes import Exchanged, Held, HostLocal, View
 from tests.figures import drawn, samples
 
 

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.core.snapshot import (
+    Collective,
+    MatmulFlops,
+    Mesh,
+    MeshAxis,
+    Program,
+    Work,
+)
 from inspector.figures.roofline import roofline
 from inspector.machines.hardware import CHIPS, chip
-from inspector.program.step_model import modelled
-from inspector.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, Work
+from inspector.machines.prediction.step_model import modelled
 from tests.figures import drawn
 
 MESH = Mesh((MeshAxis("x", 8),), tuple(range(8)), device_kind="cpu")

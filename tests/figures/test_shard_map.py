@@ -11,11 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector import sharding
-from inspector.errors import Refused
-from inspector.figures.block_map import block_grid, block_map, layout, split_dimensions, why_no_map
+from inspector.core import sharding
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Array, Mesh, Shard
+from inspector.figures.block_map import (
+    block_grid,
+    block_map,
+    layout,
+    split_dimensions,
+    why_no_map,
+)
 from inspector.figures.mesh_map import mesh_grid, mesh_map
-from inspector.snapshot import Array, Mesh, Shard
 
 from . import drawn, samples
 
@@ -210,7 +216,7 @@ def test_folded_dimensions_are_named_and_sliced_ones_show_only_their_slice() -> 
     ],
 )
 def test_impossible_layouts_are_refused(arguments: dict, sentence: str) -> None:
-    with pytest.raises(Refused, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         block_grid(samples.kernel(), samples.DEFAULT_MESH, **arguments)
 
 

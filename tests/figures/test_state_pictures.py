@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector import sharding
-from inspector.figures import overview, palette, small_multiples, spec_tree, timings
-from inspector.snapshot import Array, Mesh, Program, Seconds
+from inspector.core import sharding
+from inspector.core.snapshot import Array, Mesh, Program, Seconds
+from inspector.figures import (
+    overview,
+    palette,
+    small_multiples,
+    spec_tree,
+    timings,
+)
 
 from . import drawn, samples
 

@@ -6,12 +6,19 @@ import dataclasses
 
 import pytest
 
+from inspector.core.snapshot import (
+    Collective,
+    MatmulFlops,
+    Mesh,
+    MeshAxis,
+    Program,
+    Work,
+)
+from inspector.core.wording import seconds_text
 from inspector.figures import labels
 from inspector.figures.step_model import step_model
 from inspector.machines.hardware import chip
-from inspector.program.step_model import modelled
-from inspector.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, Work
-from inspector.wording import seconds_text
+from inspector.machines.prediction.step_model import modelled
 from tests.figures import drawn
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)), tuple(range(8)), device_kind="cpu")

@@ -9,12 +9,12 @@ import re
 import numpy as np
 import pytest
 
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.figures import palette
 from inspector.figures.torus_map import torus_map
-from inspector.snapshot import Mesh, MeshAxis
-from tests import torus
 from tests.figures import drawn, samples
+from tests.machines import torus
 
 CUBE = torus.on_torus((4, 4, 4), (True, True, True), (16, 4), torus.by_hosts((4, 4, 4)))
 FLAT = torus.on_torus((4, 2), (False, True), (4, 2), torus.by_hosts((4, 2)))
@@ -130,7 +130,7 @@ def test_without_places_there_is_no_picture() -> None:
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
-    with pytest.raises(Refused, match=r"'tensor'.*'data', 'model'"):
+    with pytest.raises(InvalidInput, match=r"'tensor'.*'data', 'model'"):
         torus_map(CUBE, highlight_axis="tensor")
 
 

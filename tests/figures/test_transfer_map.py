@@ -7,11 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from inspector import wording
+from inspector.core import wording
+from inspector.core.snapshot import (
+    Array,
+    Mesh,
+    MeshAxis,
+    Snapshot,
+    Source,
+    Transfer,
+)
 from inspector.figures import labels
 from inspector.figures.transfer_map import grid, transfer_map
-from inspector.snapshot import Array, Mesh, MeshAxis, Snapshot, Source, Transfer
-from inspector.transfer import dense, totals, transfer
+from inspector.guides.restore.transfer import dense, totals, transfer
 from tests.figures import drawn
 
 SOURCE = Source("plan", "plan", "2026-01-01T00:00:00+00:00")

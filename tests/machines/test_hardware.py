@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS, Nodes, Torus, chip
+from tests.paths import CASES
 
-PROBLEMS = Path(__file__).parents[3] / "shared" / "cases" / "numeric" / "problems.json"
+PROBLEMS = CASES / "numeric" / "problems.json"
 NAMES_IN_THE_TABLE = {"v4p": "v4"}
 needs_table = pytest.mark.skipif(
     not PROBLEMS.is_file(), reason="the published tables are not beside this project"
@@ -127,7 +127,7 @@ def test_where_a_torus_wraps_around() -> None:
 
 @pytest.mark.parametrize("name", ["v9", "", "v5", 3, None])
 def test_an_unknown_chip_is_refused_with_the_choices(name) -> None:
-    with pytest.raises(Refused, match=r"v5p, .*h100") as refused:
+    with pytest.raises(InvalidInput, match=r"v5p, .*h100") as refused:
         chip(name)
     assert "\n" not in str(refused.value)
 

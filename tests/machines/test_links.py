@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.errors import Refused
-from inspector.hlo.collectives import OPS
+from inspector.compiled.hlo.collectives import OPS
+from inspector.core.errors import InvalidInput
 from inspector.machines.links import (
     NodeLink,
     Ring,
@@ -19,7 +19,7 @@ from inspector.machines.links import (
     effective_bytes_per_second,
     latency_bound_bytes,
 )
-from inspector.program.cost import Estimate
+from inspector.machines.prediction.cost import Estimate
 
 RATE = 1e9  # B/s of a link
 kinds = st.sampled_from([(True, True), (True, False), (False, True)])
@@ -224,6 +224,6 @@ def test_every_op_has_a_time_that_grows_with_its_bytes(op: str, payload: int, li
     ],
 )
 def test_nonsense_is_refused_in_one_line(call) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidInput) as refused:
         call()
     assert "\n" not in str(refused.value)

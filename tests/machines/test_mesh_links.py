@@ -9,13 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.errors import Refused
-from inspector.hlo.mesh_axes import axes_of_groups
+from inspector.compiled.hlo.mesh_axes import axes_of_groups
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.machines.hardware import CHIPS, chip
-from inspector.machines.links import NodeLink, NoLink, Ring, TorusLink, effective_bytes_per_second
+from inspector.machines.links import (
+    NodeLink,
+    NoLink,
+    Ring,
+    TorusLink,
+    effective_bytes_per_second,
+)
 from inspector.machines.mesh_links import _groups, links_of
-from inspector.snapshot import Mesh, MeshAxis
-from tests import torus
+from tests.machines import torus
 
 meshes = st.lists(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1, max_size=4).filter(
     lambda sizes: math.prod(sizes) <= 4096
@@ -120,7 +126,7 @@ def test_a_group_across_the_edge_of_nodes_is_said_to_be_uneven() -> None:
 
 
 def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
-    with pytest.raises(Refused, match="'z'"):
+    with pytest.raises(InvalidInput, match="'z'"):
         links_of(mesh(2, 4), chip("v5p"), [("z",)])
 
 

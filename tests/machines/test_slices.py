@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.machines import slices
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import Slice, slice_named, slice_of
@@ -156,7 +156,7 @@ def test_links_are_those_counted_chip_by_chip(one: Slice) -> None:
     ],
 )
 def test_a_shape_that_there_is_not_is_refused(generation: str, topology: str, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidInput, match=said):
         slice_of(generation, topology)
 
 
@@ -171,7 +171,7 @@ def test_a_shape_that_there_is_not_is_refused(generation: str, topology: str, sa
     ],
 )
 def test_a_name_that_there_is_not_is_refused(name: str, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidInput, match=said):
         slice_named(name)
 
 
@@ -180,5 +180,5 @@ def test_any_text_is_a_slice_or_a_sentence(text: str) -> None:
     for read in (slice_named, lambda one: slice_of("v5p", one)):
         try:
             assert isinstance(read(text), Slice)
-        except Refused as refused:
+        except InvalidInput as refused:
             assert "but" in str(refused)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.engine import Environment
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import GENERATIONS, named_slices
 from inspector.machines.targets import GPU_CHIPS, Target
+from inspector.service.engine import Environment
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 GPU_FILES = ROOT / "inspector" / "machines" / "gpu_targets"
 
 
@@ -65,7 +65,7 @@ def test_a_target_has_the_devices_of_its_machine(
     ],
 )
 def test_what_is_no_target_is_refused(text: str, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidInput, match=said):
         targets.parse(text)
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_target_is_refused(text: str, said: str) -> None:
 def test_any_text_is_a_target_or_a_sentence(text: str) -> None:
     try:
         target = targets.parse(text)
-    except Refused as refused:
+    except InvalidInput as refused:
         assert str(refused).startswith("target ")
     else:
         assert targets.parse(target.text) == target
@@ -83,7 +83,7 @@ def test_a_mesh_of_another_size_is_refused() -> None:
     target = targets.parse("tpu:tpu7x:2x2x1")
     targets.refuse_other_size(target, (2, 4))
     with pytest.raises(
-        Refused, match=r"mesh 2x2 has 4 devices, but .* has 8 \(4 chips with 2 devices each\)"
+        InvalidInput, match=r"mesh 2x2 has 4 devices, but .* has 8 \(4 chips with 2 devices each\)"
     ):
         targets.refuse_other_size(target, (2, 2))
 

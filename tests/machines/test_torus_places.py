@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.machines.slices import slices
 from inspector.machines.torus_places import places_of
-from tests import torus
+from tests.machines import torus
 
 MESH = torus.on_torus((4, 2, 2), (True, False, False), (4, 8), cores=2)
 

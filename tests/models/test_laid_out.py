@@ -10,13 +10,12 @@ import jax
 import pytest
 from flax import linen as nn
 
-from inspector import presets
-from inspector.inspection import disagreements
-from inspector.layout import Layout
-from inspector.plan import plan
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout, presets
+from inspector.layout.plan import plan
 from inspector.producers import building, emulate
 from inspector.producers.abstract import abstract_state
-from inspector.snapshot import Snapshot
+from inspector.service.inspection import disagreements
 from models import CATALOGUE
 from tests.models.language_models import MODELS, SMALL, small
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector import presets
-from inspector.layout import Layout
+from inspector.layout import Layout, presets
+from inspector.layout.plan import plan
+from inspector.machines.prediction import scaling
 from inspector.model import SizePreset
-from inspector.plan import plan
 from inspector.producers.abstract import abstract_state
-from inspector.program import scaling
 from models import CATALOGUE
 
 # From the metadata of the weights on https://huggingface.co: meta-llama/Meta-Llama-3-8B, its 70B, and

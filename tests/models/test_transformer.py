@@ -11,7 +11,7 @@ import pytest
 from flax.core import meta
 
 from inspector import layout as layouts
-from inspector.errors import Refused
+from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.producers import building
 from inspector.producers.abstract import abstract_state
@@ -88,5 +88,5 @@ def test_cross_entropy_is_that_of_optax() -> None:
 )  # fmt: skip
 def test_sizes_that_do_not_go_together_are_refused(fields: dict[str, str], sentence: str) -> None:
     layout = layouts.parse({"model": "transformer"} | fields).unwrap()
-    with pytest.raises(Refused, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         abstract_state(layout)

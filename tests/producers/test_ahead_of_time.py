@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from inspector import layout as layouts
-from inspector import snapshot
-from inspector.engine import Environment, Job, Pool
-from inspector.hlo.collectives import OPS
-from inspector.hlo.traffic import traffic
+from inspector.compiled import out_of_memory
+from inspector.compiled.hlo.collectives import OPS
+from inspector.compiled.hlo.traffic import traffic
+from inspector.core import snapshot
+from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import plan
 from inspector.machines import slices, targets
-from inspector.plan import plan
 from inspector.producers.abstract import abstract_state
-from inspector.program import out_of_memory
-from inspector.snapshot import Snapshot
+from inspector.service.engine import Environment, Job, Pool
 
 SMALL = {"batch": "64", "layers": "2", "depth": "256", "steps": "1"}
 PATIENCE = 300.0  # seconds; the slowest of these takes some ten
@@ -242,7 +242,7 @@ def test_an_axis_of_the_torus_is_split_where_it_must_be_and_that_is_said(pool: P
     assert made["mesh"]["split"] and len(set(made["devices"])) == 64
 
 
-# --- Answers that are not a success ---------------------------------------------------------------
+# --- CompileCache that are not a success ---------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_an_answer(pool: Pool) -> None:

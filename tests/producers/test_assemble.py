@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector import assembly as assemblies
-from inspector import record, sharding, snapshot
-from inspector.assembly import Assembled, Assembly, pieces
-from inspector.assembly import snapshot as assembly_snapshot
-from inspector.assembly.script import script
-from inspector.errors import Refused
+from inspector.core import record, sharding, snapshot
+from inspector.core.errors import InvalidInput
+from inspector.guides import assembly as assemblies
+from inspector.guides.assembly import Assembled, Assembly, pieces
+from inspector.guides.assembly import snapshot as assembly_snapshot
+from inspector.guides.assembly.script import script
 from inspector.producers.assemble import assemble, run
 
 ARRAYS = {
@@ -262,7 +262,7 @@ def test_the_job_takes_and_gives_plain_json() -> None:
 
 
 def test_more_devices_than_there_are_is_refused() -> None:
-    with pytest.raises(Refused, match="the mesh has 64 devices, but this process has 16"):
+    with pytest.raises(InvalidInput, match="the mesh has 64 devices, but this process has 16"):
         run(assemblies.parse({"mesh": "64", "axes": "x", "spec": "None"}).unwrap())
 
 

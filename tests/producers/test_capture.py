@@ -23,12 +23,12 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import inspector
-from inspector import sharding, snapshot
-from inspector.engine import Environment, Pool
-from inspector.errors import Refused
+from inspector.core import sharding, snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Array, Snapshot
 from inspector.producers.capture import capture, capture_compiled
-from inspector.snapshot import Array, Snapshot
-from tests.engine.waiting import PATIENCE
+from inspector.service.engine import Environment, Pool
+from tests.service.engine.waiting import PATIENCE
 
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
@@ -316,14 +316,14 @@ def boxed_in_a_jit(x: jax.Array) -> jax.Array:
     ],
 )
 def test_what_cannot_be_is_one_sentence(wrong, sentence) -> None:
-    with pytest.raises(Refused, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence):
         wrong()
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path) -> None:
     file = tmp_path / "run.json"
     file.write_text("before")
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidInput):
         capture({"a": jnp.ones(1)}, file, group="nonsense")
     assert file.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

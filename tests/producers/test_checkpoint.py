@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from inspector import checkpoint_folder, record, transfer
 from inspector import layout as layouts
-from inspector.checkpoint import Restored, Saved
-from inspector.checkpoint_folder import CheckpointFolder
-from inspector.errors import Refused
+from inspector.core import record
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot, from_json
+from inspector.core.totals import STATE_GROUPS
+from inspector.guides.restore import transfer
+from inspector.guides.restore.checkpoint import Restored, Saved
+from inspector.guides.restore.restoration import UNEQUAL, outcome_of
 from inspector.layout import Layout
-from inspector.plan import plan
+from inspector.layout.plan import plan
 from inspector.producers import checkpoint
 from inspector.producers.abstract import abstract_state
-from inspector.restoration import UNEQUAL, outcome_of
-from inspector.snapshot import Snapshot, from_json
-from inspector.totals import STATE_GROUPS
+from inspector.producers.readers import checkpoint_folder
+from inspector.producers.readers.checkpoint_folder import CheckpointFolder
 
 SMALL = {"layers": "2", "depth": "48"}
 
@@ -189,11 +191,11 @@ def test_both_jobs_speak_json_and_report_their_phases() -> None:
     assert list(dict.fromkeys(phases)) == [
         "build", "compile", "train", "save", "values", "restore", "compare",
     ]  # fmt: skip
-    with pytest.raises(Refused, match="the folder of the checkpoint is gone"):
+    with pytest.raises(InvalidInput, match="the folder of the checkpoint is gone"):
         checkpoint.restore(payload | {"layout": layout_of({}).to_json()}, quiet)
 
 
 def test_too_large_a_program_is_refused_before_it_runs(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="a train step of the layout to be saved needs about"):
+    with pytest.raises(InvalidInput, match="a train step of the layout to be saved needs about"):
         checkpoint.save_state(layout_of({}), tmp_path, quiet, memory=1000)
     assert list(tmp_path.iterdir()) == []

@@ -13,14 +13,14 @@ import pytest
 from flax import linen as nn
 
 from inspector import layout as layouts
-from inspector.errors import Refused
-from inspector.inspection import disagreements
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot, from_json
 from inspector.layout import Layout
-from inspector.plan import plan
+from inspector.layout.plan import plan
 from inspector.producers import building, emulate, live_arrays
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf
-from inspector.snapshot import Snapshot, from_json
+from inspector.service.inspection import disagreements
 from models import training
 from models.watching import Watched, listening
 
@@ -107,7 +107,7 @@ def test_a_live_array_without_a_named_sharding_keeps_its_shards() -> None:
 def test_too_little_memory_is_refused_before_anything_runs() -> None:
     layout = layouts.parse(SMALL).unwrap()
     phases: list[str] = []
-    with pytest.raises(Refused, match=r"needs about .* at most .* is allowed"):
+    with pytest.raises(InvalidInput, match=r"needs about .* at most .* is allowed"):
         emulate.run(layout, lambda phase, **_: phases.append(phase), memory=100_000)
     assert "compile" in phases and "first run" not in phases
 

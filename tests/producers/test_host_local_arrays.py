@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector import processes, record, sharding
-from inspector import snapshot as snapshots
-from inspector.engine import Environment
-from inspector.inspection import Inspection
-from inspector.processes import Exchanged, HostLocal
-from inspector.processes import snapshot as processes_snapshot
-from inspector.processes.script import script
-from tests.engine.waiting import PATIENCE
+from inspector.core import record, sharding
+from inspector.core import snapshot as snapshots
+from inspector.guides import processes
+from inspector.guides.processes import Exchanged, HostLocal
+from inspector.guides.processes import snapshot as processes_snapshot
+from inspector.guides.processes.script import script
+from inspector.service.engine import Environment
+from inspector.service.inspection import Inspection
+from tests.service.engine.waiting import PATIENCE
 
 UNEXPLAINED = "for a reason that the shapes do not show"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from inspector.engine import Environment, Pool
+from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.machines import targets
 from inspector.machines.links import TorusLink
 from inspector.machines.mesh_links import links_of
 from inspector.machines.torus_places import places_of
-from inspector.snapshot import Mesh, MeshAxis
-from tests import torus
+from inspector.service.engine import Environment, Pool
+from tests.machines import torus
 
 PATIENCE = 300.0  # seconds
 

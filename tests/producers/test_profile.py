@@ -18,11 +18,17 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector import hlo
-from inspector.hlo.collectives import OPS
+from inspector.compiled import hlo
+from inspector.compiled.hlo.collectives import OPS
+from inspector.core.snapshot import Trace
 from inspector.producers import profile
-from inspector.producers.profile import Event, device_seconds, events_per_run, kinds_of, traced
-from inspector.snapshot import Trace
+from inspector.producers.profile import (
+    Event,
+    device_seconds,
+    events_per_run,
+    kinds_of,
+    traced,
+)
 
 DEVICES = 8
 GRID = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 4), ("data", "model"))

@@ -15,15 +15,22 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector import sharding, walks
-from inspector.errors import Cancelled, Refused
-from inspector.inspection import Inspection
+from inspector.core import sharding
+from inspector.core.errors import Cancelled, InvalidInput
+from inspector.guides import tutorials as walks
+from inspector.guides.tutorials import (
+    GUIDES,
+    Drawn,
+    Step,
+    Walk,
+    Walked,
+)
 from inspector.producers.building import jax_entry
-from inspector.producers.walks import replay
-from inspector.producers.walks.cells import Cell, cells_of
-from inspector.walks import GUIDES, Drawn, Step, Walk, Walked
+from inspector.producers.tutorials import replay
+from inspector.producers.tutorials.cells import Cell, cells_of
+from inspector.service.inspection import Inspection
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WALKS = [
     Walk("scale_up", (2, 4), ("data", "model")),
     Walk("scale_up", (3, 2), ("rows", "columns")),
@@ -365,7 +372,7 @@ def test_an_error_that_does_not_come_is_a_failure() -> None:
     (fine,) = run(written("error = ValueError('no')", refused="error"))
     assert (fine.refusal, fine.problem) == ("ValueError: no", None)
     (broken,) = run(written("error = None", refused="error"))
-    assert broken.problem == "Refused: this version of JAX did not refuse it"
+    assert broken.problem == "InvalidInput: this version of JAX did not refuse it"
 
 
 def test_progress_is_told_before_each_step_and_can_cancel() -> None:
@@ -384,7 +391,9 @@ def test_progress_is_told_before_each_step_and_can_cancel() -> None:
 def test_a_process_of_another_size_is_refused() -> None:
     walk = Walk("pieces", (2, 4), ("x", "y"))
     assert math.prod(walk.mesh_shape) != jax.device_count()
-    with pytest.raises(Refused, match=f"has 8 devices, but this process has {jax.device_count()}"):
+    with pytest.raises(
+        InvalidInput, match=f"has 8 devices, but this process has {jax.device_count()}"
+    ):
         replay.replay({"walk": walk.to_json()}, lambda *_, **__: None)
-    with pytest.raises(Refused, match="the walk"):
+    with pytest.raises(InvalidInput, match="the walk"):
         replay.replay({}, lambda *_, **__: None)

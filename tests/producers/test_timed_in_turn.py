@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector import paired_times
-from inspector.errors import Cancelled, Refused
+from inspector.compare import paired_times
+from inspector.compare.paired_times import PROGRAMS, PairedTimes, Untimed
+from inspector.core.errors import Cancelled, InvalidInput
 from inspector.layout import Layout
-from inspector.paired_times import PROGRAMS, PairedTimes, Untimed
 from inspector.producers import time_together
 
 SMALL = {"batch": "8", "layers": "1", "depth": "16"}
@@ -84,7 +84,7 @@ def test_too_little_memory_leaves_none_to_compare_with() -> None:
     wanted = {0: parsed(mesh="2x1"), 1: parsed(mesh="1x2")}
     phases: list[str] = []
     with pytest.raises(
-        Refused, match=r"two layouts or more must run; not so layout 1: .*needs about"
+        InvalidInput, match=r"two layouts or more must run; not so layout 1: .*needs about"
     ):
         time_together.run(wanted, ROUNDS, lambda phase, **_: phases.append(phase), memory=10_000)
     assert "first run" not in phases

@@ -1,0 +1,1 @@
+"""Checks of a Snapshot: audit findings, policies and lock files."""

@@ -1,0 +1,108 @@
+"""Changes of a layout's rules that may mend a finding: one rule added, changed, moved or deleted."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from inspector.checks.audit import rule_use
+from inspector.checks.audit.candidate import Candidate
+from inspector.core.rules import Rule
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.layout import Layout
+from inspector.layout.reasons import rule_words
+
+_KINDS = ("add", "change", "move", "delete")  # of two that save as much, the earlier
+_MOST_AXES_TOGETHER = 3  # in one dimension
+
+
+@dataclass(frozen=True)
+class _Change:
+    kind: str
+    rules: tuple[Rule, ...]
+    words: str
+    axes: int
+    position: int
+
+
+def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Candidate]:
+    """Every change of one rule that may have to do with the finding."""
+    seen = set()
+    for one in _changes(now, finding, layout):
+        if (one.kind, one.rules) not in seen:
+            seen.add((one.kind, one.rules))
+            size = _KINDS.index(one.kind), one.axes
+            yield Candidate(replace(layout, rules=one.rules), one.words, 1, size, -one.position)
+
+
+def axis_choices(finding: Finding, layout: Layout) -> Iterator[tuple[str, ...]]:
+    """What a dimension may be split over to mend it: a few of the finding's mesh axes, or of all."""
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    given = finding.extra.get("axes")
+    axes = [axis for axis in given or layout.axis_names if sizes.get(axis, 1) > 1]
+    for count in range(1, min(len(axes), _MOST_AXES_TOGETHER) + 1):
+        yield from itertools.combinations(axes, count)
+
+
+def _changes(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[_Change]:
+    rules, names, number = layout.rules, _names(now, finding), finding.extra.get("rule")
+    choices = list(axis_choices(finding, layout))
+    for name in names:
+        mine = [at for at, (other, _) in enumerate(rules) if other == name]
+        for axes in choices:
+            for at in sorted({len(rules), 0, *mine[:1]}):
+                yield _added(rules, (name, axes), at)
+            for at in mine:
+                for wanted in (axes, (*rules[at][1], *axes)):
+                    if len(set(wanted)) == len(wanted) and wanted != rules[at][1]:
+                        yield _changed(rules, at, (name, wanted))
+        for at in mine:
+            for to in range(len(rules)):
+                if to != at:
+                    yield _moved(rules, at, to)
+            yield _deleted(rules, at)
+    if not names and isinstance(number, int) and 0 <= number < len(rules):
+        near = difflib.get_close_matches(rules[number][0], list(layout.entry.logical_axes), n=1)
+        if near:
+            yield _changed(rules, number, (near[0], rules[number][1]))
+        yield _deleted(rules, number)
+
+
+def _names(now: Snapshot, finding: Finding) -> list[str]:
+    """The logical axes whose rules may mend it: those it names, or of its array, else of all parameters."""
+    if isinstance(given := finding.extra.get("logical_axes"), list):
+        return [name for name in given if isinstance(name, str)]
+    if finding.code in (rule_use.NEVER_USED, rule_use.ABSENT_AXIS):
+        return []
+    about = [array for array in now.arrays if array.path == finding.array]
+    about = about or [array for array in now.arrays if array.group == "params"]
+    return list(dict.fromkeys(name for array in about for name in array.logical_axes or () if name))
+
+
+def _added(rules: tuple[Rule, ...], rule: Rule, at: int) -> _Change:
+    place = "at the end" if at == len(rules) else f"before {rule_words(at, rules)}"
+    words = f"Add the rule {_text(rule)} {place}."
+    return _Change("add", (*rules[:at], rule, *rules[at:]), words, len(rule[1]), at)
+
+
+def _changed(rules: tuple[Rule, ...], at: int, rule: Rule) -> _Change:
+    words = f"Change {rule_words(at, rules)}, to {_text(rule)}."
+    return _Change("change", (*rules[:at], rule, *rules[at + 1 :]), words, len(rule[1]), at)
+
+
+def _moved(rules: tuple[Rule, ...], at: int, to: int) -> _Change:
+    rest = [*rules[:at], *rules[at + 1 :]]
+    rest.insert(to, rules[at])
+    place = f"{'before' if to < at else 'after'} {rule_words(to, rules)}"
+    return _Change("move", tuple(rest), f"Move {rule_words(at, rules)}, {place}.", 0, to)
+
+
+def _deleted(rules: tuple[Rule, ...], at: int) -> _Change:
+    rest = (*rules[:at], *rules[at + 1 :])
+    return _Change("delete", rest, f"Delete {rule_words(at, rules)}.", 0, at)
+
+
+def _text(rule: Rule) -> str:
+    return f"{rule[0]} → {' + '.join(rule[1]) or 'none'}"

@@ -1,0 +1,192 @@
+"""Changes of PartitionSpecs that may mend a finding, in a model with device axes.
+
+One place's spec is changed, or a dimension of each of two parameters, or a logical axis wherever it lies
+alike, as a rule would change it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from inspector.checks.audit.candidate import Candidate
+from inspector.checks.audit.placed import STACK, Place, subject_of
+from inspector.checks.audit.rule_changes import axis_choices
+from inspector.core import sharding
+from inspector.core.snapshot import Finding, Snapshot, Spec
+from inspector.core.totals import STATE_GROUPS
+from inspector.core.wording import and_text, spec_text
+from inspector.layout import Layout
+
+# (place, dimension) → the mesh axes it is to have.
+_Entries = Mapping[tuple[str, int], tuple[str, ...]]
+
+
+def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Candidate]:
+    """Every change of specs that may mend the finding and leaves activations that lie alike as they do."""
+    wanted = _Wanted(now, finding, layout)
+    seen = set()
+    for entries in wanted.changes():
+        specs = _changed(layout, entries)
+        key = tuple(specs.items())
+        if key in seen or specs == dict(layout.specs):
+            continue
+        seen.add(key)
+        changed = replace(layout, specs=specs)
+        if wanted.concerns(changed) and wanted.allows(changed):
+            yield _candidate(layout, changed)
+
+
+class _Wanted:
+    """What a finding asks of the specs of a layout, all dimensions by place and number."""
+
+    def __init__(self, now: Snapshot, finding: Finding, layout: Layout) -> None:
+        assert now.mesh is not None
+        self._layout, self._mesh, self._finding = layout, now.mesh, finding
+        self._choices = list(axis_choices(finding, layout))
+        self._sizes: dict[str, int] = {}  # rows of a logical axis
+        self._parameters: dict[str, None] = {}
+        self._places: dict[str, None] = {}
+        self._about: tuple[str, ...] | None = None  # places of the array that the finding is about
+        for array in now.arrays:
+            subject = subject_of(array, layout)
+            if array.path == finding.array:
+                self._about = ()
+            if not isinstance(subject, Place):
+                continue
+            stack = (STACK,) if subject.stacked else ()
+            names = [name for place in (*stack, subject.name) for name in self._names(place)]
+            self._sizes |= dict(zip(names, array.shape or (), strict=True))
+            self._places |= dict.fromkeys((*stack, subject.name))
+            if array.path == finding.array:
+                self._about = (*stack, subject.name)
+            if array.group in STATE_GROUPS:
+                self._parameters |= dict.fromkeys((*stack, subject.name))
+        self._activations = [
+            place
+            for place in layout.entry.partitions
+            if place not in self._parameters and place != STACK
+        ]
+
+    def changes(self) -> Iterator[_Entries]:
+        """Dimensions with other mesh axes, those of fewer places first."""
+        for place in self._places:
+            spots = [(place, at) for at in range(len(self._names(place)))]
+            for axes in itertools.product(
+                *([self._now(spot), *self._other(spot)] for spot in spots)
+            ):
+                yield dict(zip(spots, axes, strict=True))
+        for one, other in itertools.combinations(self._parameters, 2):
+            for spots in itertools.product(
+                *([(place, at) for at in range(len(self._names(place)))] for place in (one, other))
+            ):
+                for axes in itertools.product(*map(self._other, spots)):
+                    yield dict(zip(spots, axes, strict=True))
+        for alike in self._alike():
+            for axes in self._other(alike[0]):
+                yield dict.fromkeys(alike, axes)
+
+    def concerns(self, changed: Layout) -> bool:
+        """Whether the array that the finding is about lies otherwise, which alone can mend it."""
+        return self._about is None or any(
+            changed.specs[place] != self._layout.specs[place] for place in self._about
+        )
+
+    def allows(self, changed: Layout) -> bool:
+        """Whether it can be written so, pads no activation anew, and leaves alike ones alike."""
+        for spec in changed.specs.values():
+            used = [axis for axes in spec or () for axis in axes or ()]
+            if len(set(used)) != len(used):
+                return False
+        together = [
+            [spot for spot in alike if spot[0] in self._activations] for alike in self._alike()
+        ]
+        if any(len({_entry(changed, spot) for spot in spots}) > 1 for spots in together):
+            return False
+        return all(
+            self._fits(place, changed)
+            or (self._finding.level != "error" and not self._fits(place, self._layout))
+            for place in self._activations
+        )
+
+    def _fits(self, place: str, layout: Layout) -> bool:
+        """Whether the mesh axes of a constraint divide its dimensions, as far as their sizes are known.
+
+        Of those that they do not, every device stores and computes padding.
+        """
+        if place in layout.unconstrained:
+            return True
+        names = self._names(place)
+        known = [
+            (self._sizes[name], axes)
+            for name, axes in zip(names, layout.specs[place] or (), strict=True)
+            if name in self._sizes
+        ]
+        return not any(
+            sharding.indivisible(
+                [size for size, _ in known], tuple(axes for _, axes in known), self._mesh
+            )
+        )
+
+    def _alike(self) -> Iterator[list[tuple[str, int]]]:
+        """Dimensions of one logical axis that are split alike now."""
+        found: dict[tuple, list[tuple[str, int]]] = defaultdict(list)
+        for place in self._layout.entry.partitions:
+            for at, name in enumerate(self._names(place)):
+                found[name, self._now((place, at))].append((place, at))
+        yield from found.values()
+
+    def _other(self, spot: tuple[str, int]) -> Iterator[tuple[str, ...]]:
+        """What a dimension may have instead: other axes, more of them, or, to mend an error, fewer."""
+        now = self._now(spot)
+        more = [axes for choice in self._choices for axes in (choice, (*now, *choice))]
+        fewer = (
+            [axes for count in range(len(now)) for axes in itertools.combinations(now, count)]
+            if self._finding.level == "error"
+            else []
+        )
+        for axes in dict.fromkeys((*more, *fewer)):
+            if axes != now and len(set(axes)) == len(axes):
+                yield axes
+
+    def _names(self, place: str) -> tuple[str, ...]:
+        return self._layout.entry.partitions[place]
+
+    def _now(self, spot: tuple[str, int]) -> tuple[str, ...]:
+        return _entry(self._layout, spot)
+
+
+def _entry(layout: Layout, spot: tuple[str, int]) -> tuple[str, ...]:
+    return (layout.specs[spot[0]] or ())[spot[1]] or ()
+
+
+def _changed(layout: Layout, entries: _Entries) -> dict[str, Spec]:
+    return {
+        place: tuple(
+            (entries.get((place, at), axes or ()) or None) for at, axes in enumerate(spec or ())
+        )
+        for place, spec in layout.specs.items()
+    }
+
+
+def _candidate(layout: Layout, changed: Layout) -> Candidate:
+    pairs = {
+        place: (spec, changed.specs[place])
+        for place, spec in layout.specs.items()
+        if spec != changed.specs[place]
+    }
+    each = [
+        f"of {place} from {spec_text(old)} to {spec_text(new)}"
+        for place, (old, new) in pairs.items()
+    ]
+    entries = [
+        axes or ()
+        for old, new in pairs.values()
+        for was, axes in zip(old or (), new or (), strict=True)
+        if was != axes
+    ]
+    noun = "PartitionSpec" if len(each) == 1 else "PartitionSpecs"
+    words = f"Change the {noun} {and_text(each)}."
+    return Candidate(changed, words, len(pairs), (len(entries), sum(map(len, entries))))

@@ -1,0 +1,1 @@
+"""Comparison of Snapshots: differences, the board, paired timing."""

@@ -1,0 +1,1 @@
+"""Facts about a compiled program, read from its text: collectives, FLOPs, bytes, places in the model."""

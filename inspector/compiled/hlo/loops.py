@@ -1,0 +1,364 @@
+"""How often a while loop runs its body: as the compiler printed it, else worked out from its condition.
+
+A value is followed through copies, tuples, fusions and calls to what it is at bottom: a constant, or a part
+of the loop's state times a coefficient plus a constant. What cannot be followed is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from inspector.compiled.hlo.module import Computation, Instruction, Module, Operand
+from inspector.core.record import LARGEST
+
+# Printed as JSON, or as a string that holds JSON.
+_KNOWN_TRIP_COUNT = re.compile(
+    r'\\?"known_trip_count\\?"\s*+:\s*+\{\s*+\\?"n\\?"\s*+:\s*+\\?"?(\d{1,18})\b'
+)
+_INTEGER = re.compile(r"[({\s]*+(-?\d{1,20})[)}\s]*+\Z")
+# Instructions whose value is that of their first operand.
+_SAME_VALUE = frozenset({
+    "copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "broadcast",
+    "transpose", "opt-barrier", "optimization-barrier", "add-dependency", "domain",
+})  # fmt: skip
+_CALLS = frozenset({"fusion", "call"})
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+_NEGATED = {"LT": "GE", "LE": "GT", "GT": "LE", "GE": "LT", "EQ": "NE", "NE": "EQ"}
+_BOUNDS = {
+    f"{sign}{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if sign == "s" else (0, 2**bits - 1)
+    for sign in "su"
+    for bits in (2, 4, 8, 16, 32, 64)
+}
+# What following values may take, so that no text can make it take long: the longest way of one value, and
+# for the whole module a number of steps in proportion to its text, of which a long tuple costs many.
+_DEEPEST = 100
+_LEAST_STEPS = 100_000
+_STEPS_PER_INSTRUCTION = 50
+_CHARACTERS_PER_STEP = 64
+
+# Which part of a tuple: the indices from the outermost tuple inwards.
+Path = tuple[int, ...]
+
+
+class Linear(NamedTuple):
+    """`coefficient × state[part] + constant`; the part is None for a constant."""
+
+    part: Path | None
+    coefficient: int
+    constant: int
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """One place where a computation is named, and by which instruction of which computation."""
+
+    caller: Computation
+    instruction: Instruction
+    role: str
+    number: int
+
+
+CallSites = Mapping[str, list[CallSite]]
+
+# Most instructions call nothing, and reading the attributes of every one would take most of the time.
+_NEVER_CALL = frozenset({
+    "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "copy", "broadcast",
+    "reshape", "transpose", "convert", "iota", "add", "subtract", "multiply", "divide",
+    "maximum", "minimum", "negate", "abs", "exponential", "log", "tanh", "sqrt", "rsqrt",
+    "power", "sine", "cosine", "logistic", "compare", "select", "and", "or", "xor", "not",
+    "clamp", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "gather",
+    "dot", "convolution", "reverse", "is-finite", "floor", "ceil", "sign", "remainder",
+    "bitcast-convert", "shift-left", "shift-right-logical", "shift-right-arithmetic",
+    "copy-start", "copy-done", "partition-id", "replica-id", "all-gather", "all-to-all",
+    "collective-permute", "collective-broadcast",
+})  # fmt: skip
+
+
+def call_sites(module: Module) -> dict[str, list[CallSite]]:
+    """Where each computation is called; an asynchronous call counts where it starts."""
+    found: dict[str, list[CallSite]] = defaultdict(list)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            if opcode in _NEVER_CALL or opcode in ("async-update", "async-done"):
+                continue
+            for called in instruction.called:
+                found[called.computation].append(
+                    CallSite(computation, instruction, called.role, called.number)
+                )
+    return dict(found)
+
+
+class _TooLong(Exception):
+    """Following a value takes too many steps."""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A computation as it was reached: from a call, as the body or condition of a loop, or anyhow."""
+
+    computation: Computation
+    caller: _Frame | None = None
+    call: Instruction | None = None
+    loop: bool = False  # its parameter is the loop's state
+
+
+class Loops:
+    """The loops of one module, each worked out once."""
+
+    def __init__(self, module: Module, sites: CallSites) -> None:
+        self._module = module
+        self._sites = sites
+        self._found: dict[tuple[str, str], int | None] = {}
+        self._depth = 0
+        instructions = sum(len(computation.instructions) for computation in module.computations)
+        self._steps_left = _LEAST_STEPS + _STEPS_PER_INSTRUCTION * instructions
+
+    def trip_count(self, computation: Computation, loop: Instruction) -> int | None:
+        """How often a `while` of a computation runs its body; None where it cannot be known."""
+        printed = _KNOWN_TRIP_COUNT.search(loop.attributes_text)
+        if printed:
+            return int(printed[1])
+        key = (computation.name, loop.name)
+        if key not in self._found:
+            try:
+                self._found[key] = self._trips(_Frame(computation), loop)
+            except _TooLong:
+                self._found[key] = None
+        return self._found[key]
+
+    def _trips(self, outer: _Frame, loop: Instruction) -> int | None:
+        condition = self._called(loop, "condition")
+        root = condition.root if condition else None
+        if condition is None or root is None:
+            return None
+        compared = self._comparison(_Frame(condition, loop=True), root)
+        if compared is None:
+            return None
+        left, right, direction, dtype = compared
+        left_run, right_run = (self._run(outer, loop, side) for side in (left, right))
+        if left_run is None or right_run is None:
+            return None
+        if left_run[1] and right_run[1]:
+            return None
+        if right_run[1]:
+            left_run, right_run, direction = right_run, left_run, _MIRRORED[direction]
+        return _count(*left_run, right_run[0], direction, dtype)
+
+    def _go_deeper(self, instruction: Instruction) -> None:
+        length = len(instruction.operands_text) + len(instruction.attributes_text)
+        self._steps_left -= 1 + length // _CHARACTERS_PER_STEP
+        self._depth += 1
+        if self._steps_left < 0 or self._depth > _DEEPEST:
+            self._depth -= 1
+            raise _TooLong
+
+    def _run(self, outer: _Frame, loop: Instruction, value: Linear) -> tuple[int, int] | None:
+        """A value's first (before the body ever ran) and what each run of the body adds to it."""
+        if value.part is None:
+            return value.constant, 0
+        step = self._step(loop, value.part)
+        start = self._operand(outer, loop, 0, value.part)
+        if step is None or start is None or start.part is not None:
+            return None
+        return (
+            value.coefficient * start.constant + value.constant,
+            value.coefficient * step,
+        )
+
+    def _step(self, loop: Instruction, part: Path) -> int | None:
+        """What each run of the body adds to a part of the loop's state; None if it does otherwise."""
+        body = self._called(loop, "body")
+        if body is None or body.root is None:
+            return None
+        after = self._value(_Frame(body, loop=True), body.root, part)
+        if after is None or after.part != part or after.coefficient != 1:
+            return None
+        return after.constant
+
+    def _comparison(
+        self, frame: _Frame, instruction: Instruction
+    ) -> tuple[Linear, Linear, str, str] | None:
+        """(left, right, direction, type) of the comparison that a condition comes down to."""
+        self._go_deeper(instruction)
+        try:
+            opcode = instruction.opcode
+            if opcode == "compare":
+                operands = instruction.operands
+                direction = instruction.attributes.get("direction", "")
+                if len(operands) != 2 or direction not in _MIRRORED:
+                    return None
+                left, right = (self._of(frame, operand, ()) for operand in operands)
+                shape = frame.computation.shape_of(operands[0])
+                if left is None or right is None:
+                    return None
+                return left, right, direction, shape.dtype if shape else ""
+            if opcode == "not" or opcode in _SAME_VALUE:
+                inner = self._instruction(frame, instruction, 0)
+                found = self._comparison(frame, inner) if inner else None
+                if found and opcode == "not":
+                    found = (*found[:2], _NEGATED[found[2]], found[3])
+                return found
+            if opcode == "parameter" and frame.caller and frame.call:
+                number = _number(instruction)
+                inner = None
+                if number is not None:
+                    inner = self._instruction(frame.caller, frame.call, number)
+                return self._comparison(frame.caller, inner) if inner else None
+            if opcode in _CALLS:
+                entered = self._enter(frame, instruction)
+                return self._comparison(*entered) if entered else None
+            return None
+        finally:
+            self._depth -= 1
+
+    def _of(self, frame: _Frame, operand: Operand, path: Path) -> Linear | None:
+        source = frame.computation.by_name.get(operand.name) if operand.name else None
+        return self._value(frame, source, path) if source else None
+
+    def _operand(
+        self, frame: _Frame, instruction: Instruction, number: int, path: Path
+    ) -> Linear | None:
+        operands = instruction.operands
+        return self._of(frame, operands[number], path) if number < len(operands) else None
+
+    def _instruction(
+        self, frame: _Frame, instruction: Instruction, number: int
+    ) -> Instruction | None:
+        operands = instruction.operands
+        name = operands[number].name if number < len(operands) else None
+        return frame.computation.by_name.get(name) if name else None
+
+    def _value(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
+        """What an instruction's result, or the part of it at `path`, is at bottom."""
+        self._go_deeper(instruction)
+        try:
+            opcode = instruction.opcode
+            if opcode == "constant":
+                written = _INTEGER.match(instruction.operands_text)
+                return Linear(None, 0, int(written[1])) if written and not path else None
+            if opcode == "parameter":
+                return self._parameter(frame, instruction, path)
+            if opcode == "tuple":
+                return self._operand(frame, instruction, path[0], path[1:]) if path else None
+            if opcode == "get-tuple-element":
+                index = instruction.attributes.get("index", "")
+                if not (index.isdecimal() and index.isascii() and len(index) < 10):
+                    return None
+                return self._operand(frame, instruction, 0, (int(index), *path))
+            if opcode == "copy-start":  # (copy, original, context)
+                if not path or path[0] > 1:
+                    return None
+                return self._operand(frame, instruction, 0, path[1:])
+            if opcode == "copy-done":
+                return self._operand(frame, instruction, 0, (0, *path))
+            if opcode in _SAME_VALUE:
+                return self._operand(frame, instruction, 0, path)
+            if opcode in _CALLS:
+                entered = self._enter(frame, instruction)
+                return self._value(*entered, path) if entered else None
+            if opcode == "while" and self._step(instruction, path) == 0:
+                return self._operand(frame, instruction, 0, path)
+            if opcode in ("add", "subtract", "multiply", "negate") and not path:
+                return self._arithmetic(frame, instruction)
+            return None
+        finally:
+            self._depth -= 1
+
+    def _arithmetic(self, frame: _Frame, instruction: Instruction) -> Linear | None:
+        values = [self._of(frame, operand, ()) for operand in instruction.operands]
+        if not values or None in values:
+            return None
+        if instruction.opcode == "negate":
+            return _combined(Linear(None, 0, 0), values[0], -1)
+        if len(values) != 2:
+            return None
+        left, right = values
+        if instruction.opcode == "multiply":
+            if left.part is None:
+                left, right = right, left
+            if right.part is not None:
+                return None
+            return _combined(Linear(None, 0, 0), left, right.constant)
+        return _combined(left, right, 1 if instruction.opcode == "add" else -1)
+
+    def _parameter(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
+        number = _number(instruction)
+        if number is None:
+            return None
+        if frame.loop:
+            return Linear(path, 1, 0) if number == 0 else None
+        if frame.caller and frame.call:
+            return self._operand(frame.caller, frame.call, number, path)
+        # Reached from below: the same for every call only where there is one.
+        sites = self._sites.get(frame.computation.name, [])
+        if len(sites) != 1 or frame.computation.entry:
+            return None
+        (site,) = sites
+        outside = _Frame(site.caller)
+        if site.role == "call" and site.instruction.opcode in _CALLS:
+            return self._operand(outside, site.instruction, number, path)
+        if site.role in ("body", "condition") and number == 0:
+            if self._step(site.instruction, path) != 0:
+                return None
+            return self._operand(outside, site.instruction, 0, path)
+        if site.role == "branch" and number == 0:
+            return self._operand(outside, site.instruction, site.number + 1, path)
+        return None
+
+    def _enter(self, frame: _Frame, call: Instruction) -> tuple[_Frame, Instruction] | None:
+        callee = self._called(call, "call")
+        if callee is None or callee.root is None:
+            return None
+        return _Frame(callee, frame, call), callee.root
+
+    def _called(self, instruction: Instruction, role: str) -> Computation | None:
+        names = [called.computation for called in instruction.called if called.role == role]
+        return self._module.by_name.get(names[0]) if len(names) == 1 else None
+
+
+def _number(parameter: Instruction) -> int | None:
+    written = _INTEGER.match(parameter.operands_text)
+    return int(written[1]) if written and int(written[1]) >= 0 else None
+
+
+def _combined(left: Linear, right: Linear, factor: int) -> Linear | None:
+    """left + factor × right; None where that has two parts of the state in it."""
+    constant = left.constant + factor * right.constant
+    if left.part is not None and right.part is not None and left.part != right.part:
+        return None
+    coefficient = left.coefficient + factor * right.coefficient
+    if not coefficient:
+        return Linear(None, 0, constant)
+    return Linear(left.part if left.part is not None else right.part, coefficient, constant)
+
+
+def _count(first: int, step: int, limit: int, direction: str, dtype: str) -> int | None:
+    """How often `value DIRECTION limit` holds before it first fails, for first, first + step, …"""
+    if direction in ("GT", "GE"):
+        first, step, limit = -first, -step, -limit
+        direction = _MIRRORED[direction]
+        lowest, highest = _BOUNDS.get(dtype, (-LARGEST, LARGEST))
+        lowest, highest = -highest, -lowest
+    else:
+        lowest, highest = _BOUNDS.get(dtype, (-LARGEST, LARGEST))
+    if direction == "EQ":
+        return 0 if first != limit else 1 if step else None
+    if direction == "NE":
+        if first == limit:
+            return 0
+        if not step or (limit - first) % step or (limit - first) // step < 0:
+            return None
+        return (limit - first) // step
+    if direction == "LE":
+        limit += 1
+    if first >= limit:
+        return 0
+    if step <= 0:
+        return None  # ends only when the integer overflows, if ever
+    count = -(-(limit - first) // step)
+    return count if lowest <= first and first + count * step <= highest else None

@@ -1,0 +1,209 @@
+"""What an HLO text says: modules of computations of instructions, each field read when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
+
+from inspector.compiled.hlo import shapes, text
+from inspector.compiled.hlo.shapes import Shape
+
+# Which attributes name computations: what the instruction does to them, and the number of the first.
+_CALLED = {
+    "calls": ("call", 0),
+    "to_apply": ("call", 0),
+    "called_computations": ("call", 0),
+    "async_computation": ("call", 0),
+    "body": ("body", 0),
+    "condition": ("condition", 0),
+    "branch_computations": ("branch", 0),
+    "true_computation": ("branch", 0),
+    "false_computation": ("branch", 1),
+}
+# Folders that hold installed packages.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
+
+
+class Operand(NamedTuple):
+    """One operand as written: its name, its shape, or both."""
+
+    name: str | None
+    shape: Shape | None
+
+
+class Called(NamedTuple):
+    """A computation that an instruction names: as `call`, `body`, `condition` or `branch`."""
+
+    role: str
+    computation: str
+    number: int  # of the branch
+
+
+class Instruction(NamedTuple):
+    """One instruction; the texts are kept as written, because most are never looked at."""
+
+    name: str
+    opcode: str
+    shape_text: str | None
+    operands_text: str
+    attributes_text: str
+    root: bool
+
+    @property
+    def shape(self) -> Shape | None:
+        """Of the result; None where the text leaves it to be inferred."""
+        return shapes.parse(self.shape_text) if self.shape_text else None
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes' values as written."""
+        return text.attributes(self.attributes_text)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(_operand(item) for item in text.items(self.operands_text))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """`op_name`, `source_file`, `source_line`, `stack_frame_id` and others, as far as printed."""
+        return text.fields(self.attributes.get("metadata", ""))
+
+    @property
+    def called(self) -> tuple[Called, ...]:
+        """The computations that it names."""
+        return tuple(
+            Called(role, name.removeprefix("%"), number)
+            for key, value in self.attributes.items()
+            if key in _CALLED
+            for role, first in (_CALLED[key],)
+            for number, name in enumerate(
+                text.items(value) if value.startswith("{") else [value], first
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Instructions in the order of the text; not `complete` where the text ends inside it."""
+
+    name: str
+    entry: bool
+    instructions: tuple[Instruction, ...]
+    complete: bool = True
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Instruction]:
+        return {instruction.name: instruction for instruction in self.instructions}
+
+    @functools.cached_property
+    def root(self) -> Instruction | None:
+        """The instruction marked ROOT, else the last one; None where the text may lack it."""
+        if not self.complete or not self.instructions:
+            return None
+        marked = (instruction for instruction in self.instructions if instruction.root)
+        return next(marked, self.instructions[-1])
+
+    def shape_of(self, operand: Operand) -> Shape | None:
+        """The operand's shape, from its own text or from the instruction that it names."""
+        if operand.shape is not None or operand.name is None:
+            return operand.shape
+        source = self.by_name.get(operand.name)
+        return source.shape if source is not None else None
+
+
+@dataclass(frozen=True)
+class Module:
+    """One program.
+
+    `truncated` says in a sentence where the text ends too early, and is None where it is whole.
+    `entry` is the name of the computation that runs; None where the text ends before it.
+    `tables` are FileNames, FunctionNames, FileLocations and StackFrames: number → row as written.
+    """
+
+    name: str
+    attributes_text: str
+    computations: tuple[Computation, ...]
+    entry: str | None
+    truncated: str | None = None
+    tables: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Computation]:
+        return {computation.name: computation for computation in self.computations}
+
+    @functools.cached_property
+    def attributes(self) -> dict[str, str]:
+        return text.attributes(self.attributes_text)
+
+    @property
+    def partitions(self) -> int | None:
+        """`num_partitions` of the header; None where it is not printed."""
+        return _count(self.attributes.get("num_partitions"))
+
+    @property
+    def replicas(self) -> int | None:
+        """`replica_count` of the header; None where it is not printed."""
+        return _count(self.attributes.get("replica_count"))
+
+    def source(self, metadata: Mapping[str, str]) -> str | None:
+        """`file.py:31` of an instruction's metadata, by way of the stack frames if need be.
+
+        Of several frames the innermost outside installed packages, for there is the line that somebody
+        wrote; where all are inside of some, the innermost.
+        """
+        file = metadata.get("source_file")
+        if file:
+            return _place(file, metadata.get("source_line"))
+        frames = self._frames(_count(metadata.get("stack_frame_id")))
+        written = [frame for frame in frames if not _INSTALLED & set(_path(frame[0]).parts)]
+        return _place(*(written or frames)[0]) if frames else None
+
+    def _frames(self, number: int | None) -> list[tuple[str, str | None]]:
+        """(file, line) of a stack frame and of those around it, the innermost first."""
+        frames = []
+        names = self.tables.get("FileNames", {})
+        while number:
+            frame = self._row("StackFrames", number)
+            location = self._row("FileLocations", _count(frame.get("file_location_id")))
+            file = text.unquoted(names.get(_count(location.get("file_name_id")) or 0, ""))
+            if not file:
+                break
+            frames.append((file, location.get("line")))
+            # Printed one higher than it is, so that nought can say that there is none.
+            outer = (_count(frame.get("parent_frame_id")) or 0) - 1
+            number = outer if 0 < outer < number else None
+        return frames
+
+    def _row(self, table: str, number: int | None) -> dict[str, str]:
+        row = self.tables.get(table, {}).get(number, "") if number is not None else ""
+        return text.fields(row)
+
+
+def _path(file: str) -> PurePath:
+    # A program may have been compiled on another system than this one.
+    return PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
+
+
+def _place(file: str, line: str | None) -> str:
+    name = _path(file).name
+    return f"{name}:{line}" if _count(line) else name
+
+
+def _count(digits: str | None) -> int | None:
+    if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
+        return None
+    return int(digits)
+
+
+@functools.lru_cache(maxsize=4096)
+def _operand(item: str) -> Operand:
+    """`%a` or `f32[8]{0} %a`."""
+    typed = _TYPED_OPERAND.match(item)
+    if typed:
+        return Operand(typed[2], shapes.parse(typed[1]))
+    return Operand(item.removeprefix("%"), None)

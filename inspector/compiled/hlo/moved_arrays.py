@@ -1,0 +1,405 @@
+"""Which arguments and results of a program its collectives move.
+
+A collective moves an argument when its operand is that argument, or a part of it: seen backwards through
+instructions that only move or convert data. It serves a result when the result is made of what it gave:
+seen backwards from the result through the same, and where the result is a part of the train state also
+through elementwise arithmetic, which is what an optimizer does to a gradient. A matrix product or a sum
+over a dimension ends the way in either case, and what lies behind it is not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from inspector.compiled.hlo import text
+from inspector.compiled.hlo.asynchronous import DONE, begun, chains
+from inspector.compiled.hlo.collectives import OP_OF
+from inspector.compiled.hlo.loops import CallSite, call_sites
+from inspector.compiled.hlo.module import Computation, Instruction, Module
+
+# Instructions whose result is data of their operand, moved, cut or converted; the operands that are so.
+_MOVES: Mapping[str, slice] = {
+    **dict.fromkeys(
+        ("copy", "bitcast", "reshape", "transpose", "convert", "bitcast-convert", "reverse"),
+        slice(None),
+    ),
+    **dict.fromkeys(("slice", "concatenate", "opt-barrier", "optimization-barrier"), slice(None)),
+    **dict.fromkeys(("dynamic-slice", "pad", "add-dependency", "domain"), slice(1)),
+    **dict.fromkeys(("reduce-precision", "stochastic-convert"), slice(1)),
+    "dynamic-update-slice": slice(2),  # the whole and the part; the rest says where
+}
+_PASSED_ON = {
+    "opt-barrier",
+    "optimization-barrier",
+    "add-dependency",
+    "domain",
+}  # tuples as they are
+# Custom calls that leave the data as it is: those of the partitioner and of offloading to the host.
+_SAME_DATA = frozenset({
+    '"Sharding"', '"SPMDFullToShardShape"', '"SPMDShardToFullShape"', '"MoveToHost"',
+    '"MoveToDevice"', '"annotate_device_placement"', '"LayoutConstraint"',
+})  # fmt: skip
+_CALL_STARTS = frozenset({"async-start", "call-start", "fusion-start"})
+_DONE = f'"{DONE}"'
+# Arithmetic from element to element; the operands that carry values.
+_ELEMENTWISE: Mapping[str, slice] = {
+    **dict.fromkeys(
+        (
+            "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs",
+            "exponential", "exponential-minus-one", "log", "log-plus-one", "tanh", "tan", "sine",
+            "cosine", "sqrt", "rsqrt", "cbrt", "power", "sign", "logistic", "erf", "floor", "ceil",
+            "round-nearest-even", "round-nearest-afz", "clamp", "remainder", "atan2",
+            "and", "or", "xor", "not", "shift-left", "shift-right-logical", "shift-right-arithmetic",
+        ),
+        slice(None),
+    ),
+    "select": slice(1, 3),
+}  # fmt: skip
+_STATE = ("params", "opt_state")  # the groups of arrays that an optimizer updates
+
+# So that no text can make it take long: steps for the whole module in proportion to its text, of which a
+# long tuple costs many, and the most calls within calls.
+_LEAST_STEPS = 20_000
+_STEPS_PER_INSTRUCTION = 20
+_CHARACTERS_PER_STEP = 64
+_DEEPEST = 50
+
+# Which part of a tuple: the indices from the outermost tuple inwards.
+Path = tuple[int, ...]
+
+
+class _Frame(NamedTuple):
+    """A computation as it was entered: by which instruction of which frame; None where from below."""
+
+    computation: Computation
+    caller: _Frame | None = None
+    call: Instruction | None = None
+    depth: int = 0
+
+
+class _Value(NamedTuple):
+    """The result of an instruction, or the part of it at `path`."""
+
+    frame: _Frame
+    instruction: Instruction
+    path: Path
+
+
+class _TooLong(Exception):
+    """Following the values takes too many steps."""
+
+
+def moved_arrays(
+    module: Module, arguments: Sequence[str], results: Sequence[str]
+) -> dict[tuple[str, str], tuple[str, ...]] | None:
+    """(computation, instruction) of each collective → paths of the arrays that it moves, in their order.
+
+    Args:
+      arguments: the paths of the flattened arguments that the program uses, in order.
+      results: the paths of its flattened results, in order.
+
+    Of a gradient it is the parameter's path and not that of its moments, which follow it. Empty where
+    nothing is certain; None where the paths are not those of this program, or it would take too long.
+    """
+    entry = module.by_name.get(module.entry or "")
+    if entry is None or entry.root is None or module.truncated:
+        return None
+    parts = _results(entry, len(results))
+    if parts is None or _arguments(entry) != len(arguments):
+        return None
+    try:
+        return _Search(module, entry).run(arguments, results, parts)
+    except _TooLong:
+        return None
+
+
+def _arguments(entry: Computation) -> int:
+    return sum(instruction.opcode == "parameter" for instruction in entry.instructions)
+
+
+def _results(entry: Computation, count: int) -> list[Path] | None:
+    """Where in the program's result each of `count` arrays is; None where there are not so many."""
+    assert entry.root is not None
+    shape = entry.root.shape
+    if shape is None or shape.parts is None:
+        return [()] if count == 1 else None
+    return [(number,) for number in range(count)] if len(shape.parts) == count else None
+
+
+class _Search:
+    """One search through one module; what is read of an instruction is kept."""
+
+    def __init__(self, module: Module, entry: Computation) -> None:
+        self._module = module
+        self._entry = entry
+        self._sites: dict[str, list[CallSite]] | None = None
+        self._operand_names: dict[tuple[str, str], tuple[str, ...]] = {}
+        count = sum(len(computation.instructions) for computation in module.computations)
+        self._steps_left = _LEAST_STEPS + _STEPS_PER_INSTRUCTION * count
+
+    def run(
+        self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
+    ) -> dict[tuple[str, str], tuple[str, ...]]:
+        found: dict[tuple[str, str], set[str]] = {
+            (computation.name, instruction.name): set()
+            for computation in self._module.computations
+            for instruction in computation.instructions
+            if instruction.opcode in OP_OF
+        }
+        if not found:
+            return {}
+        self._carried_on = chains(self._module).carried_on
+        for computation in self._module.computations:
+            for instruction in computation.instructions:
+                if instruction.opcode in OP_OF:
+                    found[computation.name, instruction.name] = {
+                        arguments[number]
+                        for number in self._arguments_of(_Frame(computation), instruction)
+                        if number < len(arguments)
+                    }
+        top = _Frame(self._entry)
+        assert self._entry.root is not None
+        seen_of_state: set[tuple] = set()
+        # Parameters first: what leads to one of them need not be followed again from its moments.
+        for params in (True, False):
+            for path, part in zip(results, parts, strict=True):
+                group = path.partition("/")[0]
+                if (group == "params") != params:
+                    continue
+                seen: set[tuple] = set() if params or group not in _STATE else seen_of_state
+                values = self._behind([_Value(top, self._entry.root, part)], group in _STATE, seen)
+                for value in values:
+                    if value.instruction.opcode in OP_OF:
+                        key = (value.frame.computation.name, value.instruction.name)
+                        found[key].add(path)
+                if params:
+                    seen_of_state |= seen
+        for key, starts in self._carried_on.items():
+            moved = found.pop(key, set())
+            for start in starts:
+                if start in found:
+                    found[start] |= moved
+        order = {path: number for number, path in enumerate((*arguments, *results))}
+        return {key: tuple(sorted(paths, key=order.__getitem__)) for key, paths in found.items()}
+
+    def _arguments_of(self, frame: _Frame, collective: Instruction) -> Iterator[int]:
+        """The numbers of the program's arguments that a collective's operands are."""
+        starts = [_Value(frame, source, ()) for source in self._operands(frame, collective)]
+        for value in self._behind(starts, False, set()):
+            if value.instruction.opcode == "parameter" and value.frame.computation is self._entry:
+                number = _number(value.instruction)
+                if number is not None:
+                    yield number
+
+    def _behind(
+        self, starts: Sequence[_Value], elementwise: bool, seen: set[tuple]
+    ) -> Iterator[_Value]:
+        """Everything that these values are made of, themselves included, each once."""
+        waiting = list(starts)
+        while waiting:
+            value = waiting.pop()
+            frame, instruction, path = value
+            # A frame is told by the calls that lead to it, which are the same objects each time.
+            key = (_calls(frame), frame.computation.name, instruction.name, path)
+            if key in seen:
+                continue
+            seen.add(key)
+            yield value
+            sources = self._sources(value, elementwise)
+            self._steps_left -= 1 + len(sources)
+            if self._steps_left < 0 or len(path) > _DEEPEST:
+                raise _TooLong
+            waiting += sources
+
+    def _sources(self, value: _Value, elementwise: bool) -> list[_Value]:
+        """What a value is made of, one instruction back."""
+        frame, instruction, path = value
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            return self._given(value)
+        if opcode == "get-tuple-element":
+            index = instruction.attributes.get("index", "")
+            if not (index.isdecimal() and index.isascii() and len(index) < 10):
+                return []
+            return self._at(frame, instruction, slice(1), (int(index), *path))
+        if opcode == "tuple":
+            if not path:
+                return []
+            return self._at(frame, instruction, slice(path[0], path[0] + 1), path[1:])
+        if opcode in _PASSED_ON:
+            if opcode in ("add-dependency", "domain") or not path:
+                return self._at(frame, instruction, slice(1), path)
+            # A barrier of several operands gives them as a tuple.
+            several = len(self._operands(frame, instruction)) > 1
+            which = slice(path[0], path[0] + 1) if several else slice(1)
+            return self._at(frame, instruction, which, path[1:] if several else path)
+        if opcode in _MOVES:
+            return self._at(frame, instruction, _MOVES[opcode], ())
+        if elementwise and opcode in _ELEMENTWISE:
+            return self._at(frame, instruction, _ELEMENTWISE[opcode], ())
+        if opcode in OP_OF:
+            return self._through_collective(value)
+        if opcode.endswith(("-done", "-update")):
+            return self._through_done(value)
+        if opcode == "copy-start":  # (copy, original, context)
+            return self._at(frame, instruction, slice(1), ())
+        if opcode in ("fusion", "call"):
+            return self._root_of(frame, instruction, "call", path)
+        if opcode.endswith("-start"):
+            # (operands, results, context …)
+            if path[:1] == (0,):
+                return self._at(frame, instruction, _one(path[1:2]), path[2:])
+            if not path:
+                return []
+            if opcode not in _CALL_STARTS:
+                return self._sources(_Value(frame, begun(instruction), path[1:]), elementwise)
+            return self._root_of(frame, instruction, "call", path[1:])
+        if opcode == "while":
+            return [
+                *self._root_of(frame, instruction, "body", path),
+                *self._at(frame, instruction, slice(1), path),
+            ]
+        if opcode == "conditional":
+            return self._root_of(frame, instruction, "branch", path)
+        if opcode == "broadcast" and self._same_size(frame, instruction):
+            return self._at(frame, instruction, slice(1), ())
+        target = instruction.attributes.get("custom_call_target") if "call" in opcode else None
+        if target == _DONE:
+            held = self._operands(frame, instruction)
+            return [_Value(frame, one, path) for one in held if one.opcode in OP_OF]
+        return self._at(frame, instruction, slice(1), path) if target in _SAME_DATA else []
+
+    def _through_collective(self, value: _Value) -> list[_Value]:
+        """The operand that a collective, or its start, makes this part of its result of."""
+        frame, instruction, path = value
+        starts = instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start"
+        if starts:  # (operands, results, context …)
+            path = path[1:]
+        several = len(self._operands(frame, instruction)) > 1
+        # An all-to-all of several operands has parts of all of them in each of its results.
+        if several and path and OP_OF[instruction.opcode] != "all-to-all":
+            return self._at(frame, instruction, _one(path[:1]), path[1:])
+        return self._at(frame, instruction, slice(None), ())
+
+    def _through_done(self, value: _Value) -> list[_Value]:
+        frame, instruction, path = value
+        sources = self._operands(frame, instruction)[:1]
+        if not sources:
+            return []
+        started = sources[0].opcode
+        if instruction.opcode.endswith("-update") or started == "all-reduce-start":
+            inner = path
+        elif started == "copy-start":
+            inner = ()
+        else:
+            inner = (1, *path)
+        return [_Value(frame, sources[0], inner)]
+
+    def _given(self, value: _Value) -> list[_Value]:
+        """What a computation is given for a parameter, by the call that it was entered by or the only one."""
+        frame, instruction, path = value
+        number = _number(instruction)
+        if number is None or frame.computation is self._entry:
+            return []
+        if frame.call is not None and frame.caller is not None:
+            return self._given_by(frame, frame.caller, frame.call, None, number, path)
+        if self._sites is None:
+            self._sites = call_sites(self._module)
+        sites = self._sites.get(frame.computation.name, [])
+        callers = {(site.caller.name, site.instruction.name) for site in sites}
+        if len(callers) != 1:
+            return []  # not the same for every call
+        return self._given_by(
+            frame, _Frame(sites[0].caller), sites[0].instruction, sites[0], number, path
+        )
+
+    def _given_by(
+        self,
+        frame: _Frame,
+        outer: _Frame,
+        call: Instruction,
+        site: CallSite | None,
+        number: int,
+        path: Path,
+    ) -> list[_Value]:
+        if call.opcode == "while":
+            given = self._at(outer, call, slice(1), path)
+            body = self._called(call, "body")
+            if body and body[0] is frame.computation and frame.computation.root is not None:
+                # What the body itself made of it the time before.
+                given.append(_Value(frame, frame.computation.root, path))
+            return given
+        if call.opcode == "conditional":
+            branches = self._called(call, "branch")
+            if site is None:
+                places = [n for n, one in enumerate(branches) if one is frame.computation]
+            else:
+                places = [site.number]
+            return [
+                value for n in places for value in self._at(outer, call, slice(n + 1, n + 2), path)
+            ]
+        if call.opcode in ("fusion", "call") or call.opcode.endswith("-start"):
+            return self._at(outer, call, slice(number, number + 1), path)
+        return []
+
+    def _root_of(self, frame: _Frame, call: Instruction, role: str, path: Path) -> list[_Value]:
+        """The results of the computations that an instruction runs."""
+        if frame.depth >= _DEEPEST:
+            raise _TooLong
+        return [
+            _Value(_Frame(callee, frame, call, frame.depth + 1), callee.root, path)
+            for callee in self._called(call, role)
+            if callee.root is not None
+        ]
+
+    def _called(self, instruction: Instruction, role: str) -> list[Computation]:
+        by_name = self._module.by_name
+        return [
+            by_name[called.computation]
+            for called in instruction.called
+            if called.role == role and called.computation in by_name
+        ]
+
+    def _at(
+        self, frame: _Frame, instruction: Instruction, which: slice, path: Path
+    ) -> list[_Value]:
+        return [_Value(frame, one, path) for one in self._operands(frame, instruction)[which]]
+
+    def _operands(self, frame: _Frame, instruction: Instruction) -> list[Instruction]:
+        """The instructions that are an instruction's operands; none where one is not in the text."""
+        computation = frame.computation
+        key = (computation.name, instruction.name)
+        names = self._operand_names.get(key)
+        if names is None:
+            self._steps_left -= len(instruction.operands_text) // _CHARACTERS_PER_STEP
+            names = tuple(operand.name or "" for operand in instruction.operands)
+            self._operand_names[key] = names
+        by_name = computation.by_name
+        return [by_name[name] for name in names] if all(n in by_name for n in names) else []
+
+    def _same_size(self, frame: _Frame, instruction: Instruction) -> bool:
+        sources = self._operands(frame, instruction)
+        before = sources[0].shape if sources else None
+        after = instruction.shape
+        return before is not None and after is not None and before.bytes == after.bytes
+
+
+def _calls(frame: _Frame) -> tuple[int, ...]:
+    calls = []
+    while frame.call is not None and frame.caller is not None:
+        calls.append(id(frame.call))
+        frame = frame.caller
+    return tuple(calls)
+
+
+def _one(path: Path) -> slice:
+    """The operand with this number, the first where there is none."""
+    number = path[0] if path else 0
+    return slice(number, number + 1)
+
+
+def _number(parameter: Instruction) -> int | None:
+    written = text.items(parameter.operands_text)
+    digits = written[0] if len(written) == 1 else ""
+    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 10 else None

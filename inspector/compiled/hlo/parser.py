@@ -1,0 +1,180 @@
+"""HLO text to modules: one pattern an instruction, from the first character to the last."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from inspector.compiled.hlo import text as lexical
+from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.text import (
+    ATTRIBUTES,
+    DEEPEST,
+    GROUP,
+    NAME,
+    SHAPE,
+    STRING,
+)
+from inspector.core.errors import InvalidInput, shown
+
+_SPACE = re.compile(r"\s*+")
+_HEADER = re.compile(rf"\s*+HloModule[ \t]++({NAME})({ATTRIBUTES})", re.S)
+_COMPUTATION = re.compile(
+    rf"\s*+(ENTRY\s++)?+%?+({NAME})\s*+(?:(?=\(){GROUP}\s*+->\s*+{SHAPE}\s*+)?+\{{", re.S
+)
+_INSTRUCTION = re.compile(
+    rf"\s*+(ROOT\s++)?+%?+({NAME})\s*+=\s*+({SHAPE})?+\s*+([a-z][\w\-]*+)\s*+((?=\(){GROUP})"
+    rf"({ATTRIBUTES})(?=\s|\}}|\Z)(?!\s*+,)",
+    re.S,
+)
+# `f32[] parameter(0)` in the place of an operand's name: people write it, compilers do not.
+_INLINE = re.compile(r"[\])}]\s++[a-z][\w\-]*+\(")
+_INLINE_OPERAND = re.compile(rf"({SHAPE})\s++([a-z][\w\-]*+)((?=\(){GROUP})\Z", re.S)
+_END = re.compile(rf"\s*+\}}{ATTRIBUTES}", re.S)
+_TABLE = re.compile(r"\s*+(FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*+(?:\n|\Z)")
+_ROW = re.compile(rf"[ \t]*+(\d{{1,18}})[ \t]++({STRING}|\{{[^{{}}\n]*+\}})[ \t]*+(?:\n|\Z)")
+_BLANK = re.compile(r"[ \t]*+(?:\n|\Z)")
+_WORD = re.compile(r"\s*+([^\n]*+)")
+# The text of a program that a compiler printed; what people write for tests lacks it.
+_PRINTED = "entry_computation_layout"
+
+
+def parse(text: str) -> tuple[Module, ...]:
+    """Every module of an HLO text, in time in proportion to its length.
+
+    A text that ends too early is read as far as it goes, and `Module.truncated` says so.
+
+    Raises:
+      InvalidInput: the text is not HLO, or not where the sentence says.
+    """
+    modules = tuple(_Reader(piece, line).module() for line, piece in lexical.pieces(text))
+    if not modules:
+        raise InvalidInput(
+            "the text holds no HLO: it has neither an HloModule line nor a computation"
+        )
+    return modules
+
+
+class _Reader:
+    """One pass over the text of one module."""
+
+    def __init__(self, text: str, first_line: int) -> None:
+        self._text = text
+        self._first_line = first_line
+        self._at = 0
+        self._cut: str | None = None
+
+    def module(self) -> Module:
+        header = self._take(_HEADER)
+        computations: list[Computation] = []
+        tables: dict[str, dict[int, str]] = {}
+        while not self._at_end():
+            if heading := self._take(_COMPUTATION):
+                computations.append(self._computation(heading))
+            elif heading := self._take(_TABLE):
+                tables.setdefault(heading[1], {}).update(self._rows())
+            elif self._ends_early():
+                self._cut = "the text ends between two computations"
+            else:
+                self._refuse("a computation of HLO, or an HloModule line")
+        if header is None and not any(c.instructions for c in computations):
+            self._at = 0
+            self._refuse("HLO, with an HloModule line or a computation")
+        named, written = (header[1], header[2]) if header else ("", "")
+        entry = next((c.name for c in computations if c.entry), None)
+        last = computations[-1] if computations else None
+        if entry is None and self._cut is None:
+            if last is None:
+                self._cut = "the text ends before the first computation"
+            elif _PRINTED in written:
+                self._cut = f"the text ends after {shown(last.name)}, before the ENTRY computation"
+            else:
+                entry = last.name  # as XLA reads a text without an ENTRY
+        return Module(named, written, tuple(computations), entry, self._cut, tables)
+
+    def _computation(self, heading: re.Match[str]) -> Computation:
+        text, match = self._text, _INSTRUCTION.match
+        instructions, at = [], self._at
+        while found := match(text, at):
+            root, name, shape, opcode, operands, attributes = found.groups()
+            instruction = Instruction(name, opcode, shape, operands, attributes, root is not None)
+            if _INLINE.search(operands) and opcode != "constant":
+                instructions += _apart(instruction)
+            else:
+                instructions.append(instruction)
+            at = found.end()
+        self._at = at
+        complete = self._take(_END) is not None
+        if not complete:
+            if not self._ends_early():
+                self._refuse(f"an instruction of HLO, with brackets at most {DEEPEST} deep")
+            self._cut = f"the text ends inside the computation {shown(heading[2])}"
+        return Computation(heading[2], heading[1] is not None, tuple(instructions), complete)
+
+    def _rows(self) -> dict[int, str]:
+        rows: dict[int, str] = {}
+        while self._at < len(self._text):
+            if row := self._take(_ROW):
+                rows[int(row[1])] = row[2]
+            elif not self._take(_BLANK):
+                break
+        return rows
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._text, self._at)
+        if found:
+            self._at = found.end()
+        return found
+
+    def _at_end(self) -> bool:
+        self._take(_SPACE)
+        return self._at == len(self._text)
+
+    def _ends_early(self) -> bool:
+        """Whether what stands here is only unreadable because the text ends in it; then skip it."""
+        rest = self._text[self._at :].strip()
+        if not _is_one_statement(rest):
+            return False
+        self._at = len(self._text)
+        return True
+
+    def _refuse(self, wanted: str) -> NoReturn:
+        self._take(_SPACE)
+        line = self._first_line + self._text.count("\n", 0, self._at)
+        found = _WORD.match(self._text, self._at)
+        raise InvalidInput(
+            f"line {line} of the text is {shown(found[1] if found else '')}, but must be {wanted}"
+        )
+
+
+def _apart(instruction: Instruction) -> list[Instruction]:
+    """An instruction after those written in the place of its operands, which get names of their own."""
+    before: list[Instruction] = []
+    operands = []
+    for number, item in enumerate(lexical.items(instruction.operands_text)):
+        inline = _INLINE_OPERAND.match(item)
+        if inline:
+            # No name in a text has square brackets.
+            name = f"{instruction.name}[{number}]"
+            before += _apart(Instruction(name, inline[2], inline[1], inline[3], "", False))
+            item = name
+        operands.append(item)
+    if not before:
+        return [instruction]
+    return [*before, instruction._replace(operands_text=f"({', '.join(operands)})")]
+
+
+# A string that does not end is the rest of the text, or every quote in it would be tried as the first.
+_MARK = re.compile(r'\\.|"(?:[^"\\]++|\\.)*+(?:"|\Z)|([({])|([)}])|\n', re.S)
+
+
+def _is_one_statement(text: str) -> bool:
+    """Whether a text is one line, or goes on to its last line inside a bracket or after a comma."""
+    depth = 0
+    for mark in _MARK.finditer(text):
+        opens, closes = mark.groups()
+        depth += (opens is not None) - (closes is not None)
+        goes_on = depth > 0 or text[mark.start() - 1] in ",="
+        if mark[0] == "\n" and not goes_on:
+            return False
+    return True

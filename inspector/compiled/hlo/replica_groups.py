@@ -1,0 +1,331 @@
+"""Which devices a collective joins: the three written forms of replica groups, and what their ids mean.
+
+An id is a position in the program's device assignment, which is the mesh's devices in row-major order; it
+is not a device id.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+from typing import Literal
+
+import numpy as np
+
+from inspector.compiled.hlo.text import SQUARE
+from inspector.core.errors import InvalidInput, shown
+
+# The positions that act together; no groups at all means one group of everyone.
+Groups = tuple[tuple[int, ...], ...]
+Mode = Literal["cross_replica", "cross_partition", "cross_replica_and_partition", "flattened_id"]
+
+# More than twice the chips of the largest training run told of; a text that asks for more is garbage.
+MOST_POSITIONS = 2**17
+
+_IOTA = re.compile(r"\[([\d,\s]++)\]\s*+<=\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z")
+_LIST = re.compile(r"\{(?:\s*+\{[\d,\s]*+\}\s*+,?+)*+\s*+\}\s*+\Z")
+_LIST_GROUP = re.compile(r"\{([\d,\s]*+)\}")
+_MESH = re.compile(
+    rf"mesh({SQUARE})\s*+(?:,\s*+device_ids\s*+=\s*+\(((?:[^()]++|\([^()]*+\))*+)\)\s*+)?+"
+    r"\{([^{}]*+)\}\s*+\Z"
+)
+_MESH_AXIS = re.compile(r"\s*+'([^']*+)'\s*+=\s*+(\d{1,18})\s*+(?:,|\Z)")
+_INNER_IDS = re.compile(r"\s*+device_ids\s*+=\s*+\((.*)\)\s*+\Z", re.S)
+_AXIS = re.compile(r"\s*+'([^']*+)'\s*+(?::\s*+\((\d{1,18})\)\s*+(\d{1,18})\s*+)?+(?:,|\Z)")
+_IDS = re.compile(r"[\d,\s]*+\Z")
+
+
+@functools.lru_cache(maxsize=64)
+def expand(text: str) -> Groups:
+    """The groups that a text says: `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`.
+
+    Raises:
+      InvalidInput: it has none of these forms, or contradicts itself.
+    """
+    text = text.strip()
+    if text.startswith("mesh"):
+        groups = _mesh(text)
+    elif text.startswith("["):
+        groups = _iota_groups(text)
+    elif _LIST.match(text):
+        inner = text[1:-1]
+        groups = tuple(tuple(_integers(g[1], text)) for g in _LIST_GROUP.finditer(inner))
+    else:
+        raise InvalidInput(
+            f"replica_groups is {shown(text)}, but must be a list such as {{{{0,1}},{{2,3}}}}, "
+            "an iota such as [2,2]<=[4], or the axes of a mesh such as mesh['a'=2,'b'=2] {'b'}"
+        )
+    return _checked(groups, text)
+
+
+@functools.lru_cache(maxsize=64)
+def pairs(text: str) -> tuple[tuple[int, int], ...]:
+    """The (source, target) positions of a collective-permute.
+
+    Raises:
+      InvalidInput: it is not a list of pairs.
+    """
+    text = text.strip()
+    found = []
+    if _LIST.match(text):
+        found = [tuple(_integers(g[1], text)) for g in _LIST_GROUP.finditer(text[1:-1])]
+    if not _LIST.match(text) or any(len(pair) != 2 for pair in found):
+        raise InvalidInput(
+            f"source_target_pairs is {shown(text)}, but must be a list such as {{{{0,1}},{{1,0}}}}"
+        )
+    return tuple(found)  # type: ignore[arg-type]
+
+
+def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
+    """What the ids of the groups count. `use_global_device_ids` is None for ops that have no such flag.
+
+    Raises:
+      InvalidInput: the flag is set without a channel, which XLA does not allow.
+    """
+    if not has_channel:
+        if use_global_device_ids:
+            raise InvalidInput(
+                "use_global_device_ids is true, but must be false without a channel_id"
+            )
+        return "cross_replica"
+    if use_global_device_ids is None:
+        return "cross_partition"
+    return "flattened_id" if use_global_device_ids else "cross_replica_and_partition"
+
+
+def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> Groups:
+    """The groups as positions, `replica × partitions + partition`; no groups means everyone.
+
+    Raises:
+      InvalidInput: there are more positions than `MOST_POSITIONS`, or ids count positions but are missing.
+    """
+    if not 0 < replicas * partitions <= MOST_POSITIONS:
+        raise InvalidInput(
+            f"the program runs on {replicas} replicas of {partitions} partitions, "
+            f"but must run on 1 to {MOST_POSITIONS} devices"
+        )
+    if mode == "flattened_id":
+        if not groups:
+            raise InvalidInput(
+                "replica_groups is empty, but must not be where use_global_device_ids is true"
+            )
+        return groups
+    if mode == "cross_partition":
+        groups = groups or (tuple(range(partitions)),)
+        return tuple(
+            tuple(replica * partitions + partition for partition in group)
+            for replica in range(replicas)
+            for group in groups
+        )
+    groups = groups or (tuple(range(replicas)),)
+    if mode == "cross_replica":
+        return tuple(
+            tuple(replica * partitions + partition for replica in group)
+            for group in groups
+            for partition in range(partitions)
+        )
+    return tuple(
+        tuple(
+            replica * partitions + partition for replica in group for partition in range(partitions)
+        )
+        for group in groups
+    )
+
+
+def connected(moves: tuple[tuple[int, int], ...]) -> Groups:
+    """The smallest groups that hold both ends of every (source, target) pair."""
+    group_of = {at: at for pair in moves for at in pair}
+
+    def first(at: int) -> int:
+        while group_of[at] != at:
+            group_of[at] = group_of[group_of[at]]
+            at = group_of[at]
+        return at
+
+    for source, target in moves:
+        one, other = sorted((first(source), first(target)))
+        group_of[other] = one
+    members: dict[int, list[int]] = {}
+    for at in sorted(group_of):
+        members.setdefault(first(at), []).append(at)
+    return tuple(map(tuple, members.values()))
+
+
+def _checked(groups: Groups, text: str) -> Groups:
+    if sum(map(len, groups)) > MOST_POSITIONS:
+        raise InvalidInput(f"replica_groups {shown(text)} names more than {MOST_POSITIONS} devices")
+    named = [position for group in groups for position in group]
+    if len(set(named)) != len(named):
+        raise InvalidInput(f"replica_groups {shown(text)} names a device twice, but may only once")
+    return groups
+
+
+def _iota_groups(text: str) -> Groups:
+    match = _IOTA.match(text)
+    shape = _integers(match[1], text) if match else []
+    if match is None or len(shape) != 2:
+        raise InvalidInput(
+            f"replica_groups is {shown(text)}, but must be an iota such as [2,2]<=[4]"
+        )
+    ids = _iota(match[2], match[3], text)
+    if math.prod(shape) != ids.size:
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has {ids.size} devices, "
+            "but must have as many as its groups hold"
+        )
+    return tuple(map(tuple, ids.reshape(shape).tolist()))
+
+
+def _iota(dimensions: str, permutation: str | None, text: str) -> np.ndarray:
+    """0, 1, 2 … in these dimensions, transposed, in one row."""
+    sizes = _integers(dimensions, text)
+    if not 0 < math.prod(sizes) <= MOST_POSITIONS or len(sizes) > 32:
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has an iota of {shown(dimensions)}, "
+            f"but must have 1 to {MOST_POSITIONS} devices in at most 32 dimensions"
+        )
+    order = _integers(permutation, text) if permutation else list(range(len(sizes)))
+    if sorted(order) != list(range(len(sizes))):
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has T({permutation}), "
+            f"but must have each of {len(sizes)} dimensions once"
+        )
+    return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).reshape(-1)
+
+
+def _mesh(text: str) -> Groups:
+    match = _MESH.match(text)
+    if match is None:
+        raise InvalidInput(
+            f"replica_groups is {shown(text)}, but must be a mesh such as mesh['a'=2,'b'=2] {{'b'}}"
+        )
+    names, sizes, inner_ids = _mesh_axes(match[1][1:-1], text)
+    ids = _device_ids(inner_ids if match[2] is None else match[2], math.prod(sizes), text)
+
+    # Each axis is cut where a sub-axis `(pre)size` starts and ends; the cuts become dimensions.
+    asked = _asked_axes(match[3], names, sizes, text)
+    cuts = [{1, size} for size in sizes]
+    for axis, before, size in asked:
+        cuts[axis] |= {before, before * size}
+    dimensions: list[int] = []
+    number: dict[tuple[int, int], int] = {}  # (axis, where its part starts) → dimension
+    for axis, marks in enumerate(cuts):
+        row = sorted(marks)
+        for start, end in itertools.pairwise(row):
+            if end % start:
+                raise InvalidInput(
+                    f"replica_groups {shown(text)} cuts the axis {shown(names[axis])} "
+                    "into parts that do not divide one another"
+                )
+            number[axis, start] = len(dimensions)
+            dimensions.append(end // start)
+    grouped: list[int] = []
+    for axis, before, size in asked:
+        parts = [
+            dimension
+            for (owner, start), dimension in number.items()
+            if owner == axis and before <= start < before * size
+        ]
+        if set(parts) & set(grouped):
+            raise InvalidInput(
+                f"replica_groups {shown(text)} names a part of the axis {shown(names[axis])} twice"
+            )
+        grouped += parts
+    others = [dimension for dimension in range(len(dimensions)) if dimension not in grouped]
+    members = math.prod(dimensions[dimension] for dimension in grouped)
+    table = ids.reshape(dimensions).transpose(others + grouped).reshape(-1, members)
+    return tuple(map(tuple, table.tolist()))
+
+
+def _mesh_axes(inner: str, text: str) -> tuple[list[str], list[int], str | None]:
+    names, sizes, at = [], [], 0
+    while axis := _MESH_AXIS.match(inner, at):
+        names.append(axis[1])
+        sizes.append(int(axis[2]))
+        at = axis.end()
+    ids = _INNER_IDS.match(inner, at)
+    if ids is None and inner[at:].strip():
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has {shown(inner[at:])} in its mesh, "
+            "but must have axes such as 'a'=2, and device_ids"
+        )
+    if len(set(names)) != len(names):
+        raise InvalidInput(f"replica_groups {shown(text)} has two axes of one name")
+    if not 0 < math.prod(sizes) <= MOST_POSITIONS or len(sizes) > 32:
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has a mesh that is too large or empty: "
+            f"it must have 1 to {MOST_POSITIONS} devices on at most 32 axes"
+        )
+    return names, sizes, ids[1] if ids else None
+
+
+def _device_ids(written: str | None, count: int, text: str) -> np.ndarray:
+    if written is None:
+        return np.arange(count)
+    iota = re.match(r"\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z", written)
+    if iota:
+        ids = _iota(iota[1], iota[2], text)
+    elif _IDS.match(written):
+        ids = np.array(_integers(written, text), dtype=np.int64)
+    else:
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has device_ids {shown(written)}, "
+            "but must have ids such as 1,0 or an iota such as [2,4]T(1,0)"
+        )
+    if ids.size != count:
+        raise InvalidInput(
+            f"replica_groups {shown(text)} has {ids.size} device_ids, "
+            f"but must have one for each of {count} devices"
+        )
+    return ids
+
+
+def _asked_axes(
+    inner: str, names: list[str], sizes: list[int], text: str
+) -> list[tuple[int, int, int]]:
+    """(axis, product of the parts before, size) of every axis or sub-axis, in the order written."""
+    found, at = [], 0
+    while at < len(inner.rstrip()):
+        match = _AXIS.match(inner, at)
+        if match is None:
+            raise InvalidInput(
+                f"replica_groups {shown(text)} has {shown(inner[at:])} among its axes, "
+                "but must have names such as 'a', or parts such as 'a':(1)2"
+            )
+        axis = _axis_number(match[1], names, text)
+        before, size = int(match[2] or 1), int(match[3] or sizes[axis])
+        if before < 1 or size < 1 or sizes[axis] % (before * size):
+            raise InvalidInput(
+                f"replica_groups {shown(text)} has the part ({before}){size} of the axis "
+                f"{shown(match[1])}, but its size {sizes[axis]} must be a multiple of their product"
+            )
+        found.append((axis, before, size))
+        at = match.end()
+    return found
+
+
+def _axis_number(name: str, names: list[str], text: str) -> int:
+    if name in names:
+        return names.index(name)
+    if not (name.isascii() and name.isdecimal()):
+        raise InvalidInput(
+            f"replica_groups {shown(text)}: {shown(name)} is not a valid axis name or index, "
+            f"but must be one of {', '.join(map(shown, names))}"
+        )
+    if len(name) > 2 or int(name) >= len(names):
+        raise InvalidInput(
+            f"replica_groups {shown(text)}: axis {name} is out of bounds for mesh axes "
+            f"0 to {len(names) - 1}"
+        )
+    return int(name)
+
+
+def _integers(written: str, text: str) -> list[int]:
+    numbers = [part.strip() for part in written.split(",")] if written.strip() else []
+    if not all(number.isdecimal() and len(number) <= 18 for number in numbers):
+        raise InvalidInput(
+            f"replica_groups is {shown(text)}, but must have integers between its commas"
+        )
+    return [int(number) for number in numbers]

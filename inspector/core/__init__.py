@@ -1,0 +1,1 @@
+"""Snapshot, JSON, sharding arithmetic and text formatting: what every other package builds on."""

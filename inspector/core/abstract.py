@@ -1,0 +1,33 @@
+"""The arrays of a model before anything is built: shapes, types and the names at their dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inspector.core.snapshot import Group
+
+
+@dataclass(frozen=True)
+class AbstractArray:
+    """One array as `jax.eval_shape` gives it. `itemsize` is bytes an element.
+
+    `names` has an entry for each dimension: logical axes (at most one each) or mesh axes (any number),
+    as `AbstractState.names` says; None as a whole where the model names nothing, which means replicated.
+    """
+
+    path: str
+    group: Group
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    names: tuple[tuple[str, ...] | None, ...] | None
+
+
+@dataclass(frozen=True)
+class AbstractState:
+    """Every array of a model: batch, train state, output."""
+
+    names: Literal["logical", "mesh"]
+    arrays: tuple[AbstractArray, ...]
+    versions: dict[str, str]

@@ -1,0 +1,63 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from inspector.core.errors import InvalidInput
+
+
+def write_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write a text file whole or not at all: beside it first, then moved into its place.
+
+    Raises:
+      InvalidInput: the file cannot be written.
+    """
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:  # half a character
+        raise InvalidInput(f"{str(path)!r} cannot be written: {error}") from None
+    write_bytes(content, path)
+
+
+def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Write a file whole or not at all, as `write_text`.
+
+    A link is followed, and what is no file (a pipe, /dev/null) is written to, never replaced.
+
+    Raises:
+      InvalidInput: the file cannot be written.
+    """
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            Path(path).write_bytes(content)
+            return
+        target = Path(os.path.realpath(path))
+        # A short name of its own: a long name's would be too long.
+        beside = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}")
+        try:
+            with open(beside, "xb") as file:
+                file.write(content)
+            os.replace(beside, target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from None
+    except ValueError as error:  # a zero byte in the path
+        raise InvalidInput(f"{str(path)!r} cannot be written: {error}") from None
+
+
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """Refuse an output whose folder does not exist or that is a folder, before work is spent on it.
+
+    Raises:
+      InvalidInput: nothing can be written there.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InvalidInput(f"{path} cannot be written: it is a folder")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"{path} cannot be written: the folder {target.parent} does not exist")

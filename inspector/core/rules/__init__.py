@@ -1,0 +1,10 @@
+"""Logical axes to mesh axes by rules, and why: as Flax Linen reads them, and as Flax nnx does.
+
+`ledger` and `partition_spec` are Linen's, which is what layouts mean. `rules.nnx` reads the same rules as
+nnx does, `rules.entries` sets both beside each other, and `rules.disagreement` says where they differ.
+"""
+
+from inspector.core.rules.linen import ledger, partition_spec
+from inspector.core.rules.rule import Rule, Trial
+
+__all__ = ["Rule", "Trial", "ledger", "partition_spec"]

@@ -1,0 +1,63 @@
+"""Where Flax Linen and Flax nnx would read the same rules differently, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inspector.core.rules import linen, nnx
+from inspector.core.rules.rule import Rule
+
+Cause = Literal["order", "unmatched", "conflict", "repeated"]
+
+# What each of them does, in a sentence that holds for every array with this cause.
+EXPLANATIONS: dict[Cause, str] = {
+    "order": "a name has several rules: Linen takes the first whose mesh axes are free, nnx the last",
+    "unmatched": "a name has no rule: Linen leaves the dimension whole, nnx takes the name for a mesh axis",
+    "conflict": "two names want one mesh axis: Linen gives it to the rule that comes first, nnx to both",
+    "repeated": "a name occurs twice in the array: Linen refuses it, nnx gives both the same mesh axes",
+}
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One dimension: the mesh axes that each gives it. `linen` is None where it refuses the array."""
+
+    dimension: int
+    logical_axis: str
+    linen: tuple[str, ...] | None
+    nnx: tuple[str, ...]
+    cause: Cause
+
+
+def disagreements(
+    logical_axes: Sequence[str | None], rules: Sequence[Rule]
+) -> tuple[Disagreement, ...]:
+    """Every dimension that the two would split differently."""
+    by_name = nnx.partition_spec(logical_axes, rules)
+    try:
+        trials = linen.ledger(logical_axes, rules)
+    except ValueError:
+        return tuple(
+            Disagreement(dimension, name, None, by_name[dimension] or (), "repeated")
+            for dimension, name in enumerate(logical_axes)
+            if name is not None and list(logical_axes).count(name) > 1
+        )
+    in_order = linen.partition_spec(logical_axes, rules)
+    found = []
+    for dimension, name in enumerate(logical_axes):
+        if name is None or in_order[dimension] == by_name[dimension]:
+            continue
+        mine = [trial for trial in trials if trial.dimension == dimension]
+        cause: Cause = "order"
+        if not mine:
+            cause = "unmatched"
+        elif mine[-1].busy_axis is not None:
+            cause = "conflict"  # the rule that nnx takes is the one that Linen passed over
+        found.append(
+            Disagreement(
+                dimension, name, in_order[dimension] or (), by_name[dimension] or (), cause
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,156 @@
+"""The rule ledger of one array: every rule that was tried on it, in order, as Linen and as nnx read it.
+
+A rule that names no dimension of the array is not in it; a dimension that no rule names has an entry
+without a rule at the end. What is unknown stays so: an array without logical axes has no ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inspector.core.rules import linen, nnx, sentences
+from inspector.core.rules.rule import Rule, Trial
+from inspector.core.snapshot import Array, Mesh, Spec
+from inspector.model import RulesSemantics
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One rule on one dimension, or a dimension that no rule names (`rule` is None).
+
+    taken_by_linen, taken_by_nnx: whether it decides the dimension there.
+    linen, nnx: the same in words, with the reason.
+    """
+
+    rule: int | None
+    dimension: int
+    logical_axis: str | None
+    axes: tuple[str, ...]
+    taken_by_linen: bool
+    taken_by_nnx: bool
+    linen: str
+    nnx: str
+
+    @property
+    def agreed(self) -> bool:
+        return self.taken_by_linen == self.taken_by_nnx
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All entries of an array, and the specs that follow.
+
+    linen, nnx: the spec that each makes of the rules. `linen` is None where Linen refuses the array, and
+    then `linen_refusal` says why. `nnx_refusals` say why JAX would refuse nnx's, which nnx does not check.
+    follows: whether the array's own spec is the one of the reading asked for, axes of size 1 apart; None
+    where either is unknown.
+    """
+
+    entries: tuple[Entry, ...]
+    linen: Spec | None
+    nnx: Spec
+    linen_refusal: str | None
+    nnx_refusals: tuple[str, ...]
+    follows: bool | None
+
+
+def ledger_of(
+    array: Array,
+    mesh: Mesh | None,
+    rules: Sequence[Rule] | None,
+    semantics: RulesSemantics = "linen",
+) -> Ledger | None:
+    """The ledger of an array; None where its logical axes or the rules are not known.
+
+    `semantics` is the reading that the array's own spec is compared with.
+    """
+    if array.logical_axes is None or rules is None:
+        return None
+    names = array.logical_axes
+    in_linen: dict[tuple[int, int], Trial] = {}
+    spec, refusal = None, None
+    try:
+        in_linen = {(one.rule, one.dimension): one for one in linen.ledger(names, rules)}
+        spec = linen.partition_spec(names, rules)
+    except ValueError as error:
+        refusal = str(error)
+    in_nnx = nnx.ledger(names, rules)
+    entries = [
+        _entry(trial, in_linen.get((trial.rule, trial.dimension)), array, mesh, rules)
+        for trial in in_nnx
+    ]
+    ruled = {trial.dimension for trial in in_nnx}
+    entries += [
+        _unruled(dimension, name) for dimension, name in enumerate(names) if dimension not in ruled
+    ]
+    by_name = nnx.partition_spec(names, rules)
+    return Ledger(
+        tuple(entries),
+        spec,
+        by_name,
+        refusal,
+        () if mesh is None else nnx.refusals(by_name, mesh),
+        follows(array, spec if semantics == "linen" else by_name, mesh),
+    )
+
+
+def follows(array: Array, spec: Spec | None, mesh: Mesh | None) -> bool | None:
+    """Whether the array is split as `spec` says, axes of size 1 apart; None where either is unknown."""
+    if array.spec is None or spec is None or mesh is None:
+        return None
+    return without_size_1(array.spec, mesh) == without_size_1(spec, mesh)
+
+
+def without_size_1(spec: Spec, mesh: Mesh) -> Spec:
+    """The spec without mesh axes of size 1, which split nothing; axes that the mesh lacks stay."""
+    trivial = {axis.name for axis in mesh.axes if axis.size == 1}
+    return tuple(tuple(axis for axis in axes or () if axis not in trivial) or None for axes in spec)
+
+
+def _entry(
+    trial: Trial,
+    in_linen: Trial | None,
+    array: Array,
+    mesh: Mesh | None,
+    rules: Sequence[Rule],
+) -> Entry:
+    names, axes = array.logical_axes or (), rules[trial.rule][1]
+
+    def words(one: Trial) -> str:
+        said = sentences.outcome_alone(one, names, rules)
+        if one.taken and mesh is not None:
+            notes = sentences.of_the_mesh(axes, _size(array, trial.dimension), mesh)
+            said = ". ".join([said, *(note.rstrip(".") for note in notes)])
+        return said
+
+    return Entry(
+        rule=trial.rule,
+        dimension=trial.dimension,
+        logical_axis=names[trial.dimension],
+        axes=axes,
+        taken_by_linen=in_linen is not None and in_linen.taken,
+        taken_by_nnx=trial.taken,
+        linen="refused: a logical axis occurs twice" if in_linen is None else words(in_linen),
+        nnx=words(trial),
+    )
+
+
+def _unruled(dimension: int, name: str | None) -> Entry:
+    if name is None:
+        said = "no logical axis, so it stays whole"
+        return Entry(None, dimension, None, (), False, False, said, said)
+    return Entry(
+        rule=None,
+        dimension=dimension,
+        logical_axis=name,
+        axes=(),
+        taken_by_linen=False,
+        taken_by_nnx=True,  # the name itself decides
+        linen=f"no rule for {name}, so it stays whole",
+        nnx=f"no rule for {name}, which is taken for a mesh axis",
+    )
+
+
+def _size(array: Array, dimension: int) -> int | None:
+    return None if array.shape is None else array.shape[dimension]

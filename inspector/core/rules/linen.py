@@ -1,0 +1,67 @@
+"""Logical axes to mesh axes as Flax Linen reads an ordered list of rules, with the reason for each step.
+
+Rules are tried in order; a rule is taken if its logical axis is a dimension of the array that no earlier
+rule has settled and all of its mesh axes are still free in that array. A rule to no mesh axis settles its
+dimension as unsharded. A dimension that no rule settles is unsharded. This is
+`flax.linen.logical_to_mesh_axes`, without JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.core.rules.rule import Rule, Trial
+from inspector.core.snapshot import Spec
+
+
+def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[Trial, ...]:
+    """Every rule that names a dimension of the array, in order, taken or passed over, and why.
+
+    Raises:
+      ValueError: a logical axis occurs twice in the array, which Linen does not support.
+    """
+    named = [name for name in logical_axes if name is not None]
+    if len(set(named)) != len(named):
+        raise ValueError(f"a logical axis occurs twice in {tuple(logical_axes)}")
+    position = {name: place for place, name in enumerate(logical_axes) if name is not None}
+    settled: dict[int, int] = {}  # dimension -> rule
+    holder: dict[str, tuple[int, int]] = {}  # mesh axis -> (dimension, rule)
+    trials = []
+    for number, (name, axes) in enumerate(rules):
+        if name not in position:
+            continue
+        dimension = position[name]
+        busy = next((axis for axis in axes if axis in holder), None)
+        if dimension in settled:
+            trials.append(Trial(number, dimension, False, settled_by=settled[dimension]))
+        elif busy is not None:
+            held_by, through = holder[busy]
+            trials.append(
+                Trial(
+                    number,
+                    dimension,
+                    False,
+                    busy_axis=busy,
+                    busy_dimension=held_by,
+                    busy_rule=through,
+                )
+            )
+        else:
+            settled[dimension] = number
+            holder |= dict.fromkeys(axes, (dimension, number))
+            trials.append(Trial(number, dimension, True))
+    return tuple(trials)
+
+
+def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> Spec:
+    """The mesh axes of each dimension of an array with these logical axes.
+
+    Raises:
+      ValueError: a logical axis occurs twice in the array, which Linen does not support.
+    """
+    axes_of = {
+        trial.dimension: rules[trial.rule][1]
+        for trial in ledger(logical_axes, rules)
+        if trial.taken
+    }
+    return tuple(axes_of.get(dimension) or None for dimension in range(len(logical_axes)))

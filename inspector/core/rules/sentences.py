@@ -1,0 +1,58 @@
+"""What became of a rule, in a sentence. Plain text, names as they stand in the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.core.rules.rule import Rule, Trial
+from inspector.core.snapshot import Mesh
+
+
+def rule_words(number: int, rules: Sequence[Rule]) -> str:
+    """A rule with its number as people count, `rule 2, hidden → model`."""
+    name, axes = rules[number]
+    return f"rule {number + 1}, {name} → {' + '.join(axes) or 'none'}"
+
+
+def outcome(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> str:
+    """Taken or passed over, with the rule itself, and why: `Taken: rule 2, hidden → model.`"""
+    rule = rule_words(trial.rule, rules)
+    if trial.taken:
+        return (
+            f"Taken: {rule}." if rules[trial.rule][1] else f"Taken: {rule}, which leaves it whole."
+        )
+    return f"Passed over: {rule}; {_hindrance(trial, logical_axes, rules)}."
+
+
+def outcome_alone(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> str:
+    """The same where the rule stands beside it: `taken`, `passed over: rule 1, … had settled it`."""
+    if not trial.taken:
+        return f"passed over: {_hindrance(trial, logical_axes, rules)}"
+    return "taken" if rules[trial.rule][1] else "taken: explicitly none, so it stays whole"
+
+
+def of_the_mesh(axes: Sequence[str], size: int | None, mesh: Mesh) -> list[str]:
+    """What the mesh has to say to a dimension of `size` rows, None if unknown, split over these axes."""
+    sizes = {axis.name: axis.size for axis in mesh.axes}
+    said = [f"The mesh has no axis {axis}." for axis in axes if axis not in sizes]
+    said += [
+        f"Mesh axis {axis} has size 1 and splits nothing." for axis in axes if sizes.get(axis) == 1
+    ]
+    ways = mesh.ways(tuple(axis for axis in axes if axis in sizes))
+    if size is not None and size % ways:
+        said.append(f"{ways} ways do not divide its {size} rows, which JAX refuses.")
+    return said
+
+
+def _hindrance(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> str:
+    if trial.settled_by is not None:
+        settling = rule_words(trial.settled_by, rules)
+        if trial.settled_by > trial.rule:
+            return f"{settling}, comes later and replaces it"
+        return f"{settling}, had settled it"
+    assert trial.busy_dimension is not None and trial.busy_rule is not None
+    other = logical_axes[trial.busy_dimension] or f"dimension {trial.busy_dimension}"
+    return (
+        f"mesh axis {trial.busy_axis} is taken by {other} "
+        f"(dimension {trial.busy_dimension}) through {rule_words(trial.busy_rule, rules)}"
+    )

@@ -1,0 +1,138 @@
+"""Rules as people write them down elsewhere: a layout's own text, JSON, or the lists of a configuration.
+
+`batch=data,embed=fsdp+tensor,layer=` · `[["batch", "data"], ["embed", ["fsdp", "tensor"]], ["layer", null]]`
+· `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's and T5X's files,
+with or without the name that they have there (`logical_axis_rules: [`, `RULES = (`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from inspector.core import strict_json
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules.rule import Rule
+
+MOST_CHARACTERS = 100_000  # MaxText's longest list has 6,000
+MOST_RULES = 1000
+_DEEPEST = 4  # a list of pairs whose second is a list has 3
+_WHAT = "rules"
+# `logical_axis_rules: [`, `RULES: tuple = (`, which stand in front of the same list in a file.
+_NAME = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\[({\n]*)?(?:=|(?<=:))\s*(?=[\[({])")
+_NOTHING = ("None", "null")
+_NUMBERS = ("NaN", "Infinity")  # as Python's own JSON has them
+
+
+def parse(text: str) -> tuple[Rule, ...]:
+    """The rules that a text holds, in order. No mesh is asked: the axes may be those of any.
+
+    Raises:
+      InvalidInput: it is none of the three forms.
+    """
+    text = text.removeprefix("\ufeff").strip()
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidInput(
+            f"rules has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed"
+        )
+    text = text[_NAME.match(text).end() :] if _NAME.match(text) else text
+    pairs = _parsed(text) if text[:1] in ("[", "(", "{") else _short(text)
+    if isinstance(pairs, dict):
+        pairs = list(pairs.items())
+    if not isinstance(pairs, (list, tuple)):
+        raise InvalidInput(
+            f"rules is {shown(repr(pairs))}, but must be a list of [logical axis, mesh axes]"
+        )
+    if len(pairs) > MOST_RULES:
+        raise InvalidInput(f"rules has {len(pairs):,} entries, at most {MOST_RULES:,} are allowed")
+    rules = tuple(rule_of(pair) for pair in pairs)
+    for name, axes in rules:
+        if not all(one and one.isprintable() for one in (name, *axes)):
+            raise InvalidInput(f"rule {shown(name)} has an axis without a name that can be printed")
+    return rules
+
+
+def _parsed(text: str) -> Any:
+    if _depth(text) > _DEEPEST:
+        raise InvalidInput(
+            "rules is nested too deeply: a list of [logical axis, mesh axes] is allowed"
+        )
+    try:
+        return strict_json.parse(text, _WHAT)
+    except InvalidInput as refused:
+        try:
+            return _plain(ast.parse(text, mode="eval").body)
+        except InvalidInput:
+            raise
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            if "'" not in text and "(" not in text:
+                raise refused from None
+    raise InvalidInput(
+        "rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]"
+    )
+
+
+def _plain(node: ast.expr) -> Any:
+    """A literal of Python, or the same with null and names that YAML has without quotes.
+
+    Raises:
+      ValueError: it is anything else.
+    """
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_plain(item) for item in items]
+        case ast.Dict(keys=keys, values=values):
+            names = [_plain(key) if key else None for key in keys]
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None:
+                raise InvalidInput(f"{_WHAT} has the key {shown(repeated)} twice in one object")
+            return [[name, _plain(value)] for name, value in zip(names, values, strict=True)]
+        case ast.Name(id=name) if name not in _NUMBERS:
+            return None if name in _NOTHING else name
+        case ast.Constant() | ast.Set():
+            return ast.literal_eval(node)
+    raise ValueError
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested; those inside of names count, which have none."""
+    deepest = depth = 0
+    for character in text:
+        depth += (character in "[({") - (character in "])}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _short(text: str) -> list[tuple[str, list[str]]]:
+    pairs = []
+    for entry in re.split(r"[,;\n]", text):
+        name, separator, axes = entry.partition("=")
+        if not entry.strip():
+            continue
+        if not separator:
+            raise InvalidInput(
+                f"rules has {shown(entry)}, but a rule is a logical axis, =, and mesh axes"
+            )
+        pairs.append((name.strip(), [axis.strip() for axis in axes.split("+") if axis.strip()]))
+    return pairs
+
+
+def rule_of(pair: Any) -> Rule:
+    """`["embed", ["fsdp", "tensor"]]`, `["embed", "fsdp"]` or `["embed", null]` as a rule.
+
+    Raises:
+      InvalidInput: it is no such pair.
+    """
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise InvalidInput(
+            f"rules has {shown(repr(pair))}, but a rule is [logical axis, mesh axes]"
+        )
+    name, axes = pair
+    axes = [axes] if isinstance(axes, str) else [] if axes is None else axes
+    if not isinstance(axes, (list, tuple)) or not all(isinstance(axis, str) for axis in axes):
+        raise InvalidInput(
+            f"rule {shown(name)} goes to {shown(repr(axes))}, "
+            "but must go to a mesh axis, a list of them or null"
+        )
+    return name, tuple(axis for axis in axes if axis != "None")

@@ -1,0 +1,156 @@
+"""Quantities, shardings and devices as people read them, the same everywhere: plain text, never markup."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from inspector.core.snapshot import Array, Mesh, Spec
+
+_THOUSANDS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 device`, `8 devices`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def and_text(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def devices_text(devices: Sequence[int], most: int = 4) -> str:
+    """Device ids in short: `0, 4`, `0–63 (64×)`, `0, 8, … 504 (64×)`; in full up to `most`."""
+    if len(devices) <= most:
+        return ", ".join(map(str, devices))
+    count = f"({len(devices)}×)"
+    runs = _runs(devices)
+    if len(runs) <= 2:
+        return ", ".join(_run_text(*run) for run in runs) + f" {count}"
+    steps = {after - before for before, after in itertools.pairwise(devices)}
+    if len(steps) == 1:
+        return f"{devices[0]}, {devices[1]}, … {devices[-1]} {count}"
+    if all(stop > start for start, stop in runs):
+        return f"{_run_text(*runs[0])}, … {_run_text(*runs[-1])} {count}"
+    return f"{devices[0]}, {devices[1]}, {devices[2]}, … {devices[-1]} {count}"
+
+
+def bytes_text(count: int | None) -> str:
+    """Bytes in binary units with one decimal, none from 100 up: `1.0 MiB`, `73.2 GiB`; `unknown` for None."""
+    if count is None:
+        return "unknown"
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_BINARY_UNITS) - 1)
+    value = count / 1024**power
+    # 1023.96 KiB would be written as 1024 KiB.
+    if value >= 999.5 and power < len(_BINARY_UNITS) - 1:
+        value, power = value / 1024, power + 1
+    return (
+        f"{value:.0f} {_BINARY_UNITS[power]}"
+        if value >= 99.95
+        else f"{value:.1f} {_BINARY_UNITS[power]}"
+    )
+
+
+def elements_text(count: int | None) -> str:
+    """`1.36 billion elements`, `1,024 elements`; `unknown` for None."""
+    if count is None:
+        return "unknown"
+    for size, name in _THOUSANDS:
+        if abs(count) >= size:
+            return f"{count / size:.3g} {name} elements"
+    return f"{count:,} element{'s' * (count != 1)}"
+
+
+def exact_bytes_text(count: int | None) -> str:
+    """Bytes in words and in full: `1.0 MiB (1,048,576 bytes)`."""
+    if count is None or count < 1024:
+        return bytes_text(count)
+    return f"{bytes_text(count)} ({count:,} bytes)"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A time with three figures: `2 min 30 s`, `1.25 s`, `70.3 ms`, `50.0 µs`; `unknown` for None."""
+    if seconds is None:
+        return "unknown"
+    if seconds >= 120:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale * 0.9995 or unit == "µs":
+            value = seconds / scale
+            decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+            return f"{value:,.{decimals}f} {unit}"
+    raise AssertionError("the last unit takes every time")
+
+
+def times_text(factor: float | None) -> str:
+    """How many times as much, with three figures, or all of them from 1,000 up; `unknown` for None."""
+    if factor is None:
+        return "unknown"
+    return f"{factor:.3g}" if factor < 999.5 else f"{factor:,.0f}"
+
+
+def shape_text(shape: Sequence[int] | None) -> str:
+    """`1024×256`, `scalar` where there is no dimension; `unknown` for None."""
+    if shape is None:
+        return "unknown"
+    return "×".join(map(str, shape)) if shape else "scalar"
+
+
+def dtype_text(dtype: str) -> str:
+    """The type to follow a shape: `float32`; `of unknown dtype` where a file does not tell it."""
+    return "of unknown dtype" if dtype == "unknown" else dtype
+
+
+def spec_text(spec: Spec | None) -> str:
+    """A PartitionSpec as JAX writes it, `P(('fsdp', 'tensor'), None)`; `unknown` for None."""
+    if spec is None:
+        return "unknown"
+    return f"P({', '.join(_entry_text(axes) for axes in spec)})"
+
+
+def logical_text(logical_axes: Sequence[str | None] | None) -> str:
+    """Logical axes in brackets, `(embed, hidden)`, an unnamed dimension as `–`; empty if none."""
+    if logical_axes is None:
+        return ""
+    return f"({', '.join(name or '–' for name in logical_axes)})"
+
+
+def ranges_text(index: Sequence[Sequence[int]]) -> str:
+    """Index ranges as NumPy slices: `[0:1024, 256:512]`."""
+    return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]" if len(index) else "[ ]"
+
+
+def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
+    """Number, logical name, size and split: `dim 1 · hidden · 1024 ÷ 4 over model`."""
+    parts = [f"dim {dimension}"]
+    if array.logical_axes is not None and array.logical_axes[dimension]:
+        parts.append(array.logical_axes[dimension])
+    size = str(array.shape[dimension])
+    axes = array.spec[dimension] if array.spec is not None else None
+    if axes:
+        size += f" ÷ {mesh.ways(axes)} over {' × '.join(axes)}"
+    return " · ".join([*parts, size])
+
+
+def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for device in devices:
+        if runs and device == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], device)
+        else:
+            runs.append((device, device))
+    return runs
+
+
+def _run_text(start: int, stop: int) -> str:
+    return str(start) if start == stop else f"{start}–{stop}"
+
+
+def _entry_text(axes: tuple[str, ...] | None) -> str:
+    if not axes:
+        return "None"
+    return repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"

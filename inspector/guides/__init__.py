@@ -1,0 +1,1 @@
+"""Subjects of the guide pages: assembly, processes, restoring checkpoints, variants, tutorials."""

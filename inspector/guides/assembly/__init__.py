@@ -1,0 +1,43 @@
+"""An array made by hand from pieces: what is asked for, its script, and what came of it."""
+
+from inspector.guides.assembly.record import (
+    DEFAULTS,
+    MISTAKES,
+    NO_MISTAKE,
+    WAYS,
+    Assembled,
+    Assembly,
+    Contents,
+    Piece,
+    Refusal,
+    Stage,
+    Step,
+    applicable,
+    from_json,
+    given_shape,
+    parse,
+    parse_mesh,
+    recipe,
+    swap_partner,
+)
+
+__all__ = [
+    "DEFAULTS",
+    "MISTAKES",
+    "NO_MISTAKE",
+    "WAYS",
+    "Assembled",
+    "Assembly",
+    "Contents",
+    "Piece",
+    "Refusal",
+    "Stage",
+    "Step",
+    "applicable",
+    "from_json",
+    "given_shape",
+    "parse",
+    "parse_mesh",
+    "recipe",
+    "swap_partner",
+]

@@ -1,0 +1,459 @@
+"""What to assemble by hand: a mesh, a global array, how it is cut, which way it is made, and a mistake.
+
+The array holds its own element numbers (0, 1, 2 … in row-major order), so that every number says where
+it belongs. An Assembly is frozen and valid; `parse` reads one from the text of its fields and says of
+each field what is wrong with it. What JAX makes of it is an `Assembled`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from inspector import layout as layouts
+from inspector.core import record, sharding
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.field_parser import Parsed, Reader
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Spec
+
+Way = Literal["callback", "pieces", "device_put"]
+Loading = Literal["array", "batch", "reshard"]
+Step = Literal["cut", "move", "join", "reshard"]
+
+# Every number travels to the page, from each device that holds it: a megabyte at the most.
+MOST_ELEMENTS = 4096
+MOST_HELD = 65_536  # numbers on all devices together
+MOST_DEVICES = 64
+MOST_MESH_AXES = 3
+MOST_DIMENSIONS = 3
+
+# The mesh and the arrays of JAX's reference page on `make_array_from_single_device_arrays`.
+DEFAULTS = {
+    "way": "pieces",
+    "loading": "array",
+    "mesh": "2x4",
+    "axes": "x, y",
+    "shape": "8x8",
+    "spec": "x, y",
+    "rows": "2",
+    "features": "32",
+    "batch_axes": "x + y",
+    "target": "x, y",
+    "mistake": "nothing",
+    "device": "3",
+}
+
+WAYS: Mapping[Way, str] = {
+    "callback": "make_array_from_callback",
+    "pieces": "make_array_from_single_device_arrays",
+    "device_put": "device_put",
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Something that can be done wrong, and the ways of making an array in which it can be."""
+
+    title: str
+    ways: tuple[Way, ...] = ("pieces",)
+
+
+NO_MISTAKE = "nothing"
+MISTAKES: Mapping[str, Mistake] = {
+    NO_MISTAKE: Mistake("Nothing", ("callback", "pieces", "device_put")),
+    "shape": Mistake("A piece of the wrong shape", ("callback", "pieces")),
+    "missing": Mistake("A device without a piece", ("callback", "pieces")),
+    "swapped": Mistake("Two pieces swapped", ("callback", "pieces", "device_put")),
+    "same_device": Mistake("Two pieces on one device"),
+    "unmoved": Mistake("Pieces not moved to their devices"),
+    "list_order": Mistake("The list of pieces in reverse"),
+    "dtype": Mistake("A wrong dtype", ("callback", "pieces", "device_put")),
+    "copies": Mistake("Copies that differ", ("callback", "pieces")),
+    "global_shape": Mistake("A global shape that the pieces do not make"),
+    "indivisible": Mistake(
+        "A shape that the mesh does not divide", ("callback", "pieces", "device_put")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A valid request. `spec` and `target` have an entry a dimension; without a target nothing is
+    resharded. `device` is the position, in mesh order, of the piece that the mistake is made with.
+    """
+
+    way: Way
+    mesh_shape: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    spec: Spec
+    target: Spec | None = None
+    mistake: str = NO_MISTAKE
+    device: int = 0
+
+    @property
+    def devices(self) -> int:
+        return math.prod(self.mesh_shape)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    def mesh(self) -> Mesh:
+        """Emulated devices 0 … n−1 in row-major order."""
+        axes = zip(self.axis_names, self.mesh_shape, strict=True)
+        return Mesh(
+            axes=tuple(MeshAxis(name, size) for name, size in axes),
+            devices=tuple(range(self.devices)),
+            processes=(0,) * self.devices,
+            device_kind="cpu",
+        )
+
+    def with_mistake(self, mistake: str, device: int) -> Assembly:
+        """The same with a mistake.
+
+        Raises:
+          InvalidInput: it cannot be made here; the sentence says which can.
+        """
+        return _checked(replace(self, mistake=mistake, device=device))
+
+    def to_json(self) -> dict[str, Any]:
+        return record.encode(self)
+
+    def key(self) -> str:
+        """Text that two assemblies share only if they are equal."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What was handed to JAX for one device, in the order in which it was.
+
+    meant_for: the device whose part it was cut as; None where JAX itself cuts the whole array.
+    on: the device it lay on when JAX joined the pieces; None where JAX moves it.
+    shape: None where the callback returned nothing.
+    values: its numbers in row-major order.
+    """
+
+    meant_for: int | None
+    on: int | None
+    shape: tuple[int, ...] | None
+    dtype: str
+    values: tuple[int, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The numbers of one device's shard, in row-major order."""
+
+    device: int
+    shape: tuple[int, ...]
+    values: tuple[int, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A global array that JAX has made: where it lies, and what each shard holds, in mesh order."""
+
+    array: Array
+    sharding: str  # as JAX prints it
+    contents: tuple[Contents, ...]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """JAX's own error: the step at which it came, its class, and its text."""
+
+    step: Step
+    kind: str
+    text: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """What came of an Assembly.
+
+    `shape` is the global shape that JAX was given. `joined` is None if JAX refused, `resharded` if it
+    refused or nothing was to be resharded; `collectives` names those in the compiled reshard.
+    """
+
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    joined: Stage | None
+    resharded: Stage | None
+    collectives: tuple[str, ...]
+    refusal: Refusal | None
+    versions: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
+    """Read an Assembly from the text of its fields; one that is absent has its default.
+
+    `loading` says which others count: `array` takes `shape` and `spec`; `batch` takes `rows` per device,
+    `features` and `batch_axes`; `reshard` takes those and `target`, the PartitionSpec to end in.
+    """
+    texts = DEFAULTS | dict(fields)
+    reader = Reader(texts)
+    read, problems = reader.read, reader.problems
+
+    loading = read("loading", lambda text: _choice(text, "loading", Loading.__args__), "array")
+    way = read("way", lambda text: _choice(text, "way", tuple(WAYS)), "pieces")
+    mesh_shape = read("mesh", parse_mesh, (1,))
+    axes = _names(mesh_shape)
+    if "mesh" not in problems:
+        axes = read("axes", lambda text: layouts.parse_axes(text, mesh_shape), axes)
+    if problems.keys() & {"mesh", "axes"}:
+        # What the other fields mean hangs on these two.
+        return Parsed(None, problems)
+    if loading == "array":
+        shape, spec = read("shape", parse_shape, (1,)), ()
+        if not problems.keys() & {"shape"}:  # else how many dimensions it has is not known
+            spec = read("spec", lambda text: parse_spec(text, "spec", len(shape), axes), ())
+    else:
+        shape, spec = _read_recipe(read, axes, mesh_shape)
+    target = None
+    if loading == "reshard":
+        target = read("target", lambda text: parse_spec(text, "target", len(shape), axes), None)
+    mistake = read("mistake", lambda text: _choice(text, "mistake", tuple(MISTAKES)), NO_MISTAKE)
+    last = math.prod(mesh_shape) - 1
+    if "device" not in fields:
+        texts["device"] = str(min(int(DEFAULTS["device"]), last))
+    device = read("device", lambda text: _whole(text, "device", 0, last), 0)
+    if not problems:
+        try:
+            found = Assembly(way, mesh_shape, axes, shape, spec, target, mistake, device)
+            return Parsed(_checked(found))
+        except InvalidInput as refused:
+            problems["mistake" if "mistake" in str(refused) else "shape"] = str(refused)
+    return Parsed(None, problems)
+
+
+def from_json(value: Any) -> Assembly:
+    """Read an Assembly from parsed JSON.
+
+    Raises:
+      InvalidInput: it is not one, or not a valid one.
+    """
+    found = record.decode(Assembly, value, "the assembly")
+    # Through the same parsers as text, so that there is one rule for both.
+    shape = parse_mesh(layouts.print_mesh(found.mesh_shape))
+    layouts.parse_axes(",".join(found.axis_names), shape)
+    parse_shape("x".join(map(str, found.shape)))
+    for name, spec in (("spec", found.spec), ("target", found.target)):
+        if spec is not None:
+            text = ",".join("+".join(axes or ()) or "None" for axes in spec)
+            if len(parse_spec(text, name, len(found.shape), found.axis_names)) != len(spec):
+                raise InvalidInput(f"{name} must have {len(found.shape)} entries, one a dimension")
+    return _checked(found)
+
+
+def recipe(
+    rows: int, features: int, batch_axes: tuple[str, ...], mesh: Mesh
+) -> tuple[tuple[int, ...], Spec]:
+    """The global shape and the PartitionSpec of a batch that is loaded data-parallel.
+
+    Every device gets `rows` rows; devices along the batch axes get rows of their own.
+    """
+    return (rows * mesh.ways(batch_axes), features), (batch_axes or None, None)
+
+
+def applicable(assembly: Assembly) -> Iterator[str]:
+    """The mistakes that can be made with this assembly, in the order of `MISTAKES`."""
+    mesh = assembly.mesh()
+    divides = not any(sharding.indivisible(assembly.shape, assembly.spec, mesh))
+    ways = math.prod(sharding.ways_per_dimension(assembly.spec, mesh))
+    possible = {
+        "swapped": divides and ways > 1,
+        "same_device": mesh.size > 1,
+        "unmoved": mesh.size > 1,
+        "list_order": mesh.size > 1,
+        # A callback is asked only once for what is the same everywhere.
+        "copies": mesh.size > ways and (assembly.way == "pieces" or ways > 1),
+        "indivisible": ways > 1,
+    }
+    for name, mistake in MISTAKES.items():
+        if (
+            assembly.way in mistake.ways
+            and possible.get(name, True)
+            and (divides or name == NO_MISTAKE)
+        ):
+            yield name
+
+
+def swap_partner(assembly: Assembly) -> int:
+    """The next device, in mesh order, that holds another part than `device` does."""
+    block = sharding.place(assembly.shape, assembly.spec, assembly.mesh()).block.tolist()
+    after = [(assembly.device + step) % len(block) for step in range(1, len(block))]
+    return next(other for other in after if block[other] != block[assembly.device])
+
+
+def given_shape(assembly: Assembly) -> tuple[int, ...]:
+    """The global shape that JAX is given, which some mistakes change."""
+    shape = list(assembly.shape)
+    if assembly.mistake == "global_shape":
+        shape[0] *= 2
+    if assembly.mistake == "indivisible":
+        ways = sharding.ways_per_dimension(assembly.spec, assembly.mesh())
+        split = next(dimension for dimension, count in enumerate(ways) if count > 1)
+        shape[split] += 1
+    return tuple(shape)
+
+
+def parse_mesh(text: str) -> tuple[int, ...]:
+    """Sizes joined by `x`, of at most three axes and 64 devices.
+
+    Raises:
+      InvalidInput: it is not that.
+    """
+    shape = layouts.parse_mesh(text)
+    if len(shape) > MOST_MESH_AXES:
+        raise InvalidInput(
+            f"mesh {layouts.print_mesh(shape)} has {len(shape)} axes, "
+            f"at most {MOST_MESH_AXES} are allowed here"
+        )
+    if math.prod(shape) > MOST_DEVICES:
+        raise InvalidInput(
+            f"mesh {layouts.print_mesh(shape)} makes {math.prod(shape)} devices, "
+            f"at most {MOST_DEVICES} are allowed here"
+        )
+    return shape
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Sizes of one to three dimensions joined by `x` or commas.
+
+    Raises:
+      InvalidInput: it is not that, or has too many elements.
+    """
+    parts = [part.strip() for part in re.split(r"[x×*,]", text.strip().strip("()").rstrip(","))]
+    if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
+        raise InvalidInput(f"shape is {shown(text)}, but must be sizes joined by x, such as 8x8")
+    shape = tuple(map(int, parts))
+    if len(shape) > MOST_DIMENSIONS:
+        raise InvalidInput(
+            f"shape {_times(shape)} has {len(shape)} dimensions, at most {MOST_DIMENSIONS} are allowed"
+        )
+    if min(shape) < 1:
+        raise InvalidInput(
+            f"shape {_times(shape)} has a dimension of size 0, each must be at least 1"
+        )
+    _refuse_too_many(shape)
+    return shape
+
+
+def parse_spec(text: str, name: str, rank: int, axis_names: tuple[str, ...]) -> Spec:
+    """A mesh axis, several joined by `+`, or None for each dimension; dimensions left out are whole.
+
+    Raises:
+      InvalidInput: there are more entries than dimensions, or an axis is unknown or used twice.
+    """
+    entries = text.split(",") if text.strip() else []
+    if len(entries) > rank:
+        raise InvalidInput(
+            f"{name} is {shown(text)}, which has {len(entries)} entries, "
+            f"but the array has {rank} dimension{'s' * (rank != 1)}"
+        )
+    spec = tuple(_parse_entry(entry, name, axis_names) or None for entry in entries)
+    used = [axis for axes in spec for axis in axes or ()]
+    if len(set(used)) != len(used):
+        raise InvalidInput(f"{name} is {shown(text)}, but may use each mesh axis only once")
+    return spec + (None,) * (rank - len(spec))
+
+
+def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) -> Any:
+    rows = read("rows", lambda text: _whole(text, "rows", 1, MOST_ELEMENTS), 1)
+    features = read("features", lambda text: _whole(text, "features", 1, MOST_ELEMENTS), 1)
+    batch_axes = read("batch_axes", lambda text: _parse_entry(text, "batch_axes", axes), ())
+    mesh = Assembly("pieces", mesh_shape, axes, (1,), (None,)).mesh()
+    shape, spec = recipe(rows, features, batch_axes, mesh)
+
+    def within_limits(_: str) -> None:
+        _refuse_too_many(shape)
+        if len(set(batch_axes)) != len(batch_axes):
+            raise InvalidInput("batch_axes may use each mesh axis only once")
+
+    read("rows" if math.prod(shape) > MOST_ELEMENTS else "batch_axes", within_limits, None)
+    return shape, spec
+
+
+def _parse_entry(text: str, name: str, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    if text.strip() in ("", "None"):
+        return ()
+    axes = tuple(part.strip() for part in text.split("+"))
+    for axis in axes:
+        if axis not in axis_names:
+            raise InvalidInput(
+                f"{name} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
+            )
+    return axes
+
+
+def _checked(assembly: Assembly) -> Assembly:
+    """The assembly, if its parts fit each other.
+
+    Raises:
+      InvalidInput: they do not.
+    """
+    if assembly.mistake not in MISTAKES:
+        raise InvalidInput(
+            f"mistake is {shown(assembly.mistake)}, but must be one of {', '.join(MISTAKES)}"
+        )
+    for spec in (assembly.spec, assembly.target):
+        if spec is not None:
+            held = assembly.elements * sharding.replicas(spec, assembly.mesh())
+            if held > MOST_HELD:
+                raise InvalidInput(
+                    f"shape {_times(assembly.shape)} with its copies makes {held:,} numbers on "
+                    f"{assembly.devices} devices, at most {MOST_HELD:,} are allowed"
+                )
+    possible = tuple(applicable(assembly))
+    if assembly.mistake not in possible:
+        raise InvalidInput(
+            f"mistake is {shown(assembly.mistake)}, but with this array and {WAYS[assembly.way]} "
+            f"only {', '.join(possible)} can be made"
+        )
+    if not 0 <= assembly.device < assembly.devices:
+        raise InvalidInput(
+            f"device is {assembly.device}, but must be from 0 to {assembly.devices - 1}"
+        )
+    return assembly
+
+
+def _refuse_too_many(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise InvalidInput(
+            f"shape {_times(shape)} has {math.prod(shape):,} elements, at most {MOST_ELEMENTS:,} are "
+            "allowed, so that each of them can be looked at"
+        )
+
+
+def _choice(text: str, name: str, choices: tuple[str, ...]) -> Any:
+    if text not in choices:
+        raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(choices)}")
+    return text
+
+
+def _whole(text: str, name: str, least: int, most: int) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
+    if number is None or not least <= number <= most:
+        raise InvalidInput(
+            f"{name} is {shown(text)}, but must be a whole number from {least} to {most:,}"
+        )
+    return number
+
+
+def _names(mesh_shape: tuple[int, ...]) -> tuple[str, ...]:
+    return ("x", "y", "z")[: len(mesh_shape)]
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,40 @@
+"""An array assembled by hand as a Snapshot, so that command line, reports and comparisons have it too."""
+
+from __future__ import annotations
+
+import datetime
+
+from inspector.core import record
+from inspector.core.snapshot import Finding, Snapshot, Source
+from inspector.guides.assembly import pieces
+from inspector.guides.assembly.record import Assembled, Assembly
+
+REFUSED = "refused-by-jax"
+WRONG_NUMBERS = "wrong-numbers"
+
+
+def snapshot(assembly: Assembly, made: Assembled) -> Snapshot:
+    """The arrays that JAX made; the request, the pieces and all numbers are under `assembly`."""
+    stages = [stage for stage in (made.joined, made.resharded) if stage is not None]
+    return Snapshot(
+        source=Source(
+            kind="cpu",
+            target="cpu",
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            versions=made.versions,
+        ),
+        layout=None,
+        mesh=assembly.mesh(),
+        arrays=tuple(stage.array for stage in stages),
+        findings=_findings(assembly, made),
+        extra={"assembly": {"asked": assembly.to_json(), "made": record.encode(made)}},
+    )
+
+
+def _findings(assembly: Assembly, made: Assembled) -> tuple[Finding, ...]:
+    code = REFUSED if made.refusal is not None else WRONG_NUMBERS
+    sentences = [fault.sentence for fault in pieces.faults(assembly, made)]
+    if made.refusal is None and not (made.joined and pieces.wrong_elements(assembly, made.joined)):
+        return ()
+    verdict = pieces.verdict(assembly, made)
+    return (Finding("error", code, " ".join([verdict, *sentences])),)

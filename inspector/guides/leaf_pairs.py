@@ -1,0 +1,46 @@
+"""Two Snapshots of one model, leaf by leaf: the same sharding, or exactly where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inspector.core import sharding
+from inspector.core.snapshot import Array, Snapshot
+
+
+@dataclass(frozen=True)
+class LeafPair:
+    """One path in both; `left` or `right` is None where it is in one only."""
+
+    path: str
+    left: Array | None
+    right: Array | None
+    equal: bool
+
+
+def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> tuple[LeafPair, ...]:
+    """Every leaf of these groups, in the order of `left`, then what only `right` has.
+
+    Equal leaves have the same shape and put the same index ranges on the same devices of the mesh; two
+    specs that say it differently (`P('data')`, `P('data', None)`, an axis of size 1) are equal.
+    """
+    others = {array.path: array for array in right.arrays if array.group in groups}
+    pairs = []
+    for array in left.arrays:
+        if array.group in groups:
+            other = others.pop(array.path, None)
+            equal = other is not None and _equal(array, left, other, right)
+            pairs.append(LeafPair(array.path, array, other, equal))
+    pairs += [LeafPair(path, None, array, False) for path, array in others.items()]
+    return tuple(pairs)
+
+
+def _equal(array: Array, left: Snapshot, other: Array, right: Snapshot) -> bool:
+    if array.shape != other.shape or left.mesh is None or right.mesh is None:
+        return False
+    if left.mesh.devices != right.mesh.devices:
+        return False
+    mine, theirs = sharding.place_array(array, left.mesh), sharding.place_array(other, right.mesh)
+    if mine is None or theirs is None:
+        return False
+    return bool((mine.starts == theirs.starts).all() and (mine.stops == theirs.stops).all())

@@ -1,0 +1,36 @@
+"""Arrays of several processes as a Snapshot, so that command line, reports and comparisons have them too."""
+
+from __future__ import annotations
+
+import datetime
+
+from inspector.core import record
+from inspector.core.snapshot import Finding, Snapshot, Source
+from inspector.guides import processes
+from inspector.guides.processes.record import Exchanged, HostLocal
+
+REFUSED = "refused-by-jax"
+DIFFERENT_COPIES = "different-copies"
+
+
+def snapshot(wanted: HostLocal, exchanged: Exchanged) -> Snapshot:
+    """The global array that JAX made; the request and what each process saw are under `host_local`."""
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Snapshot(
+        source=Source("cpu", "cpu", created, exchanged.versions, processes=wanted.processes),
+        layout=None,
+        mesh=exchanged.mesh,
+        arrays=() if exchanged.array is None else (exchanged.array,),
+        findings=_findings(wanted, exchanged),
+        extra={"host_local": {"asked": wanted.to_json(), "made": record.encode(exchanged)}},
+    )
+
+
+def _findings(wanted: HostLocal, exchanged: Exchanged) -> tuple[Finding, ...]:
+    if exchanged.refusal is not None:
+        code = REFUSED
+    elif processes.differing_copies(exchanged):
+        code = DIFFERENT_COPIES
+    else:
+        return ()
+    return (Finding("error", code, processes.verdict(wanted, exchanged)),)

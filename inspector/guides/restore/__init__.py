@@ -1,0 +1,1 @@
+"""Restore a checkpoint under another layout, and count the bytes that move."""

@@ -1,0 +1,220 @@
+"""A train state saved under one layout and restored under another: two workers, one after the other.
+
+The number of devices is fixed when a worker's JAX starts, so that the two layouts need two workers. They
+meet in a folder that is made here and removed here, however it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from inspector import layout as layouts
+from inspector.core import record
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.totals import state_totals
+from inspector.guides.restore import transfer
+from inspector.guides.restore.checkpoint import Restored, Saved
+from inspector.layout import Layout
+from inspector.producers.readers import checkpoint_folder
+from inspector.producers.readers.checkpoint_folder import CheckpointFolder
+from inspector.service.engine import Environment, Job, Pool, Status
+
+TIMEOUT = 900.0  # seconds for each of the two jobs
+UNEQUAL = "unequal-after-restore"
+
+Stage = Literal["save", "restore"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it. `saved` is of the state as it was saved, `snapshot` of it as it was restored.
+
+    `snapshot` has the `transfer` between the two, from live placements. `file_bytes` is the size of
+    Orbax's files; the seconds are Orbax's alone, on this machine.
+    """
+
+    saved: Snapshot
+    snapshot: Snapshot
+    file_bytes: int
+    seconds_saving: float
+    seconds_restoring: float
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How a restoration stands: `state` as a job's; `stage` and `job` are those of the job it is at."""
+
+    state: str
+    stage: Stage
+    job: Status | None
+    error: str | None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")
+
+
+class Restoration:
+    """One save and one restore, under way from the moment it is made. Thread safe.
+
+    Raises:
+      InvalidInput: the two layouts differ in more than where arrays lie, or the disk has no room.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        saved_layout: Layout,
+        layout: Layout,
+        planned: Snapshot,
+        memory: int | None = None,
+    ) -> None:
+        refuse_different(saved_layout, layout)
+        sums = state_totals(planned)
+        checkpoint_folder.refuse_too_large(
+            checkpoint_folder.bytes_needed(sums.bytes or 0, sums.arrays)
+        )
+        self.saved_layout, self.layout = saved_layout, layout
+        self.planned = planned
+        self._pool = pool
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._stage: Stage = "save"
+        self._job: Job | None = None
+        self._cancelled = False
+        self._ending: tuple[str, str | None] | None = None  # state and error
+        self._outcome: Outcome | None = None
+        self._done = threading.Event()
+        # Not to be waited for when the server ends: the pool ends its jobs, and the folder itself.
+        threading.Thread(target=self._go, name="restoration", daemon=True).start()
+
+    def status(self) -> Moment:
+        """How it stands now."""
+        with self._lock:
+            job = self._job.status() if self._job is not None else None
+            if self._ending is not None:
+                return Moment(self._ending[0], self._stage, job, self._ending[1])
+            queued = job is None or (self._stage == "save" and job.state == "queued")
+            return Moment("queued" if queued else "running", self._stage, job, None)
+
+    def cancel(self) -> None:
+        """Stop it; returns at once, and does nothing when it is finished."""
+        with self._lock:
+            self._cancelled = True
+            if self._job is not None:
+                self._job.cancel()
+
+    def wait(self, timeout: float | None = None) -> Restoration:
+        """Block until it is finished and its folder is gone, or for so many seconds; gives itself."""
+        self._done.wait(timeout)
+        return self
+
+    def outcome(self) -> Outcome:
+        """What came of it.
+
+        Raises:
+          InvalidInput: it did not end well, or has not ended; its sentence.
+        """
+        with self._lock:
+            if self._outcome is not None:
+                return self._outcome
+            raise InvalidInput(
+                (self._ending and self._ending[1]) or "the restoration has not finished"
+            )
+
+    def _go(self) -> None:
+        folder = None
+        ending: tuple[str, str | None] = ("failed", "the restoration ended without a word")
+        try:
+            folder = CheckpointFolder()
+            saved = self._run("save", self.saved_layout, folder)
+            restored = self._run("restore", self.layout, folder) if saved else None
+            ending = self._job_ending()
+            if saved and restored:
+                outcome = outcome_of(
+                    record.decode(Saved, saved, "the worker's answer"),
+                    record.decode(Restored, restored, "the worker's answer"),
+                )
+                with self._lock:
+                    self._outcome = outcome
+                ending = ("done", None)
+        except InvalidInput as refused:
+            ending = ("failed", str(refused))
+        except Exception as error:
+            _log.exception("A restoration failed.")
+            ending = ("failed", f"the restoration failed: {error}")
+        finally:
+            if folder is not None:
+                folder.remove()
+            with self._lock:
+                self._ending = ending
+            self._done.set()
+
+    def _run(self, stage: Stage, layout: Layout, folder: CheckpointFolder) -> dict | None:
+        """The result of one of the two jobs; None if it did not end well."""
+        payload = {
+            "layout": layout.to_json(), "folder": str(folder.path), "memory": self._memory,
+        }  # fmt: skip
+        with self._lock:
+            if self._cancelled:
+                return None
+            self._stage = stage
+            self._job = self._pool.submit(
+                f"{stage}_checkpoint", payload, Environment(layout.devices), TIMEOUT
+            )
+        return self._job.wait().result
+
+    def _job_ending(self) -> tuple[str, str | None]:
+        """How it ended if it did not end well."""
+        if self._job is None or self._cancelled:
+            at = f" during the {self._stage}" if self._job is not None else ""
+            return "cancelled", f"Cancelled{at}; the checkpoint is removed."
+        status = self._job.status()
+        return status.state, status.error
+
+
+def outcome_of(saved: Saved, restored: Restored) -> Outcome:
+    """Both answers together: bytes by route from the live placements, values compared, findings."""
+    found = transfer.transfer(saved.snapshot, restored.snapshot)
+    compared = {one.path: one for one in restored.compared}
+    arrays = tuple(
+        replace(
+            row,
+            unequal=compared[row.path].unequal if row.path in compared else None,
+            first_unequal=compared[row.path].first_unequal if row.path in compared else None,
+        )
+        for row in found.arrays
+    )
+    found = replace(found, arrays=arrays)
+    findings = tuple(
+        Finding("error", UNEQUAL, transfer.unequal_in_words(row), row.path)
+        for row in arrays
+        if row.unequal
+    )
+    snapshot = replace(restored.snapshot, transfer=found, findings=findings)
+    return Outcome(saved.snapshot, snapshot, saved.file_bytes, saved.seconds, restored.seconds)
+
+
+def refuse_different(saved_layout: Layout, layout: Layout) -> None:
+    """Refuse two layouts whose train states are not the same arrays.
+
+    Raises:
+      InvalidInput: model or a size differs; the sentence names it and both values.
+    """
+    if saved_layout.model != layout.model:
+        raise InvalidInput(
+            f"model is {layout.model} in the layout to restore under, but {saved_layout.model} in the one "
+            "saved under, and must be the same in both"
+        )
+    for name, value in saved_layout.sizes.items():
+        if layout.sizes[name] != value:
+            raise InvalidInput(
+                f"{name} is {layouts.print_size(layout.sizes[name])} in the layout to restore under, but "
+                f"{layouts.print_size(value)} in the one saved under, and must be the same in both"
+            )

@@ -1,0 +1,309 @@
+"""Which bytes move from which device to which when a train state changes its layout.
+
+Computed from both placements alone, in exact integers. A part of a device's new shard that lay in its
+old shard stays where it is. Every other part comes from the device that held replica 0 of it: one
+sender for each part, whatever else is free. This is the least that must move; what a checkpoint does goes
+through files and moves more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inspector.core import sharding
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.record import LARGEST
+from inspector.core.sharding import Placement
+from inspector.core.snapshot import (
+    Array,
+    ArrayTransfer,
+    Mesh,
+    Snapshot,
+    Transfer,
+)
+from inspector.core.totals import STATE_GROUPS
+from inspector.core.wording import bytes_text, counted
+
+_REMEMBERED = 32  # matrices of elements; 2 MB each for 512 devices
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Bytes on all devices of the new layout together: those that stay, and those that move.
+
+    `senders` and `receivers` count the devices between which they move.
+    """
+
+    kept: int
+    moved: int
+    senders: int
+    receivers: int
+
+    @property
+    def all(self) -> int:
+        return self.kept + self.moved
+
+
+def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
+    """What the layout of `restored` needs from the train state that lies as in `saved`.
+
+    Raises:
+      InvalidInput: the two do not hold the same train state, or where an array lies is not known.
+    """
+    old_mesh, new_mesh = _mesh(saved, "saved"), _mesh(restored, "restored")
+    befores = _train_state(saved)
+    afters = _train_state(restored)
+    for path in sorted(befores.keys() ^ afters.keys()):
+        only = "saved" if path in befores else "restored"
+        raise InvalidInput(
+            f"only the {only} train state has {shown(path, 200)}, but both must be equal"
+        )
+    _refuse_too_large(afters.values(), new_mesh)
+    matrix = np.zeros((old_mesh.size, new_mesh.size), dtype=np.int64)
+    known: OrderedDict[Hashable, np.ndarray] = OrderedDict()
+    records = []
+    for path, after in afters.items():
+        before = befores[path]
+        _refuse_different(before, after)
+        # Layers of one kind move alike; what has explicit shards is rare and computed each time.
+        explicit = before.shards is not None or after.shards is not None
+        key = path if explicit else (after.shape, before.spec, after.spec)
+        if key not in known:
+            known[key] = _elements(before, old_mesh, after, new_mesh)
+            if len(known) > _REMEMBERED:
+                known.popitem(last=False)
+        elements = math.prod(after.shape)
+        itemsize = _itemsize(after, elements)
+        moving = known[key] * itemsize
+        matrix += moving
+        kept = int(moving[_same_device(old_mesh, new_mesh)].sum())
+        records.append(
+            ArrayTransfer(path, elements, elements * itemsize, kept, int(moving.sum()) - kept)
+        )
+    return Transfer(
+        saved_layout=saved.layout,
+        sources=old_mesh.devices,
+        targets=new_mesh.devices,
+        routes=tuple(
+            (old_mesh.devices[source], new_mesh.devices[target], int(matrix[source, target]))
+            for source, target in np.argwhere(matrix).tolist()
+        ),
+        arrays=tuple(records),
+    )
+
+
+def of_array(saved: Snapshot, restored: Snapshot, path: str) -> Transfer:
+    """What `transfer` says, of one array alone.
+
+    Raises:
+      InvalidInput: one of the two lacks it, or as `transfer`.
+    """
+    alone = [replace(one, arrays=(one.array(path),)) for one in (saved, restored)]
+    return transfer(*alone)
+
+
+def parts(
+    saved: Snapshot, restored: Snapshot, path: str
+) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
+    """The index ranges of one array that go from a source to a target device, for each of its routes.
+
+    A route is one box: what the source held of the part that the target wants.
+    """
+    old, new = _mesh(saved, "saved"), _mesh(restored, "restored")
+    before = sharding.place_array(saved.array(path), old)
+    after = sharding.place_array(restored.array(path), new)
+    rows = {device: place for place, device in enumerate(old.devices)}
+    columns = {device: place for place, device in enumerate(new.devices)}
+    boxes = {}
+    for source, target, _ in of_array(saved, restored, path).routes:
+        row, column = rows[source], columns[target]
+        starts = np.maximum(before.starts[row], after.starts[column]).tolist()
+        stops = np.minimum(before.stops[row], after.stops[column]).tolist()
+        boxes[source, target] = tuple(zip(starts, stops, strict=True))
+    return boxes
+
+
+def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -> np.ndarray:
+    """Elements that each device of the new mesh takes from each device of the old one.
+
+    (old devices, new devices) int64, both in mesh order; what a device takes from itself it keeps.
+    Every column sums to the elements of that device's new shard.
+    """
+    _, first_old = np.unique(before.block, return_index=True)
+    _, first_new = np.unique(after.block, return_index=True)
+    shared = _overlaps(
+        before.starts[first_old], before.stops[first_old],
+        after.starts[first_new], after.stops[first_new],
+    )  # fmt: skip
+    wanted = shared[:, after.block]  # (old blocks, new devices)
+    matrix = np.zeros((old.size, new.size), dtype=np.int64)
+    matrix[_holders(before)] = wanted
+    own_old, own_new = np.nonzero(_same_device(old, new))
+    own_block = before.block[own_old]
+    kept = wanted[own_block, own_new]
+    matrix[_holders(before)[own_block], own_new] -= kept
+    matrix[own_old, own_new] += kept
+    return matrix
+
+
+def dense(found: Transfer) -> np.ndarray:
+    """The routes as a matrix: (sources, targets) bytes, int64, both in mesh order."""
+    row = {device: place for place, device in enumerate(found.sources)}
+    column = {device: place for place, device in enumerate(found.targets)}
+    matrix = np.zeros((len(row), len(column)), dtype=np.int64)
+    for source, target, size in found.routes:
+        if source in row and target in column:  # a file may name devices that it does not list
+            matrix[row[source], column[target]] += size
+    return matrix
+
+
+def totals(found: Transfer) -> Totals:
+    """Sums over all routes."""
+    kept = sum(size for source, target, size in found.routes if source == target)
+    moves = [(source, target) for source, target, size in found.routes if source != target and size]
+    moved = sum(size for source, target, size in found.routes if source != target)
+    return Totals(kept, moved, len({s for s, _ in moves}), len({t for _, t in moves}))
+
+
+def received(found: Transfer) -> Counter[int]:
+    """Bytes that each target device takes from others; devices that take none are left out."""
+    each: Counter[int] = Counter()
+    for source, target, size in found.routes:
+        if source != target and size:
+            each[target] += size
+    return each
+
+
+def in_words(found: Transfer) -> str:
+    """The totals in a sentence."""
+    sums = totals(found)
+    if not sums.moved:
+        return f"Nothing has to move: each device already holds its part ({_on_all(found, sums)})."
+    each = received(found)
+    most = max(each.values())
+    busiest = [device for device, size in each.items() if size == most]
+    who = f"device {busiest[0]}" if len(busiest) == 1 else f"each of {len(busiest)} devices"
+    words = (
+        f"{_percent(sums.moved, sums.all)} of {_on_all(found, sums)} must move: "
+        f"{bytes_text(sums.moved)} from {counted(sums.senders, 'device')} "
+        f"to {counted(sums.receivers, 'device')}, at most {bytes_text(most)} to {who}."
+    )
+    return words + (f" {bytes_text(sums.kept)} stay." if sums.kept else " Nothing stays.")
+
+
+def verdict(found: Transfer, change: str) -> str:
+    """Whether all values were the same after a restore, in a sentence; `change` says which."""
+    elements = sum(row.elements for row in found.arrays)
+    unequal = [row for row in found.arrays if row.unequal]
+    unknown = sum(row.unequal is None for row in found.arrays)
+    if unknown:
+        return f"{counted(unknown, 'array')} could not be compared after restoring {change}."
+    if not unequal:
+        return (
+            f"All {counted(len(found.arrays), 'array')}, {counted(elements, 'value')}, "
+            f"equal bit by bit after restoring {change}."
+        )
+    return (
+        f"{len(unequal):,} of {counted(len(found.arrays), 'array')}, "
+        f"{sum(row.unequal or 0 for row in unequal):,} of {counted(elements, 'value')}, "
+        f"are not equal after restoring {change}."
+    )
+
+
+def unequal_in_words(row: ArrayTransfer) -> str:
+    """How many values of an array are not those that were saved."""
+    words = f"{row.path} has {row.unequal or 0:,} of {counted(row.elements, 'value')} unequal to those saved"
+    if row.first_unequal:
+        words += f", the first at [{', '.join(map(str, row.first_unequal))}]"
+    return words
+
+
+def _on_all(found: Transfer, sums: Totals) -> str:
+    return f"{bytes_text(sums.all)} on {counted(len(found.targets), 'device')}"
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    if share < 1:
+        return "Less than 1 %"
+    return "More than 99 %" if 99 < share < 100 else f"{share:.0f} %"
+
+
+def _mesh(found: Snapshot, which: str) -> Mesh:
+    if found.mesh is None:
+        raise InvalidInput(f"the mesh of the {which} train state is not known")
+    return found.mesh
+
+
+def _train_state(found: Snapshot) -> dict[str, Array]:
+    return {array.path: array for array in found.arrays if array.group in STATE_GROUPS}
+
+
+def _refuse_different(before: Array, after: Array) -> None:
+    for what in ("shape", "dtype", "bytes"):
+        old, new = getattr(before, what), getattr(after, what)
+        if old != new:
+            raise InvalidInput(
+                f"{what} of {shown(after.path, 200)} is {shown(str(old))} in the saved and "
+                f"{shown(str(new))} in the restored train state, but both must be equal"
+            )
+
+
+def _refuse_too_large(arrays: Iterable[Array], mesh: Mesh) -> None:
+    # So that no product or sum of them leaves int64.
+    if sum(max(math.prod(a.shape), a.bytes or 0) for a in arrays) * mesh.size > LARGEST:
+        raise InvalidInput("the train state is too large: more than 2^63 bytes on all devices")
+
+
+def _itemsize(array: Array, elements: int) -> int:
+    if array.bytes is None or (elements and array.bytes % elements):
+        raise InvalidInput(f"the bytes of one element of {shown(array.path, 200)} are not known")
+    return array.bytes // elements if elements else 0
+
+
+def _elements(before: Array, old: Mesh, after: Array, new: Mesh) -> np.ndarray:
+    was, becomes = sharding.place_array(before, old), sharding.place_array(after, new)
+    for array, placement, which in ((before, was, "saved"), (after, becomes, "restored")):
+        if placement is None or not _is_partition(placement, array.shape):
+            raise InvalidInput(
+                f"where {shown(array.path, 200)} lies in the {which} layout is not known"
+            )
+    return moving_elements(was, becomes, old, new)
+
+
+def _is_partition(placement: Placement, shape: tuple[int, ...]) -> bool:
+    """Whether the distinct blocks hold each element once, as those of every JAX sharding do."""
+    _, first = np.unique(placement.block, return_index=True)
+    starts, stops = placement.starts[first], placement.stops[first]
+    overlaps = _overlaps(starts, stops, starts, stops)
+    own = np.diagonal(overlaps)
+    return int(own.sum()) == math.prod(shape) and int(overlaps.sum()) == int(own.sum())
+
+
+def _overlaps(
+    starts: np.ndarray, stops: np.ndarray, other_starts: np.ndarray, other_stops: np.ndarray
+) -> np.ndarray:
+    """(blocks, other blocks) elements that each pair of blocks has in common."""
+    common = np.ones((len(starts), len(other_starts)), dtype=np.int64)
+    for dimension in range(starts.shape[1]):
+        low = np.maximum(starts[:, None, dimension], other_starts[None, :, dimension])
+        high = np.minimum(stops[:, None, dimension], other_stops[None, :, dimension])
+        common *= np.maximum(high - low, 0)
+    return common
+
+
+def _holders(placement: Placement) -> np.ndarray:
+    """(blocks,) the place in mesh order of the device that holds replica 0 of each block."""
+    order = np.lexsort((placement.replica, placement.block))
+    _, first = np.unique(placement.block[order], return_index=True)
+    return order[first]
+
+
+def _same_device(old: Mesh, new: Mesh) -> np.ndarray:
+    """(old devices, new devices) whether they are one and the same."""
+    return np.array(old.devices)[:, None] == np.array(new.devices)[None, :]

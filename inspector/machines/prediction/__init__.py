@@ -1,0 +1,1 @@
+"""Predict the time and memory of a compiled program on a chip."""

@@ -1,0 +1,1 @@
+"""Renderers: Streamlit, reports and the terminal."""

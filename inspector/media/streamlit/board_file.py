@@ -1,0 +1,69 @@
+"""The board as a file: to download with every Snapshot in full, and to open again."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare import board as boards
+from inspector.compare.board import Board
+from inspector.core.errors import InvalidInput
+from inspector.core.wording import counted
+from inspector.media.streamlit import chip_choice, pins
+from inspector.media.streamlit.plain_text import plain
+
+_MEBIBYTE = 1024**2
+_FILE = "board_file"
+
+
+def draw_download(board: Board) -> None:
+    """The button that saves the board."""
+    st.download_button(
+        "Save",
+        data=lambda: boards.dumps(board),
+        file_name="board.json",
+        mime="application/json",
+        key="download_board",
+        icon=":material/download:",
+        type="tertiary",
+        on_click="ignore",
+        help="All pinned Snapshots in full, with their names and the baseline, in one file.",
+    )
+
+
+def draw_upload(board: Board) -> None:
+    """The field for a board's file, and what to do with it where something is pinned already."""
+    uploaded = st.file_uploader(
+        "A board's file, or the file of one Snapshot",
+        type="json",
+        key=_FILE,
+        max_upload_size=boards.MOST_BYTES // _MEBIBYTE,
+    )
+    if uploaded is None:
+        return
+    try:
+        opened = boards.parse(uploaded.getvalue(), uploaded.name)
+    except InvalidInput as refused:
+        st.error(plain(str(refused)), icon=":material/error:")
+        return
+    st.caption(f"It has {counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
+    with st.container(horizontal=True):
+        st.button(
+            "Replace the board" if board.pins else "Open",
+            key="replace_board",
+            icon=":material/file_open:",
+            on_click=_replace,
+            args=(opened,),
+        )
+        if board.pins:
+            st.button(
+                "Add to the board",
+                key="add_to_board",
+                icon=":material/add:",
+                on_click=pins.change,
+                args=(lambda current: current.joined(opened),),
+            )
+
+
+def _replace(opened: Board) -> None:
+    st.session_state[chip_choice.KEY] = opened.chip
+    pins.put(opened)

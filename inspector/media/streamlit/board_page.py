@@ -1,0 +1,146 @@
+"""The page that shows up to eight layouts side by side, each held against one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from inspector.compare import board_link
+from inspector.compare.board import MOST_PINS, Board
+from inspector.core.wording import and_text
+from inspector.figures import provenance
+from inspector.machines import hardware
+from inspector.media.streamlit import (
+    board_comparison,
+    board_file,
+    board_maps,
+    board_pins,
+    board_specs,
+    board_trees,
+    chart,
+    chip_choice,
+    page_width,
+    paired_times_section,
+    pins,
+    report_button,
+    screenshot_mode,
+)
+from inspector.media.streamlit.plain_text import plain
+
+
+def _time_together(board: Board) -> None:
+    paired_times_section.show(board.named, board.baseline)
+
+
+SECTIONS: dict[str, Callable[[Board], None]] = {
+    "Side by side": board_comparison.show,
+    "Shard maps": board_maps.show,
+    "Trees": board_trees.show,
+    "PartitionSpecs": board_specs.show,
+    "Time them together": _time_together,
+}
+
+
+def show() -> None:
+    """Draw the page: the pins, and of the sections the one that is open."""
+    pins.read_link()
+    screenshot_mode.hide_controls()
+    _head()
+    _notices()
+    board = pins.board()
+    if not board.pins:
+        _empty(board)
+    else:
+        board_pins.show(board)
+        _sections(board)
+        _in_the_link(board)
+    screenshot_mode.write_provenance(board.named)
+    page_width.measure()
+    pins.write_link()
+
+
+def _head() -> None:
+    board = pins.board()
+    if screenshot_mode.on() and board.pins:
+        st.markdown("### " + plain(" · ".join(board.names)))
+    else:
+        title, tools = st.columns([1, 6], vertical_alignment="center")
+        title.markdown("### Board")
+        if board.pins:
+            with tools:
+                _tools(board)
+
+
+def _tools(board: Board) -> None:
+    with st.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"
+    ):
+        st.session_state[chip_choice.KEY] = chip_choice.chosen_chip().name
+        st.selectbox(
+            "Chip of modelled figures",
+            list(hardware.CHIPS),
+            format_func=lambda name: f"Modelled on {hardware.CHIPS[name].title}",
+            key=chip_choice.KEY,
+            label_visibility="collapsed",
+            width=220,
+            help="The accelerator that memory and time are modelled on. Nothing runs on it.",
+        )
+        report_button.show(board.named, hardware.CHIPS[board.chip], baseline=board.baseline)
+        board_file.draw_download(board)
+        with st.popover("Open", icon=":material/file_open:", type="tertiary", key="open_board"):
+            board_file.draw_upload(board)
+        screenshot_mode.draw_button()
+
+
+def _notices() -> None:
+    wrong = [*pins.problems(), screenshot_mode.problem()]
+    said = [plain(sentence) for sentence in wrong if sentence]
+    if said:
+        st.warning(
+            "The link had values that cannot be used:  \n" + "  \n".join(said),
+            icon=":material/link_off:",
+        )
+    # On a picture, the line about its source says that it is a plan.
+    if pins.notes() and not screenshot_mode.on():
+        st.info("  \n".join(map(plain, pins.notes())), icon=":material/link:")
+    refused = pins.refused()
+    if refused:
+        st.error(plain(refused), icon=":material/error:")
+
+
+def _empty(board: Board) -> None:
+    st.info(
+        f"Nothing is pinned yet. *Pin* on the Layout page puts what it shows here, up to {MOST_PINS} "
+        "layouts side by side; a link to a board, or its file, brings them back.",
+        icon=":material/keep:",
+    )
+    board_file.draw_upload(board)
+
+
+def _sections(board: Board) -> None:
+    tabs = st.tabs(list(SECTIONS), key="board_section", on_change="rerun")
+    for tab, draw in zip(tabs, SECTIONS.values(), strict=True):
+        if tab.open:
+            with tab, chart.of(lambda: provenance.lines(board.named)):
+                draw(board)
+
+
+def _in_the_link(board: Board) -> None:
+    """What who opens the page's address sees of this board."""
+    absent, planned = board_link.not_in_link(board), board_link.only_planned_in_link(board)
+    if screenshot_mode.on() or not (absent or planned):
+        return
+    said = []
+    if planned:
+        said.append(
+            f"This page's address shows {plain(and_text(planned))} as planned, without what was run or "
+            "compiled."
+        )
+    if absent:
+        if len(absent) == len(board.pins):
+            which = "None of these layouts is"
+        else:
+            which = f"{plain(and_text(absent))} {'is' if len(absent) == 1 else 'are'} not"
+        said.append(f"{which} in this page's address, which can only say the fields of a layout.")
+    st.caption(" ".join([*said, "*Save* keeps everything in one file."]))

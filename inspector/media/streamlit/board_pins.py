@@ -1,0 +1,73 @@
+"""The pins of the board as a row of menus: each can be renamed, moved, removed and made the baseline."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare.board import MOST_CHARACTERS, Board
+from inspector.figures import provenance
+from inspector.media.streamlit import pins, screenshot_mode
+from inspector.media.streamlit.plain_text import plain
+
+
+def show(board: Board) -> None:
+    """A menu for each pin, in the order of the columns."""
+    with screenshot_mode.controls("pins", horizontal=True, gap="small"):
+        for place, pin in enumerate(board.pins):
+            is_baseline = place == board.baseline
+            with st.popover(
+                plain(pin.name),
+                icon=":material/flag:" if is_baseline else ":material/keep:",
+                key=f"pin:{place}",
+            ):
+                _menu(board, place)
+
+
+def _menu(board: Board, place: int) -> None:
+    pin = board.pins[place]
+    # The name is part of the key, so that the field follows when pins move.
+    name_key = f"pin_name:{place}:{pin.name}"
+    st.text_input(
+        "Name",
+        value=pin.name,
+        key=name_key,
+        max_chars=MOST_CHARACTERS,
+        on_change=_rename,
+        args=(place, name_key),
+    )
+    st.caption(plain(provenance.line(pin.snapshot)))
+    if place == board.baseline:
+        st.caption(":material/flag: The others are compared against it.")
+    else:
+        st.button(
+            "Compare against it",
+            key=f"pin_baseline:{place}",
+            icon=":material/flag:",
+            on_click=pins.change,
+            args=(lambda board: board.compared_to(place),),
+        )
+    with st.container(horizontal=True, gap="small"):
+        for label, icon, by, end in (
+            ("Left", "arrow_back", -1, 0),
+            ("Right", "arrow_forward", 1, len(board.pins) - 1),
+        ):
+            st.button(
+                label,
+                key=f"pin_{label.lower()}:{place}",
+                icon=f":material/{icon}:",
+                disabled=place == end,
+                on_click=pins.change,
+                args=(lambda board, by=by: board.moved(place, by),),
+            )
+        st.button(
+            "Remove",
+            key=f"pin_remove:{place}",
+            icon=":material/delete:",
+            on_click=pins.change,
+            args=(lambda board: board.without(place),),
+        )
+
+
+def _rename(place: int, name_key: str) -> None:
+    name = st.session_state[name_key]
+    pins.change(lambda board: board.renamed(place, name))

@@ -1,0 +1,42 @@
+"""Parameter × layout: the specs of all of them, as a picture."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.compare import difference
+from inspector.compare.board import Board
+from inspector.core.wording import counted
+from inspector.figures.spec_matrix import spec_matrix
+from inspector.media.streamlit import chart, page_width, screenshot_mode
+
+
+def show(board: Board) -> None:
+    """The rows that differ, and on demand those that are the same everywhere."""
+    rows = difference.spec_rows(board.snapshots)
+    if not rows:
+        st.info("No layout of the board has a train state.", icon=":material/block:")
+        return
+    different = [row for row in rows if row.differs]
+    equal = sum(len(row.paths) for row in rows if not row.differs)
+    everything = len(board.pins) == 1
+    if equal and different:
+        with screenshot_mode.controls("specs"):
+            everything = st.toggle(
+                f"Also the {counted(equal, 'array')} whose specs are the same in every layout",
+                key="board_equal_specs",
+            )
+    elif not different and not everything:
+        st.success(
+            f"All {counted(equal, 'array')} have the same spec in every layout.",
+            icon=":material/check:",
+        )
+        everything = True
+    figure = spec_matrix(
+        rows if everything else different,
+        board.names,
+        board.baseline,
+        width_px=screenshot_mode.content_px(page_width.content_px()),
+    )
+    if figure is not None:
+        chart.draw(figure, "spec_matrix", alt="PartitionSpecs in every layout")

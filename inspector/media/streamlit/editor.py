@@ -1,0 +1,352 @@
+"""The layout editor in the sidebar: every field, and beside it what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.core.field_parser import Parsed
+from inspector.core.rules import Rule
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.layout import Layout, presets
+from inspector.machines import targets
+from inspector.media.streamlit import session, target_picker
+from inspector.media.streamlit.plain_text import plain
+from inspector.model import ModelEntry, Size
+from inspector.service.compile_cache import CompileCache
+from models import CATALOGUE
+
+MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
+# Sizes of the training, not of the model.
+TRAINING_SIZES = ("optimizer", "learning_rate", "loss", "dtype")
+
+_LEAST_FIELD_PX = 70  # holds seven digits and the buttons beside them
+
+
+class Editor:
+    """Draws the sidebar once, and leaves room beside the rules for what the plan finds out later."""
+
+    def __init__(self, parsed: Parsed[Layout], kept: CompileCache) -> None:
+        self._kept = kept
+        self._problems: Mapping[str, str] = parsed.problems
+        self._rule_slots: list[tuple[Rule, Callable[[str], None]]] = []
+        self._below_mesh: Callable[[str], None] = lambda text: None
+
+    def draw(self) -> None:
+        entry = session.model_entry()
+        st.selectbox(
+            "Model",
+            list(CATALOGUE),
+            format_func=lambda name: CATALOGUE[name].title,
+            key="field:model",
+            on_change=session.change_model,
+        )
+        target_picker.draw(self._kept)
+        _show_problem(self._problems.get("target"))
+        self._draw_presets()
+        self._draw_mesh()
+        if entry.has_rules:
+            self._draw_rules(entry)
+        else:
+            self._draw_specs(entry)
+        self._draw_sizes(entry)
+
+    def show_plan_problems(self, planned: Snapshot) -> None:
+        """Say beside the rule that was taken which arrays its mesh axes do not divide."""
+        findings = [finding for finding in planned.findings if finding.level == "error"]
+        by_rule: dict[tuple[str | None, tuple[str, ...]], list[Finding]] = {}
+        for finding in findings:
+            taken = finding.extra.get("logical_axis"), _split_over(finding, planned)
+            by_rule.setdefault(taken, []).append(finding)
+        for (logical_axis, axes), found in by_rule.items():
+            text = found[0].message + (f", and {len(found) - 1} more" if len(found) > 1 else "")
+            named = {over: show for (name, over), show in self._rule_slots if name == logical_axis}
+            shows = [named[axes]] if axes in named else named.values()
+            for show in shows or [self._below_mesh]:
+                show(text)
+
+    def _draw_presets(self) -> None:
+        fitting = presets.fitting(session.model_entry())
+        if not fitting:
+            return
+        current = presets.matching(session.last_layout())
+        st.session_state["preset"] = current.name if current else None
+
+        def apply() -> None:
+            chosen = next((p for p in fitting if p.name == st.session_state["preset"]), current)
+            if chosen is not None:
+                session.put(chosen.applied_to(session.last_layout()))
+
+        st.pills(
+            "Preset",
+            [preset.name for preset in fitting],
+            key="preset",
+            on_change=apply,
+            help="  \n".join(f"**{preset.name}**: {preset.meaning}" for preset in fitting),
+        )
+
+    def _draw_mesh(self) -> None:
+        # Without columns, which are more for a browser to pass over at each change.
+        row = st.container(horizontal=True)
+        row.text_input(
+            "Mesh",
+            key="field:mesh",
+            on_change=session.change_mesh,
+            help="Sizes of the mesh axes joined by x; their product is the number of devices.",
+        )
+        if not targets.is_target(st.session_state["field:target"]):
+            row.selectbox(
+                "Processes",
+                layouts.PROCESS_COUNTS,
+                key="field:processes",
+                help="How many processes share the devices equally; several are joined by "
+                "jax.distributed.",
+            )
+        for field in ("mesh", "processes"):
+            _show_problem(self._problems.get(field))
+        st.text_input(
+            "Axis names",
+            key="field:axes",
+            on_change=session.change_axes,
+            help="One name for each mesh axis, joined by commas.",
+        )
+        _show_problem(self._problems.get("axes"))
+        slot = st.empty()
+        self._below_mesh = lambda text: _show_problem(text, slot)
+
+    def _draw_rules(self, entry: ModelEntry) -> None:
+        meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
+        st.markdown(
+            "**Rules** &ensp; :small[logical axis → mesh axes]",
+            help="Tried in order. A rule is taken if its mesh axes are still free in the array. Several "
+            "mesh axes are joined by +; a rule to none leaves its dimension whole, as does no rule at "
+            f"all.\n\nLogical axes of this model:\n{meanings}",
+        )
+        names = self._mesh_axis_names()
+        rows = session.rule_rows()
+        for position, row in enumerate(rows):
+            self._draw_rule(entry, row, position, names)
+        st.button(
+            "Add rule",
+            key="add_rule",
+            icon=":material/add:",
+            type="tertiary",
+            on_click=session.add_rule,
+        )
+
+    def _draw_rule(
+        self,
+        entry: ModelEntry,
+        row: session.RuleRow,
+        position: int,
+        names: tuple[str, ...],
+    ) -> None:
+        key = f"rule_menu:{row.number}"
+        with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
+            st.text_input(
+                f"Logical axis of rule {position + 1}",
+                key=row.name_key,
+                placeholder="logical axis",
+                label_visibility="collapsed",
+            )
+            st.text_input(
+                f"Mesh axes of rule {position + 1}",
+                key=row.axes_key,
+                placeholder="none",
+                label_visibility="collapsed",
+            )
+            st.menu_button(
+                "",
+                session.rule_actions(position),
+                icon=":material/more_vert:",
+                type="tertiary",
+                key=key,
+                on_click=lambda: session.act_on_rule(position, st.session_state[key]),
+            )
+        try:
+            rule = layouts.parse_rule(row.text(), names)
+        except InvalidInput as refused:
+            _show_problem(str(refused))
+        else:
+            slot = st.empty()
+            self._rule_slots.append((rule, lambda text: _show_problem(text, slot)))
+
+    def _draw_specs(self, entry: ModelEntry) -> None:
+        st.markdown(
+            "**PartitionSpecs** &ensp; :small[one entry a dimension]",
+            help="A mesh axis, None, or several mesh axes joined by +, for each dimension.",
+        )
+        names = self._mesh_axis_names()
+        for place, dimensions in entry.partitions.items():
+            key = session.spec_key(place)
+            st.text_input(f"{place} ({', '.join(dimensions)})", key=key)
+            try:
+                layouts.parse_spec(st.session_state[key], place, entry, names)
+            except InvalidInput as refused:
+                _show_problem(str(refused))
+
+    def _draw_sizes(self, entry: ModelEntry) -> None:
+        others = [size for size in entry.sizes if size.name in TRAINING_SIZES]
+        shown = [
+            size
+            for size in entry.sizes
+            if size.name in MAIN_SIZES or (entry.own and size not in others)
+        ]
+        inner = [size for size in entry.sizes if size not in shown and size not in others]
+        st.markdown("**Sizes**")
+        if entry.presets:
+            self._draw_size_presets(entry)
+        self._draw_side_by_side(shown)
+        if inner:
+            with self._drawer("More sizes of the model", inner) as drawer:
+                if drawer.open:
+                    self._draw_side_by_side(inner)
+        if entry.constraints:
+            st.pills(
+                "Constraints on activations",
+                entry.constraints,
+                selection_mode="multi",
+                key="field:constraints",
+                help="A constraint that is off leaves the sharding of that activation to the compiler; "
+                "what it chose stands among the arrays after a run.",
+            )
+        with self._drawer("Training and measuring", others, "steps") as drawer:
+            if drawer.open:
+                self._draw_training(others)
+
+    def _draw_training(self, sizes: list[Size]) -> None:
+        for size in sizes:
+            self._draw_size(size)
+        st.number_input(
+            "Measured steps",
+            key="field:steps",
+            step=1,
+            persist_state="page",
+            help="Timed train steps and inferences.",
+        )
+        _show_problem(self._problems.get("steps"))
+        st.toggle(
+            "Donate the train state",
+            key="field:donate",
+            persist_state="page",
+            help="The train step may write the new state over the old one (`donate_argnums`), so that "
+            "both need not be held at once.",
+        )
+        st.toggle(
+            "Also profile train steps",
+            key="field:trace",
+            persist_state="page",
+            help="JAX's profiler watches three more train steps; *Time* shows where their time went.",
+        )
+        st.toggle(
+            "Also time as %%timeit does",
+            key="field:timeit",
+            persist_state="page",
+            help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",
+        )
+
+    def _drawer(self, title: str, sizes: list[Size], *more: str) -> Any:
+        """A drawer for these fields, to be filled if it is open: what nobody sees makes a page slow.
+
+        One with a problem does not stay closed over it.
+
+        Args:
+          more: the fields in it that are no sizes.
+        """
+        key = f"drawer:{title}"
+        if any(name in self._problems for name in (*(size.name for size in sizes), *more)):
+            st.session_state[key] = True
+        return st.expander(title, key=key, on_change="rerun")
+
+    def _draw_side_by_side(self, sizes: list[Size]) -> None:
+        """Numbers three to a row, and under them what is on or off."""
+        numbers = [size for size in sizes if not isinstance(size.default, bool)]
+        with st.grid(3, min_column_width=_LEAST_FIELD_PX):
+            for size in numbers:
+                _draw_field(size)
+        for size in numbers:
+            _show_problem(self._problems.get(size.name))
+        for size in sizes:
+            if isinstance(size.default, bool):
+                self._draw_size(size)
+
+    def _draw_size_presets(self, entry: ModelEntry) -> None:
+        """Sizes of published models to start from; the one that the layout has is marked."""
+        sizes = session.last_layout().sizes
+        by_name = {preset.name: preset for preset in entry.presets}
+        current = next(
+            (one.name for one in entry.presets if entry.sizes_of(one) == dict(sizes)), None
+        )
+        st.session_state["size_preset"] = current
+
+        def apply() -> None:
+            chosen = by_name.get(st.session_state["size_preset"] or current)
+            if chosen is not None:
+                session.put(replace(session.last_layout(), sizes=entry.sizes_of(chosen)))
+
+        st.pills(
+            "Sizes of",
+            list(by_name),
+            key="size_preset",
+            on_change=apply,
+            help="  \n".join(f"**{one.name}**: {one.meaning}" for one in entry.presets),
+        )
+
+    def _draw_size(self, size: Size) -> None:
+        _draw_field(size)
+        _show_problem(self._problems.get(size.name))
+
+    def _mesh_axis_names(self) -> tuple[str, ...]:
+        """The names that rules may use now: those typed if they are good, else the last good ones."""
+        fields = session.fields()
+        try:
+            most = layouts.most_devices(fields["target"])
+            return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"], most))
+        except InvalidInput:
+            return session.last_layout().axis_names
+
+
+def _draw_field(size: Size) -> None:
+    key, label = session.size_key(size.name), _label(size.name)
+    st.session_state.setdefault(key, size.default)
+    # A drawer that is closed draws no field, and loses nothing that stands in it.
+    common: dict[str, Any] = {
+        "key": key,
+        "help": _sentence(size.meaning),
+        "persist_state": "page",
+    }
+    if isinstance(size.default, bool):
+        st.toggle(label, **common)
+    elif isinstance(size.default, str) and not size.choices:
+        st.text_input(label, **common)
+    elif isinstance(size.default, str):
+        st.selectbox(label, size.choices, **common)
+    elif isinstance(size.default, int):
+        st.number_input(label, step=1, **common)
+    else:
+        st.number_input(label, format="%g", step=size.default, **common)
+
+
+def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | None = None) -> None:
+    if text:
+        (place or st).markdown(f":red[:material/error: :small[{plain(text)}]]")
+
+
+def _split_over(finding: Finding, planned: Snapshot) -> tuple[str, ...]:
+    """The mesh axes that a plan splits the dimension of a finding over."""
+    spec = planned.array(finding.array).spec if finding.array is not None else None
+    dimension = finding.extra.get("dimension")
+    return (spec[dimension] or ()) if spec is not None and dimension is not None else ()
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _sentence(meaning: str) -> str:
+    return meaning[0].upper() + meaning[1:] + "."

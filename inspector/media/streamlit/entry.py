@@ -1,0 +1,52 @@
+"""What every session runs: page settings, navigation, and the page that is open."""
+
+from __future__ import annotations
+
+import importlib
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+from inspector.media.streamlit import layout_page, own_model_notice, session
+
+# Four blocks in the first colours of the shard map. An icon by name would be fetched from a font
+# server outside; this one is part of the page.
+ICON = (
+    '<svg viewBox="0 0 16 16">'
+    '<path fill="#77AADD" d="M1 1h6.5v6.5H1z"/><path fill="#EE8866" d="M8.5 1H15v6.5H8.5z"/>'
+    '<path fill="#EEDD88" d="M1 8.5h6.5V15H1z"/><path fill="#FFAABB" d="M8.5 8.5H15V15H8.5z"/>'
+    "</svg>"
+)
+
+st.set_page_config(
+    page_title="Sharding Inspector",
+    page_icon=ICON,
+    layout="wide",
+    initial_sidebar_state=340,  # pixels: a rule with both its names fits a line
+)
+
+
+def page_of(module: str, title: str, icon: str, url_path: str) -> StreamlitPage:
+    """A page whose module is imported when it is opened: the first page need not wait for all."""
+
+    def show() -> None:
+        importlib.import_module(f"inspector.media.streamlit.{module}").show()
+
+    return st.Page(show, title=title, icon=icon, url_path=url_path)
+
+
+layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
+others = [
+    page_of("board_page", "Board", ":material/view_column:", "board"),
+    page_of("open_page", "Open", ":material/file_open:", "open"),
+    page_of("library_page", "Library", ":material/bookmarks:", "library"),
+    page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
+    page_of("assemble_page", "Assemble", ":material/extension:", "assemble"),
+    page_of("processes_page", "Processes", ":material/lan:", "processes"),
+    page_of("restore_page", "Restore", ":material/settings_backup_restore:", "restore"),
+    page_of("learn_page", "Learn", ":material/school:", "learn"),
+]
+page = st.navigation([layout, *others], position="top")
+session.begin(on_layout_page=page is layout)
+own_model_notice.show()
+page.run()

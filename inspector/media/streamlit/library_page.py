@@ -1,0 +1,277 @@
+"""The page of kept Snapshots: search them, look at one, open it, pin it, take it along, delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from inspector.compare import board_link
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.core.wording import bytes_text, counted
+from inspector.figures import provenance
+from inspector.media.streamlit import page_switch, pin_button, table
+from inspector.media.streamlit.plain_text import plain
+from inspector.service.library import (
+    LONGEST_NOTE,
+    Entry,
+    Library,
+    Unreadable,
+    export,
+)
+
+OPENED = "opened_snapshot"  # (name, Snapshot) for the Open page
+CHOSEN = "library_chosen"  # the name of the Snapshot that is looked at
+_SEARCH, _REFUSED, _READ = "library_search", "library_refused", "library_read"
+_LEAVE_TO = "library_leave_to"  # the path of the page that a button leads to
+_SEARCH_CHARACTERS = 200
+_NOTE_COLUMN_CHARACTERS = 200
+_TABLE_PX = 320  # at most; more rows scroll
+_NAME_PX, _NOTE_PX = 230, 230  # a name of 30 letters is whole, and stays in sight
+
+
+def show() -> None:
+    """The search field and the table of what it finds; below, what is chosen in it."""
+    page = st.session_state.pop(_LEAVE_TO, None)
+    if page is not None:
+        page_switch.to(page)
+    library = Library()
+    st.markdown("### Library")
+    refused = st.session_state.pop(_REFUSED, None)
+    if refused:
+        st.error(plain(refused), icon=":material/error:")
+    try:
+        everything = library.entries()
+        _show_all(library, everything)
+    except Unreadable as unreadable:
+        st.error(plain(str(unreadable)), icon=":material/error:")
+        st.button(
+            "Move the file aside and begin a new library",
+            key="library_move_aside",
+            icon=":material/drive_file_move:",
+            on_click=_move_aside,
+        )
+    except InvalidInput as refusal:
+        st.error(plain(str(refusal)), icon=":material/error:")
+
+
+def _show_all(library: Library, everything: Sequence[Entry]) -> None:
+    if not everything:
+        st.info(
+            "Nothing is kept yet. *Keep* on the Layout page saves what it shows, under a name and with a "
+            "note; so does `python -m inspector library save`.",
+            icon=":material/bookmark:",
+        )
+        return
+    together = sum(entry.bytes for entry in everything)
+    st.caption(
+        f"{counted(len(everything), 'Snapshot')}, {bytes_text(together)} in {plain(str(library.path))}"
+    )
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    with left:
+        words = st.text_input(
+            "Search",
+            key=_SEARCH,
+            max_chars=_SEARCH_CHARACTERS,
+            icon=":material/search:",
+            placeholder="words in name, note, model, mesh, target or source",
+        )
+    found = library.entries(words)
+    with right:
+        st.download_button(
+            "Export all" if len(found) == len(everything) else f"Export {len(found)} found",
+            data=lambda: export.zipped(library, found),
+            file_name="library.zip",
+            mime="application/zip",
+            key="library_export",
+            icon=":material/folder_zip:",
+            on_click="ignore",
+            disabled=not found,
+            width="stretch",
+            help="A zip of Snapshot files, with their names and notes in `library.json`.",
+        )
+    if not found:
+        st.info(
+            "No kept Snapshot has all of these words; make the search shorter.",
+            icon=":material/search_off:",
+        )
+        return
+    _show_table(found)
+    _show_chosen(library, _chosen(found))
+
+
+def _show_table(found: Sequence[Entry]) -> None:
+    names = [entry.name for entry in found]
+    height = {"height": _TABLE_PX} if len(found) > 8 else {}
+
+    def pick() -> None:
+        rows = st.session_state["library_table"].selection.rows
+        if rows and rows[0] < len(names):
+            st.session_state[CHOSEN] = names[rows[0]]
+
+    table.show(
+        {
+            "Name": names,
+            "Note": [" ".join(entry.note.split())[:_NOTE_COLUMN_CHARACTERS] for entry in found],
+            "Target": [entry.target or entry.source for entry in found],
+            "Model": [entry.model or "" for entry in found],
+            "Mesh": [entry.mesh or "unknown" for entry in found],
+            "State per device": [bytes_text(entry.per_device) for entry in found],
+            "Kept (UTC)": [entry.saved[:16].replace("T", " ") for entry in found],
+            "Size": [bytes_text(entry.bytes) for entry in found],
+        },
+        "library_table",
+        on_select=pick,
+        selection_mode="single-row",
+        column_config={
+            "Name": st.column_config.TextColumn(width=_NAME_PX, pinned=True),
+            "Note": st.column_config.TextColumn(width=_NOTE_PX),
+        },
+        **height,
+    )
+
+
+def _chosen(found: Sequence[Entry]) -> Entry:
+    """The one that was chosen, the newest where that is not among what was found."""
+    by_name = {entry.name: entry for entry in found}
+    return by_name.get(st.session_state.get(CHOSEN, ""), found[0])
+
+
+def _show_chosen(library: Library, entry: Entry) -> None:
+    with st.container(border=True):
+        st.markdown(f"#### {plain(entry.name)}")
+        try:
+            opened = _opened(library, entry)
+        except InvalidInput as refused:
+            st.error(plain(str(refused)), icon=":material/error:")
+            _draw_delete(entry)
+            return
+        st.caption(plain(provenance.line(opened)))
+        # A note keeps its lines; Markdown takes two blanks for a line end.
+        st.markdown(
+            "  \n".join(plain(line) for line in entry.note.splitlines())
+            or ":gray[*It has no note.*]"
+        )
+        columns = st.columns(4)
+        devices = "unknown" if entry.devices is None else f"{entry.devices:,}"
+        columns[0].metric("Devices", devices)
+        columns[1].metric("Arrays", f"{entry.arrays:,}")
+        columns[2].metric("Train state", bytes_text(entry.state_bytes))
+        columns[3].metric("Per device", bytes_text(entry.per_device))
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            _draw_open(entry, opened)
+            pin_button.show(opened, entry.name, key="library_pin")
+            st.download_button(
+                "Download",
+                data=lambda: _text(library, entry, opened),
+                file_name=export.file_name(entry.name),
+                mime="application/json",
+                key="library_download",
+                icon=":material/download:",
+                type="tertiary",
+                on_click="ignore",
+                help="This Snapshot as JSON.",
+            )
+            _draw_note(entry)
+            _draw_delete(entry)
+
+
+def _draw_open(entry: Entry, opened: Snapshot) -> None:
+    # What is opened is what stood here, also where another tab has deleted it since.
+    st.button(
+        "Open",
+        key="library_open",
+        icon=":material/open_in_full:",
+        type="primary",
+        on_click=_leave_with,
+        args=(OPENED, (entry.name, opened), "open"),
+    )
+    layout = board_link.layout_of(opened)
+    if layout is not None:
+        # The Layout page begins with the last layout, and writes it to its URL.
+        st.button(
+            "Edit layout",
+            key="library_edit",
+            icon=":material/edit:",
+            type="tertiary",
+            help="The layout that it was made from, on the Layout page.",
+            on_click=_leave_with,
+            args=("last_layout", layout, page_switch.LAYOUT),
+        )
+
+
+def _leave_with(key: str, value: object, page: str) -> None:
+    """Have the next run go to another page, which finds the value under the key."""
+    st.session_state[key] = value
+    st.session_state[_LEAVE_TO] = page
+
+
+def _draw_note(entry: Entry) -> None:
+    with st.popover(
+        "Note", icon=":material/edit_note:", type="tertiary", key="library_note_popover"
+    ):
+        # Another entry is another field, so that no note goes to a wrong Snapshot.
+        key = f"library_note:{entry.name}:{entry.saved}"
+        st.text_area("Note", value=entry.note, key=key, max_chars=LONGEST_NOTE, height=160)
+        st.button("Save the note", key="library_annotate", on_click=_annotate, args=(entry, key))
+
+
+def _draw_delete(entry: Entry) -> None:
+    with st.popover(
+        "Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"
+    ):
+        st.markdown(f"{plain(entry.name)} will be gone for good.")
+        st.button(
+            "Delete it",
+            key="library_delete",
+            icon=":material/delete_forever:",
+            type="primary",
+            on_click=_delete,
+            args=(entry,),
+        )
+
+
+def _opened(library: Library, entry: Entry) -> Snapshot:
+    """The Snapshot, read once as long as it is the one that is looked at."""
+    state = st.session_state
+    known = state.get(_READ)
+    if known is None or known[0] != (library.path, entry.name, entry.saved):
+        known = (library.path, entry.name, entry.saved), library.open(entry.name)
+        state[_READ] = known
+    return known[1]
+
+
+def _text(library: Library, entry: Entry, opened: Snapshot) -> str:
+    """The Snapshot's file; what is looked at where another tab has deleted it since."""
+    try:
+        return library.text(entry.name)
+    except InvalidInput:
+        return snapshot.dumps(opened)
+
+
+def _annotate(entry: Entry, key: str) -> None:
+    try:
+        Library().annotate(entry.name, st.session_state.get(key) or "")
+    except InvalidInput as refused:
+        st.session_state[_REFUSED] = str(refused)
+
+
+def _delete(entry: Entry) -> None:
+    try:
+        Library().delete(entry.name)
+    except InvalidInput as refused:
+        st.session_state[_REFUSED] = str(refused)
+    else:
+        st.session_state.pop(_READ, None)
+        st.toast(f"{plain(entry.name)} is deleted.", icon=":material/delete:")
+
+
+def _move_aside() -> None:
+    try:
+        aside = Library().move_aside()
+    except InvalidInput as refused:
+        st.session_state[_REFUSED] = str(refused)
+    else:
+        st.toast(f"The old file is {plain(aside.name)} now.", icon=":material/drive_file_move:")

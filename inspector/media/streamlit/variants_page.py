@@ -1,0 +1,175 @@
+"""The same model written in two ways, side by side: where they agree leaf by leaf, and what each costs."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.core.snapshot import Array, Program, Snapshot
+from inspector.core.totals import STATE_GROUPS
+from inspector.core.wording import (
+    bytes_text,
+    counted,
+    logical_text,
+    seconds_text,
+    shape_text,
+    spec_text,
+)
+from inspector.figures.folding import fold
+from inspector.figures.timings import statistics
+from inspector.guides import variants
+from inspector.guides.leaf_pairs import LeafPair, leaf_pairs
+from inspector.guides.variants import Variants
+from inspector.layout import Layout
+from inspector.media.streamlit import planning, run_panel, session, table
+from inspector.media.streamlit.plain_text import plain
+from inspector.service import inspection
+
+TREE_PX = 620  # two stand side by side in a window of 1440 pixels
+
+PAIRS = {
+    "Logical axes · device axes": variants.logical_and_device_axes,
+    "Loop · scan": variants.loop_and_scan,
+}
+
+
+def show() -> None:
+    """Choose a pair; see the verdict, the trees, and after a run the figures of both."""
+    service = inspection.shared()
+    layout = session.last_layout()
+    st.markdown("### Two ways to write one model")
+    st.caption("Of the layout on the Layout page: " + plain(_layout_words(layout)))
+    st.session_state.setdefault("pair", next(iter(PAIRS)))
+    name = st.segmented_control(
+        "Pair", list(PAIRS), key="pair", required=True, label_visibility="collapsed"
+    )
+    pair = PAIRS[name](layout)
+    left = planning.planned(service, pair.left)
+    right = planning.planned(service, pair.right)
+    if left is None or right is None:
+        return
+    verdict, controls = st.columns([3, 2], vertical_alignment="top")
+    with controls:
+        run_panel.show(service, (pair.left, left), (pair.right, right), label="Build and run both")
+    left = run_panel.finished_run(service, pair.left) or left
+    right = run_panel.finished_run(service, pair.right) or right
+    with verdict:
+        if name == "Loop · scan":
+            _show_layer_axis(right)
+        else:
+            live = left.source.kind == right.source.kind == "cpu"
+            _show_verdict(leaf_pairs(left, right, (*STATE_GROUPS, "batch", "output")), live)
+    if left.programs and right.programs:
+        _show_costs(pair, left, right)
+    # In a narrow window the second goes below the first; in columns both would be cut off.
+    with st.container(horizontal=True, gap="medium"):
+        for title, found in ((pair.left_title, left), (pair.right_title, right)):
+            with st.container(width=TREE_PX):
+                st.markdown(f"**{title}**")
+                _show_tree(found, key=title)
+
+
+def _show_tree(found: Snapshot, key: str) -> None:
+    folds = fold(array for array in found.arrays if array.group in STATE_GROUPS)
+    table.show(
+        {
+            "Path": [one.path for one in folds],
+            "PartitionSpec": [spec_text(one.first.spec) for one in folds],
+            "Logical axes": [logical_text(one.first.logical_axes) for one in folds],
+            "Shape": [
+                f"{one.count} of {shape_text(one.first.shape)}"
+                if one.count > 1
+                else shape_text(one.first.shape)
+                for one in folds
+            ],
+        },
+        f"tree:{key}",
+    )
+
+
+def _layout_words(layout: Layout) -> str:
+    mesh = " × ".join(
+        f"{name} {size}" for name, size in zip(layout.axis_names, layout.mesh_shape, strict=True)
+    )
+    return (
+        f"mesh {mesh}, {counted(layout.sizes['layers'], 'layer')}, depth {layout.sizes['depth']}."
+    )
+
+
+def _show_verdict(pairs: tuple[LeafPair, ...], live: bool) -> None:
+    how = "in live arrays" if live else "as planned"
+    different = [pair for pair in pairs if not pair.equal]
+    if not different:
+        st.success(
+            f"All {counted(len(pairs), 'leaf', 'leaves')} are sharded equally, {how}: "
+            "the same index ranges on the same devices.",
+            icon=":material/check:",
+        )
+        return
+    st.warning(
+        f"{len(different)} of {counted(len(pairs), 'leaf', 'leaves')} are sharded differently, {how}.",
+        icon=":material/difference:",
+    )
+    table.show(
+        {
+            "Path": [pair.path for pair in different],
+            "Logical axes": [_spec(pair.left) for pair in different],
+            "Device axes": [_spec(pair.right) for pair in different],
+        },
+        "different_leaves",
+        height=220,
+    )
+
+
+def _spec(array: Array | None) -> str:
+    return "absent" if array is None else spec_text(array.spec)
+
+
+def _show_layer_axis(scan: Snapshot) -> None:
+    stacked = [array for array in scan.arrays if array.group == "params"]
+    if not stacked:
+        return
+    array = stacked[0]
+    axes = array.spec[0] if array.spec else None
+    name = array.logical_axes[0] if array.logical_axes else "layer"
+    split = f"split over {' × '.join(axes)}" if axes else "whole: nothing maps it to a mesh axis"
+    st.info(
+        f"The scan stacks {counted(array.shape[0], 'layer')} in each parameter along a first dimension, "
+        f"{plain(name or 'layer')}, which is {plain(split)}.",
+        icon=":material/layers:",
+    )
+
+
+def _show_costs(pair: Variants, left: Snapshot, right: Snapshot) -> None:
+    titles = ("", pair.left_title, pair.right_title, "Ratio")
+    columns = zip(*_cost_rows(left, right), strict=True)
+    table.show(dict(zip(titles, columns, strict=True)), "variant_costs")
+    st.caption(
+        "Emulated on this machine, one after the other: ratios near 1 are noise. Right over left."
+    )
+
+
+def _cost_rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for name, words in (("train_step", "Train step"), ("apply", "Inference")):
+        mine, theirs = left.program(name), right.program(name)
+        if mine is None or theirs is None:
+            continue
+        for what, read, say in (
+            ("lower", lambda one: one.seconds.lower, seconds_text),
+            ("compile", lambda one: one.seconds.compile, seconds_text),
+            ("median of measured", _median, seconds_text),
+            (
+                "temporaries per device",
+                lambda one: one.memory and one.memory.temporaries,
+                bytes_text,
+            ),
+        ):
+            a, b = read(mine), read(theirs)
+            ratio = f"{b / a:.2f}" if a and b is not None else "unknown"
+            rows.append((f"{words}: {what}", say(a), say(b), ratio))
+    return rows
+
+
+def _median(program: Program) -> float | None:
+    found = statistics(program.seconds.steps)
+    return None if found is None else found.median

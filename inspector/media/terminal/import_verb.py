@@ -1,0 +1,100 @@
+"""`import`: make a Snapshot of what a real job left behind."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from inspector.checks import audit
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.producers.readers.archive import ZIP
+from inspector.producers.readers.checkpoint_folder import CheckpointFolder
+from inspector.producers.readers.guess import IMPORT_KINDS, ImportKind
+from inspector.service.engine import Job
+from inspector.service.inspection import Inspection
+
+NAME = "import"
+HELP = "make a Snapshot of an Orbax checkpoint, a _sharding file, a MaxText golden or HLO text"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=IMPORT_KINDS)
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help="orbax: the checkpoint's folder, or that of a manager's steps; sharding: the file _sharding; "
+        "maxtext: named_shardings.json or its folder; hlo: compiled text, .gz, or a folder XLA dumped "
+        "into. Or a zip file of it",
+    )
+    parser.add_argument("--step", metavar="N", help="of several steps, this one; else the latest")
+    parser.add_argument("-o", "--output", metavar="SNAPSHOT.json", help="standard output if absent")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, and write the Snapshot."""
+    step = _step(options.step, options.kind)
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    found = read(options.kind, options.path, step)
+    for finding in found.findings:
+        print(f"{finding.level}: {finding.message}", file=sys.stderr)
+    found = audit.audited(found)
+    if options.output is None:
+        sys.stdout.write(snapshot.dumps(found))
+    else:
+        snapshot.write(found, options.output)
+
+
+def read(kind: ImportKind, path: str, step: int | None = None) -> Snapshot:
+    """Have a worker read the file or folder.
+
+    Raises:
+      InvalidInput: it cannot be read.
+    """
+    service = Inspection(run_workers=1)
+    folder = CheckpointFolder() if _is_zip(path) else None
+    try:
+        job = service.start_import(
+            os.path.abspath(path), path, kind, step, folder.path if folder else None
+        )
+        _follow(job)
+        return service.take_import(job)
+    finally:
+        service.close()
+        if folder is not None:
+            folder.remove()
+
+
+def _follow(job: Job) -> None:
+    said = None
+    while not job.wait(0.1).finished:
+        phase = job.status().phase
+        if phase not in (None, "start", said):
+            print(phase, file=sys.stderr)
+            said = phase
+
+
+def _is_zip(path: str) -> bool:
+    try:
+        if not Path(path).is_file():
+            return False
+        with open(path, "rb") as file:
+            return file.read(4) in ZIP
+    except (OSError, ValueError):
+        return False  # the worker says what is wrong with it
+
+
+def _step(text: str | None, kind: str) -> int | None:
+    if text is None:
+        return None
+    if kind != "orbax":
+        raise InvalidInput(f"--step is {shown(text)}, but only an Orbax checkpoint has steps")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise InvalidInput(
+            f"--step is {shown(text)}, but must be the number of a step, such as 1000"
+        )
+    return int(text)

@@ -1,0 +1,147 @@
+"""`inspect`: make a Snapshot of a layout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from inspector import layout as layouts
+from inspector.checks import audit
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.media.terminal import layout_file
+from inspector.service.engine import Job
+from inspector.service.inspection import Inspection, refuse_indivisible
+from inspector.service.own_model_registration import register_own
+from models import CATALOGUE
+
+NAME = "inspect"
+HELP = "plan a layout, run it on emulated devices or compile it for a target; write what was found"
+
+_OPTIONS = ("model", "mesh", "axes", "rules", "specs", "target", "steps", "processes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "layout", nargs="?", metavar="LAYOUT.json", help="a layout, or a Snapshot that has one"
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help=f"one of {', '.join(CATALOGUE)}, or one of your own as package.module:function",
+    )
+    parser.add_argument("--mesh", metavar="2x4", help="sizes of the mesh axes")
+    parser.add_argument("--axes", metavar="data,model", help="names of the mesh axes")
+    parser.add_argument(
+        "--rules",
+        metavar="batch=data,hidden=model",
+        help="ordered rules; to several axes embed=fsdp+tensor, to none embed=",
+    )
+    parser.add_argument(
+        "--specs",
+        metavar="W1=None.model,…",
+        help="PartitionSpecs of a model with device axes, in place of rules",
+    )
+    parser.add_argument(
+        "--sizes", metavar="NAME", help="sizes of a published model, such as Llama-3-8B"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a size of the model; repeatable",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="T",
+        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4, gpu:h100:8: "
+        "compile for a machine that need not be there",
+    )
+    parser.add_argument("--steps", metavar="N", help="measured train steps and inferences")
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        help="1 (default), 2 or 4 processes that share the devices, by jax.distributed",
+    )
+    parser.add_argument("-o", "--output", metavar="SNAPSHOT.json", help="standard output if absent")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the Snapshot that the options ask for."""
+    if options.model is not None and options.model not in CATALOGUE and ":" in options.model:
+        if options.output is not None:
+            output.refuse_unwritable(options.output)
+        register_own(options.model)
+    layout = layouts.parse(_fields(options)).unwrap()
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    found = audit.audited(inspect(layout))
+    if options.output is None:
+        sys.stdout.write(snapshot.dumps(found))
+    else:
+        snapshot.write(found, options.output)
+
+
+def inspect(layout: Layout) -> Snapshot:
+    """Plan the layout, and build and run it or compile it for its target, with progress on standard error.
+
+    Raises:
+      InvalidInput: the layout does not fit its mesh or this machine, or the run failed.
+    """
+    service = Inspection(run_workers=1)
+    try:
+        planned = service.plan(layout)
+        refuse_indivisible(planned)
+        if layout.target == "plan":
+            return planned
+        kept = service.kept_answer(layout)
+        if kept is not None:
+            print("kept from an earlier compile", file=sys.stderr)
+            return kept
+        job = service.start_run(layout, planned)
+        _follow(job)
+        return service.take_run(layout, job, planned)
+    finally:
+        service.close()
+
+
+def _follow(job: Job) -> None:
+    said = None
+    while not job.wait(0.1).finished:
+        status = job.status()
+        words = " ".join(filter(None, (status.phase, status.progress.get("program"))))
+        if words and words != said:
+            print(words, file=sys.stderr)
+            said = words
+
+
+def _fields(options: argparse.Namespace) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    if options.layout is not None:
+        fields = layouts.to_fields(layout_file.read(options.layout))
+    given = {
+        name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
+    }
+    if options.sizes is not None:
+        given = _sizes_of(options.sizes, (fields | given).get("model")) | given
+    for pair in options.set:
+        name, separator, value = pair.partition("=")
+        if not separator or name in _OPTIONS:
+            raise InvalidInput(
+                f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512"
+            )
+        given[name] = value
+    return fields | given
+
+
+def _sizes_of(name: str, model: str | None) -> dict[str, str]:
+    """The sizes that go by this name, as the text of fields."""
+    entry = CATALOGUE[layouts.parse({} if model is None else {"model": model}).unwrap().model]
+    chosen = next((one for one in entry.presets if one.name.lower() == name.lower()), None)
+    if chosen is None:
+        names = ", ".join(one.name for one in entry.presets) or "none"
+        raise InvalidInput(f"--sizes is {shown(name)}, but model {entry.name} has {names}")
+    return {key: layouts.print_size(value) for key, value in entry.sizes_of(chosen).items()}

@@ -1,0 +1,252 @@
+"""One array's sharding as Orbax writes it: a JSON object with the mesh, its devices and the PartitionSpec.
+
+https://github.com/google/orbax: `orbax/checkpoint/_src/metadata/sharding.py`. `shape` in it is the mesh's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from inspector.producers.readers import content, limits
+
+NAMED = "NamedSharding"
+SINGLE_DEVICE = "SingleDeviceSharding"
+# Kinds that say nothing of the mesh, or that JAX itself no longer has.
+_WITHOUT_SPEC = {
+    "GSPMDSharding": "a GSPMDSharding, which holds no PartitionSpec",
+    "PositionalSharding": "a PositionalSharding, which JAX no longer has",
+}
+# `TFRT_CPU_3`, `cpu:3`, `cuda:0`, `METAL:0`, `TPU_3(process=0,(1,0,0,0))`, `CudaDevice(id=0)`: how JAX
+# and its plugins print a device.
+_DEVICE = re.compile(
+    r"(?:TFRT_CPU_|TPU_|[a-z]\w{0,40}Device\(id=|[a-z]\w{0,20}:)(\d{1,9})\b", re.IGNORECASE
+)
+# The devices of a mesh as Orbax writes them; the quotes of a text inside of JSON would be escaped.
+_GRID = re.compile(r'\{"mesh":\s*(\[(?:[\[\],\s]++|\{"id":\s*\d{1,18}\})*+)\}')
+_ELSEWHERE = 0  # what stands in the text where a grid stood
+_AXIS_TYPE = re.compile(r"(?:AxisType\.)?(Auto|Explicit|Manual)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class SavedSharding:
+    """What is said of one array: `mesh` and `spec` of a NamedSharding, or the one `device` that had it.
+
+    `spec` has as many entries as were written, which may be fewer than the array has dimensions. `problem`
+    says in half a sentence why neither is known. `numbered` is whether the file names the devices.
+    """
+
+    mesh: Mesh | None = None
+    spec: Spec | None = None
+    device: int | None = None
+    numbered: bool = True
+    memory_kind: str | None = None
+    problem: str | None = None
+
+
+class Meshes:
+    """The meshes of one file, each kept once: thousands of arrays name thousands of devices each.
+
+    `grids` has the ids of the devices by the text that they were read from.
+    """
+
+    def __init__(self) -> None:
+        self.grids: dict[str, tuple[int, ...] | None] = {}
+        self._known: dict[Any, Mesh] = {}
+        self._devices = 0
+
+    def of(self, axes: tuple[MeshAxis, ...], devices: tuple[int, ...] | None = None) -> Mesh:
+        """The mesh of these axes and devices, which are numbered in mesh order where they are None.
+
+        Raises:
+          InvalidInput: the meshes of the file have more devices together than are kept.
+        """
+        key = (axes_key(axes), devices)
+        if key not in self._known:
+            self._devices += math.prod(axis.size for axis in axes)
+            if self._devices > limits.MOST_DEVICES_TOGETHER:
+                raise InvalidInput(
+                    f"the different meshes of the file have more than "
+                    f"{limits.MOST_DEVICES_TOGETHER:,} devices together"
+                )
+            own = (
+                tuple(range(math.prod(axis.size for axis in axes))) if devices is None else devices
+            )
+            self._known[key] = Mesh(axes, own)
+        return self._known[key]
+
+
+def axes_key(axes: Iterable[MeshAxis]) -> Any:
+    """Equal for equal axes, their types too."""
+    return tuple((axis.name, axis.size, axis.type) for axis in axes)
+
+
+def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
+    """Read the JSON text; a grid of devices that was read before is not read again.
+
+    Raises:
+      InvalidInput: it is not strict JSON.
+    """
+    found = _GRID.search(text)
+    if found is None:
+        return read(content.parse_json(text.encode(), what), meshes)
+    grid = found[1]
+    if grid not in meshes.grids:
+        meshes.grids[grid] = _device_ids(content.parse_json(grid.encode(), what))
+    rest = f"{text[: found.start(1)]}{_ELSEWHERE}{text[found.end(1) :]}"
+    plain = content.parse_json(rest.encode(), what)
+    if isinstance(plain, dict) and plain.get("device_mesh") == {"mesh": _ELSEWHERE}:
+        return read(plain, meshes, meshes.grids[grid])
+    return read(content.parse_json(text.encode(), what), meshes)
+
+
+def read(
+    plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None
+) -> SavedSharding:
+    """Read the parsed object; what cannot be used becomes a `problem`, for the other arrays can.
+
+    `meshes` are those of the same file that were read before, `devices` the ids of its `device_mesh`
+    where they are known already.
+    """
+    if not isinstance(plain, dict) or not isinstance(plain.get("sharding_type"), str):
+        return SavedSharding(problem="no sharding_type")
+    kind = plain["sharding_type"]
+    memory_kind = plain.get("memory_kind")
+    memory_kind = memory_kind if isinstance(memory_kind, str) else None
+    if kind == SINGLE_DEVICE:
+        return _single_device(plain, memory_kind)
+    if kind != NAMED:
+        return SavedSharding(
+            problem=_WITHOUT_SPEC.get(kind, f"a {shown(kind)}, which is not known here"),
+            memory_kind=memory_kind,
+        )
+    try:
+        mesh, numbered = _mesh(plain, Meshes() if meshes is None else meshes, devices)
+        spec = spec_of(plain.get("partition_spec"), mesh)
+    except InvalidInput as refused:
+        return SavedSharding(problem=f"a NamedSharding that cannot be read: {refused}")
+    return SavedSharding(mesh, spec, None, numbered, memory_kind)
+
+
+def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
+    """A PartitionSpec from JSON: null, the name of a mesh axis, or a list of names for each dimension.
+
+    Raises:
+      InvalidInput: it is none, or names an axis that the mesh lacks or twice.
+    """
+    if not isinstance(entries, list):
+        raise InvalidInput(f"{what} is {shown(entries)}, but must be a list")
+    spec: list[tuple[str, ...] | None] = []
+    used: set[str] = set()
+    for entry in entries:
+        axes = [entry] if isinstance(entry, str) else [] if entry is None else entry
+        if not isinstance(axes, list) or not all(isinstance(axis, str) for axis in axes):
+            raise InvalidInput(
+                f"{what} has {shown(entry)}, but must have null, an axis or a list of axes"
+            )
+        for axis in axes:
+            if axis not in mesh.axis_names:
+                raise InvalidInput(f"{what} names the axis {shown(axis)}, which the mesh lacks")
+            if axis in used:
+                raise InvalidInput(f"{what} names the axis {shown(axis)} twice")
+            used.add(axis)
+        spec.append(tuple(axes) or None)
+    return tuple(spec)
+
+
+def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]:
+    """Mesh axes from lists of names and sizes.
+
+    Raises:
+      InvalidInput: the lists do not fit each other, or make no mesh.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidInput(f"axis_names is {shown(names)}, but must be a list of names")
+    if len(set(names)) != len(names):
+        raise InvalidInput("axis_names has a name twice")
+    if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
+        raise InvalidInput(
+            f"the mesh's shape is {shown(sizes)}, but must be a list of sizes from 1"
+        )
+    if len(names) > limits.MOST_AXES:
+        raise InvalidInput(
+            f"the mesh has {len(names):,} axes, at most {limits.MOST_AXES} are possible"
+        )
+    if len(sizes) != len(names):
+        raise InvalidInput(f"the mesh has {len(names)} names, but {len(sizes)} sizes")
+    if math.prod(sizes) > limits.MOST_DEVICES:
+        raise InvalidInput(f"the mesh has more than {limits.MOST_DEVICES:,} devices")
+    kinds = ["auto"] * len(names)
+    if isinstance(types, list) and len(types) == len(names):
+        matches = [_AXIS_TYPE.fullmatch(one) if isinstance(one, str) else None for one in types]
+        kinds = [match[1].lower() if match else "auto" for match in matches]
+    return tuple(map(MeshAxis, names, sizes, kinds))
+
+
+def common_mesh(meshes: Iterable[Mesh | None]) -> Mesh | None:
+    """The mesh that most arrays are on, the first of several; None where there is none."""
+    by_key: dict[Any, Mesh] = {}
+    keys: dict[int, Any] = {}  # of each object once: to compare thousands of devices takes its time
+    counts: Counter[Any] = Counter()
+    for mesh in meshes:
+        if mesh is not None:
+            if id(mesh) not in keys:
+                keys[id(mesh)] = key_of(mesh)
+                by_key.setdefault(keys[id(mesh)], mesh)
+            counts[id(mesh)] += 1
+    together: Counter[Any] = Counter()
+    for number, count in counts.items():
+        together[keys[number]] += count
+    return by_key[together.most_common(1)[0][0]] if together else None
+
+
+def key_of(mesh: Mesh) -> Any:
+    """Equal for meshes on which a spec means the same; the types of axes say nothing of places."""
+    return tuple((axis.name, axis.size) for axis in mesh.axes), mesh.devices
+
+
+def _mesh(
+    plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None
+) -> tuple[Mesh, bool]:
+    """The mesh, and whether the file names its devices; else they are numbered in mesh order."""
+    axes = mesh_axes(plain.get("axis_names"), plain.get("shape"), plain.get("axis_types"))
+    size = math.prod(axis.size for axis in axes)
+    device_mesh = plain.get("device_mesh")
+    if device_mesh is None:
+        return meshes.of(axes), False
+    if devices is None:
+        grid = device_mesh.get("mesh") if isinstance(device_mesh, dict) else None
+        devices = _device_ids(grid)
+    if devices is None or len(devices) != size or len(set(devices)) != size:
+        raise InvalidInput(f"device_mesh does not name {size:,} devices, each once")
+    return meshes.of(axes, devices), True
+
+
+def _device_ids(grid: Any) -> tuple[int, ...] | None:
+    """The ids of nested lists of {"id": 3}, the last level varying fastest."""
+    level = [grid]
+    while any(isinstance(item, list) for item in level):
+        if not all(isinstance(item, list) for item in level):
+            return None
+        level = [item for inner in level for item in inner]
+    ids = [item.get("id") if isinstance(item, dict) else None for item in level]
+    if not all(type(one) is int and 0 <= one < 2**63 for one in ids):
+        return None
+    return tuple(ids)
+
+
+def _single_device(plain: dict[str, Any], memory_kind: str | None) -> SavedSharding:
+    text = plain.get("device_str")
+    found = _DEVICE.match(text) if isinstance(text, str) else None
+    if found is None:
+        return SavedSharding(
+            problem=f"on the single device {shown(text)}, whose number is not known",
+            memory_kind=memory_kind,
+        )
+    return SavedSharding(device=int(found[1]), memory_kind=memory_kind)

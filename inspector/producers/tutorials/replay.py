@@ -1,0 +1,112 @@
+"""Run a walk cell by cell, and keep what each cell printed and made."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from inspector.core import record, snapshot
+from inspector.core.errors import Cancelled, InvalidInput
+from inspector.guides import tutorials as walks
+from inspector.guides.tutorials import Drawn, Step, Walk, Walked
+from inspector.producers.abstract import versions
+from inspector.producers.building import mesh_record
+from inspector.producers.leaves import Leaf
+from inspector.producers.live_arrays import live_array
+from inspector.producers.tutorials.cells import Cell, cells_of
+
+Report = Callable[..., None]
+
+
+def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """The job `walk`: payload `{"walk": …}`, result a `Walked` as JSON.
+
+    Raises:
+      InvalidInput: the walk is not valid, or this process has not as many devices as its mesh.
+    """
+    walk = walks.from_json(payload.get("walk"))
+    if walk.devices != jax.device_count():
+        raise InvalidInput(
+            f"the mesh has {walk.devices} devices, but this process has {jax.device_count()}"
+        )
+    steps = run(cells(walk.guide), walk, report)
+    return record.encode(Walked(steps, versions()))
+
+
+def cells(guide: str) -> tuple[Cell, ...]:
+    """The cells of the guide's walk."""
+    module = importlib.import_module(f"inspector.producers.tutorials.{guide}")
+    return cells_of(inspect.getsource(module.walk))
+
+
+def run(written: Sequence[Cell], walk: Walk, report: Report) -> tuple[Step, ...]:
+    """Run cells in one namespace. After one that fails, the others are not run, but still told."""
+    # Flax looks classes up by the name of their module.
+    namespace: dict[str, Any] = {
+        "__name__": __name__,
+        "mesh_shape": walk.mesh_shape,
+        "axis_names": walk.axis_names,
+    }
+    steps: list[Step] = []
+    for number, cell in enumerate(written, 1):
+        report("step", done=number - 1, of=len(written))
+        failed = [place for place, step in enumerate(steps, 1) if step.problem is not None]
+        if failed:
+            problem = f"not run, because step {failed[0]} failed"
+            steps.append(Step(cell.title, cell.words, cell.code, problem=problem))
+        else:
+            steps.append(_run(cell, number, namespace))
+    return tuple(steps)
+
+
+def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
+    printed = io.StringIO()
+    drawn: tuple[Drawn, ...] = ()
+    refusal = problem = None
+    try:
+        with contextlib.redirect_stdout(printed):
+            # The name stands in errors that say where in the source they come from.
+            exec(compile(cell.code, f"step {number}", "exec", dont_inherit=True), namespace)
+        drawn = tuple(_drawn(name, namespace[name]) for name in cell.draw)
+        refusal = _refusal(namespace[cell.refused]) if cell.refused else None
+    except Cancelled:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return Step(
+        cell.title,
+        cell.words,
+        cell.code,
+        output=printed.getvalue().rstrip("\n"),
+        drawn=drawn,
+        refusal=refusal,
+        problem=problem,
+    )
+
+
+def _drawn(name: str, value: jax.Array) -> Drawn:
+    placed = value.sharding
+    if isinstance(placed, jax.sharding.NamedSharding):
+        mesh = mesh_record(placed.mesh)
+    else:
+        # A single device is a mesh of one.
+        (device,) = placed.device_set
+        mesh = snapshot.Mesh(
+            (snapshot.MeshAxis("device", 1),),
+            (device.id,),
+            (device.process_index,),
+            device.device_kind,
+        )
+    return Drawn(live_array(Leaf(name, "other", value, None), mesh, logical=False), mesh)
+
+
+def _refusal(error: Exception | None) -> str:
+    if error is None:
+        raise InvalidInput("this version of JAX did not refuse it")
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""Worker processes, jobs, the compile cache and the library."""

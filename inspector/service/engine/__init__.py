@@ -1,0 +1,7 @@
+"""Worker processes that run JAX for a server that never imports it."""
+
+from inspector.service.engine.environment import Environment
+from inspector.service.engine.job import Job, Status
+from inspector.service.engine.pool import Pool
+
+__all__ = ["Environment", "Job", "Pool", "Status"]

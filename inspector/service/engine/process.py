@@ -1,0 +1,214 @@
+"""The hold that a server has on a worker process, or the first of several processes on the others."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from inspector.service.engine import protocol
+
+LINES_KEPT = 500  # of standard error; a crash with all its threads' stacks is about 200
+LINE_LENGTH = 4096  # bytes; a longer line is kept in pieces, so that memory stays bounded
+LAST_WORDS = 2.0  # seconds that output may take to arrive after the process has ended
+
+CRASHES = frozenset(
+    {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
+)
+
+# What native code says before it ends the process: absl's fatal line as XLA writes it, C++'s
+# uncaught exception, LLVM's fatal error, the allocator's, Python's own; the most telling first.
+FATAL = (
+    re.compile(r"^F\d{4} .*?\] (?P<said>.+)"),
+    re.compile(r"^\s*what\(\):\s*(?P<said>.+)"),
+    re.compile(r"^LLVM ERROR: (?P<said>.+)"),
+    re.compile(r"^(?P<said>terminate called .+|.*: Assertion .+ failed.*|free\(\): .+|malloc.+)"),
+    re.compile(r"^Fatal Python error: (?P<said>.+)"),
+    re.compile(r"^(?P<said>[\w.]*(Error|Exception): .+)"),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Process:
+    """One worker process, from start to end.
+
+    `variables` is its whole environment and `arguments` what follows the lifeline on its command line.
+    With `own_group` it leads a process group, so that whatever a job starts can be ended with it; else
+    it is in the group of the process that starts it, and ends with that.
+
+    Raises OSError or ValueError if the process cannot be started. `on_message(message)` is called
+    for each message and then `on_end()` exactly once, when the process is gone and all it said was
+    heard; both come from threads of this object. Each pipe belongs to one thread, and no method
+    blocks, except `join`.
+    """
+
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        table: str,
+        on_message: Callable[[dict[str, Any]], None],
+        on_end: Callable[[], None],
+        *,
+        arguments: Sequence[str] = (),
+        own_group: bool = True,
+    ) -> None:
+        self._own_group = own_group
+        self._on_message = on_message
+        self._on_end = on_end
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._stderr: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
+        theirs, self._lifeline = os.pipe()
+        try:
+            self._popen = subprocess.Popen(
+                # -P: what may be imported is what PYTHONPATH says, not the folder we stand in.
+                [
+                    *(sys.executable, "-P", "-m", "inspector.service.engine.worker"),
+                    *(table, str(theirs), *arguments),
+                ],
+                env=variables,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs,),
+                # A Ctrl-C meant for the server must not reach it.
+                start_new_session=own_group,
+            )
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(theirs)
+        self.pid = self._popen.pid
+        self._send_thread = self._thread(self._send_all, "send")
+        self._receive_thread = self._thread(self._receive_all, "receive")
+        self._stderr_thread = self._thread(self._keep_stderr, "stderr")
+        self._end_thread = self._thread(self._await_end, "end")
+        try:
+            self._send_thread.start()
+            self._receive_thread.start()
+            self._stderr_thread.start()
+            self._end_thread.start()  # last, because it waits for the others
+        except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+            self.kill()
+            self._popen.wait()
+            os.close(self._lifeline)
+            raise OSError(str(error)) from error
+
+    def _thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(target=target, name=f"worker {self.pid} {name}", daemon=True)
+
+    def send(self, line: bytes) -> None:
+        """Have a line sent; returns at once, even if the worker does not read."""
+        self._outbox.put(line)
+
+    def kill(self) -> None:
+        """End the process and all that it started; returns at once, and may be repeated."""
+        if self._popen.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # it may end in this very moment
+                if self._own_group:
+                    os.killpg(self.pid, signal.SIGKILL)
+                else:
+                    self._popen.kill()
+
+    def join(self, timeout: float) -> bool:
+        """Wait, at most so many seconds, until the process is gone and `on_end` was called."""
+        self._end_thread.join(timeout)
+        return not self._end_thread.is_alive()
+
+    def stderr(self) -> str:
+        """The last lines of standard error since the last run began."""
+        return "\n".join(list(self._stderr))
+
+    def ending(self) -> str:
+        """How the process ended, to follow its name in a sentence: "was killed (SIGKILL)"."""
+        code = self._popen.returncode
+        if code == -signal.SIGKILL:
+            return "was killed (SIGKILL)"
+        if code < 0:
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:
+                name = f"signal {-code}"
+            return f"crashed ({name})" if -code in CRASHES else f"was ended ({name})"
+        return f"ended by itself (exit status {code})"
+
+    def last_words(self) -> str | None:
+        """The line of standard error that tells why native code gave up, if there is one."""
+        lines = list(self._stderr)
+        for pattern in FATAL:
+            for line in reversed(lines):
+                if match := pattern.search(line):
+                    return match["said"].strip()[:300]
+        return None
+
+    def obituary(self, who: str, phase: str, new: str = "a new one") -> str:
+        """What became of a run during whose `phase` this process ended, in one sentence."""
+        ending = self.ending()
+        said = None if "SIGKILL" in ending else self.last_words()
+        return (
+            f"{who} {ending} during {phase}"
+            + (f", saying “{said.rstrip('.')}”" if said else "")
+            + f"; nothing was saved, run again to start {new}."
+        )
+
+    def _send_all(self) -> None:
+        stdin = self._popen.stdin
+        assert stdin is not None
+        try:
+            while (line := self._outbox.get()) is not None:
+                stdin.write(line)
+                stdin.flush()
+        except OSError:
+            pass  # the worker is gone, which another thread notices
+        finally:
+            with contextlib.suppress(OSError):
+                stdin.close()
+
+    def _receive_all(self) -> None:
+        stdout = self._popen.stdout
+        assert stdout is not None
+        try:
+            with stdout:
+                for line in stdout:
+                    if line.endswith(b"\n"):  # else it died in the middle of a message
+                        self._on_message(protocol.decode(line))
+        except Exception:
+            _log.exception("Worker %d sent what cannot be understood.", self.pid)
+        finally:
+            # A worker that cannot be heard is of no use, whether or not it still lives.
+            self.kill()
+
+    def _keep_stderr(self) -> None:
+        stderr = self._popen.stderr
+        assert stderr is not None
+        with stderr:
+            while line := stderr.readline(LINE_LENGTH):
+                text = line.decode("utf-8", "replace").rstrip()
+                if text == protocol.NEW_RUN:
+                    # So that a crash is explained by its own words, and not by an earlier job's.
+                    self._stderr.clear()
+                    continue
+                self._stderr.append(text)
+                _log.debug("Worker %d: %s", self.pid, text)
+
+    def _await_end(self) -> None:
+        self._popen.wait()
+        if self._own_group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)  # what a job may have left running
+        self._outbox.put(None)
+        os.close(self._lifeline)
+        # Bounded, because a process that left the group could still hold these pipes open.
+        self._receive_thread.join(LAST_WORDS)
+        self._stderr_thread.join(LAST_WORDS)
+        self._on_end()

@@ -1,0 +1,106 @@
+"""One kept Snapshot: what is told of it without opening it, and what its name and note may be."""
+
+from __future__ import annotations
+
+import datetime
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import state_totals
+
+LONGEST_NAME = 120  # characters
+LONGEST_NOTE = 4_000  # characters, about a page
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kept Snapshot without its arrays; what it does not know is None.
+
+    `saved` is when, in ISO 8601 and UTC. `state_bytes` and `per_device` are those of the train state.
+    `bytes` is what it takes in the file.
+    """
+
+    name: str
+    note: str
+    saved: str
+    source: str
+    target: str | None
+    model: str | None
+    mesh: str | None
+    devices: int | None
+    arrays: int
+    state_bytes: int | None
+    per_device: int | None
+    bytes: int
+
+
+def checked_name(name: str) -> str:
+    """A name without blanks around it.
+
+    Raises:
+      InvalidInput: it is empty, too long, or has more than one line or something unprintable in it.
+    """
+    name = name.strip()
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise InvalidInput(
+            f"name is {shown(name)}, but must be one line of 1 to {LONGEST_NAME} printable characters"
+        )
+    return name
+
+
+def checked_note(note: str) -> str:
+    """A note, which may have several lines.
+
+    Raises:
+      InvalidInput: it is too long, or has half a character in it.
+    """
+    note = note.strip()
+    if len(note) > LONGEST_NOTE:
+        raise InvalidInput(f"note has {len(note):,} characters, but may have {LONGEST_NOTE:,}")
+    if any(unicodedata.category(one) == "Cs" or one == "\0" for one in note):
+        raise InvalidInput("note holds half of a character or a zero byte, but must be text")
+    return note
+
+
+def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str, Any]:
+    """A row of the table."""
+    mesh = model = None
+    if found.mesh is not None:
+        mesh = " × ".join(f"{axis.name} {axis.size}" for axis in found.mesh.axes)
+    if found.layout is not None:
+        model = found.layout.get("model")
+        model = model if isinstance(model, str) else None
+    totals = state_totals(found)
+    target, source = found.source.target, found.source.kind
+    return {
+        "name": name,
+        "note": note,
+        "saved": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        "source": source,
+        "target": target,
+        "model": model,
+        "mesh": mesh,
+        "devices": None if found.mesh is None else found.mesh.size,
+        "arrays": len(found.arrays),
+        "state_bytes": _stored(totals.bytes),
+        "per_device": _stored(totals.per_device),
+        "words": words(name, note, model, mesh, target, source),
+        "packed": packed,
+    }
+
+
+def _stored(count: int | None) -> int | None:
+    """SQLite's integers have 64 bits, and a sum may have more."""
+    return count if count is None or count < 2**63 else None
+
+
+def words(*texts: str | None) -> str:
+    """What is searched; a line end parts two texts, so that no word is found across them."""
+    return "\n".join(folded(text) for text in texts if text)
+
+
+def folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()

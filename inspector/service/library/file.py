@@ -1,0 +1,144 @@
+"""The library's file: opened for one use, made where it is missing, refused unchanged if it is not ours."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+
+from inspector.core.errors import InvalidInput
+
+FOLDER_VARIABLE = (
+    "SHARDING_INSPECTOR_LIBRARY"  # where the file lies, if not in the user's data folder
+)
+FORM = 1  # of the tables
+APPLICATION = 0x53484C42  # "SHLB": tells the file from other programs' databases
+_BUSY_SECONDS = 10.0  # how long to wait for another process that writes
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_NO_PLACE = (
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
+)
+_TABLES = """
+CREATE TABLE snapshots (
+  name TEXT PRIMARY KEY,
+  note TEXT NOT NULL,
+  saved TEXT NOT NULL,
+  source TEXT NOT NULL,
+  target TEXT,
+  model TEXT,
+  mesh TEXT,
+  devices INTEGER,
+  arrays INTEGER NOT NULL,
+  state_bytes INTEGER,
+  per_device INTEGER,
+  words TEXT NOT NULL,
+  packed BLOB NOT NULL
+) STRICT
+"""
+
+
+class Unreadable(InvalidInput):
+    """The library's own file is damaged or of a newer form; it may be moved aside."""
+
+
+def folder() -> Path:
+    """Where the library is kept."""
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    return Path(chosen) if chosen else platformdirs.user_data_path("sharding-inspector")
+
+
+@contextlib.contextmanager
+def connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file open for one use, with its tables.
+
+    Raises:
+      InvalidInput: it cannot be used, and stays as it is; `Unreadable` where moving it aside would help.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(
+            sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        ) as database:
+            _prepare(database, path)
+            yield database
+    except sqlite3.Error as error:
+        # The low byte is the kind, the others tell which one of it.
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if kind in _BUSY:
+            words = f"is in use by another process for more than {_BUSY_SECONDS:.0f} seconds"
+        elif kind in _NO_PLACE:
+            words = f"cannot be used: {error}"
+        else:
+            raise Unreadable(
+                f"the library {path} is damaged, or is no library: {error}; it is left as it is"
+            ) from None
+        raise InvalidInput(f"the library {path} {words}") from None
+    except UnicodeEncodeError:
+        raise InvalidInput("the library keeps text, but this holds half of a character") from None
+    except OSError as error:
+        raise InvalidInput(f"the library {path} cannot be used: {error.strerror}") from None
+
+
+def move_aside(path: Path) -> Path:
+    """Give the file another name beside itself, so that a new library can begin; gives that name.
+
+    Raises:
+      InvalidInput: it cannot be moved.
+    """
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S%f")
+    aside = path.with_name(f"{path.stem}-aside-{stamp}{path.suffix}")
+    try:
+        # What SQLite has not yet written into the file lies beside it, and belongs to it by name.
+        for end in ("-wal", "-shm", ""):
+            part = Path(f"{path}{end}")
+            if part.exists():
+                part.rename(f"{aside}{end}")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be moved: {error.strerror}") from None
+    return aside
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in an empty file; refuse one that is not ours before anything is changed."""
+    database.execute("BEGIN")  # all that is read is of one moment
+    is_empty = _is_empty(database, path)
+    database.execute("COMMIT")
+    if is_empty:
+        database.execute("PRAGMA auto_vacuum = FULL")  # what is deleted gives its room back
+        database.execute("BEGIN IMMEDIATE")
+        if _is_empty(database, path):  # another process may have made them meanwhile
+            database.execute(_TABLES)
+            database.execute(f"PRAGMA application_id = {APPLICATION}")
+            database.execute(f"PRAGMA user_version = {FORM}")
+        database.execute("COMMIT")
+    if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        # Readers then need not wait for a writer. Where somebody uses the file, a later use does it.
+        with contextlib.suppress(sqlite3.OperationalError):
+            database.execute("PRAGMA journal_mode = WAL")
+
+
+def _is_empty(database: sqlite3.Connection, path: Path) -> bool:
+    application, form = (
+        database.execute(f"PRAGMA {what}").fetchone()[0]
+        for what in ("application_id", "user_version")
+    )
+    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application == 0 and form == 0 and tables == 0:
+        return True
+    if application != APPLICATION:
+        raise InvalidInput(
+            f"{path} is another program's database, and is left as it is; "
+            f"set {FOLDER_VARIABLE} to another folder, or move the file away"
+        )
+    if form != FORM:
+        raise Unreadable(
+            f"the library {path} has form {form}, but this program reads form {FORM}: "
+            "open it with a newer Sharding Inspector"
+        )
+    return False

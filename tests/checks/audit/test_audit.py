@@ -1,0 +1,351 @@
+"""What the audit finds in layouts with a known fault, and that it is silent about the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.checks.audit import CODES, audit, audited, questions
+from inspector.checks.audit.moments import parameters_of_moments
+from inspector.checks.audit.rule_use import shadowing
+from inspector.core import record, snapshot
+from inspector.core.snapshot import (
+    Array,
+    Collective,
+    Finding,
+    Mesh,
+    MeshAxis,
+    Program,
+    Shard,
+    Snapshot,
+    Source,
+)
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+
+SMALL = {"layers": "3", "depth": "64", "target": "plan"}
+STATES: dict[str, object] = {}
+
+
+def planned(**fields: str) -> Snapshot:
+    layout = layouts.parse({**SMALL, **fields}).unwrap()
+    key = f"{layout.model} {dict(layout.sizes)}"
+    if key not in STATES:
+        STATES[key] = abstract_state(layout)
+    return plan(layout, STATES[key])
+
+
+def codes(found: Snapshot, *levels: str) -> list[str]:
+    return [one.code for one in audit(found) if one.level in (levels or ("error", "warning"))]
+
+
+def the(found: Snapshot, code: str) -> Finding:
+    (one,) = [one for one in audit(found) if one.code == code]
+    return one
+
+
+def made(mesh: dict[str, int], *arrays: Array, rules: object = None, **more: object) -> Snapshot:
+    """A Snapshot of these arrays, whose bytes follow from their shapes and specs."""
+    axes = tuple(MeshAxis(name, size) for name, size in mesh.items())
+    count = 1
+    for axis in axes:
+        count *= axis.size
+    layout = None if rules is None else {"rules": rules}
+    return Snapshot(
+        Source("capture", None, "2026-01-01"), layout, Mesh(axes, tuple(range(count))), arrays, **more
+    )  # fmt: skip
+
+
+def array(
+    path: str, shape: tuple[int, ...], spec, ways: int = 1, devices: int = 8, **more: object
+) -> Array:
+    """A float32 array in `ways` parts."""
+    size = 4
+    for extent in shape:
+        size *= extent
+    group = {"params": "params", "opt": "opt_state", "batch": "batch"}[path.split("/")[0]]
+    return Array(
+        path, group, shape, "float32", spec=spec, bytes=size, bytes_per_device=size // ways,
+        shard_shape=tuple(shape), replicas=devices // ways, **more,
+    )  # fmt: skip
+
+
+def test_the_default_layouts_have_nothing_wrong_with_them() -> None:
+    assert codes(planned()) == []
+    assert codes(planned(model="mlp")) == []
+    # Plain data parallelism over one of two axes is told as a note, with what the other way would save.
+    note = the(planned(), "state-repeated-over-axis")
+    state = sum(
+        one.bytes_per_device for one in planned().arrays if one.group in ("params", "opt_state")
+    )
+    # All but Adam's count, which cannot be split.
+    assert note.level == "note" and note.bytes == (state - 4) // 2
+
+
+def test_the_second_logical_axis_on_one_mesh_axis_is_found_and_explained() -> None:
+    found = planned(rules="batch=data,embed=model,hidden=model")
+    one = the(found, "dropped-logical-axis")
+    for words in (
+        "embed and hidden both want mesh axis model",
+        "params/DotReluDot_{0…2}/Dense_0/kernel (3 equal arrays)",
+        "rule 2, embed → model, comes first",
+        "rule 3, hidden → model, is passed over",
+        "hidden (64 rows, dimension 1) stays whole",
+    ):
+        assert words in one.message
+    # Every state matrix can be cut in two once more, over data: that is half of what a device has.
+    state = sum(
+        a.bytes_per_device for a in found.arrays if len(a.shape) == 2 and "batch" not in a.path
+    )
+    state -= found.array("output").bytes_per_device
+    assert one.bytes == state // 2
+    assert one.array in {a.path for a in found.arrays}
+    assert one.extra["count"] == 6
+
+
+def test_no_logical_axis_is_called_dropped_that_a_later_rule_split() -> None:
+    found = planned(rules="batch=data,embed=model,hidden=model,hidden=data")
+    assert "dropped-logical-axis" not in codes(found, "error", "warning", "note")
+
+
+def test_what_every_device_has_whole_is_told_of_parameters_and_of_moments_apart() -> None:
+    found = planned(rules="batch=data")
+    parameters = [one for one in audit(found) if one.code == "replicated-parameter"]
+    moments = [one for one in audit(found) if one.code == "replicated-optimizer-state"]
+    assert len(parameters) == len(moments) == 2  # Dense_0/kernel and W2, three layers each
+    assert sum(one.bytes for one in parameters) == 6 * 64 * 64 * 4 * 7 // 8
+    assert sum(one.bytes for one in moments) == 2 * sum(one.bytes for one in parameters)
+    assert all("no rule gives" in one.message for one in (*parameters, *moments))
+    assert "because they follow that parameter" in moments[0].message
+    assert {one.extra["count"] for one in parameters} == {3}
+    assert {one.extra["count"] for one in moments} == {6}
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("batch=data,hidden=,hidden=model", "rule 2, hidden → none, leaves it whole"),
+        ("batch=data,hidden=pipe", "rule 2, hidden → pipe, names only mesh axes of size 1"),
+    ],
+)
+def test_why_it_is_whole(rules: str, why: str) -> None:
+    found = planned(rules=rules, mesh="2x4x1", axes="data,model,pipe")
+    parameters = [one for one in audit(found) if one.code == "replicated-parameter"]
+    assert parameters and all(why in one.message for one in parameters)
+
+
+def test_a_replicated_embedding_and_its_moments_come_first() -> None:
+    """marin#7987: the embedding and Adam's moments of it, whole on every GPU, were most of its memory."""
+    table, block = (32_000, 512), (512, 2048)
+    arrays = [array("params/embedding", table, (None, None))]
+    arrays += [array(f"opt/{m}/embedding", table, (None, None)) for m in ("mu", "nu")]
+    arrays += [
+        array(f"{where}/block_{layer}/W", block, (None, ("fsdp",)), ways=8)
+        for where in ("params", "opt/mu", "opt/nu")
+        for layer in range(4)
+    ]
+    moments, parameter = audit(made({"fsdp": 8}, *arrays))
+    assert moments.code == "replicated-optimizer-state" and parameter.code == "replicated-parameter"
+    assert parameter.bytes == 32_000 * 512 * 4 * 7 // 8 and moments.bytes == 2 * parameter.bytes
+    assert parameter.array == "params/embedding"
+
+
+def test_an_optimizer_that_does_not_follow_its_parameters_is_found() -> None:
+    """maxtext#5104: a ZeRO flag that did nothing; the optimizer's state stayed whole."""
+    shape = (1024, 64)
+    found = made(
+        {"data": 8},
+        array("params/w", shape, (("data",), None), ways=8),
+        array("opt/mu/w", shape, (None, None)),
+        array("opt/nu/w", shape, (("data",), None), ways=8),
+    )
+    one = the(found, "optimizer-not-following")
+    assert one.array == "opt/mu/w" and one.bytes == 1024 * 64 * 4 * 7 // 8
+    assert "replicated-optimizer-state" not in codes(found)
+
+
+def test_state_that_belongs_to_no_parameter_and_is_larger_is_a_note() -> None:
+    found = made(
+        {"data": 8},
+        array("params/w", (64, 64), (("data",), None), ways=8),
+        array("opt/history", (10, 64, 64), (None, ("data",), None), ways=8),
+    )
+    assert the(found, "state-larger-than-parameters").array == "opt/history"
+
+
+def test_moments_find_their_parameter() -> None:
+    arrays = [
+        *(
+            array(path, (4,), (None,))
+            for path in ("params/norm/scale", "params/block_0/norm/scale")
+        ),
+        *(
+            array(path, (4,), (None,))
+            for path in ("opt/mu/norm/scale", "opt/mu/block_0/norm/scale")
+        ),
+        array("opt/mu/other/scale", (5,), (None,)),
+        replace(array("params/x", (6,), (None,)), path=".params/['params']/['x']"),
+        replace(array("opt/x", (6,), (None,)), path=".opt_state/[0]/.mu/['params']/['x']"),
+    ]
+    assert {path: one.path for path, one in parameters_of_moments(arrays).items()} == {
+        "opt/mu/norm/scale": "params/norm/scale",
+        "opt/mu/block_0/norm/scale": "params/block_0/norm/scale",
+        ".opt_state/[0]/.mu/['params']/['x']": ".params/['params']/['x']",
+    }
+
+
+def test_an_idle_mesh_axis_and_an_undivided_batch_are_found() -> None:
+    found = planned(rules="hidden=model")
+    idle, batch = the(found, "unused-mesh-axis"), the(found, "batch-not-sharded")
+    assert idle.extra["axes"] == ["data"] and batch.extra["axes"] == ["data"]
+    assert batch.level == "warning"
+    # Where every axis splits parameters, whole rows everywhere are meant.
+    pure = planned(mesh="8", axes="model", rules="hidden=model")
+    assert the(pure, "batch-not-sharded").level == "note" and codes(pure) == []
+
+
+def test_rules_that_can_do_nothing_are_found() -> None:
+    found = planned(rules="batch=data,hiden=model,hidden=model,hidden=data+model")
+    misspelt, late = (one for one in audit(found) if one.code == "rule-never-used")
+    assert "hidden is the nearest" in misspelt.message
+    assert "rule 3, hidden → model, stands before it" in late.message
+    absent = made({"data": 2}, rules=[["a", ["dat"]], ["b", "data"]])
+    assert the(absent, "rule-names-absent-axis").level == "error"
+    assert "Write data" in the(absent, "rule-names-absent-axis").extra["remedy"]
+
+
+def test_a_shadowed_rule_is_never_taken() -> None:
+    from hypothesis import given
+    from hypothesis import strategies as st
+
+    from inspector.core.rules import ledger
+
+    names = st.sampled_from(["a", "b", "c"])
+    axes = st.lists(st.sampled_from(["x", "y", "z"]), unique=True).map(tuple)
+
+    @given(st.lists(st.tuples(names, axes), max_size=6), st.permutations(["a", "b", "c"]))
+    def check(rules: list, dimensions: list[str]) -> None:
+        for trial in ledger(dimensions, rules):
+            if shadowing(tuple(rules), trial.rule) is not None:
+                assert not trial.taken
+
+    check()
+
+
+def test_uneven_shards_and_devices_that_hold_more_are_found() -> None:
+    shards = tuple(
+        Shard(device, ((0, 700) if device == 0 else (700, 1000), (0, 64)), 0) for device in (0, 1)
+    )
+    uneven = dataclasses.replace(
+        array("params/w", (1000, 64), None, devices=2), shards=shards, bytes_per_device=700 * 256
+    )
+    found = made({"data": 2}, uneven)
+    assert "2 different shapes" in the(found, "uneven-shards").message
+    one = the(found, "imbalance")
+    assert one.bytes == (700 - 500) * 256 and "Device 0 holds" in one.message
+
+
+def test_what_does_not_divide_is_an_error_unless_it_is_told_already() -> None:
+    odd = dataclasses.replace(
+        array("params/w", (6, 4096), (("data",), None)), bytes_per_device=None
+    )
+    found = made({"data": 4}, odd)
+    assert the(found, "indivisible").level == "error"
+    told = replace(found, findings=(Finding("error", "indivisible", "so it is", "params/w"),))
+    assert audit(told) == ()
+    inside = dataclasses.replace(odd, group="activation", path="x")
+    (padded,) = [one for one in audit(made({"data": 4}, inside)) if one.code == "padded-shards"]
+    # Two rows on each of four devices in place of one and a half.
+    assert padded.bytes == (2 * 4096 - 6 * 4096 // 4) * 4
+
+
+def test_collectives_that_move_more_than_the_parameters_of_their_axis() -> None:
+    def moving(payload: int, executions: int | None) -> Snapshot:
+        one = Collective(
+            "all-reduce", False, "all-reduce.1", "main", executions, False, ("model",), 8, 1,
+            payload, None,
+        )  # fmt: skip
+        return made(
+            {"model": 8},
+            array("params/w", (64, 64), (None, ("model",)), ways=8),
+            programs=(Program("train_step", collectives=(one,)),),
+        )
+
+    code = "collectives-larger-than-parameters"
+    whole = 64 * 64 * 4
+    assert code not in codes(moving(whole, 1), "note")
+    assert code in codes(moving(whole, 2), "note")
+    assert code not in codes(moving(whole, None), "note"), "a count that is unknown proves nothing"
+
+
+def test_linen_and_nnx_are_compared() -> None:
+    found = planned(rules="batch=data,hidden=model,hidden=data,embed=")
+    (one,) = [one for one in audit(found) if one.code == "linen-and-nnx-disagree"]
+    assert one.extra["cause"] == "order" and "It concerns hidden." in one.message
+    assert one.level == "note"
+
+
+def test_biases_and_counters_are_no_noise() -> None:
+    small = [array(f"params/b_{n}/bias", (64,), (None,)) for n in range(3)]
+    large = array("params/w", (4096, 64), (("data",), None), ways=8)
+    assert audit(made({"data": 8}, large, *small)) == ()
+    # Many small ones are told, together and once.
+    many = [array(f"params/{chr(97 + n)}/bias", (64,), (None,)) for n in range(26)]
+    (one,) = audit(made({"data": 8}, large, *many))
+    assert one.code == "replicated-parameter" and one.extra["count"] == 26
+
+
+def test_what_is_unknown_is_not_audited() -> None:
+    assert audit(replace(planned(), mesh=None)) == ()
+    nothing = made({"data": 8})
+    assert audit(nothing) == ()
+    bare = Array("params/w", "params", None, "unknown", spec=(("data",),))
+    assert audit(made({"data": 8}, bare)) == ()
+    placeless = Array("params/w", "params", (8, 8), "float32")
+    assert audit(made({"data": 8}, placeless)) == ()
+
+
+def test_without_types_elements_are_told_and_no_bytes() -> None:
+    whole = replace(
+        array("params/w", (1024, 64), (None, None)),
+        bytes=None,
+        bytes_per_device=None,
+        dtype="unknown",
+    )
+    (one,) = [one for one in audit(made({"data": 8}, whole)) if one.code == "replicated-parameter"]
+    assert one.bytes is None and "65,536 elements on every one" in one.message
+
+
+def test_findings_are_ranked_written_and_not_doubled(tmp_path) -> None:
+    found = audited(planned(rules="embed=model,hidden=model,hiden=model"))
+    assert {one.code for one in found.findings} <= CODES
+    sizes = [one.bytes or 0 for one in found.findings if one.level != "error"]
+    assert sizes == sorted(sizes, reverse=True)
+    snapshot.write(found, tmp_path / "a.json")
+    again = audited(snapshot.read(tmp_path / "a.json"))
+    assert record.encode(again) == record.encode(found)
+    assert len(questions()) == len(set(questions())) > 8
+
+
+def test_a_rule_that_many_others_come_before_is_told_once() -> None:
+    rules = "expert=expert,batch=data,vocab=model,mlp=model,heads=model,kv_heads=model,embed=model"
+    fields = {"model": "moe", "layers": "1", "mesh": "2x2x2", "axes": "data,expert,model"}
+    layout = layouts.parse({**fields, "rules": rules, "target": "plan"}).unwrap()
+    found = plan(layout, abstract_state(layout))
+    one = the(found, "dropped-logical-axis")
+    assert one.message.startswith(
+        "vocab, mlp, heads, kv_heads and embed all want mesh axis model, and an array can use it only once."
+    )
+    assert "rules 3, 4, 5 and 6 come first, so rule 7, embed → model, is passed over" in one.message
+    # As many parameters as have another of these names beside embed; the router's weights have not.
+    both = [
+        array.path
+        for array in found.arrays
+        if array.group == "params"
+        and {"vocab", "mlp", "heads", "kv_heads"} & set(array.logical_axes or ())
+        and "embed" in (array.logical_axes or ())
+    ]
+    assert one.extra["count"] == len(both) > 4

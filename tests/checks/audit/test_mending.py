@@ -1,0 +1,152 @@
+"""A remedy, made into a layout and planned anew by JAX's shapes, does what was said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.checks.audit import audit, remedy, replanned, smallest_change
+from inspector.core import record
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.totals import state_totals
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+
+STATES: dict[str, object] = {}
+
+# Layouts with a fault: the finding that tells it, and the change that mends it.
+FAULTS = [
+    (
+        {"rules": "batch=data,embed=model,hidden=model"},
+        "dropped-logical-axis",
+        "Add the rule hidden → data at the end.",
+    ),
+    ({"rules": "batch=data"}, "replicated-parameter", "Add the rule"),
+    ({"rules": "batch=data"}, "replicated-optimizer-state", "Add the rule"),
+    ({"rules": "batch=data"}, "unused-mesh-axis", "Add the rule"),
+    ({"rules": "hidden=model"}, "batch-not-sharded", "Add the rule batch → data at the end."),
+    (
+        {"rules": "batch=data,hiden=model"},
+        "rule-never-used",
+        "Change rule 2, hiden → model, to hidden → model.",
+    ),
+    (
+        {"rules": "batch=data,hidden=model,hidden=model+data"},
+        "rule-never-used",
+        "Delete rule 3",
+    ),
+    (
+        {"rules": "batch=data,hidden=,hidden=model"},
+        "replicated-parameter",
+        "",
+    ),
+    ({}, "state-repeated-over-axis", "Add the rule embed → data at the end."),
+    (
+        {"model": "transformer", "rules": "batch=data,embed=model,heads=model,mlp=model,vocab=model"},
+        "dropped-logical-axis",
+        "",
+    ),
+    (
+        {"model": "transformer", "rules": "batch=data,vocab=model,mlp=model,heads=model,embed=model"},
+        "dropped-logical-axis",
+        "",
+    ),
+    ({"model": "transformer", "mesh": "8", "rules": "batch=data"}, "replicated-parameter", ""),
+]  # fmt: skip
+
+
+def layout_of(fields: dict[str, str]) -> Layout:
+    return layouts.parse({"target": "plan", "layers": "2", **fields}).unwrap()
+
+
+def planned(layout: Layout) -> Snapshot:
+    """The plan by the shapes that JAX gives."""
+    key = f"{layout.model} {dict(layout.sizes)}"
+    if key not in STATES:
+        STATES[key] = abstract_state(layout)
+    return plan(layout, STATES[key])
+
+
+def of(findings: tuple[Finding, ...], code: str) -> list[Finding]:
+    return [one for one in findings if one.code == code]
+
+
+@pytest.mark.parametrize(("fields", "code", "words"), FAULTS)
+def test_the_remedy_mends_what_it_is_for_and_saves_what_it_says(
+    fields: dict[str, str], code: str, words: str
+) -> None:
+    layout = layout_of(fields)
+    before = planned(layout)
+    told = audit(before)
+    for one in of(told, code):
+        change = smallest_change(before, one, layout)
+        assert change is not None, one.message
+        after = planned(change.layout)
+        held = state_totals(before).per_device - state_totals(after).per_device
+        assert held == change.saves >= 0
+        if one.bytes and code != "batch-not-sharded":
+            assert change.saves > 0
+        mended = audit(after)
+        assert all(still.array != one.array for still in of(mended, code) if one.array), (
+            change.words
+        )
+        if one.array is None:
+            assert (one.extra.get("axes"), one.extra.get("rule_text")) not in [
+                (still.extra.get("axes"), still.extra.get("rule_text"))
+                for still in of(mended, code)
+            ]
+        # Nothing is mended by breaking something else.
+        assert not [still for still in (*after.findings, *mended) if still.level == "error"]
+        kinds = {still.code for still in mended if still.level == "warning"}
+        assert kinds <= {one.code for one in told if one.level == "warning"}
+        # One rule differs: added, deleted, changed or moved.
+        rules, new = list(layout.rules), list(change.layout.rules)
+        assert abs(len(rules) - len(new)) <= 1 and rules != new
+        assert len(set(rules) ^ set(new)) <= 2
+        assert remedy(before, one, layout) == change.layout
+        # The rest of the layout stays.
+        plain = {**change.layout.to_json(), "rules": layout.to_json()["rules"]}
+        assert plain == layout.to_json()
+    assert of(told, code)
+    if words:
+        assert any(
+            smallest_change(before, one, layout).words.startswith(words) for one in of(told, code)
+        )
+
+
+def test_the_finding_said_exactly_what_a_remedy_for_it_alone_saves() -> None:
+    layout = layout_of({"rules": "batch=data,embed=model,hidden=model"})
+    found = planned(layout)
+    (one,) = of(audit(found), "dropped-logical-axis")
+    assert smallest_change(found, one, layout).saves == one.bytes
+    layout = layout_of({})
+    found = planned(layout)
+    (one,) = of(audit(found), "state-repeated-over-axis")
+    assert smallest_change(found, one, layout).saves == one.bytes
+
+
+def test_what_does_not_divide_is_mended_by_leaving_it_whole() -> None:
+    layout = layout_of({"depth": "66", "rules": "batch=data,hidden=model"})
+    found = planned(layout)
+    change = smallest_change(found, found.findings[0], layout)
+    assert change is not None and change.saves is None
+    assert not planned(change.layout).findings
+
+
+def test_planning_from_a_snapshot_is_planning_by_jax() -> None:
+    for fields in ({}, {"model": "transformer"}):
+        found = planned(layout_of(fields))
+        other = layout_of({**fields, "mesh": "4x2", "rules": "batch=model,embed=data"})
+        again, expected = replanned(found, other), planned(other)
+        assert record.encode(again.arrays) == record.encode(expected.arrays)
+        assert again.mesh == expected.mesh
+
+
+def test_what_no_rule_mends_has_no_remedy() -> None:
+    layout = layout_of({})
+    found = planned(layout)
+    for one in of(audit(found), "linen-and-nnx-disagree"):
+        assert remedy(found, one, layout) is None
+    gone = Finding("warning", "dropped-logical-axis", "not so", "params/DotReluDot_0/W2")
+    assert remedy(found, gone, layout) is None

@@ -1,0 +1,151 @@
+"""Of a model with device axes the fewest PartitionSpecs that, planned anew by JAX, mend a finding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inspector import layout as layouts
+from inspector.checks.audit import (
+    Change,
+    audit,
+    remedy,
+    replanned,
+    smallest_change,
+)
+from inspector.core import record, snapshot
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.totals import state_totals
+from inspector.core.wording import spec_text
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.media import terminal as command_line
+from inspector.producers.abstract import abstract_state
+from models import CATALOGUE
+
+PLANS: dict[str, Snapshot] = {}
+
+# Specs with a fault, the finding that tells it, and the places whose specs mend it.
+SPEC_FAULTS = [
+    ({"specs": "W1=None.None"}, "replicated-parameter", ["W1"]),
+    ({"specs": "W1=None.None,W2=None.None"}, "replicated-optimizer-state", ["W2"]),
+    ({"specs": "W1=None.None,W2=None.None,y=data.None"}, "unused-mesh-axis", ["W1"]),
+    ({}, "state-repeated-over-axis", ["W1", "W2"]),
+    ({"scan": "true"}, "state-repeated-over-axis", ["layer"]),
+    ({"scan": "true", "layers": "3"}, "state-repeated-over-axis", ["W1", "W2"]),
+    # The activations go where the batch goes, or its rows would be gathered again.
+    ({"specs": "x=None.None,y=None.model,z=None.None"}, "batch-not-sharded", ["x", "y", "z"]),
+    ({"specs": "x=None.None"}, "batch-not-sharded", ["x"]),
+    # Though parameters that nothing splits would save far more.
+    ({"specs": "W1=None.None,W2=None.None,x=None.None,y=None.None,z=model.data"},
+     "batch-not-sharded", ["x", "y"]),
+    # Of y no plan tells, but every device would store and compute padding of it.
+    ({"depth": "66"}, "indivisible", ["W1", "W2", "y"]),
+    ({"depth": "66", "unconstrained": "y"}, "indivisible", ["W1", "W2"]),
+    ({"batch": "6", "mesh": "4x2", "loss": "mse"}, "indivisible", ["x", "y", "z"]),
+    ({"scan": "true", "layers": "3", "specs": "layer=data"}, "indivisible", ["layer"]),
+]  # fmt: skip
+
+
+def layout_of(fields: dict[str, str]) -> Layout:
+    plain = {"model": "mlp", "target": "plan", "layers": "2", **fields}
+    return layouts.parse(plain).unwrap()
+
+
+def of(findings: tuple[Finding, ...], code: str) -> list[Finding]:
+    return [one for one in findings if one.code == code]
+
+
+def refuse_unmended(layout: Layout, one: Finding, change: Change) -> None:
+    """Fail unless JAX's own plan of the changed layout is without the finding, and no worse."""
+    before = planned(layout)
+    after = planned(layouts.from_json(change.layout.to_json()))
+    told, still = ((*found.findings, *audit(found)) for found in (before, after))
+    about = one.code, one.array, one.extra.get("axes")
+    assert about in [(a.code, a.array, a.extra.get("axes")) for a in told]
+    assert about not in [(a.code, a.array, a.extra.get("axes")) for a in still], change.words
+    assert not [a for a in still if a.level == "error"]
+    if one.level != "error":
+        kinds = [{a.code for a in findings if a.level == "warning"} for findings in (still, told)]
+        assert kinds[0] <= kinds[1]
+    held = state_totals(before).per_device
+    if change.saves is not None:
+        assert change.saves == held - state_totals(after).per_device >= 0
+    assert {**change.layout.to_json(), "specs": 0} == {**layout.to_json(), "specs": 0}
+    for place, spec in layout.specs.items():
+        told_of = f" of {place} from {spec_text(spec)} to {spec_text(change.layout.specs[place])}"
+        assert (told_of in change.words) == (spec != change.layout.specs[place])
+
+
+def planned(layout: Layout) -> Snapshot:
+    """The plan by the shapes that JAX gives."""
+    # Boxes have the specs in them, so that each layout is traced by itself.
+    key = layout.key()
+    if key not in PLANS:
+        PLANS[key] = plan(layout, abstract_state(layout))
+    return PLANS[key]
+
+
+@pytest.mark.parametrize(("fields", "code", "places"), SPEC_FAULTS)
+def test_specs_are_mended_by_the_fewest_that_do(
+    fields: dict[str, str], code: str, places: list[str]
+) -> None:
+    layout = layout_of(fields)
+    found = planned(layout)
+    (*_, one) = of((*found.findings, *audit(found)), code)
+    change = smallest_change(found, one, layout)
+    differ = [place for place in layout.specs if layout.specs[place] != change.layout.specs[place]]
+    assert differ == places
+    refuse_unmended(layout, one, change)
+
+
+ENTRIES = st.sampled_from(["None", "data", "model", "data+model", "model+data"])
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.booleans(), st.sampled_from(["2x4", "4x2", "8x1"]), st.sampled_from([8, 12]))
+def test_whatever_the_specs_are_a_remedy_mends(data, scan: bool, mesh: str, depth: int) -> None:
+    specs = {}
+    for place, dimensions in CATALOGUE["mlp"].partitions.items():
+        entries = [data.draw(ENTRIES) for _ in dimensions]
+        axes = [axis for entry in entries for axis in entry.split("+") if axis != "None"]
+        specs[place] = ".".join(entries if len(set(axes)) == len(axes) else ["None"] * len(entries))
+    layout = layout_of(
+        {"mesh": mesh, "depth": str(depth), "scan": str(scan).lower(), "layers": "4"}
+        | {"specs": ",".join(f"{place}={spec}" for place, spec in specs.items())}
+    )
+    try:
+        found = planned(layout)
+    except ValueError:  # JAX, of a mesh axis of `layer` that a parameter has, too
+        return
+    assert record.encode(replanned(found, layout).arrays) == record.encode(found.arrays)
+    for one in (*found.findings, *audit(found)):
+        change = smallest_change(found, one, layout)
+        if change is not None:
+            refuse_unmended(layout, one, change)
+
+
+def test_what_no_layout_says_has_no_remedy() -> None:
+    layout = layout_of({})
+    found = planned(layout)
+    (one,) = of(audit(found), "state-repeated-over-axis")
+    assert remedy(found, one, layout) == smallest_change(found, one, layout).layout
+    gone = Finding("warning", "replicated-parameter", "not so", "params/DotReluDot_0/W2")
+    assert remedy(found, gone, layout) is None
+    # An array that no place of the model is known for may lie anywhere.
+    other = replace(found.arrays[4], path="params/somewhere/else")
+    assert replanned(replace(found, arrays=(*found.arrays, other)), layout) is None
+
+
+def test_the_command_line_tells_the_change_of_specs(tmp_path: Path, capsys) -> None:
+    layout = layout_of({"specs": "W1=None.None"})
+    found = planned(layout)
+    snapshot.write(found, tmp_path / "plan.json")
+    assert command_line.main(["audit", str(tmp_path / "plan.json")]) == 0
+    said = capsys.readouterr().out
+    change = smallest_change(found, audit(found)[0], layout)
+    assert f"remedy: {change.words}" in said and " rule" not in said

@@ -1,0 +1,216 @@
+"""Rules about arrays, counted a second way by JAX's own shardings and by MaxText's own definition."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from decimal import Decimal
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from inspector.checks.policy.selection import unsplit_axes
+from inspector.core.snapshot import Array, Shard, Snapshot, Spec
+from tests.checks.policy.given import outcome, sentences
+from tests.figures import samples
+from tests.paths import CASES
+
+GOLDENS = CASES / "maxtext_goldens"
+
+
+@st.composite
+def placed(draw: st.DrawFn) -> tuple[Snapshot, NamedSharding]:
+    """One parameter on a small mesh, as a Snapshot has it and as JAX has it."""
+    several = st.lists(st.sampled_from([1, 2, 2, 4]), min_size=1, max_size=3)
+    sizes = draw(several.filter(lambda sizes: math.prod(sizes) <= 16))
+    names = ["a", "b", "c"][: len(sizes)]
+    order = draw(st.permutations(names))
+    rank = draw(st.integers(1, 3))
+    used = order[: draw(st.integers(0, len(names)))]
+    spec: list[tuple[str, ...]] = [()] * rank
+    for axis in used:
+        place = draw(st.integers(0, rank - 1))
+        spec[place] = (*spec[place], axis)
+    shape = tuple(64 * draw(st.integers(1, 2)) for _ in range(rank))
+    own: Spec = tuple(axes or None for axes in spec)
+    on = samples.mesh(**dict(zip(names, sizes, strict=True)))
+    found = samples.snapshot(on, (samples.array("params/w", shape, own, on),))
+    devices = np.array(jax.devices()[: math.prod(sizes)]).reshape(sizes)
+    return found, NamedSharding(Mesh(devices, names), PartitionSpec(*own))
+
+
+@settings(max_examples=60)
+@given(placed())
+def test_replicas_are_those_of_jax(case: tuple[Snapshot, NamedSharding]) -> None:
+    found, sharding = case
+    (array,) = found.arrays
+    size = sharding.mesh.size
+    held = sharding.devices_indices_map(array.shape)
+    assert bool(sentences("[replicated]\nover = 0", found)) == (
+        size > 1 and sharding.is_fully_replicated
+    )
+    # Bytes on all devices, and how many of them are of a block that an earlier device holds.
+    shard_bytes = 4 * math.prod(sharding.shard_shape(array.shape))
+    distinct = len({str(index) for index in held.values()})
+    share = Decimal(100) * (size - distinct) * shard_bytes / (size * shard_bytes)
+    over = sentences(f"[duplicated]\nmost_percent = {share:f}", found)
+    assert over == []  # exactly at the limit it holds
+    if share > 0:
+        assert sentences(f"[duplicated]\nmost_percent = {share - Decimal('0.001'):f}", found)
+    most = f"[bytes_per_device]\nmost = {shard_bytes}"
+    assert sentences(most, found) == []
+    assert sentences(f"[bytes_per_device]\nmost = {shard_bytes - 1}", found)
+    for axis in sharding.mesh.axis_names:
+        # Along an axis that splits nothing, neighbours hold the same.
+        place = sharding.mesh.axis_names.index(axis)
+        devices = np.moveaxis(sharding.mesh.devices, place, 0)
+        devices = devices.reshape(len(devices), -1)
+        same = len(devices) > 1 and all(
+            str(held[one]) == str(held[other])
+            for row in devices
+            for one, other in zip(row, devices[0], strict=True)
+        )
+        said = sentences(f"[replicated]\nover = 0\nalong = '{axis}'", found)
+        assert bool(said) == same, axis
+
+
+@given(placed())
+def test_explicit_shards_say_the_same_as_a_spec(case: tuple[Snapshot, NamedSharding]) -> None:
+    found, sharding = case
+    (array,) = found.arrays
+    mesh = found.mesh
+    assert mesh is not None
+    held = sharding.devices_indices_map(array.shape)
+    shards = tuple(
+        Shard(
+            device.id,
+            tuple(part.indices(size)[:2] for part, size in zip(index, array.shape, strict=True)),
+            0,
+        )
+        for device, index in held.items()
+    )
+    without = dataclasses.replace(
+        array, spec=None, shards=shards, bytes_per_device=None, replicas=None
+    )
+    assert unsplit_axes(without, mesh) == unsplit_axes(array, mesh)
+    only_shards = dataclasses.replace(found, arrays=(without,))
+    for text in (
+        "[replicated]\nover = 0",
+        "[duplicated]\nmost_percent = 1",
+        "[bytes_per_device]\nmost = 999",
+    ):
+        mine, other = outcome(text, only_shards), outcome(text, found)
+        assert mine.unknown is None and mine.holds == other.holds
+
+
+def test_the_default_mlp_is_as_counted_by_hand() -> None:
+    # 8 kernels of 4 MiB split 4 ways on 8 devices, and Adam's two moments of each: all is there twice.
+    found = samples.snapshot()
+    assert sentences("[replicated]\nover = '1 MiB'", found) == []
+    said = sentences("[replicated]\nover = '1 MiB'\nalong = 'data'", found)
+    assert len(said) == 8 and said[0] == (
+        "params/DotReluDot_0/Dense_0/kernel: 4.0 MiB (4,194,304 bytes) not split over data, "
+        "at most 1.0 MiB (1,048,576 bytes) may be"
+    )
+    (share,) = sentences("[duplicated]\nmost_percent = 49.9\ngroups = 'params'", found)
+    assert share.startswith(
+        "50.00% of the bytes on all devices are duplicates (32.0 MiB of 64.0 MiB)"
+    )
+    # The two numbers alone are on every device, and no figure is said to be over itself.
+    (close,) = sentences("[duplicated]\nmost_percent = 50", found)
+    assert close.startswith("50.00001% of the bytes on all devices")
+    (least,) = sentences("[not_fully_sharded]\nmost_percent = 2", found)
+    assert least.startswith("100.00% of the bytes") and least.count("not over data") == 5
+    assert sentences("[not_fully_sharded]\nmost_percent = 2\naxes = 'model'", found) == []
+    # 24 kernels' shards of 1 MiB, and two numbers.
+    (fullest,) = sentences("[bytes_per_device]\nmost = '24 MiB'", found)
+    assert fullest.startswith(
+        "24.0 MiB (25,165,832 bytes) of params, opt_state, other on each device"
+    )
+    assert sentences("[bytes_per_device]\nmost = 25165832", found) == []
+
+
+def test_groups_and_patterns_choose_arrays() -> None:
+    found = samples.snapshot()
+    rule = "[replicated]\nover = 0\nalong = 'data'\n"
+    assert len(sentences(rule + "arrays = 'params/*_1/*'", found)) == 2
+    assert len(sentences(rule + "except = ['*/W2']", found)) == 4
+    assert (
+        len(sentences(rule + "groups = ['opt_state']\narrays = ['*/mu/*', '*/nu/*']", found)) == 16
+    )
+    assert sentences(rule + "except = '*'", found) == []
+
+
+def test_a_device_that_holds_more_is_the_one_that_counts() -> None:
+    on = samples.mesh(x=4)
+    found = samples.snapshot(on, (samples.uneven(on),))
+    rule = "[bytes_per_device]\ngroups = 'output'\nmost = "
+    # Three rows of six numbers of four bytes.
+    assert sentences(rule + "72", found) == []
+    (said,) = sentences(rule + "71", found)
+    assert "72 B of output on device 0" in said
+
+
+def test_what_is_not_known_cannot_be_checked() -> None:
+    on = samples.DEFAULT_MESH
+    unknown = Array("params/w", "params", (4, 4), "float32", bytes=64)
+    sizeless = dataclasses.replace(
+        samples.array("params/v", (4, 4), (None, None), on), bytes=None, bytes_per_device=None
+    )
+    for arrays, text in (
+        ((unknown,), "[replicated]\nover = 1"),
+        ((sizeless,), "[replicated]\nover = 1"),
+        ((unknown,), "[duplicated]\nmost_percent = 1"),
+        ((unknown,), "[not_fully_sharded]\nmost_percent = 1"),
+        ((sizeless,), "[bytes_per_device]\nmost = 1"),
+    ):
+        only = outcome(text, samples.snapshot(on, arrays))
+        assert not only.holds and "unknown" in (only.unknown or "")
+    # What is known to be wrong is said beside what is not known.
+    whole = samples.array("params/u", (4, 4), (None, None), on)
+    both = outcome("[replicated]\nover = 1", samples.snapshot(on, (unknown, whole)))
+    assert [one.array for one in both.violations] == ["params/u"] and both.unknown is not None
+    meshless = dataclasses.replace(samples.snapshot(), mesh=None)
+    assert outcome("[replicated]\nover = 1", meshless).unknown == "the Snapshot has no mesh"
+
+
+def test_names_of_arrays_stay_on_their_line() -> None:
+    on = samples.DEFAULT_MESH
+    named = samples.array("params/a\nviolated: \x1b[2Jb", (4, 4), (None, None), on)
+    (said,) = sentences("[replicated]\nover = 1", samples.snapshot(on, (named,)))
+    assert said.isprintable()
+
+
+@pytest.mark.skipif(not GOLDENS.is_dir(), reason="the MaxText goldens are not beside this project")
+def test_the_share_not_fully_sharded_is_what_maxtext_counts() -> None:
+    maxtext = pytest.importorskip("inspector.producers.readers.maxtext")
+    axes = ("fsdp", "fsdp_transpose", "context", "expert", "tensor", "stage")
+    folders = sorted(path.parent for path in GOLDENS.rglob("named_shardings.json"))[:6]
+    for folder in folders:
+        golden = json.loads((folder / "named_shardings.json").read_text())
+        params = {path: one for path, one in golden.items() if path.startswith(".params/")}
+        sizes = next(iter(params.values()))["mesh"]["shape"]
+        # As `_get_nontrival_mesh_axes` and `_analyze_sharding` of MaxText's sharding.py have it.
+        targets = {axis for axis in axes if sizes.get(axis, 1) > 1}
+        whole = sum(math.prod(one["shape"]) for one in params.values())
+        bad = sum(
+            math.prod(one["shape"])
+            for one in params.values()
+            if not targets <= set(re.findall(r"\w+", json.dumps(one["partition_spec"])))
+        )
+        found = maxtext.read(folder, "the golden")
+        listed = json.dumps(sorted(targets))
+        share = Decimal(bad) * 100 / whole
+        at = f"[not_fully_sharded]\naxes = {listed}\nmost_percent = "
+        assert sentences(f"{at}{share + Decimal('1e-9'):f}", found) == []
+        if bad:
+            assert sentences(f"{at}{max(share - Decimal('1e-9'), Decimal(0)):f}", found)
+            (said,) = sentences(f"{at}0", found)
+            figure, _, rest = said.partition("% of the ")
+            assert rest and abs(Decimal(figure) - share) <= Decimal("0.005")

@@ -1,0 +1,251 @@
+"""Lock files: one text for one layout, a line for a change, and every change told."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.checks import lock_file
+from inspector.checks.lock_changes import changes
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import (
+    Array,
+    Collective,
+    Program,
+    Shard,
+    Snapshot,
+    Spec,
+)
+from tests.checks.policy.given import collective
+from tests.figures import samples
+
+AXES = ("data", "model")
+MESH = samples.DEFAULT_MESH
+
+
+def specs(rank: int) -> st.SearchStrategy[Spec]:
+    """Every spec over both axes in which no axis is there twice."""
+    entries: list[Spec] = []
+    for owner in itertools.product(range(rank + 1), repeat=len(AXES)):
+        axes = [tuple(a for a, at in zip(AXES, owner, strict=True) if at == d) for d in range(rank)]
+        entries.append(tuple(one or None for one in axes))
+    return st.sampled_from(entries)
+
+
+@st.composite
+def arrays(draw: st.DrawFn, path: str) -> Array:
+    rank = draw(st.integers(0, 2))
+    spec = draw(st.one_of(st.none(), specs(rank)) if rank else st.just(()))
+    shards = None
+    if spec is None and rank and draw(st.booleans()):
+        shards = tuple(
+            Shard(device, ((0, draw(st.integers(0, 8))),) * rank, 0) for device in range(MESH.size)
+        )
+    dtype = draw(st.sampled_from(["float32", "bfloat16"]))
+    group = draw(st.sampled_from(["params", "opt_state", "activation"]))
+    return Array(path, group, (8,) * rank, dtype, spec=spec, shards=shards)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    paths = draw(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique=True))
+    collectives = draw(
+        st.lists(
+            st.builds(
+                collective,
+                st.sampled_from(["all-gather", "all-reduce"]),
+                st.sampled_from([None, (), ("data",), AXES]),
+                st.sampled_from([None, 0, 3]),
+                st.sampled_from([None, 1024]),
+                st.booleans(),
+            ),
+            max_size=6,
+        )
+    )
+    programs = (Program("train_step", collectives=tuple(collectives)), Program("init"))
+    found = samples.snapshot(MESH, tuple(draw(arrays(path)) for path in paths))
+    return dataclasses.replace(found, programs=programs)
+
+
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_the_order_of_what_was_found_does_not_change_the_file(
+    found: Snapshot, chance: random.Random
+) -> None:
+    def mixed(things):
+        return tuple(chance.sample(list(things), len(things)))
+
+    programs = tuple(
+        dataclasses.replace(one, collectives=one.collectives and mixed(one.collectives))
+        for one in mixed(found.programs)
+    )
+    other = dataclasses.replace(
+        found,
+        arrays=mixed(found.arrays),
+        programs=programs,
+        source=dataclasses.replace(found.source, created="another time"),
+    )
+    assert lock_file.dumps(lock_file.locked(other)) == lock_file.dumps(lock_file.locked(found))
+
+
+@given(snapshots())
+def test_what_was_written_is_read_as_it_was_and_nothing_has_changed(found: Snapshot) -> None:
+    lock = lock_file.locked(found)
+    text = lock_file.dumps(lock)
+    text.encode()
+    again = lock_file.from_json(json.loads(text))
+    assert again == lock and lock_file.dumps(again) == text
+    now = changes(again, lock_file.locked(found))
+    assert now.changed == now.unknown == ()
+
+
+@given(snapshots(), st.data())
+def test_an_array_that_changed_changes_its_own_line_alone(
+    found: Snapshot, data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(found.arrays) - 1))
+    old = found.arrays[place]
+    new = data.draw(arrays(old.path))
+    changed = dataclasses.replace(
+        found, arrays=(*found.arrays[:place], new, *found.arrays[place + 1 :])
+    )
+    before, after = lock_file.locked(found), lock_file.locked(changed)
+    texts = [lock_file.dumps(one).splitlines() for one in (before, after)]
+    lines = [line for line in difflib.ndiff(*texts) if line[0] in "+-"]
+    told = changes(before, after)
+    same = (
+        lock_file.locked(samples.snapshot(MESH, (old,))).arrays
+        == lock_file.locked(samples.snapshot(MESH, (new,))).arrays
+    )
+    assert len(lines) == (0 if same else 2)
+    assert len(told.changed) == (0 if same else 1)
+    assert all(line.isprintable() for line in told.changed)
+
+
+def test_lines_are_in_the_order_of_paths_and_each_holds_one_array() -> None:
+    text = lock_file.dumps(lock_file.locked(samples.snapshot()))
+    rows = [json.loads(line.strip().rstrip(",")) for line in text.splitlines() if '"path"' in line]
+    assert [row["path"] for row in rows] == sorted(one.path for one in samples.mlp_state())
+    assert rows[0] == {
+        "path": "opt_state/0/count", "group": "opt_state", "shape": [], "dtype": "int32", "spec": [],
+    }  # fmt: skip
+
+
+def stepping(found: Snapshot, *each: Collective) -> Snapshot:
+    return dataclasses.replace(found, programs=(Program("train_step", collectives=each),))
+
+
+def told(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
+    found = changes(lock_file.locked(before), lock_file.locked(after))
+    assert found.unknown == ()
+    return found.changed
+
+
+def test_every_kind_of_change_is_told_in_a_line() -> None:
+    found = samples.snapshot()
+    kernel, *rest = found.arrays[1:]
+    before = stepping(found, collective(), collective(axes=("model",)))
+    other = dataclasses.replace(kernel, spec=(None, None), dtype="bfloat16", shape=(2, 4))
+    new = samples.array("params/new", (4, 8), (("data",), None), MESH)
+    after = stepping(
+        dataclasses.replace(found, arrays=(other, *rest, new), mesh=samples.mesh(data=4, model=2)),
+        *(collective(executions=2), collective("all-reduce")),
+    )
+    assert told(before, after) == (
+        "mesh: data 2 × model 4 → data 4 × model 2",
+        "changed array params/DotReluDot_0/Dense_0/kernel: spec P(None, 'model') → P(None, None); "
+        "shape 1024×1024 → 2×4; dtype float32 → bfloat16",
+        "added array params/new: 4×8 float32 P('data', None)",
+        "removed array step: scalar int32 P()",
+        "changed all-gather over data in train_step: executions 1 → 2; payload 1.0 KiB → 2.0 KiB; "
+        "on the wire per device 512 B → 1.0 KiB",
+        "gained all-reduce over data in train_step: 1 instruction, 1 execution and 512 B on the wire "
+        "per device in one run",
+        "lost all-gather over model in train_step: 1 instruction, 1 execution and 512 B on the wire "
+        "per device in one run",
+    )
+
+
+def test_the_order_of_devices_and_the_type_of_an_axis_are_changes() -> None:
+    found = samples.snapshot()
+    turned = dataclasses.replace(MESH, devices=tuple(reversed(MESH.devices)))
+    explicit = dataclasses.replace(
+        MESH, axes=(dataclasses.replace(MESH.axes[0], type="explicit"), MESH.axes[1])
+    )
+    for mesh, line in (
+        (turned, "mesh: the same axes with the devices in another order"),
+        (explicit, "mesh: the type of the axis data: auto → explicit"),
+        (None, "mesh: data 2 × model 4 → none"),
+    ):
+        assert told(found, dataclasses.replace(found, mesh=mesh)) == (line,)
+
+
+def test_other_versions_and_targets_alone_are_noted_and_no_change() -> None:
+    found = samples.snapshot()
+    sources = [
+        dataclasses.replace(found.source, versions={"jax": number}) for number in ("0.10", "0.12")
+    ]
+    locks = [lock_file.locked(dataclasses.replace(found, source=one)) for one in sources]
+    now = changes(*locks)
+    assert now.changed == now.unknown == () and now.noted == ("version of jax: 0.10 → 0.12",)
+    tpu = dataclasses.replace(found.source, kind="tpu", target="tpu:v5p:2x2x1")
+    now = changes(lock_file.locked(found), lock_file.locked(dataclasses.replace(found, source=tpu)))
+    assert now.changed == () and now.noted == ("source: cpu → tpu tpu:v5p:2x2x1",)
+
+
+def test_a_plan_is_compared_as_far_as_it_goes() -> None:
+    activation = dataclasses.replace(samples.kernel(), path="activation/y", group="activation")
+    ran = stepping(samples.snapshot(arrays=(*samples.mlp_state(), activation)), collective())
+    planned = dataclasses.replace(samples.snapshot(), programs=())
+    later = changes(lock_file.locked(planned), lock_file.locked(ran))
+    assert later.changed == later.unknown == ()
+    assert later.noted == (
+        "the lock file has no compiled programs, so that collectives are not compared",
+    )
+    earlier = changes(lock_file.locked(ran), lock_file.locked(planned))
+    assert earlier.changed == () and "cannot be compared" in earlier.unknown[0]
+
+
+def test_an_array_whose_place_is_unknown_before_and_now_is_noted() -> None:
+    lost = dataclasses.replace(samples.kernel(), spec=None)
+    lock = lock_file.locked(samples.snapshot(arrays=(lost,)))
+    assert changes(lock, lock).noted == ("the placement of 1 array is unknown, before and now",)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "other"}, "neither a lock file nor a Snapshot"),
+        ({"version": 2}, "reads up to version 1"),
+        ({"version": True}, "must have an integer from 1"),
+        ({"arrays": [{"path": "a"}]}, "arrays[0].group is missing"),
+        ({"mesh": 3}, "must be an object"),
+        ({"programs": None}, "must be a list"),
+    ],
+)
+def test_what_is_no_lock_file_is_refused(tmp_path: Path, change: dict, words: str) -> None:
+    good = json.loads(lock_file.dumps(lock_file.locked(samples.snapshot())))
+    path = tmp_path / "a.sharding.json"
+    path.write_text(json.dumps(good | change))
+    with pytest.raises(InvalidInput) as refused:
+        lock_file.read(path)
+    assert words in str(refused.value)
+    path.write_text(json.dumps(good | {"arrays": good["arrays"][:1] * 2}))
+    with pytest.raises(InvalidInput, match="is there twice"):
+        lock_file.read(path)
+
+
+def test_a_snapshot_stands_for_its_lock_file_and_unknown_keys_are_kept(tmp_path: Path) -> None:
+    found = samples.snapshot()
+    snapshot.write(found, tmp_path / "a.json")
+    assert lock_file.read(tmp_path / "a.json") == lock_file.locked(found)
+    plain = json.loads(lock_file.dumps(lock_file.locked(found))) | {"later": [1]}
+    assert json.loads(lock_file.dumps(lock_file.from_json(plain)))["later"] == [1]

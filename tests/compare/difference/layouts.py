@@ -1,0 +1,23 @@
+"""Layouts planned for tests: real models and rules, nothing compiled."""
+
+from __future__ import annotations
+
+import functools
+
+from inspector import layout as layouts
+from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+
+SMALL = {"batch": "8", "layers": "2", "depth": "64"}
+
+
+def planned(**fields: str) -> Snapshot:
+    """The plan of a small layout, with what is given in place of the defaults."""
+    return _planned(tuple(sorted((SMALL | fields).items())))
+
+
+@functools.cache
+def _planned(fields: tuple[tuple[str, str], ...]) -> Snapshot:
+    layout = layouts.parse(dict(fields)).unwrap()
+    return plan(layout, abstract_state(layout))

@@ -1,0 +1,178 @@
+"""Arrays of two Snapshots against JAX's own index maps, and properties that every comparison has."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+
+from inspector.compare import difference
+from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE
+from inspector.core import sharding
+from inspector.core.snapshot import (
+    Array,
+    Mesh,
+    MeshAxis,
+    Snapshot,
+    Spec,
+)
+from tests.compare.difference.layouts import planned
+from tests.figures import samples
+
+SHAPE = (16, 16, 16)
+
+
+def mesh(**axes: int) -> Mesh:
+    size = int(np.prod(list(axes.values())))
+    return Mesh(tuple(MeshAxis(name, count) for name, count in axes.items()), tuple(range(size)))
+
+
+def array(on: Mesh, spec: Spec, path: str = "params/w", shape: tuple[int, ...] = SHAPE) -> Array:
+    piece = sharding.shard_shape(shape, spec, on)
+    size = 4 * int(np.prod(shape))
+    return Array(
+        path, "params", shape, "float32", spec=spec, shard_shape=piece, bytes=size,
+        bytes_per_device=4 * int(np.prod(piece)), replicas=sharding.replicas(spec, on),
+    )  # fmt: skip
+
+
+def one(before: tuple[Mesh, Array], after: tuple[Mesh, Array]) -> difference.ArrayDifference:
+    snapshots = [samples.snapshot(on, (it,)) for on, it in (before, after)]
+    (only,) = difference.arrays(*snapshots)
+    return only
+
+
+@st.composite
+def placed(draw: st.DrawFn, names: str = "abcd") -> tuple[Mesh, Array]:
+    """A mesh of 16 devices, some of its axes of size 1, and an array split by some of them."""
+    sizes = draw(
+        st.sampled_from(
+            [(16,), (4, 4), (2, 8), (8, 2), (2, 2, 4), (4, 1, 4), (1, 16), (2, 2, 2, 2)]
+        )
+    )
+    chosen = draw(st.permutations(names))[: len(sizes)]
+    on = mesh(**dict(zip(chosen, sizes, strict=True)))
+    free = draw(st.permutations(chosen))
+    cuts = sorted(draw(st.lists(st.integers(0, len(free)), min_size=3, max_size=3)))
+    bounds = [0, *cuts]
+    spec = tuple(tuple(free[bounds[i] : bounds[i + 1]]) or None for i in range(3))
+    return on, array(on, spec)
+
+
+def jaxs_map(on: Mesh, it: Array) -> dict[int, tuple]:
+    """Device number → index ranges, as JAX has them."""
+    devices = np.array(jax.devices()[: on.size]).reshape(on.shape)
+    named = NamedSharding(jax.sharding.Mesh(devices, on.axis_names), PartitionSpec(*it.spec))
+    return {
+        device.id: tuple(part.indices(size)[:2] for part, size in zip(index, it.shape, strict=True))
+        for device, index in named.devices_indices_map(it.shape).items()
+    }
+
+
+@given(placed(), placed())
+def test_a_placement_is_the_same_exactly_where_jaxs_index_maps_are_equal(
+    before: tuple[Mesh, Array], after: tuple[Mesh, Array]
+) -> None:
+    found = one(before, after)
+    same = jaxs_map(*before) == jaxs_map(*after)
+    assert (found.placement in ("same", "other names")) == same
+    assert ("placement" in found.changed) == (not same)
+    if same:
+        assert not set(found.changed) - {"spec"}  # as many bytes and copies, whatever the names
+
+
+@given(placed(), placed())
+def test_swapping_mirrors(before: tuple[Mesh, Array], after: tuple[Mesh, Array]) -> None:
+    there, back = one(before, after), one(after, before)
+    assert there.changed == back.changed and there.placement == back.placement
+    assert (there.before, there.split_before) == (back.after, back.split_after)
+    assert there.bytes_gained == -back.bytes_gained
+
+
+@given(placed())
+def test_nothing_differs_from_itself(it: tuple[Mesh, Array]) -> None:
+    found = one(it, it)
+    assert found.changed == () and found.placement == "same" and found.bytes_gained == 0
+
+
+def test_axes_of_size_1_split_nothing() -> None:
+    plain, idle = mesh(x=4), mesh(x=4, y=1)
+    found = one(
+        (plain, array(plain, (("x",), None, None))), (idle, array(idle, (("x",), ("y",), None)))
+    )
+    assert found.changed == () and found.placement == "same"
+
+
+def test_another_name_is_no_other_placement() -> None:
+    old, new = mesh(x=4), mesh(rows=4)
+    found = one((old, array(old, (("x",), None, None))), (new, array(new, (("rows",), None, None))))
+    assert found.changed == ("spec",) and found.placement == "other names"
+
+
+def test_devices_in_another_order_hold_other_blocks() -> None:
+    on = mesh(x=4)
+    turned = dataclasses.replace(on, devices=(3, 2, 1, 0))
+    it = array(on, (("x",), None, None))
+    assert one((on, it), (turned, it)).changed == ("placement",)
+    whole = array(on, (None, None, None))
+    assert one((on, whole), (turned, whole)).changed == ()
+
+
+def test_explicit_shards_are_compared_with_a_spec() -> None:
+    on = mesh(x=4)
+    it = array(on, (("x",), None, None))
+    shards = sharding.shards(it, on)
+    explicit = dataclasses.replace(it, spec=None, shards=shards)
+    assert one((on, it), (on, explicit)).changed == ()
+    turned = tuple(dataclasses.replace(shard, device=3 - shard.device) for shard in shards or ())
+    found = one((on, it), (on, dataclasses.replace(explicit, shards=turned)))
+    assert found.changed == ("placement",) and found.placement == "other"
+
+
+def test_what_one_of_them_does_not_know_is_no_difference() -> None:
+    on = mesh(x=4)
+    it = array(on, (("x",), None, None))
+    vague = Array("params/w", "params", None, "unknown", spec=(("x",),))
+    assert one((on, it), (on, vague)).changed == ()
+    other = dataclasses.replace(vague, spec=(None, ("x",)))
+    assert one((on, it), (on, other)).changed == ("spec",)
+    assert one((on, vague), (on, other)).placement == "unknown"
+
+
+def test_arrays_of_one_side_only_are_told_and_count_their_bytes() -> None:
+    few, more = planned(), planned(layers="3")
+    found = difference.arrays(few, more)
+    new = [it for it in found if it.changed == (ONLY_AFTER,)]
+    assert {it.path for it in new} == {a.path for a in more.arrays} - {a.path for a in few.arrays}
+    assert sum(it.bytes_gained for it in new) == sum(
+        a.bytes_per_device for a in more.arrays if "DotReluDot_2" in a.path
+    )
+    back = difference.arrays(more, few)
+    assert {it.path for it in back if it.changed == (ONLY_BEFORE,)} == {it.path for it in new}
+
+
+@pytest.mark.parametrize(
+    ("fields", "facts"),
+    [
+        ({"depth": "128"}, {"shape", "bytes", "bytes per device"}),
+        ({"dtype": "bfloat16"}, {"dtype", "bytes", "bytes per device"}),
+        ({"mesh": "4x2"}, {"spec", "placement", "bytes per device", "replicas"}),
+    ],
+)
+def test_facts_of_a_kernel(fields: dict[str, str], facts: set[str]) -> None:
+    found: dict[str, difference.ArrayDifference] = {
+        it.path: it for it in difference.arrays(planned(), planned(**fields))
+    }
+    assert set(found["params/DotReluDot_0/W2"].changed) == facts
+
+
+def test_a_snapshot_without_a_mesh_is_compared_as_far_as_it_goes() -> None:
+    found: Snapshot = planned()
+    nowhere = dataclasses.replace(found, mesh=None)
+    assert all(it.changed == () for it in difference.arrays(found, nowhere))
+    assert {it.placement for it in difference.arrays(found, nowhere)} == {"unknown"}

@@ -1,0 +1,198 @@
+"""The rows of the board against counts made another way, and what must not be compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.compare import difference
+from inspector.compare.difference import Question
+from inspector.compare.difference.answers import Statement, change_text, question
+from inspector.compare.difference.splitting import split_of
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Memory, Snapshot
+from inspector.machines import hardware
+from inspector.machines.prediction import memory
+from tests.compare.difference.layouts import planned
+from tests.compare.difference.programs import collective, ran
+
+
+def rows(*snapshots: Snapshot, baseline: int = 0, chip: str | None = None) -> dict[str, Question]:
+    found = difference.questions(snapshots, baseline, hardware.chip(chip) if chip else None)
+    titles = [row.title for row in found]
+    assert len(set(titles)) == len(titles)
+    assert all(len(row.answers) == len(snapshots) for row in found)
+    assert all(row.answers[baseline].verdict == "baseline" for row in found)
+    return {row.title: row for row in found}
+
+
+def test_bytes_are_what_devices_hold() -> None:
+    before, after = planned(mesh="2x4"), planned(mesh="4x2")
+    found = rows(before, after)
+    for title, groups in (
+        ("Bytes per device", ("params", "opt_state", "other")),
+        ("Parameters per device", ("params",)),
+        ("Optimizer state per device", ("opt_state",)),
+    ):
+        values = [one.value for one in found[title].answers]
+        assert values == [
+            sum(math.prod(a.shard_shape) * 4 for a in each.arrays if a.group in groups)
+            for each in (before, after)
+        ]
+        assert found[title].answers[1].verdict == "worse" and found[title].better == "less"
+    everywhere = [
+        sum(memory.bytes_everywhere(a, each.mesh) - a.bytes for a in each.arrays if a.group in
+            ("params", "opt_state", "other"))
+        for each in (before, after)
+    ]  # fmt: skip
+    assert [one.value for one in found["Duplicated on all devices"].answers] == everywhere
+
+
+def test_collectives_are_summed_by_axes_with_loops_counted() -> None:
+    before = ran(
+        planned(), collective("all-reduce", ("data",), 100, 3), collective("all-gather", None, 7)
+    )
+    after = ran(planned(), collective("all-reduce", ("data",), 100, 2))
+    found = rows(before, after)
+    assert [one.value for one in found["train_step, all"].answers] == [307, 200]
+    over = found["train_step, over data"].answers
+    assert [one.value for one in over] == [300, 200]
+    assert (over[1].verdict, over[1].change) == ("better", "−33%")
+    assert [one.value for one in found["train_step, over unknown axes"].answers] == [7, 0]
+
+
+def test_what_a_plan_cannot_answer_is_not_comparable_and_never_0() -> None:
+    found = rows(ran(planned(), collective("all-reduce", ("data",), 100)), planned(), chip="v5e")
+    for title, row in found.items():
+        if title.startswith("train_step") or title.startswith("Fits"):
+            assert row.answers[1].verdict == "not comparable", title
+            assert row.answers[1].value is None and row.answers[1].remark
+    assert found["Bytes per device"].answers[1].verdict == "equal"
+
+
+def test_measured_times_of_separate_runs_get_no_verdict_and_are_called_emulated() -> None:
+    before, after = ran(planned()), ran(planned(), steps=(9.0, 9.0))
+    row = rows(before, after)["train_step measured"]
+    assert row.answers[1].verdict == "not comparable" and not row.answers[1].change
+    assert row.answers[1].text.startswith("emulated: median 9.00 s") and "together" in row.note
+
+
+def test_an_axis_that_a_mesh_lacks_is_no_saving() -> None:
+    before = ran(planned(axes="data,model", rules=""), collective("all-reduce", ("model",), 8))
+    after = ran(planned(axes="data,tensor", rules=""), collective("all-reduce", ("tensor",), 8))
+    found = rows(before, after)
+    assert found["train_step, over model"].answers[1].verdict == "not comparable"
+    assert found["train_step, all"].answers[1].verdict == "equal"
+
+
+def test_other_models_compilers_and_device_counts_are_remarked() -> None:
+    other = rows(planned(), planned(model="mlp", depth="128"))["Bytes per device"].answers[1]
+    assert (other.verdict, other.remark) == ("worse", "another model")
+    fewer = rows(planned(mesh="2x4"), planned(mesh="2x2"))["Bytes per device"].answers[1]
+    assert fewer.remark == "another number of devices"
+    used = Memory(10, 10, 0, 10, 0)
+    emulated = ran(planned(), memory=used)
+    compiled = ran(planned(), memory=Memory(10, 10, 0, 20, 0), kind="tpu", target="tpu:v5e:2x4")
+    row = rows(emulated, compiled)["train_step per device"]
+    assert (row.answers[1].value, row.answers[1].remark) == (40, "another compiler")
+
+
+def test_memory_is_held_against_the_chip() -> None:
+    chip = hardware.chip("v5e")
+    capacity = memory.capacity_of(chip)
+    fits, not_fits = (ran(planned(), memory=Memory(1, 1, 0, size, 0)) for size in (10, capacity))
+    row = rows(fits, not_fits, chip="v5e")["Fits TPU v5e"]
+    assert row.answers[0].text.startswith("yes, ") and row.answers[1].text.startswith("no, ")
+    assert row.answers[1].verdict == "worse" and row.answers[1].value == capacity + 2
+
+
+def test_a_baseline_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="baseline is 2"):
+        difference.questions([planned(), planned()], 2)
+    with pytest.raises(InvalidInput, match="0 Snapshots"):
+        difference.questions([])
+
+
+VALUES = st.one_of(st.integers(0, 10**15), st.floats(0, 1e6, allow_nan=False))
+
+
+@given(VALUES, VALUES)
+def test_verdicts_mirror(one: float, other: float) -> None:
+    there, back = (
+        question("s", "t", [Statement(str(value), value) for value in pair], 0, "less").answers[1]
+        for pair in ((one, other), (other, one))
+    )
+    mirror = {"better": "worse", "worse": "better", "equal": "equal"}
+    assert back.verdict == mirror[there.verdict]
+    assert (there.verdict == "better") <= (other < one)
+    assert bool(there.change) == (there.verdict != "equal")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (100, 75, "−25%"), (100, 200, "+100%"), (100, 1200, "×12"), (0, 5, "from 0"), (5, 0, "−100%"),
+        (10**9, 10**9 + 1, "+<0.1%"), (10**9, 1, "nearly −100%"), (100, 104.4, "+4.4%"), (7, 7, ""),
+    ],
+)  # fmt: skip
+def test_changes_in_words(before: float, after: float, text: str) -> None:
+    assert change_text(before, after) == text
+
+
+def test_elements_are_counted_where_bytes_are_not_known() -> None:
+    vague = planned()
+    arrays = tuple(dataclasses.replace(a, bytes=None, bytes_per_device=None) for a in vague.arrays)
+    vague = dataclasses.replace(vague, arrays=arrays)
+    found = rows(vague, planned(mesh="4x2"))
+    state = [a for a in vague.arrays if a.group in ("params", "opt_state", "other")]
+    held = sum(math.prod(a.shard_shape) for a in state)
+    assert found["Elements per device"].answers[0].value == held
+    assert found["Elements per device"].answers[1].verdict == "worse"
+    assert found["Bytes per device"].answers[1].verdict == "unknown"
+    copies = held * 8 / sum(math.prod(a.shape) for a in state)
+    assert found["Copies of elements"].answers[0].value == pytest.approx(copies)
+    assert "Elements per device" not in rows(planned(), planned(mesh="4x2"))
+
+
+def test_what_nobody_knows_is_no_difference() -> None:
+    nowhere = [dataclasses.replace(planned(), layout=None) for _ in range(2)]
+    row = rows(*nowhere)["Rules"]
+    assert row.unknown and not row.differs
+    known = rows(planned(), nowhere[0])["Rules"]
+    assert known.differs and not known.unknown and known.answers[1].verdict == "unknown"
+
+
+def test_copies_that_read_the_same_are_the_same() -> None:
+    found = rows(planned(), planned(optimizer="sgd"))["Copies"]
+    assert found.answers[0].value != found.answers[1].value  # by a step count on every device
+    assert found.answers[1].verdict == "equal"
+
+
+def test_next_to_nothing_is_neither_better_nor_worse() -> None:
+    both = question(
+        "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.0001", 1.0001e9)], 0, "less"
+    )
+    assert (both.answers[1].verdict, both.answers[1].change) == ("different", "+<0.1%")
+    far = question(
+        "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.002", 1.002e9)], 0, "less"
+    )
+    assert far.answers[1].verdict == "worse"
+
+
+def test_no_arrays_at_all_are_not_compared_as_a_number() -> None:
+    bare = dataclasses.replace(ran(planned()), arrays=())
+    (_, answer) = rows(planned(), bare)["Arrays"].answers
+    assert (answer.text, answer.verdict, answer.change) == ("none", "not comparable", "")
+
+
+def test_mesh_axes_of_size_1_are_left_out_of_a_spec_and_split_nothing() -> None:
+    wide = planned(mesh="2x4x1", axes="data,model,idle", rules="hidden=idle+model,embed=idle")
+    for array in wide.arrays:
+        short = difference.without_idle_axes(array, wide.mesh)
+        assert "idle" not in {name for axes in short.spec for name in axes or ()}
+        assert split_of(short, wide.mesh) == split_of(array, wide.mesh)
+    assert any("idle" in (axes or ()) for array in wide.arrays for axes in array.spec)

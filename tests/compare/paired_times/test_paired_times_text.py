@@ -1,0 +1,75 @@
+"""Sentences about ratios: the verdict is a word, and what was not timed has a reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inspector.compare import paired_times
+from inspector.compare.paired_times import PairedTimes
+from inspector.compare.paired_times import text as paired_times_text
+from inspector.core.snapshot import Snapshot, Source
+from inspector.layout.plan import now
+from tests.compare.paired_times.test_paired_times import times_of
+
+NAMES = ["first", "second", "third"]
+
+
+@pytest.fixture
+def times() -> PairedTimes:
+    rounds = np.arange(15)
+    same = 1 + 0.1 * np.sin(rounds)
+    seconds = np.array([[np.ones(15), 2 + 0.01 * rounds, same]] * 2)
+    return times_of(seconds)
+
+
+def test_slower_and_within_noise_are_said_in_words(times: PairedTimes) -> None:
+    said = paired_times_text.sentences(times, NAMES, 0)
+    assert "15 rounds first, second and third ran once" in said[0]
+    assert "8 emulated devices of one process of this machine" in said[0]
+    assert any(
+        one.startswith("Train step: second takes 2.07 times as long as first: slower")
+        for one in said
+    )
+    assert any("third takes" in one and "which is within noise" in one for one in said)
+    reversed_ = paired_times_text.sentences(times, NAMES, 1)
+    assert any(
+        "Inference: first takes 0.48 times as long as second: faster" in one for one in reversed_
+    )
+
+
+def test_what_was_not_timed_is_named(times: PairedTimes) -> None:
+    fewer = paired_times.chosen(times, [None, 0, 1], "it has no layout to run")
+    said = paired_times_text.sentences(fewer, NAMES, 0)
+    assert "first was not timed, so the ratios are to second." in said
+    assert "first was not timed: it has no layout to run." in said
+    none = paired_times.chosen(times, [None, None], "why")
+    assert paired_times_text.sentences(none, NAMES, 0) == (
+        "first was not timed: why.", "second was not timed: why.",
+    )  # fmt: skip
+
+
+def test_the_table_has_a_row_for_each_program_and_layout(times: PairedTimes) -> None:
+    columns = paired_times_text.columns(times, NAMES, 0)
+    assert columns["Layout"] == NAMES * 2
+    assert columns["Ratio"][:2] == ["1 (baseline)", "2.07"]
+    assert columns["Verdict"][:3] == ["", "slower", "within noise"]
+    assert columns["Median"][1] == "2.07 s"
+
+
+def test_other_work_is_said_of_those_that_were_timed(times: PairedTimes) -> None:
+    source = Source("cpu", "cpu", now(), {})
+    layouts = [
+        {"model": "logical_mlp", "sizes": {"batch": 8, "depth": 64}},
+        {"model": "logical_mlp", "sizes": {"batch": 8, "depth": 64}},
+        {"model": "logical_mlp", "sizes": {"batch": 16, "depth": 64}},
+    ]
+    snapshots = [Snapshot(source=source, layout=one, mesh=None, arrays=()) for one in layouts]
+    assert paired_times_text.other_work(times, snapshots, NAMES, 0) == (
+        "third does other work than first: batch 16 and not 8.",
+    )
+    fewer = paired_times.chosen(times, [0, 1, None], "why")
+    assert paired_times_text.other_work(fewer, snapshots, NAMES, 0) == ()
+    text = paired_times_text.text(times, snapshots, NAMES, 0)
+    assert text.startswith("timed together, emulated on this machine\n")
+    assert "batch 16 and not 8" in text and text.endswith("\n")

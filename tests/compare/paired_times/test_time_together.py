@@ -1,0 +1,75 @@
+"""Which layouts can be timed together: each of the others has a reason of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compare.paired_times import candidates as time_together
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.layout import emulation as machine
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+from inspector.service.inspection import Inspection
+
+GIB = 1024**3
+
+
+def planned(**fields: str) -> Snapshot:
+    layout = layouts.parse({"layers": "1", "depth": "64"} | fields).unwrap()
+    return plan(layout, abstract_state(layout))
+
+
+@pytest.fixture(scope="module")
+def one() -> Snapshot:
+    return planned(mesh="2x4")
+
+
+def test_each_reason_is_said_and_the_others_are_timed(one: Snapshot) -> None:
+    imported = replace(one, layout=None, source=replace(one.source, kind="maxtext"))
+    broken = replace(one, layout={"model": "nobody"})
+    snapshots = [
+        one,
+        imported,
+        planned(target="plan"),
+        planned(mesh="2x4", processes="2"),
+        planned(mesh="8x1", batch="4"),
+        broken,
+        planned(mesh="2x2"),
+    ]
+    found = time_together.candidates(snapshots, 0, GIB)
+    assert list(found.layouts) == [0, 6] and found.devices == 8
+    reasons = {untimed.layout: untimed.reason for untimed in found.untimed}
+    assert list(reasons) == [1, 2, 3, 4, 5]
+    for number, words in (
+        (1, "comes from maxtext"),
+        (2, "target is 'plan'"),
+        (3, "2 processes"),
+        (4, "8"),
+        (5, "'nobody'"),
+    ):
+        assert words in reasons[number]
+
+
+def test_memory_is_that_of_all_together_and_the_baseline_comes_first(one: Snapshot) -> None:
+    needed = machine.state_bytes_in_a_step(one)
+    available = int(2.5 * needed / machine.USABLE_SHARE)
+    found = time_together.candidates([one] * 4, 3, available)
+    assert list(found.layouts) == [0, 3]
+    assert [untimed.layout for untimed in found.untimed] == [1, 2]
+    assert "together with the train states of 2 more, needs about" in found.untimed[0].reason
+
+
+def test_rounds_and_fewer_than_two_are_refused_before_a_worker_is_asked(one: Snapshot) -> None:
+    service = Inspection(run_workers=1, memory=GIB)
+    try:
+        for rounds in (0, 5, 51):
+            with pytest.raises(InvalidInput, match=f"rounds is {rounds}"):
+                service.start_timing([one, one], rounds)
+        with pytest.raises(InvalidInput, match="not so layout 2: its target"):
+            service.start_timing([one, planned(target="plan")], 6)
+    finally:
+        service.close()

@@ -1,0 +1,376 @@
+"""Collectives of given programs against answers worked out by hand, and mesh axes against numpy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo.collectives import wire_bytes
+from inspector.compiled.hlo.mesh_axes import axes_of_groups, axes_of_moves
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Collective, Mesh, MeshAxis
+from tests.compiled.hlo import given
+
+
+def mesh(**sizes: int) -> Mesh:
+    axes = tuple(MeshAxis(name, size) for name, size in sizes.items())
+    return Mesh(axes, tuple(range(math.prod(sizes.values()))))
+
+
+GRID = mesh(data=2, model=4)
+
+
+def found(name: str, on: Mesh | None = GRID) -> list[Collective]:
+    return [
+        collective
+        for module in hlo.parse(given.text(name))
+        for collective in hlo.collectives(module, on)
+    ]
+
+
+def in_short(collective: Collective) -> tuple:
+    return (
+        collective.op,
+        collective.executions,
+        collective.mesh_axes,
+        collective.payload_bytes,
+        collective.wire_bytes_per_device,
+    )
+
+
+# --- Programs of JAX 0.10.2, read by eye ----------------------------------------------------------
+
+
+@given.needs_cases
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "fsdp_tp_mlp.compiled.hlo",
+            [
+                ("all-gather", 1, ("data",), 65536, 32768),
+                ("all-gather", 1, ("data",), 65536, 32768),
+                ("all-reduce", 1, ("model",), 16384, 24576),
+            ],
+        ),
+        (
+            "matmul_relu_sum.compiled.hlo",
+            [
+                ("all-reduce", 1, ("model",), 32768, 49152),
+                ("all-reduce", 1, ("data",), 1024, 1024),
+            ],
+        ),
+        ("scan_12_layers.compiled.hlo", [("all-gather", 12, ("model",), 16384, 12288)]),
+        (
+            "scan_12_layers_grad.compiled.hlo",
+            [
+                ("all-gather", 12, ("model",), 16384, 12288),
+                ("all-reduce", 12, ("model",), 16384, 24576),
+                ("all-reduce", 12, ("data",), 16384, 16384),
+            ],
+        ),
+        (
+            "shard_map_all_collectives.compiled.hlo",
+            [
+                ("collective-permute", 1, ("model",), 256, 256),
+                ("all-gather", 1, ("model",), 1024, 768),
+                ("all-to-all", 1, ("model",), 256, 192),
+                ("reduce-scatter", 1, ("model",), 1024, 768),
+                ("all-reduce", 1, ("data", "model"), 256, 448),
+                ("all-to-all", 1, ("model",), 256, 192),
+            ],
+        ),
+        (
+            "cond_with_collective.compiled.hlo",
+            [
+                ("all-reduce", 1, ("data",), 65536, 65536),
+                ("all-gather", 1, ("data",), 32768, 16384),
+            ],
+        ),
+    ],
+)
+def test_a_program_of_jax(name: str, expected: list[tuple]) -> None:
+    collectives = found(name)
+    assert [in_short(collective) for collective in collectives] == expected
+    assert {collective.conditional for collective in collectives} == {name.startswith("cond")}
+    assert not any(collective.asynchronous for collective in collectives)
+
+
+@given.needs_cases
+def test_where_it_came_from() -> None:
+    (gather,) = found("scan_12_layers.compiled.hlo")
+    assert gather.op_name == "jit(scanf)/while/body/closed_call/tanh"
+    assert gather.source == "make.py:16" and gather.computation == "region_0.1_spmd"
+    # An instruction's name need not name its op.
+    names = [collective.name for collective in found("shard_map_all_collectives.compiled.hlo")]
+    assert names[0] == "ppermute.3" and names[4] == "psum.7"
+
+
+@given.needs_cases
+def test_a_permuted_mesh() -> None:
+    (reduce,) = found("permuted_mesh.compiled.hlo", mesh(a=4, b=2))
+    assert (reduce.mesh_axes, reduce.group_size, reduce.groups) == (("b",), 2, 4)
+    assert reduce.device_groups is None
+    (elsewhere,) = found("permuted_mesh.compiled.hlo", GRID)
+    assert elsewhere.mesh_axes is None
+    assert elsewhere.device_groups == ((0, 1), (2, 3), (4, 5), (6, 7))
+
+
+@given.needs_cases
+def test_asynchronous_collectives_count_once() -> None:
+    collectives = found("import_async_collectives.hlo", mesh(a=2, b=2))
+    assert [(c.op, c.asynchronous, c.executions, c.payload_bytes) for c in collectives] == [
+        ("all-gather", True, 1, 64),
+        ("all-reduce", True, 1, 32),
+        ("all-to-all", True, 1, 32),
+        ("collective-permute", True, 1, 32),
+        ("reduce-scatter", True, 1, 32),
+        ("collective-broadcast", True, 1, 32),
+    ]
+    axes = [collective.mesh_axes for collective in collectives]
+    assert axes == [("b",), ("b",), ("b",), ("a", "b"), ("b",), ("b",)]
+
+
+@given.needs_cases
+def test_an_asynchronous_collective_as_xla_prints_it() -> None:
+    """XLA's printer puts the collective that an async-start wraps into the start itself."""
+    hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
+    for module in given.text("import_async_collectives.hlo").split("// -----"):
+        (written,) = hlo.collectives(hlo.parse(module)[0])
+        bare = "\n".join(line for line in module.splitlines() if not line.startswith("//"))
+        printed = hlo_of_jaxlib.hlo_module_from_text(bare).to_string()
+        (again,) = hlo.collectives(hlo.parse(printed)[0])
+        for key in ("op", "asynchronous", "payload_bytes", "wire_bytes_per_device", "executions"):
+            assert getattr(again, key) == getattr(written, key)
+
+
+@given.needs_cases
+def test_elements_of_less_than_a_byte() -> None:
+    sizes = [(c.op, c.payload_bytes) for c in found("sub_byte_collectives.hlo")]
+    assert sizes == [
+        ("all-gather", 32 * 16 // 2),
+        ("all-gather", 4 * 4 // 2),
+        ("all-to-all", 80 * 20 // 2),
+        ("collective-broadcast", 5 * 14 * 6 // 2),
+        ("collective-permute", 18 // 2),
+    ]
+    (gather,) = found("u4_all_gather_1x8.hlo", mesh(x=8))
+    assert (gather.payload_bytes, gather.wire_bytes_per_device) == (2**21, 2**21 * 7 // 8)
+
+
+@given.needs_cases
+def test_whole_models() -> None:
+    layers = {80: 30, 1: 45}
+    collectives = found("hlo_llama31_70b_bf16_16x8.hlo", mesh(fsdp=2, tensor=64))
+    counts = {times: sum(c.executions == times for c in collectives) for times in (80, 1)}
+    assert counts == layers and len(collectives) == 16 + 59
+    by_axes = dict.fromkeys((("tensor",), ("fsdp",), ("fsdp", "tensor")), 0)
+    for collective in collectives:
+        by_axes[collective.mesh_axes] += 1
+    assert by_axes == {("tensor",): 45 + 16, ("fsdp",): 9, ("fsdp", "tensor"): 5}
+    gather = next(c for c in collectives if c.op == "all-gather")
+    assert gather.wire_bytes_per_device == gather.payload_bytes * 63 // 64
+
+
+# --- Small programs -------------------------------------------------------------------------------
+
+
+def one(instruction: str, header: str = "HloModule m, num_partitions=8", on: Mesh | None = None):
+    (module,) = hlo.parse(
+        f"{header}\nENTRY e {{\n  a = f32[64]{{0}} parameter(0)\n  b = bf16[32]{{0}} parameter(1)\n"
+        f"  z = s32[8]{{0}} parameter(2)\n  {instruction}\n}}\n"
+    )
+    (collective,) = hlo.collectives(module, on)
+    return collective
+
+
+FLAT = "channel_id=1, use_global_device_ids=true"
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, 256, 384)),
+        (f"r = (f32[64], bf16[32]) all-reduce(a, b), {FLAT}, replica_groups=[1,8]<=[8]",
+         (8, 1, 320, 560)),
+        (f"r = (f32[512], bf16[256]) all-gather(a, b), {FLAT}, replica_groups=[1,8]<=[8]",
+         (8, 1, 2560, 2240)),
+        (f"r = ((f32[64], bf16[32]), (f32[512], bf16[256])) all-gather-start(a, b), {FLAT}, "
+         "replica_groups=[1,8]<=[8]", (8, 1, 2560, 2240)),
+        (f"r = (f32[64], f32[256], u32[], u32[]) all-gather-start(a), {FLAT}, "
+         "replica_groups=[2,4]<=[8]", (4, 2, 1024, 768)),
+        (f"r = f32[16] reduce-scatter(a), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, 256, 192)),
+        ("r = f32[64] all-to-all(a), channel_id=1, replica_groups=[2,4]<=[8]", (4, 2, 256, 192)),
+        ("r = (f32[64], f32[64]) all-to-all(a, a), channel_id=1, replica_groups=[4,2]<=[8]",
+         (2, 4, 512, 256)),
+        ("r = f32[64] ragged-all-to-all(a, a, z, z, z, z), channel_id=1, replica_groups=[1,8]<=[8]",
+         (8, 1, 256, 224)),
+        ("r = f32[64] collective-permute(a), channel_id=1, source_target_pairs={{0,1},{1,0}}",
+         (2, 1, 256, 256)),
+        ("r = f32[64] collective-permute(a), channel_id=1, source_target_pairs={{0,0},{1,1}}",
+         (1, 2, 256, 0)),
+        ("r = f32[64] collective-permute(a, a, z, z), channel_id=1, source_target_pairs={{0,1}}, "
+         "slice_sizes={{16}}", (2, 1, 64, 64)),
+        ("r = (f32[64], bf16[32]) collective-permute(a, b), channel_id=1, "
+         "source_target_pairs={{0,1}}", (2, 1, 320, 320)),
+        ("r = f32[64] collective-broadcast(a), channel_id=1, replica_groups={{3,0,1}}",
+         (3, 1, 256, 256)),
+        # The second operand says which of the devices it is.
+        ("r = f32[64] collective-broadcast(a, z), channel_id=1, replica_groups={{3,0,1}}, "
+         "has_dynamic_root=true", (3, 1, 256, 256)),
+        (f"r = f32[64] collective-reduce(a), {FLAT}, replica_groups={{{{0,1}},{{2,3}}}}, "
+         "has_dynamic_root=false", (2, 2, 256, 256)),
+        (f"r = f32[64] collective-reduce(a, z), {FLAT}, replica_groups=[2,4]<=[8], "
+         "has_dynamic_root=true", (4, 2, 256, 256)),
+        ("t = (bf16[32], bf16[32]) tuple(b, b)\n  r = (bf16[32], bf16[32]) collective-permute(t, t, z, "
+         "z), channel_id=1, source_target_pairs={{0,1}}, slice_sizes={{8},{16}}", (2, 1, 48, 48)),
+        ("t = (f32[64], bf16[32]) tuple(a, b)\n  r = (f32[64], bf16[32]) collective-permute(t, t, z, "
+         "z), channel_id=1, source_target_pairs={{0,1}}, slice_sizes={{8},{16}}",
+         (2, 1, None, None)),
+        (f"m = b(f32[64]) custom-call(a)\n  r = b(f32[64]) all-reduce(m), {FLAT}, "
+         "replica_groups=[2,4]<=[8]", (4, 2, 256, 384)),
+        (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups={{{{0}},{{1}}}}", (1, 2, 256, 0)),
+        (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups={{{{0,2,4}},{{1,3,5,6}}}}",
+         (None, 2, 256, None)),
+        # What the text leaves out.
+        (f"r = f32[64] all-reduce(lost), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, 256, 384)),
+        (f"r = f32[16] reduce-scatter(lost), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, 256, 192)),
+        (f"r = all-gather(a), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, None, None)),
+        (f"r = new7[64] all-reduce(lost), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, None, None)),
+    ],
+)  # fmt: skip
+def test_groups_and_bytes(instruction: str, expected: tuple) -> None:
+    got = one(instruction)
+    assert (got.group_size, got.groups, got.payload_bytes, got.wire_bytes_per_device) == expected
+    assert got.asynchronous == ("-start" in instruction)
+
+
+@pytest.mark.parametrize(
+    ("flags", "groups", "header", "expected"),
+    [
+        # Ids of replicas, each partition by itself; of partitions; of replicas with all partitions.
+        ("", "{{0,1}}", "replica_count=2, num_partitions=4", (2, 4)),
+        ("channel_id=1,", "{{0,1}}", "replica_count=2, num_partitions=4", (8, 1)),
+        ("", "{}", "replica_count=2, num_partitions=4", (2, 4)),
+        ("channel_id=1,", "{}", "replica_count=2, num_partitions=4", (8, 1)),
+        ("", "{}", "num_partitions=4", (1, 4)),
+        ("", "{}", "is_scheduled=true", (None, None)),
+        ("channel_id=1,", "{{0,1,2,3},{4,5,6,7}}", "num_partitions=8", (4, 2)),
+        ("channel_id=1,", "{{0,1,2,3},{4,5,6,7}}", "is_scheduled=true", (4, 2)),
+    ],
+)
+def test_what_ids_stand_for(flags: str, groups: str, header: str, expected: tuple) -> None:
+    got = one(
+        f"r = f32[64] all-reduce(a), {flags} replica_groups={groups}", f"HloModule m, {header}"
+    )
+    assert (got.group_size, got.groups) == expected
+
+
+def test_everyone_is_the_whole_mesh_where_the_text_does_not_count() -> None:
+    got = one("r = f32[64] all-reduce(a), replica_groups={}", "HloModule m", GRID)
+    assert (got.group_size, got.groups, got.mesh_axes) == (8, 1, ("data", "model"))
+
+
+def test_the_partitioner_s_mark() -> None:
+    call = f"r = f32[64] all-reduce(a), {FLAT}, replica_groups=[2,4]<=[8]"
+    assert one(call).spmd_generated is None
+    assert one(f'{call}, frontend_attributes={{is_spmd_generated="true"}}').spmd_generated is True
+    assert one(f'{call}, frontend_attributes={{is_spmd_generated="false"}}').spmd_generated is None
+
+
+def test_groups_that_are_none_name_the_instruction() -> None:
+    with pytest.raises(InvalidInput, match=r"^r: replica_groups .* is not a valid axis name"):
+        one(f"r = f32[64] all-reduce(a), {FLAT}, replica_groups=mesh['x'=8] {{'y'}}")
+    with pytest.raises(InvalidInput, match=r"^r: use_global_device_ids"):
+        one("r = f32[64] all-reduce(a), use_global_device_ids=true, replica_groups={{0,1}}")
+
+
+def test_a_collective_that_only_a_reduction_names_runs_nobody_knows_how_often() -> None:
+    (module,) = hlo.parse(
+        "add {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n r = f32[] all-reduce(a)\n}\n"
+        "unused {\n c = f32[] parameter(0)\n r = f32[] all-reduce(c)\n}\n"
+        "ENTRY e {\n x = f32[8] parameter(0)\n z = f32[] constant(0)\n"
+        " ROOT y = f32[] reduce(x, z), dimensions={0}, to_apply=add\n}\n"
+    )
+    assert [(c.computation, c.executions) for c in hlo.collectives(module)] == [
+        ("add", None),
+        ("unused", 0),
+    ]
+
+
+# --- Definitions ----------------------------------------------------------------------------------
+
+
+@for_all(st.integers(0, 2**40), st.integers(1, 512))
+def test_wire_bytes_are_those_of_the_ring(payload: int, group: int) -> None:
+    """A ring algorithm acted out: g − 1 steps, in each of which a device sends one part of g."""
+    part = payload / group
+    steps = {"all-reduce": 2 * (group - 1), "reduce-scatter": group - 1, "all-gather": group - 1}
+    for op, sent in steps.items():
+        got = wire_bytes(op, payload, group)
+        assert (
+            math.floor(sent * payload / group * (1 - 1e-12)) <= got <= sent * part + 1e-3 * payload
+        )
+    assert wire_bytes("all-to-all", payload, group) == wire_bytes("all-gather", payload, group)
+
+
+# --- Mesh axes ------------------------------------------------------------------------------------
+
+shapes = st.lists(st.integers(1, 4), min_size=1, max_size=5)
+
+
+@for_all(shapes, st.data())
+def test_the_axes_of_a_product_are_found(shape: list[int], data: st.DataObject) -> None:
+    names = [f"axis{number}" for number in range(len(shape))]
+    on = mesh(**dict(zip(names, shape, strict=True)))
+    chosen = data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))
+    others = [number for number in range(len(shape)) if number not in chosen]
+    members = math.prod(shape[number] for number in chosen)
+    table = np.arange(on.size).reshape(shape).transpose(others + chosen).reshape(-1, members)
+    order = data.draw(st.permutations(range(len(table))))
+    groups = tuple(tuple(table[row].tolist()) for row in order)
+    expected = tuple(names[number] for number in sorted(chosen) if shape[number] > 1)
+    assert axes_of_groups(groups, on) == expected
+    # With two members of different groups exchanged no axes make them, unless a group is one device.
+    if 1 < members < on.size:
+        first, second = (list(group) for group in groups[:2])
+        first[0], second[-1] = second[-1], first[0]
+        wrong = axes_of_groups((tuple(first), tuple(second), *groups[2:]), on)
+        if wrong is not None:  # another set of axes may make just these
+            assert {frozenset(group) for group in product_groups(on, wrong)} == {
+                frozenset(group) for group in (first, second, *groups[2:])
+            }
+
+
+def product_groups(on: Mesh, axes: tuple[str, ...]) -> list[list[int]]:
+    """The groups of mesh axes, found by comparing the coordinates of all devices."""
+    coordinates = list(itertools.product(*(range(axis.size) for axis in on.axes)))
+    groups: dict[tuple, list[int]] = {}
+    for position, place in enumerate(coordinates):
+        key = tuple(at for axis, at in zip(on.axes, place, strict=True) if axis.name not in axes)
+        groups.setdefault(key, []).append(position)
+    return list(groups.values())
+
+
+def test_groups_that_leave_devices_out_are_no_product() -> None:
+    assert axes_of_groups(((0, 1, 2, 3),), GRID) is None
+    assert axes_of_groups(((0, 1, 2, 3), (4, 5, 6)), GRID) is None
+    assert axes_of_groups(((0, 1, 2, 3), (4, 5, 6, 8)), GRID) is None
+    assert axes_of_groups(((0, 1), (2, 3), (4, 5), (6, 7)), GRID) is None
+    assert axes_of_groups((), GRID) is None
+
+
+def test_the_axes_that_a_permute_moves_along() -> None:
+    shift = tuple((4 * row + column, 4 * row + column + 1) for row in (0, 1) for column in range(3))
+    assert axes_of_moves(shift, GRID) == ("model",)
+    assert axes_of_moves(((0, 4), (4, 0)), GRID) == ("data",)
+    assert axes_of_moves(((0, 2),), GRID) == ("model",)
+    assert axes_of_moves(((0, 5),), GRID) == ("data", "model")
+    assert axes_of_moves((), GRID) == axes_of_moves(((3, 3),), GRID) == ()
+    assert axes_of_moves(((0, 8),), GRID) is None

@@ -1,0 +1,279 @@
+"""Programs compiled here: counts against XLA's own parsed objects, executions against loop bounds."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.compiled import hlo
+from inspector.compiled import text as program_text
+from inspector.compiled.hlo.collectives import OPS
+from inspector.core.snapshot import Collective
+from inspector.producers.building import mesh_record
+
+DEVICES = np.array(jax.devices()[:8])
+GRID = Mesh(DEVICES.reshape(2, 4), ("data", "model"))
+
+
+def compiled(function: Callable[..., Any], *arguments: jax.ShapeDtypeStruct) -> Any:
+    return jax.jit(function).lower(*arguments).compile()
+
+
+def sharded(shape: tuple[int, ...], *spec: Any, mesh: Mesh = GRID) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def held(value: jax.Array, *spec: Any) -> jax.Array:
+    return lax.with_sharding_constraint(value, NamedSharding(GRID, P(*spec)))
+
+
+def layer(x: jax.Array, w: jax.Array) -> jax.Array:
+    """One layer split over the columns of its weight, whose output is gathered."""
+    return held(jnp.tanh(x @ w), "data", None)
+
+
+def loss_of_layers(x: jax.Array, ws: jax.Array) -> jax.Array:
+    return jnp.sum(lax.scan(lambda c, w: (layer(c, w), None), x, ws)[0] ** 2)
+
+
+X = sharded((64, 128), "data", None)
+W = sharded((128, 128), None, "model")
+
+
+def weights(*leading: int) -> jax.ShapeDtypeStruct:
+    return sharded((*leading, 128, 128), *(None for _ in leading), None, "model")
+
+
+def executed(collectives: tuple[Collective, ...]) -> Counter[tuple]:
+    """Executions of each kind of collective, told apart by all that it moves and where."""
+    total: Counter[tuple] = Counter()
+    for c in collectives:
+        kind = (c.op, c.mesh_axes, c.group_size, c.groups, c.payload_bytes, c.wire_bytes_per_device)
+        total[kind] += c.executions
+    return total
+
+
+def times(count: int, total: Counter[tuple]) -> Counter[tuple]:
+    return Counter({kind: count * number for kind, number in total.items()})
+
+
+def collectives_of(executable: Any, mesh: Mesh) -> tuple[Collective, ...]:
+    found = program_text.read(executable.as_text(), mesh_record(mesh)).collectives
+    assert found is not None
+    return found
+
+
+def of(function: Callable[..., Any], *arguments: jax.ShapeDtypeStruct) -> tuple[Collective, ...]:
+    return collectives_of(compiled(function, *arguments), GRID)
+
+
+# --- Loops ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_a_scan_over_layers_is_as_many_times_one_layer(count: int) -> None:
+    single = executed(of(layer, X, W))
+    assert single
+    scanned = of(
+        lambda x, ws: lax.scan(lambda c, w: (layer(c, w), None), x, ws)[0], X, weights(count)
+    )
+    assert executed(scanned) == times(count, single)
+    assert {c.executions for c in scanned} == {count}
+
+
+def test_scans_within_scans() -> None:
+    def two_deep(x: jax.Array, ws: jax.Array) -> jax.Array:
+        def outer(carry: jax.Array, group: jax.Array) -> tuple[jax.Array, None]:
+            return lax.scan(lambda c, w: (layer(c, w), None), carry, group)[0], None
+
+        return lax.scan(outer, x, ws)[0]
+
+    scanned = of(two_deep, X, weights(3, 5))
+    assert executed(scanned) == times(15, executed(of(layer, X, W)))
+
+
+def test_the_condition_says_what_the_compiler_printed() -> None:
+    """The same programs with the printed trip counts taken out of the text."""
+    grid = mesh_record(GRID)
+    for function in (loss_of_layers, jax.grad(loss_of_layers, argnums=(0, 1))):
+        text = compiled(function, X, weights(12)).as_text()
+        assert "known_trip_count" in text
+        (printed,) = hlo.parse(text)
+        (worked_out,) = hlo.parse(text.replace("known_trip_count", "hidden"))
+        assert hlo.collectives(worked_out, grid) == hlo.collectives(printed, grid)
+        assert {c.executions for c in hlo.collectives(printed, grid)} <= {1, 12}
+
+
+def test_a_loop_whose_end_is_an_argument_runs_nobody_knows_how_often() -> None:
+    end = jax.ShapeDtypeStruct((), jnp.int32)
+    looped = of(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, X, W)
+    inside = [c for c in looped if c.op == "all-gather"]
+    assert inside and {c.executions for c in inside} == {None}
+
+
+def test_a_branch_in_a_scan() -> None:
+    def stepped(x: jax.Array, ws: jax.Array) -> jax.Array:
+        def step(carry: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            def plain() -> jax.Array:
+                return held(carry * 2, "data", None)
+
+            return lax.cond(jnp.sum(w) > 0, lambda: layer(carry, w), plain), None
+
+        return lax.scan(step, x, ws)[0]
+
+    collectives = of(stepped, X, weights(12))
+    gathers = [c for c in collectives if c.op == "all-gather"]
+    assert gathers and {(c.executions, c.conditional) for c in gathers} == {(12, True)}
+    # What decides is computed on every turn.
+    assert all(not c.conditional for c in collectives if c.op == "all-reduce")
+
+
+# --- Every kind of collective, written out by a user ----------------------------------------------
+
+ROWS, COLUMNS = 8, 16  # of one device's block, in float32
+
+
+def psum(x: jax.Array) -> jax.Array:
+    return lax.psum(x, "model")
+
+
+def psum_of_all(x: jax.Array) -> jax.Array:
+    return lax.psum(x, ("data", "model"))
+
+
+def all_gather(x: jax.Array) -> jax.Array:
+    return lax.all_gather(x, "data")
+
+
+def psum_scatter(x: jax.Array) -> jax.Array:
+    return lax.psum_scatter(x, "model", scatter_dimension=0, tiled=True)
+
+
+def all_to_all(x: jax.Array) -> jax.Array:
+    return lax.all_to_all(x, "model", split_axis=0, concat_axis=1, tiled=True)
+
+
+def shift(x: jax.Array) -> jax.Array:
+    return lax.ppermute(x, "model", [(n, (n + 1) % 4) for n in range(4)])
+
+
+def half_shift(x: jax.Array) -> jax.Array:
+    return lax.ppermute(x, "data", [(0, 1)])
+
+
+BLOCK = ROWS * COLUMNS * 4  # bytes
+KINDS = [
+    (psum, "all-reduce", ("model",), BLOCK, 2 * BLOCK * 3 // 4),
+    (psum_of_all, "all-reduce", ("data", "model"), BLOCK, 2 * BLOCK * 7 // 8),
+    (all_gather, "all-gather", ("data",), 2 * BLOCK, BLOCK),
+    (psum_scatter, "reduce-scatter", ("model",), BLOCK, BLOCK * 3 // 4),
+    (all_to_all, "all-to-all", ("model",), BLOCK, BLOCK * 3 // 4),
+    (shift, "collective-permute", ("model",), BLOCK, BLOCK),
+    (half_shift, "collective-permute", ("data",), BLOCK, BLOCK),
+]
+
+
+@pytest.mark.parametrize(("function", "op", "axes", "payload", "wire"), KINDS)
+def test_a_collective_of_the_user_s_own(
+    function: Callable[[jax.Array], jax.Array],
+    op: str,
+    axes: tuple[str, ...],
+    payload: int,
+    wire: int,
+) -> None:
+    spec = P("data", "model")
+    mapped = jax.shard_map(function, mesh=GRID, in_specs=spec, out_specs=spec, check_vma=False)
+    whole = sharded((2 * ROWS, 4 * COLUMNS), "data", "model")
+    if function is all_gather:  # one dimension more
+        spec_out = P(None, "data", "model")
+        mapped = jax.shard_map(
+            function, mesh=GRID, in_specs=spec, out_specs=spec_out, check_vma=False
+        )
+    (collective,) = of(mapped, whole)
+    assert (collective.op, collective.mesh_axes) == (op, axes)
+    assert (collective.payload_bytes, collective.wire_bytes_per_device) == (payload, wire)
+    assert collective.executions == 1 and not collective.conditional
+    assert re.fullmatch(r"test_compiled\.py:\d+", collective.source)
+    line = int(collective.source.partition(":")[2])
+    assert function.__code__.co_firstlineno < line <= function.__code__.co_firstlineno + 2
+    assert collective.spmd_generated is None
+
+
+def test_what_the_partitioner_made_is_marked_where_the_compiler_says_so() -> None:
+    executable = compiled(
+        lambda x, w: x @ w, sharded((64, 128), None, "model"), sharded((128, 64), "model", None)
+    )
+    (reduce,) = collectives_of(executable, GRID)
+    printed = "is_spmd_generated" in executable.as_text()
+    assert reduce.spmd_generated == (True if printed else None)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3)))[1:4], ids=str)
+def test_the_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
+    """A psum over any axes of a mesh whose devices are in no plain order runs along just these."""
+    devices = DEVICES.reshape(2, 2, 2).transpose(order)[:, ::-1].reshape(2, 1, 2, 2)
+    mesh = Mesh(devices, ("a", "one", "b", "c"))
+    whole = sharded((2, 4, 4), "a", "b", "c", mesh=mesh)
+    for count in (1, 2, 3):
+        for axes in itertools.combinations("abc", count):
+            function = jax.shard_map(
+                partial(lax.psum, axis_name=(*axes, "one")), mesh=mesh,
+                in_specs=P("a", "b", "c"), out_specs=P("a", "b", "c"), check_vma=False,
+            )  # fmt: skip
+            (reduce,) = collectives_of(compiled(function, whole), mesh)
+            assert reduce.mesh_axes == axes
+            assert (reduce.group_size, reduce.groups) == (2**count, 2 ** (3 - count))
+
+
+# --- Against XLA's own objects --------------------------------------------------------------------
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]] = {
+    "a layer": (layer, (X, W)),
+    "the gradient of a scan": (jax.grad(loss_of_layers, argnums=(0, 1)), (X, weights(12))),
+    "a sharded sort": (partial(jnp.sort, axis=0), (X,)),
+    "random numbers": (lambda x: x + jax.random.normal(jax.random.key(0), x.shape), (X,)),
+    "a transpose": (lambda x: held(x.T, "data", "model"), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_instruction_that_xla_counts_is_there(name: str) -> None:
+    function, arguments = PROGRAMS[name]
+    executable = compiled(function, *arguments)
+    (theirs,) = executable.runtime_executable().hlo_modules()
+    (ours,) = hlo.parse(executable.as_text())
+    expected = {
+        computation.name: Counter(
+            re.sub(
+                r"(?<=[a-z0-9])(?=[A-Z])", "-", str(i.opcode).removeprefix("HloOpcode.k")
+            ).lower()
+            for i in computation.instructions()
+        )
+        for computation in theirs.computations()
+    }
+    found = {c.name: Counter(i.opcode for i in c.instructions) for c in ours.computations}
+    assert found.keys() == expected.keys()
+    for computation, opcodes in expected.items():
+        assert sum(found[computation].values()) == sum(opcodes.values())
+        for op in (*OPS, "while", "conditional", "fusion", "call", "parameter", "tuple"):
+            assert found[computation][op] == opcodes[op], (computation, op)
+    names = {c.name: {i.name for i in c.instructions} for c in ours.computations}
+    for computation in theirs.computations():
+        assert names[computation.name] == {i.name for i in computation.instructions()}
+    # One collective for each of its instructions, none of them lost in a computation that is called.
+    counted = Counter(c.op for c in collectives_of(executable, GRID))
+    assert counted == Counter(
+        {op: n for op in OPS if (n := sum(opcodes[op] for opcodes in expected.values()))}
+    )

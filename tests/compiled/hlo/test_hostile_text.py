@@ -1,0 +1,125 @@
+"""Whatever the text is, it is read or refused in a sentence."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from inspector.compiled import hlo
+from inspector.core import record
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Collective, Mesh, MeshAxis
+from tests.compiled.hlo import given
+from tests.compiled.hlo.test_loops import CARRIED, FUSED, PLAIN
+from tests.compiled.hlo.test_parser import TABLES, WHOLE
+
+GRID = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)), tuple(range(8)))
+LOOP = {
+    "t": "s32", "start": 0, "step": 1, "limit": 9, "op": "add", "sides": "i, n",
+    "direction": "LT", "negated": "GE",
+}  # fmt: skip
+SEEDS = [WHOLE + TABLES, *(form.format(**LOOP) for form in (PLAIN, FUSED, CARRIED))]
+SEEDS += [
+    given.text(name)
+    for name in ("scan_12_layers.compiled.hlo", "cond_with_collective.compiled.hlo", "cpu.hlo")
+    if given.FOLDER.is_dir()
+]
+PIECES = [
+    "{", "}", "(", ")", "[", "]", '"', "\\", "/*", "*/", "//", "// -----\n", "\n", ",", "=", "%", " ",
+    "ROOT ", "ENTRY ", "HloModule m\n", "all-reduce(", "while(", "replica_groups=", "mesh['a'=2] {'a'}",
+    "[2,4]<=[8]", "{{0,1}}", "f32[2]", "s4[99999999999999999999]", "(f32[2], u32[])", "to_apply=", "body=",
+    "constant(", "99999999999999999999", "-1", "stack_frame_id=1", "StackFrames\n", "é", "\x00", "\r",
+    'known_trip_count":{"n":"9"}', "channel_id=1, use_global_device_ids=true", "source_target_pairs={{0,1}}",
+]  # fmt: skip
+
+
+def read(text: str) -> None:
+    """Read it for all that it says. Only InvalidInput may come of it, and what is found is a record."""
+    try:
+        found = [c for module in hlo.parse(text) for c in hlo.collectives(module, GRID)]
+    except InvalidInput as refused:
+        assert "\n" not in str(refused) and len(str(refused)) < 400
+        return
+    for collective in found:
+        assert record.decode(Collective, record.encode(collective)) == collective
+    hlo.traffic(found)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """A program with lines exchanged, pieces put in, parts taken out, or its end cut off."""
+    text = draw(st.sampled_from(SEEDS))
+    shuffled = random.Random(draw(st.integers(0, 2**32)))
+    for _ in range(draw(st.integers(1, 4))):
+        change = draw(st.sampled_from(["cut", "insert", "insert", "delete", "shuffle", "double"]))
+        at = draw(st.integers(0, len(text)))
+        if change == "cut":
+            text = text[:at] if draw(st.booleans()) else text[at:]
+        elif change == "insert":
+            text = text[:at] + draw(st.sampled_from(PIECES)) + text[at:]
+        elif change == "delete":
+            text = text[:at] + text[at + draw(st.integers(1, 40)) :]
+        else:
+            lines = text.split("\n")
+            if change == "shuffle":
+                shuffled.shuffle(lines)
+            else:
+                lines += lines[: draw(st.integers(0, len(lines)))]
+            text = "\n".join(lines)
+    return text
+
+
+@settings(max_examples=120)
+@for_all(mutated())
+def test_a_mutated_program_is_read_or_refused(text: str) -> None:
+    read(text)
+
+
+@settings(max_examples=120)
+@for_all(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
+def test_garbage_is_read_or_refused(text: str) -> None:
+    read(text)
+    read(
+        f"HloModule m\nENTRY e {{\n  a = f32[8] parameter(0)\n  b = f32[8] all-reduce(a), {text}\n}}\n"
+    )
+
+
+# A pattern that went back and forth over one of these would not end within the tests' time.
+LENGTH = 200_000
+LONG = {
+    "quotes": "HloModule m\nENTRY e {\n a = f32[] add(" + '"' * LENGTH,
+    "backslashes": "HloModule m, a=" + '\\"' * LENGTH,
+    "quotes in comments": '//"\n' + '"\\' * LENGTH,
+    "comments that do not end": "/*" * LENGTH,
+    "comment ends": "*/" * LENGTH,
+    "open brackets": "HloModule m, x=" + "(" * LENGTH,
+    "open braces": "HloModule m\ne {" + "{" * LENGTH,
+    "spaces": "HloModule m" + " " * LENGTH + "x",
+    "lines": "\n" * LENGTH + "x",
+    "one name": "a" * LENGTH,
+    "meshes": "HloModule m, a=mesh" + "[]" * LENGTH + "x{",
+    "equals signs": "e {\n" + "a = " * LENGTH,
+    "attributes": "e {\na = f32[] add(b)" + ", k=v" * LENGTH,
+    "commas": "e {\na = f32[] add(b)" + "," * LENGTH,
+    "groups": "e {\na=f32[2] all-reduce(a), replica_groups={" + "{0}," * LENGTH + "{1}}\n}",
+    "separators": "// -----\n" * LENGTH,
+    "headers": "HloModule m\n" * (LENGTH // 10),
+    "table rows": "HloModule m\nStackFrames\n" + "1 {a=b}\n" * LENGTH,
+    "strings": "HloModule m, a=" + '"x"' * LENGTH,
+    "a long tuple": "e { a = (" + "f32[2]," * LENGTH + ") parameter(0)\n c=f32[] all-reduce(a) }",
+    "a deep tuple": "e { a = " + "(" * 1000 + ")" * 1000 + " parameter(0) }",
+    "calls that double": "".join(
+        f"c{n} {{\n p = f32[] parameter(0)\n a = f32[] call(p), to_apply=c{n - 1}\n"
+        f" b = f32[] call(p), to_apply=c{n - 1}\n r = f32[] all-reduce(p)\n}}\n"
+        for n in range(2000)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_no_text_takes_long(name: str) -> None:
+    read(LONG[name])

@@ -1,0 +1,348 @@
+"""Which arrays a collective moves: in programs compiled here, in those of others, in texts by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector import layout as layouts
+from inspector.compiled import hlo
+from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.core.snapshot import Array, Collective, Snapshot
+from inspector.layout.presets import MLP_PRESETS as PRESETS
+from inspector.producers import emulate
+from tests.compiled.hlo.given import needs_cases, text
+
+SMALL = {"batch": "8", "layers": "3", "depth": "64", "steps": "1"}
+
+
+@cache
+def run(preset: str, model: str, scan: str) -> Snapshot:
+    layout = layouts.parse(SMALL | {"model": model, "scan": scan}).unwrap()
+    chosen = next(one for one in PRESETS if one.name == preset)
+    return emulate.run(chosen.applied_to(layout), lambda *_, **__: None)
+
+
+def collectives(found: Snapshot, program: str) -> tuple[Collective, ...]:
+    return found.program(program).collectives
+
+
+def params(found: Snapshot) -> dict[str, Array]:
+    return {array.path: array for array in found.arrays if array.group == "params"}
+
+
+EVERY_MODEL = pytest.mark.parametrize(
+    ("model", "scan"),
+    [("logical_mlp", "false"), ("logical_mlp", "true"), ("mlp", "true")],
+)
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("preset", [preset.name for preset in PRESETS])
+def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, scan: str) -> None:
+    found = run(preset, model, scan)
+    batch_axis = "fsdp" if "FSDP" in preset else "data"
+    known = params(found)
+    reduced: list[str] = []
+    for one in collectives(found, "train_step"):
+        assert one.arrays is not None
+        if one.op == "all-reduce" and one.mesh_axes == (batch_axis,):
+            reduced += one.arrays
+            # The bytes are those of the parameters named, as much of them as is reduced at once, before
+            # each device keeps its part; the loss may be among them.
+            ways = found.mesh.ways((batch_axis,)) if "FSDP" in preset else 1
+            held = sum(known[path].bytes_per_device for path in one.arrays) * ways
+            assert one.payload_bytes * one.executions - held in (0, 4)
+        elif one.op == "all-reduce":
+            assert one.arrays == (), (
+                "what the other axis reduces is activations and their gradients"
+            )
+    has_data = batch_axis in found.mesh.axis_names
+    assert sorted(reduced) == (sorted(known) if has_data else [])
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("preset", ["FSDP", "FSDP + tensor"])
+def test_gathers_name_the_parameter_that_they_gather(preset: str, model: str, scan: str) -> None:
+    found = run(preset, model, scan)
+    known = params(found)
+    for program in ("train_step", "apply"):
+        gathers = [one for one in collectives(found, program) if one.op == "all-gather"]
+        assert {path for one in gathers for path in one.arrays} == known.keys()
+        for one in gathers:
+            (path,) = one.arrays
+            gathered = known[path].bytes_per_device * one.group_size
+            assert one.payload_bytes * one.executions == gathered
+
+
+def test_the_last_reduction_of_an_inference_makes_its_output() -> None:
+    found = run("Data + tensor", "logical_mlp", "false")
+    *before, last = collectives(found, "apply")
+    assert last.arrays == ("output",) and all(one.arrays == () for one in before)
+
+
+def test_the_order_of_arguments_is_that_of_the_parameters_in_the_text() -> None:
+    """JAX writes the name of each argument beside it, in a form of its own."""
+    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
+    whole = NamedSharding(mesh, P())
+    state = {
+        name: jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=whole) for name in ("a", "b", "c")
+    }
+    # The second argument is not used, and JAX drops it.
+    compiled = jax.jit(lambda x: x["a"] @ x["c"]).lower(state).compile()
+    (module,) = hlo.parse(compiled.as_text())
+    entry = module.by_name[module.entry]
+    named = {
+        int(i.operands_text[1:-1]): i.metadata["op_name"]
+        for i in entry.instructions
+        if i.opcode == "parameter"
+    }
+    used = [leaf is not None for leaf in jax.tree.leaves(
+        compiled.input_shardings[0], is_leaf=lambda leaf: leaf is None
+    )]  # fmt: skip
+    names = [name for name, is_used in zip("abc", used, strict=True) if is_used]
+    assert [named[number] for number in sorted(named)] == [f"x['{name}']" for name in names]
+    assert moved_arrays(module, names, ["output"]) == {}
+    assert moved_arrays(module, ["a", "b", "c"], ["output"]) is None
+    assert moved_arrays(module, names, ["output", "more"]) is None
+
+
+def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
+    """What is done to each of three parameters in a train step, with the batch over `x`."""
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+    shardings = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
+    state = {
+        name: jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=shardings[name])
+        for name in specs
+    }
+    batch = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+
+    def loss(state: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
+        for name in state:
+            batch = jax.lax.with_sharding_constraint(
+                jnp.tanh(batch @ state[name]), NamedSharding(mesh, P("x", None))
+            )
+        return (batch**2).sum()
+
+    def step(state: dict[str, jax.Array], batch: jax.Array) -> dict[str, jax.Array]:
+        gradients = jax.grad(loss)(state, batch)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, state, gradients)
+
+    jitted = jax.jit(step, out_shardings=shardings)
+    (module,) = hlo.parse(jitted.lower(state, batch).compile().as_text())
+    paths = [f"params/{name}" for name in specs]
+    moved = moved_arrays(module, [*paths, "batch"], paths)
+    assert moved is not None
+    ops: dict[str, set[str]] = {name: set() for name in specs}
+    for one in hlo.collectives(module):
+        for path in moved[one.computation, one.name]:
+            ops[path.removeprefix("params/")].add(one.op)
+    return ops
+
+
+@pytest.mark.parametrize("changed", ["a", "b", "c"])
+def test_another_sharding_of_one_parameter_changes_what_moves_just_that_one(changed: str) -> None:
+    replicated = dict.fromkeys("abc", P())
+    assert specs_of_moved(replicated) == {name: {"all-reduce"} for name in "abc"}
+    cut = specs_of_moved(replicated | {changed: P("x", None)})
+    # Gathered whole, or passed around while it is multiplied with.
+    assert cut.pop(changed) & {"all-gather", "collective-permute"}
+    assert cut == {name: {"all-reduce"} for name in "abc" if name != changed}
+
+
+# --- Whole programs of others ---------------------------------------------------------------------
+
+
+@needs_cases
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hlo_llama31_70b_bf16_16x8.hlo",
+        "hlo_llama31_405b_bf16_16x8.hlo",
+        "hlo_llama3_8b_bf16_activation_offloading_1x8.hlo",
+    ],
+)
+def test_gathers_and_gradients_of_a_large_train_step(name: str) -> None:
+    """By elements: what all layers gather is the argument, and what they reduce is a result's size."""
+    (module,) = hlo.parse(text(name))
+    entry = module.by_name[module.entry]
+    arguments = {
+        int(i.operands_text[1:-1]): i.shape for i in entry.instructions if i.opcode == "parameter"
+    }
+    results = entry.root.shape.parts
+    moved = moved_arrays(
+        module,
+        [f"argument {n}" for n in range(len(arguments))],
+        [f"params/{n}" for n in range(len(results))],
+    )
+    assert moved is not None
+    gathers = [one for one in hlo.collectives(module) if one.op == "all-gather"]
+    assert len(gathers) >= 16
+    for one in gathers:
+        (path,) = moved[one.computation, one.name]
+        shape = arguments[int(path.removeprefix("argument "))]
+        assert one.payload_bytes is not None and one.executions is not None
+        # Gathered in bfloat16, kept in float32.
+        elements = one.payload_bytes // 2 * one.executions
+        assert elements == math.prod(shape.dimensions) * one.group_size
+    # Of a parameter and its two moments each; scalars of the metrics name one.
+    gradients = {
+        paths
+        for one in hlo.collectives(module)
+        if one.op == "all-reduce" and len(paths := moved[one.computation, one.name]) == 3
+    }
+    assert len(gradients) == 12
+    for paths in gradients:
+        shapes = [results[int(path.removeprefix("params/"))].dimensions for path in paths]
+        assert len(set(shapes)) == 1
+    assert len({path for paths in gradients for path in paths}) == 36
+
+
+# --- Written by hand ------------------------------------------------------------------------------
+
+HEAD = """HloModule m, num_partitions=2
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT s = f32[] add(a, b) }
+"""
+
+
+def moved(body: str, arguments: list[str], results: list[str]) -> dict[str, tuple[str, ...]] | None:
+    (module,) = hlo.parse(HEAD + body)
+    found = moved_arrays(module, arguments, results)
+    return None if found is None else {name: paths for (_, name), paths in found.items()}
+
+
+def test_an_asynchronous_gather_and_a_reduction_of_several() -> None:
+    body = """
+ENTRY e {
+  p = f32[4] parameter(0)
+  q = f32[8] parameter(1)
+  c = f32[4] copy(p)
+  s = (f32[4], f32[8]) all-gather-start(c), replica_groups={{0,1}}, dimensions={0}
+  d = f32[8] all-gather-done(s)
+  m = f32[8] multiply(d, q)
+  n = f32[8] dot(m, m), lhs_contracting_dims={}, rhs_contracting_dims={}
+  k = f32[4] slice(n), slice={[0:4]}
+  r = (f32[8], f32[4]) all-reduce(n, k), replica_groups={{0,1}}, to_apply=add
+  g = f32[8] get-tuple-element(r), index=0
+  h = f32[4] get-tuple-element(r), index=1
+  u = f32[8] subtract(q, g)
+  v = f32[4] add(p, h)
+  ROOT t = (f32[4], f32[8], f32[8]) tuple(v, u, d)
+}"""
+    expected = {"s": ("params/p", "output"), "r": ("params/p", "params/q")}
+    assert moved(body, ["params/p", "params/q"], ["params/p", "params/q", "output"]) == expected
+
+
+def test_the_state_of_a_loop_and_an_asynchronous_call() -> None:
+    body = """
+inner { x = f32[4] parameter(0)
+ ROOT g = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0} }
+body { s = (s32[], f32[3,4], f32[3,8]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ w = f32[3,4] get-tuple-element(s), index=1
+ o = f32[3,8] get-tuple-element(s), index=2
+ z = s32[] constant(0)
+ l = f32[1,4] dynamic-slice(w, i, z), dynamic_slice_sizes={1,4}
+ f = f32[4] bitcast(l)
+ a = ((f32[4]), f32[8], u32[]) async-start(f), calls=inner
+ b = f32[8] async-done(a)
+ e = f32[1,8] bitcast(b)
+ n = f32[3,8] dynamic-update-slice(o, e, i, z)
+ ROOT t = (s32[], f32[3,4], f32[3,8]) tuple(i, w, n) }
+cond { s = (s32[], f32[3,4], f32[3,8]) parameter(0)
+ ROOT c = pred[] constant(true) }
+ENTRY e {
+  p = f32[3,4] parameter(0)
+  q = f32[3,8] parameter(1)
+  z = s32[] constant(0)
+  t = (s32[], f32[3,4], f32[3,8]) tuple(z, p, q)
+  w = (s32[], f32[3,4], f32[3,8]) while(t), condition=cond, body=body
+  ROOT o = f32[3,8] get-tuple-element(w), index=2
+}"""
+    assert moved(body, ["params/p", "batch/q"], ["output"]) == {"g": ("params/p", "output")}
+
+
+def test_a_computation_with_two_callers_is_told_apart_from_outside_and_not_guessed_from_inside() -> (
+    None
+):
+    body = """
+gather { x = f32[4] parameter(0)
+ ROOT g = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0} }
+ENTRY e {
+  p = f32[4] parameter(0)
+  q = f32[4] parameter(1)
+  a = f32[8] call(p), to_apply=gather
+  b = f32[8] call(q), to_apply=gather
+  ROOT t = (f32[8], f32[8]) tuple(a, b)
+}"""
+    assert moved(body, ["params/p", "params/q"], ["one", "two"]) == {"g": ("one", "two")}
+
+
+def test_no_way_leads_through_sums_products_or_smaller_parts() -> None:
+    body = """
+ENTRY e {
+  p = f32[8] parameter(0)
+  q = f32[8] parameter(1)
+  z = f32[] constant(0)
+  s = f32[] reduce(p, z), dimensions={0}, to_apply=add
+  n = f32[] all-reduce(s), replica_groups={{0,1}}, to_apply=add
+  w = f32[8] broadcast(n), dimensions={}
+  u = f32[8] multiply(p, w)
+  r = f32[8] all-reduce(q), replica_groups={{0,1}}, to_apply=add
+  o = f32[8] multiply(r, r)
+  ROOT t = (f32[8], f32[8]) tuple(u, o)
+}"""
+    found = moved(body, ["params/p", "batch/q"], ["params/p", "output"])
+    assert found == {"n": (), "r": ("batch/q",)}
+
+
+def test_what_calls_itself_ends() -> None:
+    body = """
+loop { s = (f32[8], f32[8]) parameter(0)
+ c = (f32[8], f32[8]) call(s), to_apply=loop
+ a = f32[8] get-tuple-element(c), index=1
+ r = f32[8] all-reduce(a), replica_groups={{0,1}}, to_apply=add
+ ROOT t = (f32[8], f32[8]) tuple(r, a) }
+ENTRY e {
+  p = f32[8] parameter(0)
+  t = (f32[8], f32[8]) tuple(p, p)
+  c = (f32[8], f32[8]) call(t), to_apply=loop
+  ROOT o = f32[8] get-tuple-element(c), index=0
+}"""
+    assert moved(body, ["params/p"], ["output"]) is None
+
+
+@needs_cases
+@given(st.data())
+def test_cut_and_shuffled_programs_never_fail(data: st.DataObject) -> None:
+    whole = text("scan_12_layers_grad.compiled.hlo")
+    lines = whole.splitlines()
+    first = data.draw(st.integers(1, len(lines) - 1))
+    second = data.draw(st.integers(1, len(lines) - 1))
+    lines[first], lines[second] = lines[second], lines[first]
+    number = data.draw(st.integers(0, 9))
+    mangled = re.sub(rf"index={number}\b", "index=1", "\n".join(lines))
+    try:
+        modules = hlo.parse(mangled)
+    except hlo.parser.InvalidInput:
+        return
+    for module in modules:
+        entry = module.by_name.get(module.entry or "")
+        count = sum(i.opcode == "parameter" for i in entry.instructions) if entry else 0
+        for results in (1, 2, 3):
+            paths = [f"params/{n}" for n in range(results)]
+            moved_arrays(module, [f"params/{n}" for n in range(count)], paths)

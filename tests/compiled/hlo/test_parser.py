@@ -1,0 +1,298 @@
+"""HLO text against counts made by others: the cases' own, and XLA's parser."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo import shapes
+from inspector.compiled.hlo.module import Module
+from inspector.core.errors import InvalidInput
+from tests.compiled.hlo import given
+
+COUNTS = given.answers("counts.json")
+XLA_MODULES = given.modules_of_xla()
+
+# The blanks that XLA's tests fill in before they parse a text, and texts of nothing but comments.
+TEMPLATE = re.compile(r"<<\w+>>|OTHER_ATTRIBUTES|(?:\s*//[^\n]*)*\s*\Z")
+
+
+def opcodes(modules: tuple[Module, ...]) -> Counter[str]:
+    return Counter(
+        instruction.opcode
+        for module in modules
+        for computation in module.computations
+        for instruction in computation.instructions
+    )
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_whole_program_has_as_many_as_were_counted(name: str) -> None:
+    expected = COUNTS[name]
+    modules = hlo.parse(given.text(name))
+    found = opcodes(modules)
+    assert {opcode: found[opcode] for opcode in expected["counts"]} == expected["counts"]
+    partitions = {module.partitions for module in modules}
+    assert partitions == {int(expected["num_partitions"]) if expected["num_partitions"] else None}
+    groups = Counter(
+        f"{instruction.opcode} {instruction.attributes['replica_groups']}"
+        for module in modules
+        for computation in module.computations
+        for instruction in computation.instructions
+        if "replica_groups" in instruction.attributes
+    )
+    # The answers list the groups that stand on the instruction's line without spaces.
+    for group, count in expected["replica_groups"].items():
+        bare = group.replace("-start ", " ")
+        assert sum(n for g, n in groups.items() if g.replace("-start ", " ") == bare) == count
+
+
+@given.needs_cases
+@pytest.mark.parametrize("name", ["reference_hlo_llama3_8b.txt", "reference_hlo_qwen3_1.7b.txt"])
+def test_a_dump_cut_short_is_read_as_far_as_it_goes(name: str) -> None:
+    text = given.text(name)
+    (module,) = hlo.parse(text)
+    assert module.entry is None and module.truncated.startswith("the text ends inside")
+    lines = len(re.findall(r"^  (?:ROOT )?%", text, re.M))
+    assert sum(opcodes((module,)).values()) == lines
+    assert {c.executions for c in hlo.collectives(module)} == {None}
+
+
+def test_xla_reads_what_we_read() -> None:
+    """Every module that XLA's parser takes has the same number of instructions of every kind here."""
+    hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
+    if not XLA_MODULES:
+        pytest.skip("the cases with answers are not beside this project")
+    compared = 0
+    for case in XLA_MODULES:
+        try:
+            theirs = hlo_of_jaxlib.hlo_module_from_text(case["module"])
+        except Exception:  # as XLA refuses a text: by an error of its own
+            continue
+        expected = Counter(
+            re.sub(
+                "(?<!^)(?=[A-Z])", "-", str(instruction.opcode).removeprefix("HloOpcode.k")
+            ).lower()
+            for computation in theirs.computations()
+            for instruction in computation.instructions()
+        )
+        found = opcodes(hlo.parse(case["module"]))
+        # XLA's parser takes `X-start` of an op that has none as an async-start around X.
+        assert sum(found.values()) == sum(expected.values()), case["id"]
+        for op in ("all-reduce", "all-gather", "reduce-scatter", "while", "conditional", "fusion"):
+            assert found[op] == expected[op], case["id"]
+        compared += 1
+    assert compared > 250
+
+
+@pytest.mark.parametrize("case", XLA_MODULES, ids=lambda case: case["id"])
+def test_a_test_module_of_xla_is_read_or_refused(case: dict[str, Any]) -> None:
+    try:
+        modules = hlo.parse(case["module"])
+    except InvalidInput as refused:
+        assert TEMPLATE.search(case["module"]), refused
+        assert "\n" not in str(refused)
+        return
+    assert set(case["collectives"]) <= set(opcodes(modules))
+    assert all(module.truncated is None for module in modules)
+    if "Verifier" in case["id"]:  # made to be wrong
+        return
+    for module in modules:
+        hlo.collectives(module)
+
+
+def test_a_literal_among_attributes() -> None:
+    text = """HloModule m
+ENTRY e {
+  a = f32[8]{0} parameter(0)
+  ROOT c = f32[8]{0} custom-call(a), custom_call_target="x", literal=s32[2,2]{1,0} { {1, 2}, {3, 4} }
+}
+"""
+    hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
+    for written in (text, hlo_of_jaxlib.hlo_module_from_text(text).to_string()):
+        (found,) = hlo.parse(written)
+        assert found.by_name["e"].root.attributes["literal"].startswith("s32[2,2]{1,0} {")
+
+
+RECOVERED = """HloModule whole, entry_computation_layout={()->s32[1,3]{1,0}}, origin_recovery_table={
+  {"a"} : {"b"},
+  "
+    HloModule how_a_was, entry_computation_layout={(s32[2,3]{1,0})->s32[2,3]{1,0}}
+
+    ENTRY %how (p: s32[2,3]) -> s32[2,3] {
+      ROOT %p = s32[2,3]{1,0} parameter(0)
+    }
+
+  "
+}
+
+ENTRY %e () -> s32[1,3] {
+  ROOT %c = s32[1,3]{1,0} constant({ { 1, 1, 1 } }), origin={{"b"}}
+}
+"""
+
+
+def test_a_program_that_says_how_a_value_was_is_none_of_the_file_s() -> None:
+    (found,) = hlo.parse(RECOVERED)
+    assert found.name == "whole" and found.entry == "e" and found.truncated is None
+    hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
+    printed = hlo_of_jaxlib.hlo_module_from_text(RECOVERED).to_string()
+    assert [module.name for module in hlo.parse(printed + printed)] == ["whole", "whole"]
+    # A dump that is cut short behind a quotation mark hides nothing of the one that follows.
+    cut = 'HloModule m\n\nENTRY e {\n  a = f32[] parameter(0), metadata={op_name="x"\n'
+    assert [module.name for module in hlo.parse(cut + printed)] == ["m", "whole"]
+
+
+@given.needs_cases
+def test_several_modules_in_one_file() -> None:
+    assert len(hlo.parse(given.text("import_async_collectives.hlo"))) == 6
+    assert len(hlo.parse(given.text("sub_byte_collectives.hlo"))) == 5
+    one = given.text("scan_12_layers.compiled.hlo")
+    both = hlo.parse(one + given.text("fsdp_tp_mlp.compiled.hlo") + one)
+    assert [module.name for module in both] == ["jit_scanf", "jit_fsdp", "jit_scanf"]
+    # A dump that is cut short hides nothing of the one that follows.
+    cut = hlo.parse(one[: len(one) // 2] + "\n" + one)
+    assert [module.truncated is None for module in cut] == [False, True]
+    assert hlo.collectives(cut[1]) == hlo.collectives(both[0])
+
+
+WHOLE = """HloModule small, num_partitions=4, replica_count=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %add.1 = f32[] add(%a, %b)
+}
+
+ENTRY %main (p: (f32[8,16], /*index=1*/s4[3])) -> f32[8,16] {
+  %p = (f32[8,16]{1,0:T(8,128)(2,1)S(1)}, /*index=1*/s4[3]{0:E(4)}) parameter(0)
+  %gte = f32[8,16]{1,0} get-tuple-element((f32[8,16]{1,0}, s4[3]{0:E(4)}) %p), index=0
+  ROOT %sum.of-all = f32[8,16]{1,0} all-reduce(%gte), channel_id=1,
+    replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%add,
+    metadata={op_name="a \\"b\\" {,} // c" stack_frame_id=2}, backend_config={"x":[{"y":"}"}]}
+}
+"""
+TABLES = """
+FileNames
+1 "/src/one.py"
+2 "C:\\\\src\\\\two.py"
+3 "/env/lib/python3.11/site-packages/flax/linen/linear.py"
+FunctionNames
+1 "f"
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=5 end_line=5 column=0 end_column=0}
+2 {file_name_id=2 function_name_id=1 line=7 end_line=7 column=0 end_column=0}
+3 {file_name_id=3 function_name_id=1 line=9 end_line=9 column=0 end_column=0}
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=3 parent_frame_id=3}
+4 {file_location_id=3 parent_frame_id=4}
+5 {file_location_id=3 parent_frame_id=1}
+6 {file_location_id=8 parent_frame_id=3}
+7 {file_location_id=1 parent_frame_id=99}
+"""
+
+
+def test_an_instruction_is_taken_apart() -> None:
+    (module,) = hlo.parse(WHOLE)
+    assert (module.name, module.entry, module.partitions, module.replicas) == (
+        "small",
+        "main",
+        4,
+        2,
+    )
+    main = module.by_name["main"]
+    reduce = main.root
+    assert (reduce.name, reduce.opcode, reduce.shape.bytes) == ("sum.of-all", "all-reduce", 512)
+    assert reduce.attributes["replica_groups"] == "{{0,1,2,3}}"
+    assert reduce.metadata == {"op_name": 'a "b" {,} // c', "stack_frame_id": "2"}
+    assert [called.computation for called in reduce.called] == ["add"]
+    (operand,) = main.by_name["gte"].operands
+    assert operand.name == "p" and operand.shape.bytes == 512 + 2
+    assert module.source(reduce.metadata) is None
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_stack_frame_is_found_wherever_its_tables_stand(where: str) -> None:
+    header, body = WHOLE.split("\n", 1)
+    text = f"{header}\n{TABLES}{body}" if where == "before" else WHOLE + TABLES
+    (module,) = hlo.parse(text)
+    assert module.source(module.by_name["main"].root.metadata) == "two.py:7"
+    assert module.source({"source_file": "/a/b.py", "source_line": "3"}) == "b.py:3"
+    assert module.source({"stack_frame_id": "9"}) is None
+
+
+def test_the_line_that_somebody_wrote_comes_before_those_of_packages() -> None:
+    (module,) = hlo.parse(WHOLE + TABLES)
+
+    def source(frame: int) -> str | None:
+        return module.source({"stack_frame_id": str(frame)})
+
+    assert [source(3), source(4)] == ["two.py:7", "two.py:7"]
+    # Around frame 5 there is nothing, frame 6 has no place, and frame 7 names one that is not there.
+    assert [source(5), source(6), source(7)] == ["linear.py:9", None, "one.py:5"]
+
+
+def test_instructions_in_the_place_of_operands() -> None:
+    (module,) = hlo.parse(
+        "ENTRY e {\n ROOT a = f32[4] add(f32[4] all-reduce(f32[4] parameter(0)), f32[4] parameter(1))\n}"
+    )
+    assert opcodes((module,)) == {"add": 1, "all-reduce": 1, "parameter": 2}
+    (collective,) = hlo.collectives(module)
+    assert (collective.op, collective.payload_bytes) == ("all-reduce", 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no HLO"),
+        ("// only a comment\n", "holds no HLO"),
+        ("hello world", "line 1 of the text is 'hello world'"),
+        ("module @jit_f {\n  func.func @main() {\n  }\n}\n", "line 1 of the text"),
+        ('{"format": "sharding-snapshot"}', "line 1 of the text"),
+        ("body {\n color: red;\n}\n", "line 2 of the text is 'color: red;'"),
+        (
+            "HloModule m\nENTRY e {\n  p = f32[] parameter(0)\n  what is this\n}\n",
+            "line 4 of the text",
+        ),
+        ("HloModule m\n\x00\x01\nENTRY e {}\n", "line 2 of the text"),
+    ],
+)
+def test_what_is_not_hlo_is_refused_with_its_line(text: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        hlo.parse(text)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("end", range(len("HloModule s"), len(WHOLE) - 4, 7))
+def test_a_text_cut_anywhere_says_so(end: int) -> None:
+    (module,) = hlo.parse(WHOLE[:end])
+    assert module.truncated.startswith("the text ends")
+    for collective in hlo.collectives(module):
+        assert collective.executions in (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("f32[]", 4), ("bf16[4,8]{1,0:T(8,128)(2,1)S(1)}", 64), ("pred[3]", 3), ("c64[2]{0}", 16),
+        ("c128[2]", 32), ("s4[3]{0:E(4)}", 2), ("s4[3]", 2), ("u2[5]", 2), ("f8e4m3fn[7]", 7),
+        ("f4e2m1fn[80,20]{1,0:E(4)}", 800), ("f8e8m0fnu[2]", 2), ("token[]", 0), ("f64[2,0]", 0),
+        ("(f32[2], (s8[3], /*index=2*/pred[]))", 12), ("()", 0), ("f32[<=8]", 32), ("f32[?]", None),
+        ("(f32[2], new7type[2])", None), ("s8[4]{0:E(16)}", 8),
+    ],
+)  # fmt: skip
+def test_the_bytes_of_a_shape(text: str, size: int | None) -> None:
+    assert shapes.parse(text).bytes == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "f32", "f32[", "(f32[2]", "f32[2])", "f32[a]", "f32[2] f32[3]"]
+)
+def test_what_is_no_shape_has_none(text: str) -> None:
+    assert shapes.parse(text) is None

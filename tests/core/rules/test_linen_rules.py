@@ -1,0 +1,120 @@
+"""Rules give the specs that Flax Linen gives."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from flax import linen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec
+
+from inspector.core import rules
+from inspector.core.rules import Rule
+from inspector.core.snapshot import Spec
+from tests.paths import CASES
+
+CASES = CASES / "rules" / "flax_logical_axis_cases.json"
+ABSENT = "the folder of published cases is not here"
+
+# What these mean cannot be said in a Snapshot or a Layout, whose mesh axes are names or nothing.
+UNCONSTRAINED = "__UNCONSTRAINED__"
+
+# Few names, so that rules conflict, repeat and go unused all the time.
+LOGICAL_AXES = ("batch", "embed", "hidden", "heads", "layer", "vocab")
+MESH_AXES = ("data", "fsdp", "model", "expert")
+
+
+@st.composite
+def rule_lists(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """Rules as a person may write them for Linen: to a name, a tuple of names, (), or None."""
+    target = st.one_of(
+        st.none(),
+        st.sampled_from(MESH_AXES),
+        st.lists(st.sampled_from(MESH_AXES), max_size=3, unique=True).map(tuple),
+    )
+    return draw(st.lists(st.tuples(st.sampled_from(LOGICAL_AXES), target), max_size=10))
+
+
+def as_rule(name: str, target: Any) -> Rule:
+    if target is None:
+        return name, ()
+    return name, (target,) if isinstance(target, str) else tuple(target)
+
+
+def normal(spec: Any) -> Spec:
+    """A PartitionSpec or a list from a file, each entry a tuple of mesh axes or None."""
+    return tuple(
+        None if not entry else (entry,) if isinstance(entry, str) else tuple(entry)
+        for entry in spec
+    )
+
+
+@settings(max_examples=800)
+@given(
+    st.lists(st.sampled_from((*LOGICAL_AXES, None)), max_size=5).filter(
+        lambda names: len({*names} - {None}) == len([name for name in names if name])
+    ),
+    rule_lists(),
+)
+def test_specs_are_those_of_linen(
+    logical_axes: list[str | None], rule_list: list[tuple[str, Any]]
+) -> None:
+    expected = linen.logical_to_mesh_axes(tuple(logical_axes), rule_list)
+    assert isinstance(expected, PartitionSpec)
+    found = rules.partition_spec(logical_axes, [as_rule(*rule) for rule in rule_list])
+    assert found == normal(expected)
+    assert len(found) == len(logical_axes)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(("batch", "embed", None)), min_size=2, max_size=5), rule_lists())
+def test_a_logical_axis_that_occurs_twice_is_refused_where_linen_refuses_it(
+    logical_axes: list[str | None], rule_list: list[tuple[str, Any]]
+) -> None:
+    ours = [as_rule(*rule) for rule in rule_list]
+    try:
+        expected = normal(linen.logical_to_mesh_axes(tuple(logical_axes), rule_list))
+    except ValueError:
+        with pytest.raises(ValueError, match="occurs twice"):
+            rules.partition_spec(logical_axes, ours)
+    else:
+        assert rules.partition_spec(logical_axes, ours) == expected
+
+
+def published() -> list[Any]:
+    """Every published case of logical axes to mesh axes: (rules, logical axes, expected)."""
+    if not CASES.exists():
+        return []
+    content = json.loads(CASES.read_text(encoding="utf-8"))
+    found = [
+        pytest.param(case["rules"], case["logical_axes"], case["expected"], id=case["id"])
+        for case in content["linen_logical_to_mesh_axes"]
+    ]
+    found += [
+        pytest.param(
+            case["rules"], case["axes"], case["expected"], id=f"fallback {case['fallback']}"
+        )
+        for case in content["linen_fallback"]
+        if case["fallback"].startswith("AXIS_IS_UNSHARDED")
+    ]
+    found += [
+        pytest.param(case["rules"], case["axes"], case["linen"], id=f"beside nnx {i}")
+        for i, case in enumerate(content["linen_vs_nnx"]["demo"])
+    ]
+    return found
+
+
+@pytest.mark.skipif(not CASES.exists(), reason=ABSENT)
+@pytest.mark.parametrize(("rule_list", "logical_axes", "expected"), published())
+def test_published_case_of_linen(rule_list: list, logical_axes: list, expected: list) -> None:
+    ours = [as_rule(*rule) for rule in rule_list if rule[1] != UNCONSTRAINED]
+    found = rules.partition_spec(
+        [None if name == UNCONSTRAINED else name for name in logical_axes], ours
+    )
+    # UNCONSTRAINED leaves a dimension to the compiler. The rules here know only named mesh axes and
+    # none, so two of the cases are held to their other dimensions.
+    for ours_entry, entry in zip(found, normal(expected), strict=True):
+        assert ours_entry == (None if entry == (UNCONSTRAINED,) else entry)

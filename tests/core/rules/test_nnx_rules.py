@@ -1,0 +1,153 @@
+"""Rules read by name are what Flax nnx makes of them, and what differs from Linen is found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import linen, nnx
+from flax.core import spmd
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+
+from inspector.core.rules import Rule
+from inspector.core.rules import nnx as by_name
+from inspector.core.rules.disagreement import disagreements
+from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from tests.paths import CASES
+
+CASES = CASES / "rules" / "flax_logical_axis_cases.json"
+
+# Logical axes with the name of a mesh axis among them: nnx takes an unmatched name for one.
+LOGICAL_AXES = ("batch", "embed", "hidden", "model")
+MESH_AXES = ("data", "model", "one")
+MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4), MeshAxis("one", 1)), tuple(range(8)))
+
+targets = st.one_of(
+    st.none(),
+    st.sampled_from(MESH_AXES),
+    st.lists(st.sampled_from(MESH_AXES), max_size=2, unique=True).map(tuple),
+)
+rule_lists = st.lists(st.tuples(st.sampled_from(LOGICAL_AXES), targets), max_size=8)
+names_of_dimensions = st.lists(st.sampled_from((*LOGICAL_AXES, None)), max_size=4)
+
+
+def as_rule(name: str, target: Any) -> Rule:
+    if target is None:
+        return name, ()
+    return name, (target,) if isinstance(target, str) else tuple(target)
+
+
+def normal(spec: Any) -> Spec:
+    return tuple(
+        None if not entry else (entry,) if isinstance(entry, str) else tuple(entry)
+        for entry in spec
+    )
+
+
+def variable(names: list[str | None], rules: list[tuple[str, Any]]) -> nnx.Variable:
+    """A variable with these annotations, which nothing has laid out yet."""
+    return nnx.Param(
+        np.zeros((1,) * len(names)),
+        out_sharding=tuple(names),
+        sharding_rules=tuple(rules),
+        eager_sharding=False,
+    )
+
+
+@settings(max_examples=1000)
+@given(names_of_dimensions, rule_lists)
+@example(["batch", "batch"], [("batch", "data")])
+@example(["batch", None], [])
+def test_specs_are_those_of_nnx(names: list[str | None], rules: list[tuple[str, Any]]) -> None:
+    expected = nnx.get_partition_spec(variable(names, rules)).get_value()
+    assert isinstance(expected, PartitionSpec)
+    ours = [as_rule(*rule) for rule in rules]
+    assert by_name.partition_spec(names, ours) == normal(expected)
+    # The ledger says the same: what is taken decides, and every rule of a name is in it, in order.
+    trials = by_name.ledger(names, ours)
+    taken = {trial.dimension: ours[trial.rule][1] or None for trial in trials if trial.taken}
+    for dimension, name in enumerate(names):
+        mine = [trial.rule for trial in trials if trial.dimension == dimension]
+        assert mine == [at for at, (named, _) in enumerate(ours) if named == name]
+        unmatched = None if name is None else (name,)
+        assert taken.get(dimension, unmatched) == normal(expected)[dimension]
+
+
+@settings(max_examples=300)
+@given(names_of_dimensions.filter(bool), rule_lists, rule_lists)
+def test_rules_of_the_context_and_of_the_variable_are_joined_as_nnx_joins_them(
+    names: list[str | None], context: list[tuple[str, Any]], local: list[tuple[str, Any]]
+) -> None:
+    # `("x",)` and `"x"` are inconsistent to nnx and the same here, so only one way of writing is used.
+    context, local = ([as_rule(*rule) for rule in one] for one in (context, local))
+    try:
+        with spmd.logical_axis_rules(tuple(context)):
+            expected = nnx.get_partition_spec(variable(names, local)).get_value()
+    except ValueError:
+        with pytest.raises(ValueError, match="inconsistent"):
+            by_name.composed(context, local)
+    else:
+        joined = by_name.composed(context, local)
+        assert by_name.partition_spec(names, joined) == normal(expected)
+
+
+@settings(max_examples=300)
+@given(names_of_dimensions, rule_lists)
+def test_jax_refuses_what_is_said_to_be_refused(
+    names: list[str | None], rules: list[tuple[str, Any]]
+) -> None:
+    spec = by_name.partition_spec(names, [as_rule(*rule) for rule in rules])
+    devices = np.array(jax.devices()[:8]).reshape(2, 4, 1)
+    said = by_name.refusals(spec, MESH)
+    try:
+        NamedSharding(jax.sharding.Mesh(devices, MESH.axis_names), PartitionSpec(*spec))
+    except Exception:  # JAX's own DuplicateSpecError is no ValueError
+        assert said
+    else:
+        assert not said
+
+
+@settings(max_examples=500)
+@given(names_of_dimensions, rule_lists)
+def test_every_disagreement_is_one_of_flax_with_itself(
+    names: list[str | None], rules: list[tuple[str, Any]]
+) -> None:
+    second = normal(nnx.get_partition_spec(variable(names, rules)).get_value())
+    found = disagreements(names, [as_rule(*rule) for rule in rules])
+    try:
+        first = normal(linen.logical_to_mesh_axes(tuple(names), rules))
+    except ValueError:
+        assert {one.cause for one in found} == {"repeated"}
+        assert all(one.linen is None for one in found)
+        return
+    assert {one.dimension for one in found} == {
+        dimension for dimension in range(len(names)) if first[dimension] != second[dimension]
+    }
+    for one in found:
+        assert (one.linen, one.nnx) == (first[one.dimension] or (), second[one.dimension] or ())
+        ruled = [target for name, target in rules if name == one.logical_axis]
+        assert (one.cause == "unmatched") == (not ruled)
+        if len(ruled) == 1:
+            assert one.cause in ("conflict", "unmatched")
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the folder of published cases is not here")
+def test_published_differences() -> None:
+    demo = json.loads(CASES.read_text(encoding="utf-8"))["linen_vs_nnx"]["demo"]
+    assert len(demo) == 4
+    causes = []
+    for case in demo:
+        rules = [as_rule(*rule) for rule in case["rules"]]
+        assert by_name.partition_spec(case["axes"], rules) == normal(case["nnx"])
+        causes.append({one.logical_axis: one.cause for one in disagreements(case["axes"], rules)})
+    assert causes == [
+        {"b": "conflict"},
+        {"a": "order", "b": "unmatched"},
+        {"a": "order", "b": "unmatched"},
+        {"z": "unmatched"},
+    ]

@@ -1,0 +1,169 @@
+"""What devices hold, against JAX's own placement of the same arrays."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+
+from inspector.core import device_holdings, sharding
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import (
+    Array,
+    Mesh,
+    MeshAxis,
+    Shard,
+    Snapshot,
+    Source,
+)
+
+AXES = ("data", "model", "pipe")
+SHAPE = (2, 2, 2)
+MESH = Mesh(tuple(map(MeshAxis, AXES, SHAPE)), tuple(range(8)), processes=(0, 0, 0, 0, 1, 1, 1, 1))
+
+specs = st.permutations(AXES).flatmap(
+    lambda axes: st.tuples(st.integers(0, 3), st.integers(0, 3)).map(
+        lambda cut: (tuple(axes[: min(cut)]) or None, tuple(axes[min(cut) : max(cut)]) or None)
+    )
+)
+
+
+def made(*arrays: Array, mesh: Mesh = MESH) -> Snapshot:
+    return Snapshot(Source("capture", None, "2026-01-01"), None, mesh, arrays)
+
+
+def array(path: str, shape: tuple[int, ...], spec, group: str = "params") -> Array:
+    return Array(path, group, shape, "float32", spec=spec, bytes=4 * math.prod(shape))
+
+
+def pieces_of_jax(one: Array) -> dict[int, tuple]:
+    """What each device holds, by JAX: index ranges, or None where the piece is empty."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(SHAPE), AXES)
+    entries = [axes if axes is None or len(axes) > 1 else axes[0] for axes in one.spec]
+    where = NamedSharding(mesh, PartitionSpec(*entries)).devices_indices_map(one.shape)
+    return {
+        device.id: tuple(
+            part.indices(size)[:2] for part, size in zip(index, one.shape, strict=True)
+        )
+        for device, index in where.items()
+    }
+
+
+@settings(max_examples=60)
+@given(st.lists(specs, min_size=1, max_size=3), st.sets(st.integers(0, 7), min_size=1))
+def test_holdings_are_those_of_jax_counted_device_by_device(all_specs, devices) -> None:
+    arrays = [array(f"params/{n}", (8, 16), spec) for n, spec in enumerate(all_specs)]
+    held = device_holdings.holdings(made(*arrays), sorted(devices))
+    assert held.devices == tuple(sorted(devices)) and held.unknown == ()
+    lost = 0
+    for one, piece in zip(arrays, held.pieces, strict=True):
+        where = pieces_of_jax(one)
+        mine = {where[device] for device in devices}
+        others = {device for device in where if device not in devices}
+        assert set(piece.index) == mine and len(piece.index) == len(mine)
+        sizes = {index: 4 * math.prod(b - a for a, b in index) for index in mine}
+        assert piece.bytes == sum(sizes.values())
+        elsewhere = {index: sum(where[other] == index for other in others) for index in mine}
+        alone = sum(size for index, size in sizes.items() if not elsewhere[index])
+        assert piece.alone == alone and piece.elsewhere == min(elsewhere.values())
+        assert set(piece.holders) == {other for other in others if where[other] in mine}
+        lost += alone
+    assert held.alone == lost
+    assert sum(piece.alone for piece in held.lost) == lost
+
+
+@settings(max_examples=40)
+@given(st.lists(specs, min_size=1, max_size=3))
+def test_everyone_is_each_device_asked_by_itself(all_specs) -> None:
+    found = made(*(array(f"params/{n}", (8, 16), spec) for n, spec in enumerate(all_specs)))
+    everyone = device_holdings.everyone(found)
+    for at, device in enumerate(MESH.devices):
+        held = device_holdings.holdings(found, [device])
+        assert (everyone.held[at], everyone.alone[at]) == (held.bytes, held.alone)
+        copies = device_holdings.copies_of(found, [device])
+        assert copies[at] == held.bytes
+        for other, size in zip(MESH.devices, copies.tolist(), strict=True):
+            shared = sum(
+                piece.bytes for piece in held.pieces if other == device or other in piece.holders
+            )
+            assert size == shared
+
+
+def test_a_process_and_all_devices() -> None:
+    found = made(
+        array("params/whole", (8, 8), (None, None)),
+        array("params/rows", (8, 8), (("data",), None)),
+        array("opt/all", (8, 8), (("data", "model", "pipe"), None), group="opt_state"),
+    )
+    second = device_holdings.devices_of_process(found, 1)
+    assert second == (4, 5, 6, 7)
+    held = device_holdings.holdings(found, second)
+    # `data` parts the processes: half of `rows` and of `all` is nowhere else, `whole` is.
+    assert [piece.alone for piece in held.pieces] == [0, 128, 128]
+    assert [piece.elsewhere for piece in held.pieces] == [4, 0, 0]
+    everything = device_holdings.holdings(found, MESH.devices)
+    assert everything.alone == everything.bytes == 3 * 256
+    assert device_holdings.holdings(found, [0], ("opt_state",)).alone == 32
+
+
+def test_shards_that_are_not_on_every_device_and_what_is_unknown() -> None:
+    shards = (
+        Shard(0, ((0, 6), (0, 4)), 0),
+        Shard(3, ((6, 8), (0, 4)), 0),
+        Shard(5, ((0, 6), (0, 4)), 1),
+    )
+    uneven = Array("params/u", "params", (8, 4), "float32", shards=shards, bytes=128)
+    found = made(uneven, Array("params/bare", "params", None, "float32", spec=(("data",),)))
+    held = device_holdings.holdings(found, [3])
+    (piece,) = held.pieces
+    assert (piece.bytes, piece.alone, piece.index) == (32, 32, (((6, 8), (0, 4)),))
+    assert held.unknown == ("params/bare",)
+    assert device_holdings.holdings(found, [1]).pieces == ()
+    assert device_holdings.holdings(found, [0]).pieces[0].holders == (5,)
+    assert device_holdings.everyone(found).held.tolist() == [96, 0, 0, 32, 0, 96, 0, 0]
+    nameless = made(array("params/x", (8, 8), (None, None)).__class__(
+        "params/x", "params", (8, 8), "unknown", spec=(("data",), None)))  # fmt: skip
+    unknown = device_holdings.holdings(nameless, [0])
+    assert unknown.bytes is None and unknown.alone is None and unknown.pieces[0].elsewhere == 3
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    found = made(array("params/x", (8, 8), (None, None)))
+    with pytest.raises(InvalidInput, match="device is 9, but the mesh has 8 devices"):
+        device_holdings.holdings(found, [9])
+    with pytest.raises(InvalidInput, match="no device is named"):
+        device_holdings.holdings(found, [])
+    with pytest.raises(InvalidInput, match="process is 2, but this Snapshot has 0, 1"):
+        device_holdings.devices_of_process(found, 2)
+    with pytest.raises(InvalidInput, match="no mesh"):
+        device_holdings.everyone(Snapshot(found.source, None, None, ()))
+
+
+def test_512_devices_agree_with_the_placement_of_each_array() -> None:
+    mesh = Mesh(tuple(map(MeshAxis, AXES, (8, 8, 8))), tuple(range(512)))
+    choices = [None, ("data",), ("model",), ("pipe",), ("data", "pipe")]
+    arrays = [
+        array(f"params/{n}", (64, 64), spec)
+        for n, spec in enumerate(itertools.product(choices, [None, ("model",)]))
+        if spec[0] != ("model",) or spec[1] is None
+    ]
+    found = made(*arrays, mesh=mesh)
+    everyone = device_holdings.everyone(found)
+    each = sum(one.bytes // sharding.place(one.shape, one.spec, mesh).blocks for one in arrays)
+    assert everyone.held.tolist() == [each] * 512
+    # One array is cut by all three axes, so that each device has a part of it by itself.
+    assert everyone.alone.tolist() == [64 * 64 * 4 // 512] * 512
+
+
+def test_what_is_in_the_hosts_memory_alone_is_on_no_device() -> None:
+    placed = array("params/kernel", (8, 16), ((AXES[0],), None))
+    host = Array("step", "other", (), "int32", bytes=4, shards=())
+    held = device_holdings.holdings(made(placed, host), [0])
+    assert held.unknown == ()
+    assert [piece.path for piece in held.pieces] == ["params/kernel"]

@@ -1,0 +1,619 @@
+"""A Snapshot survives its file, the file obeys the published schema, and bad files are refused."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import math
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from inspector.core import record, snapshot, strict_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import (
+    Array,
+    Collective,
+    Finding,
+    Memory,
+    Mesh,
+    MeshAxis,
+    Program,
+    Seconds,
+    Shard,
+    Snapshot,
+    Source,
+)
+
+SCHEMA = json.loads(snapshot.SCHEMA_PATH.read_text(encoding="utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+RECORDS = sorted(
+    (
+        kind
+        for kind in vars(snapshot).values()
+        if dataclasses.is_dataclass(kind) and kind is not Snapshot
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+# What every key may be, drawn from each field's own annotation, and then made to fit together.
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+naturals = st.one_of(st.integers(0, 9), st.integers(0, 2**63 - 1))
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+plain = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), numbers, texts),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
+    max_leaves=4,
+)
+extras = st.dictionaries(texts.map(lambda key: f"later {key}"), plain, max_size=1)
+
+
+def of(kind: type, **chosen: st.SearchStrategy) -> st.SearchStrategy:
+    """Records of a kind, their fields drawn by annotation except for those that are chosen."""
+    return st.builds(kind, **(by_field(kind) | chosen))
+
+
+@functools.cache
+def by_field(kind: type) -> dict[str, st.SearchStrategy]:
+    hints = typing.get_type_hints(kind)
+    return {name: by_annotation(hint) for name, hint in hints.items()} | {"extra": extras}
+
+
+@functools.cache
+def by_annotation(hint: Any) -> st.SearchStrategy:
+    simple = {int: naturals, float: numbers, str: texts, bool: st.booleans(), Any: plain}
+    if hint in simple:
+        return simple[hint]
+    if dataclasses.is_dataclass(hint):
+        return of(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*(by_annotation(argument) for argument in arguments))
+    if hint is type(None):
+        return st.none()
+    if origin is dict:
+        return st.dictionaries(texts, by_annotation(arguments[1]), max_size=2)
+    assert origin is tuple
+    if arguments[-1] is Ellipsis:
+        return st.lists(by_annotation(arguments[0]), max_size=3).map(tuple)
+    return st.tuples(*(by_annotation(argument) for argument in arguments))
+
+
+@st.composite
+def meshes(draw: st.DrawFn) -> Mesh:
+    shape = draw(st.sampled_from([(), (1,), (2,), (2, 3), (1, 4), (2, 1, 2)]))
+    names = draw(st.lists(texts, unique=True, min_size=len(shape), max_size=len(shape)))
+    axes = tuple(
+        draw(of(MeshAxis, name=st.just(name), size=st.just(size)))
+        for name, size in zip(names, shape, strict=True)
+    )
+    each = {"min_size": math.prod(shape), "max_size": math.prod(shape)}
+    return draw(
+        of(
+            Mesh,
+            axes=st.just(axes),
+            devices=st.lists(naturals, unique=True, **each).map(tuple),
+            processes=st.none() | st.lists(naturals, **each).map(tuple),
+        )
+    )
+
+
+def per_dimension(entries: st.SearchStrategy, rank: int) -> st.SearchStrategy:
+    return st.none() | st.lists(entries, min_size=rank, max_size=rank).map(tuple)
+
+
+@st.composite
+def arrays(draw: st.DrawFn, path: str, mesh: Mesh | None) -> Array:
+    shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
+    owners: list[list[str]] = [[] for _ in shape]
+    for axis in mesh.axis_names if mesh else ():
+        dimension = draw(st.integers(-1, len(shape) - 1))
+        if dimension >= 0:
+            owners[dimension].append(axis)
+    spec = tuple(tuple(axes) or draw(st.sampled_from((None, ()))) for axes in owners)
+    index = st.tuples(
+        *(st.tuples(*[st.integers(0, size)] * 2).map(lambda r: tuple(sorted(r))) for size in shape)
+    )
+    shards = st.lists(of(Shard, index=index), max_size=3).map(tuple)
+    return draw(
+        of(
+            Array,
+            path=st.just(path),
+            shape=st.just(shape),
+            spec=st.none() | st.just(spec),
+            logical_axes=per_dimension(st.none() | texts, len(shape)),
+            shard_shape=per_dimension(st.integers(0, 9), len(shape)),
+            shards=st.none() | shards,
+        )
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    mesh = draw(st.none() | meshes())
+    paths = draw(st.lists(texts, unique=True, max_size=3))
+    return draw(
+        of(
+            Snapshot,
+            mesh=st.just(mesh),
+            arrays=st.just(tuple(draw(arrays(path, mesh)) for path in paths)),
+            layout=st.none() | st.dictionaries(texts, plain, max_size=2),
+        )
+    )
+
+
+# --- The file -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(snapshots())
+def test_a_snapshot_survives_its_text_and_obeys_the_schema(made: Snapshot) -> None:
+    parsed = strict_json.parse(snapshot.dumps(made), "it")
+    VALIDATOR.validate(parsed)
+    assert snapshot.from_json(parsed) == made
+    assert snapshot.from_json(parsed).to_json() == parsed
+
+
+@settings(max_examples=50)
+@given(snapshots())
+def test_the_text_has_a_line_for_each_array_and_program(made: Snapshot) -> None:
+    lines = [line.strip().rstrip(",") for line in snapshot.dumps(made).split("\n")]
+    for part in (*made.arrays, *made.programs, *made.findings):
+        assert json.dumps(record.encode(part)) in lines
+
+
+def test_a_snapshot_survives_its_file(tmp_path: Path) -> None:
+    snapshot.write(EXAMPLE, tmp_path / "a.json")
+    assert snapshot.read(tmp_path / "a.json") == EXAMPLE
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_that_a_later_program_added_keys_to_is_kept_whole(tmp_path: Path) -> None:
+    plain = EXAMPLE.to_json()
+    plain["later"] = {"a": [1, None]}
+    plain["source"]["later"] = 1
+    plain["mesh"]["axes"][0]["later"] = 2
+    plain["mesh"]["later"] = 3
+    plain["arrays"][0]["later"] = 4
+    plain["arrays"][1]["shards"][0]["later"] = 5
+    plain["programs"][0]["later"] = 6
+    plain["programs"][0]["memory"]["later"] = 7
+    plain["programs"][0]["seconds"]["later"] = 8
+    plain["programs"][0]["collectives"][0]["later"] = 9
+    plain["findings"][0]["later"] = 10
+    (tmp_path / "a.json").write_text(json.dumps(plain), encoding="utf-8")
+    VALIDATOR.validate(plain)
+    snapshot.write(snapshot.read(tmp_path / "a.json"), tmp_path / "b.json")
+    assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8")) == plain
+
+
+EXAMPLE = Snapshot(
+    source=Source("cpu", "cpu", "2026-01-01T00:00:00+00:00", {"jax": "0.10.2"}),
+    layout={"model": "mlp"},
+    mesh=Mesh((MeshAxis("data", 2), MeshAxis("model", 2)), (0, 1, 2, 3), (0, 0, 0, 0), "cpu"),
+    arrays=(
+        Array(
+            "params/kernel", "params", (4, 8), "float32", (None, "hidden"), (None, ("model",)),
+            (4, 4), 128, 64, 2,
+        ),
+        Array(
+            "step", "opt_state", (), "int32", None, None, None, 4, 4, 1,
+            tuple(Shard(device, (), device, 0) for device in range(4)),
+        ),
+    ),
+    programs=(
+        Program(
+            "train_step", 1e9, Memory(arguments=192, peak=400),
+            (
+                Collective(
+                    "all-reduce", False, "all-reduce.7", "main", None, False, ("model",), 2, 2, 64, 64
+                ),
+            ),
+            Seconds(0.05, 0.13, 0.07, (0.07, 0.08)),
+        ),
+    ),
+    findings=(Finding("warning", "replicated-parameter", "step is whole everywhere", "step", 12),),
+)  # fmt: skip
+
+
+# --- The schema -----------------------------------------------------------------------------------
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def without_words(schema: Any) -> Any:
+    """The schema's form alone: no descriptions, no bounds, references by name."""
+    if isinstance(schema, list):
+        return [without_words(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    dropped = ("description", "minimum", "maximum")
+    return {
+        key: {name: without_words(part) for name, part in value.items()}
+        if key == "properties"
+        else without_words(value)
+        for key, value in schema.items()
+        if key not in dropped
+    }
+
+
+def form_of(hint: Any) -> dict[str, Any]:
+    """The form in JSON Schema of an annotation, written down a second time from the dataclasses."""
+    names = {int: "integer", float: "number", str: "string", bool: "boolean", dict: "object"}
+    if hint in names:
+        return {"type": names[hint]}
+    if dataclasses.is_dataclass(hint):
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = (form_of(a) for a in arguments if a is not type(None))
+        if "$ref" in inner:
+            return {"anyOf": [inner, {"type": "null"}]}
+        return inner | {"type": [inner["type"], "null"]}
+    if origin is dict:
+        inner = {} if arguments[1] is Any else {"additionalProperties": form_of(arguments[1])}
+        return {"type": "object"} | inner
+    assert origin is tuple
+    if arguments[-1] is Ellipsis:
+        return {"type": "array", "items": form_of(arguments[0])}
+    (same,) = {json.dumps(form_of(argument)) for argument in arguments}
+    length = {"minItems": len(arguments), "maxItems": len(arguments)}
+    return {"type": "array", "items": json.loads(same)} | length
+
+
+@pytest.mark.parametrize("kind", [*RECORDS, Snapshot], ids=lambda kind: kind.__name__)
+def test_the_schema_agrees_with_the_dataclass_field_by_field(kind: type) -> None:
+    part = SCHEMA if kind is Snapshot else SCHEMA["$defs"][kind.__name__]
+    fields = [field for field in dataclasses.fields(kind) if field.name != "extra"]
+    hints = typing.get_type_hints(kind)
+    properties = {field.name: form_of(hints[field.name]) for field in fields}
+    required = [
+        field.name
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    if kind is Snapshot:
+        properties |= {
+            "format": {"const": snapshot.FORMAT},
+            "version": {"type": "integer", "const": snapshot.VERSION},
+        }
+        required = ["format", "version", *required]
+    assert without_words(part["properties"]) == properties
+    assert part["required"] == required
+    assert part["type"] == "object"
+    assert part.get("additionalProperties", True) is True  # unknown keys are allowed and kept
+
+
+def test_the_schema_defines_every_record_and_no_other() -> None:
+    assert set(SCHEMA["$defs"]) == {kind.__name__ for kind in RECORDS}
+
+
+def test_every_key_is_described_and_every_amount_has_its_unit() -> None:
+    units = {"byte", "second", "number of", "elements", "which copy", "id of", "index of"}
+    units |= {"how often", "devices in", "device ids", "floating-point operations", "version of"}
+    units |= {"range", "process", "without a unit"}
+    for part in (SCHEMA, *SCHEMA["$defs"].values()):
+        assert part["description"]
+        for name, value in part["properties"].items():
+            description = value.get("description", "")
+            assert len(description) > 10 and description.endswith((".", "…")), name
+            form = json.dumps(without_words(value))
+            if "integer" in form or "number" in form:
+                assert any(unit in description.lower() for unit in units), (name, description)
+            if '"null"' in json.dumps(value.get("type", "")) or "anyOf" in value:
+                assert "null" in description, (name, description)
+
+
+def test_every_integer_of_the_schema_has_the_reader_s_bounds() -> None:
+    found = 0
+
+    def walk(part: Any) -> None:
+        nonlocal found
+        if isinstance(part, dict):
+            if "integer" in str(part.get("type")) and "const" not in part:
+                found += 1
+                assert part["minimum"] in (0, 1) and part["maximum"] == record.LARGEST
+            for inner in part.values():
+                walk(inner)
+        elif isinstance(part, list):
+            for inner in part:
+                walk(inner)
+
+    walk(SCHEMA)
+    assert found > 20
+
+
+# --- Mutated files --------------------------------------------------------------------------------
+
+
+DEEPEST = 40  # levels at which a file is changed; what lies deeper is changed as a whole
+
+
+def places(value: Any, path: tuple = ()) -> list[tuple]:
+    """Every place inside a JSON value, as the keys that lead there."""
+    found = [path] if path else []
+    if isinstance(value, (dict, list)) and len(path) < DEEPEST:
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            found += places(part, (*path, key))
+    return found
+
+
+def at(value: Any, path: tuple) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+REPLACEMENTS = st.one_of(
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 2, 8, 2**63 - 1, 2**63, 10**400, 1.5, -0.5, 1e308, "", "x"]
+    ),
+    st.sampled_from(
+        ["data", "params", "cpu", "plan", "error", "auto", "sharding-snapshot", "<b>\n"]
+    ),
+    st.sampled_from([[], {}, [None], [[]], [1], [[0, 1]], ["model"], [["model"]], [{}], {"a": 1}]),
+    plain,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    """The JSON of a Snapshot with some places replaced, removed, moved or doubled."""
+    value = copy.deepcopy(draw(st.one_of(st.just(EXAMPLE), snapshots())).to_json())
+    for _ in range(draw(st.integers(1, 3))):
+        every = places(value)
+        if not every:
+            break
+        *parents, last = draw(st.sampled_from(every))
+        holder = at(value, tuple(parents))
+        action = draw(st.sampled_from(["replace", "replace", "remove", "copy", "double"]))
+        if action == "replace":
+            # A copy, or a later change would reach the strategy's own lists and other examples.
+            holder[last] = copy.deepcopy(draw(REPLACEMENTS))
+        elif action == "remove":
+            del holder[last]
+        elif action == "copy":
+            holder[last] = copy.deepcopy(at(value, draw(st.sampled_from(every))))
+        elif isinstance(holder, list):
+            holder.append(copy.deepcopy(holder[last]))
+    return value
+
+
+# To JSON Schema 1.0 is also an integer, and no number is too large; to the reader neither is so.
+EXACT_VALIDATOR = jsonschema.validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            # What is no number is not held against a maximum either.
+            "integer": lambda _, value: type(value) is int and abs(value) <= sys.float_info.max,
+            "number": lambda _, value: (
+                type(value) in (int, float) and abs(value) <= sys.float_info.max
+            ),
+        }
+    ),
+)(SCHEMA)
+
+
+@settings(max_examples=200)
+@given(mutated())
+def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) -> None:
+    try:
+        read = snapshot.from_json(value, "a.json")
+    except InvalidInput as refused:
+        sentence = str(refused)
+        assert sentence.startswith("a.json") and "\n" not in sentence and len(sentence) < 500
+    else:
+        # What the reader accepts obeys the schema, can be written, and is read back the same.
+        VALIDATOR.validate(value)
+        written = strict_json.parse(snapshot.dumps(read), "it")
+        VALIDATOR.validate(written)
+        assert snapshot.from_json(written) == read
+
+
+@settings(max_examples=200)
+@given(mutated())
+def test_the_schema_allows_just_what_has_the_form_of_a_snapshot(value: Any) -> None:
+    """The form alone, each value by itself: whether values fit together a schema cannot say."""
+    body = {key: part for key, part in value.items() if key not in ("format", "version")}
+    form = value.get("format") == "sharding-snapshot"
+    form = form and type(value.get("version")) is int and value["version"] == 1
+    try:
+        read = record.decode(Snapshot, body)
+    except InvalidInput:
+        form = False
+    else:
+        form = form and all(axis.size > 0 for axis in (read.mesh.axes if read.mesh else ()))
+    assert EXACT_VALIDATOR.is_valid(value) == form
+
+
+@settings(max_examples=120)
+@given(mutated().map(json.dumps), st.data())
+def test_a_file_with_bytes_changed_is_read_or_refused(text: str, data: st.DataObject) -> None:
+    content = bytearray(text.encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(content) - 1))
+        content[position : position + data.draw(st.integers(0, 2))] = data.draw(
+            st.binary(max_size=3)
+        )
+    try:
+        snapshot.from_json(strict_json.parse(bytes(content), "a.json"), "a.json")
+    except InvalidInput as refused:
+        assert "a.json" in str(refused) and "\n" not in str(refused)
+
+
+@given(st.one_of(plain, st.lists(plain), st.dictionaries(texts, plain)))
+def test_what_is_no_snapshot_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput, match="not a sharding Snapshot: it must have"):
+        snapshot.from_json(value, "a.json")
+
+
+# --- What does not fit together -------------------------------------------------------------------
+
+
+def changed(*path: Any, to: Any) -> dict[str, Any]:
+    value = EXAMPLE.to_json()
+    holder: Any = value
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = to
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (changed("version", to=2), ["version 2", "up to version 1", "newer"]),
+        (changed("version", to=10**4000), ["version 1000", "up to version 1"]),
+        (changed("version", to=0), ["version 0", "integer from 1"]),
+        (changed("version", to="1"), ["version '1'", "integer from 1"]),
+        (changed("version", to=True), ["version true", "integer from 1"]),
+        (changed("version", to=None), ["version null", "integer from 1"]),
+        (changed("format", to="sharding"), ["not a sharding Snapshot"]),
+        (changed("source", to=None), ["source is null", "an object"]),
+        (changed("source", "kind", to="moon"), ["source.kind is 'moon'", "plan, cpu"]),
+        (changed("layout", to=[]), ["layout is a list of 0", "an object"]),
+        (changed("mesh", "axes", 0, "size", to=0), ["mesh.axes[0].size is 0", "at least 1"]),
+        (changed("mesh", "axes", 1, "name", to="data"), ["mesh.axes[1].name is 'data'", "own"]),
+        (changed("mesh", "axes", 1, "size", to=3), ["mesh.devices has 4", "'2x3'"]),
+        (changed("mesh", "devices", to=[0, 1, 2, 2]), ["mesh.devices", "twice"]),
+        (changed("mesh", "devices", to=[0, 1, 2, -3]), ["mesh.devices[3] is -3", "from 0"]),
+        (changed("mesh", "processes", to=[0]), ["mesh.processes has 1", "4 devices"]),
+        (changed("mesh", to=None), ["'params/kernel'", "'model'", "lacks"]),
+        (changed("arrays", 1, "path", to="params/kernel"), ["'params/kernel'", "twice"]),
+        (changed("arrays", 0, "spec", to=[None]), ["1 entries in spec", "2 dimensions"]),
+        (changed("arrays", 0, "spec", to=[["data"], ["data"]]), ["mesh axis twice"]),
+        (changed("arrays", 0, "spec", to=[["x"], None]), ["'x'", "lacks"]),
+        (
+            changed("arrays", 0, "spec", to=["model", None]),
+            ["arrays[0].spec[0] is 'model'", "list"],
+        ),
+        (changed("arrays", 0, "shape", to=[4, 8, 1]), ["entries in spec", "3 dimensions"]),
+        (changed("arrays", 0, "shape", to=[4, -8]), ["arrays[0].shape[1] is -8", "from 0"]),
+        (changed("arrays", 0, "logical_axes", to=[]), ["0 entries in logical_axes"]),
+        (changed("arrays", 0, "shard_shape", to=[4]), ["1 entries in shard_shape"]),
+        (changed("arrays", 0, "group", to="weights"), ["arrays[0].group is 'weights'", "params"]),
+        (changed("arrays", 1, "shards", 0, "index", to=[[0, 1]]), ["shards[0].index", "0:1"]),
+        (
+            changed(
+                "arrays", 0, "shards", to=[{"device": 0, "index": [[0, 5], [0, 8]], "replica": 0}]
+            ),
+            ["shards[0].index is '[0:5, 0:8]'", "(4, 8)"],
+        ),
+        (
+            changed(
+                "arrays", 0, "shards", to=[{"device": 0, "index": [[2, 1], [0, 8]], "replica": 0}]
+            ),
+            ["shards[0].index is '[2:1, 0:8]'"],
+        ),
+        (
+            changed("programs", 0, "collectives", 0, "executions", to=1.5),
+            ["programs[0].collectives[0].executions is 1.5", "an integer"],
+        ),
+        (changed("programs", 0, "seconds", "steps", to=[0.1, None]), ["seconds.steps[1] is null"]),
+        (changed("findings", 0, "level", to="fatal"), ["findings[0].level is 'fatal'", "error"]),
+    ],
+    ids=lambda part: part[0][:40] if isinstance(part, list) else "",
+)
+def test_a_snapshot_that_contradicts_itself_is_refused(value: Any, words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        snapshot.from_json(value, "a.json")
+    for word in ("a.json", *words):
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["source", "layout", "mesh", "arrays"])
+def test_a_key_that_is_missing_is_named(key: str) -> None:
+    value = EXAMPLE.to_json()
+    del value[key]
+    with pytest.raises(InvalidInput, match=f"^a.json: {key} is missing$"):
+        snapshot.from_json(value, "a.json")
+    assert not VALIDATOR.is_valid(value)
+
+
+def test_a_mesh_with_more_devices_than_can_be_printed_is_refused() -> None:
+    axes = [{"name": str(i), "size": 2**62} for i in range(1000)]
+    value = changed("mesh", to={"axes": axes, "devices": [0]})
+    with pytest.raises(InvalidInput, match="devices has 1 entries"):
+        snapshot.from_json(value, "a.json")
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"gone\.json cannot be read: No such file or directory"):
+        snapshot.read(tmp_path / "gone.json")
+    with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+        snapshot.read(tmp_path)
+    with pytest.raises(InvalidInput, match="cannot be read: "):
+        snapshot.read(f"{tmp_path}/a\0b")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not JSON"),
+        (b"\x80\x04K\x01.", "not UTF-8"),
+        (b'{"format": "sharding-snapshot", "version": 1, "version": 1}', "twice"),
+        (b'{"format": "sharding-snapshot", "version": NaN}', "NaN"),
+        (b'{"format": "sharding-snapshot", "version": 1, "layout": ' + b"[" * 10**5, "too deep"),
+        (b'{"format": "sharding-snapshot", "version": 7}', "newer"),
+        (b"[]", "not a sharding Snapshot"),
+    ],
+)
+def test_a_file_that_is_no_snapshot_is_refused_by_name(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput) as refused:
+        snapshot.read(path)
+    assert str(path) in str(refused.value) and words in str(refused.value)
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        snapshot.write(EXAMPLE, tmp_path / "missing" / "a.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Questions to a Snapshot ----------------------------------------------------------------------
+
+
+def test_an_array_is_found_by_its_path_and_a_wrong_path_names_the_nearest() -> None:
+    assert EXAMPLE.array("step") is EXAMPLE.arrays[1]
+    with pytest.raises(
+        InvalidInput, match=r"no array 'params/kernle' .*nearest are 'params/kernel'"
+    ):
+        EXAMPLE.array("params/kernle")
+    with pytest.raises(InvalidInput, match=r"no array '§§§' in this Snapshot$"):
+        EXAMPLE.array("§§§")
+
+
+def test_a_program_is_found_by_its_name() -> None:
+    assert EXAMPLE.program("train_step") is EXAMPLE.programs[0]
+    assert EXAMPLE.program("init") is None
+
+
+def test_a_mesh_counts_ways() -> None:
+    mesh = Mesh((MeshAxis("a", 2), MeshAxis("b", 3), MeshAxis("c", 1)), tuple(range(6)))
+    assert (mesh.shape, mesh.axis_names, mesh.size) == ((2, 3, 1), ("a", "b", "c"), 6)
+    counted = [mesh.ways(axes) for axes in (None, (), ("a",), ("b", "a"), ("c",))]
+    assert counted == [1, 1, 2, 6, 1]

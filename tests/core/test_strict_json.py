@@ -1,0 +1,93 @@
+"""JSON from anybody: what the standard allows is read as Python reads it, the rest is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inspector.core import strict_json
+from inspector.core.errors import InvalidInput
+
+characters = st.characters(exclude_categories=("Cs",))
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(characters),
+    ),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(characters), inner)),
+)
+
+
+@settings(max_examples=120)
+@given(json_values, st.booleans(), st.booleans())
+def test_strict_json_is_read_as_it_was_written(value: Any, as_bytes: bool, escaped: bool) -> None:
+    text = json.dumps(value, ensure_ascii=escaped, allow_nan=False)
+    assert strict_json.parse(text.encode() if as_bytes else text, "it") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["not JSON", "line 1, column 1"]),
+        ("{", ["not JSON", "line 1, column 2"]),
+        ('{"a": 1,\n "b": }', ["not JSON", "line 2, column 7"]),
+        ("[1] [2]", ["not JSON", "line 1, column 5"]),
+        ("[NaN]", ["NaN", "JSON does not know"]),
+        ('{"a": -Infinity}', ["-Infinity", "JSON does not know"]),
+        ("[1e999]", ["'1e999'", "too large"]),
+        ("[-1e999]", ["'-1e999'", "too large"]),
+        ("[" + "9" * 5000 + "]", ["number", "cannot be read"]),
+        ('{"a": {"b": 1, "c": 2, "b": 3}}', ["'b'", "twice in one object"]),
+        ('{"a": 1, "\\u0061": 1}', ["'a'", "twice in one object"]),
+        ("[" * 100_000 + "]" * 100_000, ["nested too deeply"]),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, ["nested too deeply"]),
+        ('["\\ud800"]', ["half of a character"]),
+        ('{"\\uDFFF": 1}', ["half of a character"]),
+        ('["\ud800"]', ["half of a character"]),
+        (b'["\xff"]', ["not UTF-8", "byte 2"]),
+        ("[1]".encode("utf-16"), ["not UTF-8", "byte 0"]),
+        ("[1]".encode("utf-32"), ["not UTF-8", "byte 0"]),
+        ('["é"]'.encode("latin-1"), ["not UTF-8", "byte 2"]),
+        ("[1]".encode("utf-8-sig"), ["not JSON"]),
+        (b'["\xed\xa0\x80"]', ["not UTF-8", "byte 2"]),
+        (b"[1]\x00", ["not JSON"]),
+        (b"\x80\x04]\x94.", ["not UTF-8"]),
+    ],
+    ids=lambda part: repr(part)[:30],
+)
+def test_what_is_not_strict_json_is_refused(text: str | bytes, words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        strict_json.parse(text, "a.json")
+    sentence = str(refused.value)
+    for word in ("a.json", *words):
+        assert word in sentence
+    assert "\n" not in sentence and len(sentence) < 300
+
+
+def test_a_whole_character_outside_the_plane_may_be_escaped() -> None:
+    assert strict_json.parse('["\\ud83d\\ude42", "\\\\ud800"]', "it") == ["🙂", "\\ud800"]
+
+
+@settings(max_examples=200)
+@given(st.one_of(st.text(), st.binary(), st.text('[]{}",:0123456789eE+-.NaInfity\\u \n')))
+def test_anything_is_read_or_refused(text: str | bytes) -> None:
+    try:
+        value = strict_json.parse(text, "it")
+    except InvalidInput as refused:
+        assert "\n" not in str(refused)
+    else:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_finite_number_is_read_exactly(number: float) -> None:
+    found = strict_json.parse(repr(number), "it")
+    assert found == number and math.copysign(1, found) == math.copysign(1, number)

@@ -1,0 +1,55 @@
+"""What a picture is of, in lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector import layout as layouts
+from inspector.core.snapshot import MeshAxis, Snapshot, Source
+from inspector.figures import provenance
+
+
+def found(fields: dict[str, str], kind: str = "plan", target: str | None = None) -> Snapshot:
+    layout = layouts.parse(fields).unwrap()
+    source = Source(kind, target, "2026-03-04T05:06:07+00:00", {"jax": "0.10.2"})
+    return Snapshot(source, layout.to_json(), layout.mesh(), ())
+
+
+def test_a_line_has_model_mesh_rules_target_versions_and_date() -> None:
+    assert provenance.line(found({})) == (
+        "MLP, logical axes · mesh data 2 × model 4 (8 devices) · rules batch → data, hidden → model · "
+        "planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06"
+    )
+
+
+def test_what_is_not_known_is_said() -> None:
+    bare = Snapshot(Source("orbax", None, ""), None, None, ())
+    assert provenance.line(bare) == (
+        "model unknown · mesh unknown · rules unknown · imported from an Orbax checkpoint · "
+        "versions unknown · date unknown"
+    )
+
+
+def test_what_all_share_is_said_once() -> None:
+    one = found({})
+    other = found({"mesh": "8", "axes": "data", "rules": "batch=data"})
+    assert provenance.lines([("A", one), ("B", other)]) == (
+        "MLP, logical axes · planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06",
+        "A: mesh data 2 × model 4 (8 devices) · rules batch → data, hidden → model",
+        "B: mesh data 8 (8 devices) · rules batch → data",
+    )
+    assert len(provenance.lines([("A", one), ("B", one)])) == 1
+    assert provenance.lines([]) == ()
+    compiled = replace(one, source=replace(one.source, kind="tpu", target="tpu:v5p:2x2x2"))
+    assert "compiled for tpu:v5p:2x2x2, not run" in provenance.lines([("A", compiled)])[0]
+
+
+def test_a_dozen_axes_that_split_nothing_are_counted() -> None:
+    one = found({})
+
+    def said(**axes: int) -> str:
+        mesh = replace(one.mesh, axes=tuple(MeshAxis(name, size) for name, size in axes.items()))
+        return provenance.facts(replace(one, mesh=mesh))["mesh"]
+
+    assert said(a=1, b=1, c=8, d=1, e=1) == "c 8 and 4 axes of size 1 (8 devices)"
+    assert said(a=1, c=8) == "a 1 × c 8 (8 devices)"

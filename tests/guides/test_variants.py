@@ -1,0 +1,64 @@
+"""Two ways to write one model: where they agree, and where not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector import layout as layouts
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import STATE_GROUPS
+from inspector.guides import variants
+from inspector.guides.leaf_pairs import leaf_pairs
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+
+ALL = (*STATE_GROUPS, "batch", "output")
+
+
+def planned(layout: layouts.Layout) -> Snapshot:
+    return plan(layout, abstract_state(layout))
+
+
+def small(**fields: str) -> layouts.Layout:
+    return layouts.parse({"layers": "2", "depth": "64"} | fields).unwrap()
+
+
+def test_device_axes_made_of_rules_equal_the_rules_leaf_by_leaf() -> None:
+    for fields in (
+        {},
+        {"scan": "true", "loss": "mse"},
+        {"mesh": "2x2x2", "axes": "a,b,c", "rules": "batch=a,embed=b,hidden=c+b"},
+        {"rules": ""},
+        {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp", "unconstrained": "y"},
+    ):
+        pair = variants.logical_and_device_axes(small(**fields))
+        assert layouts.parse(layouts.to_fields(pair.right)).unwrap() == pair.right
+        pairs = leaf_pairs(planned(pair.left), planned(pair.right), ALL)
+        assert len(pairs) >= 10 and all(one.equal for one in pairs)
+
+
+def test_a_spec_of_ones_own_is_named_where_it_differs() -> None:
+    layout = small(model="mlp", specs="W2=None.model")
+    pair = variants.logical_and_device_axes(layout)
+    pairs = leaf_pairs(planned(pair.left), planned(pair.right), ALL)
+    different = {one.path for one in pairs if not one.equal}
+    # Both layers' W2, as parameter and in either moment.
+    assert len(different) == 6 and all(path.endswith("/W2") for path in different)
+
+
+def test_equal_is_where_things_lie_not_how_it_is_written() -> None:
+    layout = small(mesh="1x8")
+    left = planned(layout)
+    respelled = tuple(
+        replace(a, spec=(("data",), *a.spec[1:])) if a.spec and a.spec[0] is None else a
+        for a in left.arrays
+    )
+    assert all(one.equal for one in leaf_pairs(left, replace(left, arrays=respelled), ALL))
+    moved = replace(left.mesh, devices=left.mesh.devices[::-1])
+    assert all(one.equal for one in leaf_pairs(left, replace(left, mesh=moved), ALL)) is False
+
+
+def test_loop_and_scan_differ_in_nothing_but_the_scan() -> None:
+    pair = variants.loop_and_scan(small(scan="true"))
+    assert (pair.left.sizes["scan"], pair.right.sizes["scan"]) == (False, True)
+    assert replace(pair.left, sizes=pair.right.sizes) == pair.right

@@ -1,0 +1,35 @@
+"""What a script made, held against a Snapshot: every array, and its part on every device."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from inspector.core import sharding
+from inspector.core.snapshot import Snapshot
+
+
+def without_jax_settings() -> dict[str, str]:
+    """The environment of a process that nobody has prepared for JAX or for this project."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("JAX_", "XLA_", "PYTHONPATH"))
+    }
+
+
+def refuse_other_arrays(theirs: dict[str, dict[str, Any]], found: Snapshot) -> None:
+    """Fail unless both have the same arrays, each with the same part on every device."""
+    groups = ("params", "opt_state", "other", "batch", "output")
+    ours = {array.path: array for array in found.arrays if array.group in groups}
+    assert theirs.keys() == ours.keys()
+    for path, one in theirs.items():
+        array = ours[path]
+        assert (tuple(one["shape"]), one["dtype"]) == (array.shape, array.dtype), path
+        spec = tuple(tuple(axes) if axes else None for axes in one["spec"])
+        assert spec + (None,) * (len(array.shape) - len(spec)) == array.spec, path
+        held = {
+            str(shard.device): [list(part) for part in shard.index]
+            for shard in sharding.shards(array, found.mesh)
+        }
+        assert one["shards"] == held, path

@@ -1,0 +1,163 @@
+"""The script of a model of one's own, run by itself, puts every array where the inspector finds it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import models
+from inspector import layout as layouts
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.layout.script import script
+from inspector.media import terminal as command_line
+from inspector.model import own_model
+from inspector.producers import emulate
+from inspector.producers.abstract import abstract_state
+from inspector.producers.describe import entry_of
+from tests.layout.script import run_scripts
+from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
+from tests.paths import ROOT
+
+SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "2"}
+LINEN, NNX = "examples.linen_mlp:build", "examples.nnx_mlp:build"
+
+# Functions whose names a script needs itself, a model of mesh axes that says of nothing what it need not,
+# and one whose variables of nnx lie as Linen reads the rules.
+ODD = """
+    import jax
+    from flax import linen as nn
+    from flax import nnx
+    from inspector.model import Model
+
+    def jax_of_mesh(*, word: str = "it's\\n"):
+        def init(key, batch):
+            w = jax.random.normal(key, (8, 4))
+            return {"params": {"w": nn.Partitioned(w, names=(("data", "model"), None)), "b": w[0]}}
+        def step(state, batch):
+            return jax.tree.map(lambda one: one * 0.5, state), batch["x"].sum()
+        return Model(init=init, step=step, names="mesh",
+                     batch=lambda key: {"x": jax.random.normal(key, (8, 4))})
+
+    def mesh(*, rows: int = 8):
+        def init(key, batch):
+            return nnx.State({"params": {"w": nnx.Param(batch["x"], out_sharding=("a", "b"))}})
+        return Model(init=init, step=lambda state, batch: (state, batch["x"].mean()),
+                     batch=lambda key: {"x": jax.random.normal(key, (rows, 8))},
+                     apply=lambda state, batch: batch["x"] @ state["params"]["w"],
+                     batch_axes={"x": ("a", None)}, output_axes=(None, "b"),
+                     rules=[("a", "model"), ("b", "model"), ("b", "data")])
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Iterator[Path]:
+    """A folder with a person's module in it, which can be imported; what is registered is forgotten."""
+    made = tmp_path_factory.mktemp("own")
+    (made / "odd_models.py").write_text(textwrap.dedent(ODD), encoding="utf-8")
+    before, variable = dict(models.CATALOGUE), os.environ.get(own_model.VARIABLE)
+    sys.path.insert(0, str(made))
+    importlib.invalidate_caches()
+    yield made
+    sys.path.remove(str(made))
+    sys.modules.pop("odd_models", None)
+    models.CATALOGUE.clear()
+    models.CATALOGUE.update(before)
+    os.environ.pop(own_model.VARIABLE, None)
+    if variable is not None:
+        os.environ[own_model.VARIABLE] = variable
+
+
+@pytest.fixture(scope="module")
+def chosen(folder: Path) -> list[Layout]:
+    """What is written as scripts: the examples, the last rule of a name other than the first, and the odd."""
+    found = []
+    for name, fields in (
+        (LINEN, SMALL | {"optimizer": "sgd", "donate": "true"}),
+        (NNX, SMALL | {"rules": "hidden=data,batch=data,embed=,hidden=model"}),
+        ("odd_models:jax_of_mesh", {"mesh": "2x4", "steps": "1"}),
+        ("odd_models:mesh", {"mesh": "2x4", "steps": "1"}),
+    ):
+        if name not in models.CATALOGUE:
+            models.register(entry_of(name))
+        found.append(layouts.parse({"model": name} | fields).unwrap())
+    return found
+
+
+def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -> None:
+    paths = [folder / f"script_{number}.py" for number in range(len(chosen))]
+    for path, layout in zip(paths, chosen, strict=True):
+        path.write_text(script(layout), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, run_scripts.__file__, *map(str, paths)],
+        cwd=folder, capture_output=True, text=True, check=False,
+        env=without_jax_settings() | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    made = [json.loads(line) for line in ran.stdout.splitlines()]
+    for theirs, layout in zip(made, chosen, strict=True):
+        refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
+    for theirs, layout in zip(made[:2], chosen[:2], strict=True):
+        found = emulate.run(layout, lambda *_, **__: None)
+        refuse_other_arrays(theirs["arrays"], found)
+        losses = found.program("train_step").losses[: layout.steps]
+        assert np.allclose(theirs["losses"], losses, rtol=1e-4)
+    split = [{path: one["spec"] for path, one in theirs["arrays"].items()} for theirs in made]
+    assert split[1]["params/up/kernel"] == [None, ["model"]]  # to Linen it would be data
+    assert split[2] == {"batch/x": [], "params/b": [], "params/w": [["data", "model"], None]}
+    assert split[3]["params/w"] == [["model"], ["data"]]
+
+
+def test_a_script_imports_the_function_by_its_name_with_the_sizes_of_the_layout(
+    chosen: list[Layout],
+) -> None:
+    linen, nnx, _, named_mesh = map(script, chosen)
+    assert "from examples.linen_mlp import build\n" in linen
+    assert 'build(rows=8, width=16, hidden=32, optimizer="sgd", learning_rate=0.001)' in linen
+    assert "donate_argnums=0" in linen and "donate" not in nnx
+    assert "the first rule whose mesh axes are all free" in linen and "the last rule" in nnx
+    assert "from odd_models import mesh as own_mesh\n" in named_mesh
+    assert "model = own_mesh(rows=8)" in named_mesh
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("class:build", "class"), ("a.oﬁ:b", "oﬁ"), ("a.b²:c", "b²"), ("a:None", "None")],
+)
+def test_what_python_cannot_import_by_a_statement_is_refused(
+    name: str, part: str, chosen: list[Layout], monkeypatch
+) -> None:
+    monkeypatch.setitem(models.CATALOGUE, name, replace(chosen[0].entry, name=name))
+    with pytest.raises(
+        InvalidInput, match=f"model is {name}, but a script .* and '{part}' is none"
+    ):
+        script(replace(chosen[0], model=name))
+
+
+def test_the_command_line_writes_it_for_who_names_the_model(
+    tmp_path: Path, chosen: list[Layout], capsys, monkeypatch
+) -> None:
+    path, out = tmp_path / "run.json", tmp_path / "train.py"
+    snapshot.write(plan(chosen[1], abstract_state(chosen[1])), path)
+    assert command_line.main(["code", str(path), "--model", NNX, "-o", str(out)]) == 0
+    assert out.read_text(encoding="utf-8") == script(chosen[1])
+    out.unlink()
+    assert command_line.main(["code", str(path), "--model", LINEN, "-o", str(out)]) == 2
+    assert f"--model is '{LINEN}', but the model of {path} is {NNX}" in capsys.readouterr().err
+    monkeypatch.delitem(models.CATALOGUE, NNX)
+    # The file names code, and does not have it read.
+    assert command_line.main(["code", str(path), "-o", str(out)]) == 2
+    assert f"only if the program was started with --model {NNX}" in capsys.readouterr().err
+    assert not out.exists()

@@ -1,0 +1,96 @@
+"""Why a dimension is split: the ledger and its sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.core.rules import ledger, partition_spec
+from inspector.core.snapshot import Array, Mesh, MeshAxis
+from inspector.layout.reasons import reasons
+
+MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4), MeshAxis("one", 1)), tuple(range(8)))
+RULES = (
+    ("batch", ("data",)),
+    ("embed", ("model",)),
+    ("hidden", ("model",)),
+    ("hidden", ("one",)),
+    ("batch", ("one",)),
+    ("layer", ()),
+)
+
+
+def array(*logical_axes: str | None) -> Array:
+    spec = partition_spec(logical_axes, RULES)
+    return Array("x", "params", (8,) * len(logical_axes), "float32", logical_axes, spec)
+
+
+def sentences(found: Array, dimension: int) -> tuple[str, ...]:
+    return reasons(found, MESH, RULES)[dimension].sentences
+
+
+def test_the_second_logical_axis_on_one_mesh_axis_is_told_who_took_it() -> None:
+    found = array("embed", "hidden")
+    assert found.spec == (("model",), ("one",))
+    assert sentences(found, 0) == ("Taken: rule 2, embed → model.",)
+    assert sentences(found, 1) == (
+        "Passed over: rule 3, hidden → model; mesh axis model is taken by embed (dimension 0) "
+        "through rule 2, embed → model.",
+        "Taken: rule 4, hidden → one.",
+        "Mesh axis one has size 1 and splits nothing.",
+    )
+
+
+def test_a_later_rule_for_a_settled_axis_is_passed_over() -> None:
+    assert sentences(array("batch"), 0)[1] == (
+        "Passed over: rule 5, batch → one; rule 1, batch → data, had settled it."
+    )
+
+
+def test_unspecified_means_unsharded_in_every_way_of_not_specifying() -> None:
+    found = array("vocab", None, "layer")
+    assert sentences(found, 0) == ("No rule names vocab, and unspecified means unsharded.",)
+    assert sentences(found, 1) == ("It has no logical axis, and unspecified means unsharded.",)
+    assert sentences(found, 2) == ("Taken: rule 6, layer → none, which leaves it whole.",)
+    unboxed = replace(found, logical_axes=None, spec=(None, None, None))
+    assert sentences(unboxed, 0) == (
+        "Nothing names its dimensions, and unspecified means unsharded.",
+    )
+
+
+def test_an_axis_that_does_not_divide_is_named_with_the_numbers() -> None:
+    found = replace(array("embed"), shape=(6,))
+    assert sentences(found, 0)[-1] == "4 ways do not divide its 6 rows, which JAX refuses."
+
+
+def test_without_a_spec_nothing_is_claimed() -> None:
+    assert reasons(replace(array("embed"), spec=None), MESH, RULES) is None
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+rules = st.lists(
+    st.tuples(names, st.lists(st.sampled_from(["x", "y", "z"]), unique=True).map(tuple)), max_size=8
+)
+
+
+@given(st.lists(st.none() | names, max_size=4, unique=True), rules)
+def test_each_dimension_is_settled_once_and_each_passing_over_has_one_cause(
+    logical_axes: list, rules: list
+) -> None:
+    trials = ledger(logical_axes, rules)
+    # Every rule that names a dimension is in the ledger, once, in order.
+    named = [number for number, (name, _) in enumerate(rules) if name in logical_axes]
+    assert [trial.rule for trial in trials] == named
+    taken = [trial for trial in trials if trial.taken]
+    assert len({trial.dimension for trial in taken}) == len(taken)
+    for trial in trials:
+        causes = (trial.settled_by is not None) + (trial.busy_axis is not None)
+        assert causes == (0 if trial.taken else 1)
+        if trial.busy_axis is not None:
+            # Whoever is said to hold the axis was taken before, and has it in its rule.
+            assert trial.busy_rule < trial.rule and trial.busy_axis in rules[trial.busy_rule][1]
+            assert any(
+                t.rule == trial.busy_rule and t.dimension == trial.busy_dimension for t in taken
+            )

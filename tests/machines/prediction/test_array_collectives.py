@@ -1,0 +1,83 @@
+"""From an array to the collectives that move it, on real runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compiled.array_collectives import looked_for, moving
+from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import plan
+from inspector.layout.presets import MLP_PRESETS as PRESETS
+from inspector.producers import emulate
+from inspector.producers.abstract import abstract_state
+
+LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
+FSDP_TENSOR = next(preset for preset in PRESETS if preset.name == "FSDP + tensor")
+
+
+@pytest.fixture(scope="module")
+def found() -> Snapshot:
+    return emulate.run(FSDP_TENSOR.applied_to(LAYOUT), lambda *_, **__: None)
+
+
+def test_there_and_back_is_the_same(found: Snapshot) -> None:
+    there = {
+        (program.name, one.name, path)
+        for program in found.programs
+        for one in program.collectives
+        for path in one.arrays
+    }
+    back = {
+        (one.program, one.collective.name, array.path)
+        for array in found.arrays
+        for one in moving(array, found)
+        if one.known_by == "followed" and array.group != "gradient"
+    }
+    assert there == back
+    assert there
+
+
+def test_a_parameter_is_gathered_and_its_gradient_reduced(found: Snapshot) -> None:
+    kernel = found.array("params/DotReluDot_1/Dense_0/kernel")
+    ops = {(one.program, one.collective.op) for one in moving(kernel, found)}
+    assert ops == {
+        ("train_step", "all-gather"),
+        ("train_step", "all-reduce"),
+        ("apply", "all-gather"),
+    }
+    gradient = found.array("gradient/DotReluDot_1/Dense_0/kernel")
+    assert {(one.program, one.collective.op) for one in moving(gradient, found)} == {
+        ("train_step", "all-reduce")
+    }
+    assert moving(found.array("opt_state/0/mu/DotReluDot_1/Dense_0/kernel"), found) == ()
+
+
+def test_an_activation_is_found_by_place_and_size(found: Snapshot) -> None:
+    (z,) = moving(found.array("activation/DotReluDot_0/z"), found)
+    assert (z.program, z.collective.op, z.known_by) == ("train_step", "all-reduce", "place")
+    assert z.collective.mesh_axes == ("tensor",)
+    # It stands at the same place, but is split over the axis, and nothing moves it.
+    assert moving(found.array("activation/DotReluDot_0/y"), found) == ()
+
+
+def test_where_nobody_looked_nothing_is_claimed(found: Snapshot) -> None:
+    planned = plan(LAYOUT, abstract_state(LAYOUT))
+    assert not looked_for(planned) and looked_for(found)
+    assert all(moving(array, planned) == () for array in planned.arrays)
+    blind = dataclasses.replace(
+        found,
+        programs=tuple(
+            dataclasses.replace(
+                program,
+                collectives=tuple(
+                    dataclasses.replace(one, arrays=None) for one in program.collectives
+                ),
+            )
+            for program in found.programs
+        ),
+    )
+    assert not looked_for(blind)
+    assert moving(blind.array("params/DotReluDot_1/W2"), blind) == ()

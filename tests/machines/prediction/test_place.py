@@ -1,0 +1,163 @@
+"""The place of an operation in a model, from names as JAX and XLA write them."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import Mesh, PartitionSpec
+
+from inspector.compiled.place import PHASES, Place, place_of, places_of
+
+NAMES = {
+    "jit(step)/jvp(MLP)/DotReluDot_0/Dense_0/dot_general": (
+        "forward", "DotReluDot_0/Dense_0", "dot_general",
+    ),
+    "jit(step)/transpose(jvp(MLP))/DotReluDot_0/Dense_0/transpose": (
+        "backward", "DotReluDot_0/Dense_0", "transpose",
+    ),
+    "jit(step)/jvp(MLP)/while/body/closed_call/ScanDotReluDot_0/dot_general": (
+        "forward", "ScanDotReluDot_0", "dot_general",
+    ),
+    "jit(step)/jvp(MLP)/while/body/eval_jaxpr/ScanDotReluDot_0/ScanDotReluDot_0/jit(relu)/max": (
+        "forward", "ScanDotReluDot_0", "max",
+    ),
+    "jit(step)/transpose(jvp(MLP))/while/body/jit(dynamic_index_in_dim)/dynamic_slice": (
+        "backward", "", "dynamic_slice",
+    ),
+    "jit(train_step)/transpose(jvp(Net))/jvp(Net)/checkpoint/rematted_computation/Block_0/down/add": (
+        "rematerialised", "Block_0/down", "add",
+    ),
+    "jit(train_step)/transpose(jvp(Net))/jvp(Net)/checkpoint/Block_0/down/reduce_sum": (
+        "backward", "Block_0/down", "reduce_sum",
+    ),
+    "jit(train_step)/transpose(jvp(jvp()))/checkpoint/mul": ("backward", "", "mul"),
+    "jit(<lambda>)/vmap(transpose(jvp(Net)))/Block_0/mul": ("backward", "Block_0", "mul"),
+    "jit(<lambda>)/vmap(transpose(jvp(Net)))/vmap(jvp(Net))/checkpoint/Block_0/mul": (
+        "backward", "Block_0", "mul",
+    ),
+    "jit(train_step)/jvp()/shard_map/psum_invariant": ("forward", "", "psum_invariant"),
+    "jit(train_step)/jvp(...k,k->...k)/dot_general": ("forward", "", "dot_general"),
+    "jit(train_step)/jvp()/cond/branch_1_fun/cos": ("forward", "", "cos"),
+    "jit(step)/jit(_where)/select_n": ("optimizer", "", "select_n"),
+    "jit(train_step)/optimizer/mul": ("optimizer", "optimizer", "mul"),
+    "jit(train_step)/Net/Dense_0/dot_general": ("forward", "Dense_0", "dot_general"),
+    "jit(apply)/MLP/DotReluDot_0/dot_general": ("forward", "DotReluDot_0", "dot_general"),
+    "jit(init)/MLP/Dense_0/jit(_truncated_normal)/erf": ("init", "Dense_0", "erf"),
+    "jit(init)/MLP/Dense_0/jit(_threefry_fold_in)/Dense.__call__/add": ("init", "Dense_0", "add"),
+    "jit(condf)/cond/branch_0_fun/dot_general": ("unknown", "", "dot_general"),
+    "checkpoint/rematted_computation/reduce_sum": ("rematerialised", "", "reduce_sum"),
+    "state.params['W2'].value": ("unknown", "", ""),
+    "broadcast.10": ("unknown", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_as_jax_writes_them(name: str) -> None:
+    assert place_of(name) == Place(*NAMES[name])
+    assert places_of(name) == (Place(*NAMES[name]),)
+
+
+def test_no_name_is_an_unknown_place() -> None:
+    assert place_of(None) == place_of("") == Place("unknown", "", "")
+
+
+def test_joined_names_are_several_places() -> None:
+    joined = (
+        "jit(step)/(transpose(jvp(MLP))/Block_0/Dense_0/dot_general:"
+        "transpose(jvp(MLP))/Block_0/dot_general:jvp()/reduce_sum)"
+    )
+    assert places_of(joined) == (
+        Place("backward", "Block_0/Dense_0", "dot_general"),
+        Place("backward", "Block_0", "dot_general"),
+        Place("forward", "", "reduce_sum"),
+    )
+    assert place_of(joined) == Place("several", "", "")
+    inside = "jit(step)/transpose(jvp(MLP))/while/body/Block_0/(Dense_0/dot_general:dot_general)"
+    assert place_of(inside) == Place("backward", "Block_0", "dot_general")
+    assert {place.path for place in places_of(inside)} == {"Block_0", "Block_0/Dense_0"}
+
+
+@given(st.text(st.sampled_from("()/:ab.,->jit jvp"), max_size=200) | st.text(max_size=80))
+def test_any_text_has_a_place(name: str) -> None:
+    places = places_of(name)
+    assert places and all(place.phase in PHASES for place in places)
+    assert place_of(name).phase in PHASES
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["(" * 5000 + "a:b" + ")" * 5000, "a/" * 50_000, "(a:b)/" * 3000, "jit(" * 3000 + ")" * 3000],
+    ids=["brackets", "slashes", "doubling", "calls"],
+)
+def test_hostile_names_end(name: str) -> None:
+    assert place_of(name).phase in PHASES
+
+
+# --- A model of every construct, compiled here ----------------------------------------------------
+
+
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        return nn.Dense(16, name="down")(nn.gelu(nn.Dense(16)(x))), None
+
+
+class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        remat = nn.remat(Block, prevent_cse=False)
+        scan = nn.scan(remat, length=3, variable_axes={"params": 0}, split_rngs={"params": True})
+        x, _ = scan(name="layers")(x)
+        x, _ = remat()(x)
+        x, _ = Block()(x)
+        return x
+
+
+@jax.custom_vjp
+def own_rule(x: jax.Array) -> jax.Array:
+    return x * jnp.sin(x)
+
+
+own_rule.defvjp(lambda x: (own_rule(x), x), lambda x, g: (g * jnp.cos(x),))
+
+
+def test_every_matrix_product_of_a_model_stands_at_its_kernel() -> None:
+    """Scan, remat, vmap, shard_map and a custom rule: the paths are those of the parameters."""
+    net, x = Net(), jnp.ones((8, 16))
+    params = net.init(jax.random.key(0), x)
+    mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
+
+    def loss(params: dict, x: jax.Array) -> jax.Array:
+        y = jax.vmap(own_rule)(net.apply(params, x))
+        summed = jax.shard_map(
+            lambda block: jax.lax.psum(jnp.sin(block), "data"),
+            mesh=mesh, in_specs=PartitionSpec("data"), out_specs=PartitionSpec(),
+        )  # fmt: skip
+        return (summed(y) ** 2).sum()
+
+    def train_step(params: dict, x: jax.Array) -> dict:
+        return jax.tree.map(lambda p, g: p - jnp.sqrt(g), params, jax.grad(loss)(params, x))
+
+    text = jax.jit(train_step).lower(params, x).compile().as_text()
+    places = [
+        place for name in set(re.findall(r'op_name="([^"]*)"', text)) for place in places_of(name)
+    ]
+    kernels = {
+        jax.tree_util.keystr(path[1:-1], simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    }
+    assert len(kernels) == 6
+    for phase in ("forward", "backward"):
+        products = {p.path for p in places if p.operation == "dot_general" and p.phase == phase}
+        # One that is computed again can stand in the forward pass's stead.
+        assert products == kernels
+    again = {p.path for p in places if p.phase == "rematerialised" and p.operation == "dot_general"}
+    assert again and again <= {path for path in kernels if not path.startswith("Block_0")}
+    assert {p.phase for p in places if p.operation == "sqrt"} == {"optimizer"}

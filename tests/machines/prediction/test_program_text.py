@@ -1,0 +1,69 @@
+"""A program's text against the compiler's own analysis, and what is done with texts that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compiled import text as program_text
+from inspector.compiled.text import Read
+from inspector.core.snapshot import Program, Snapshot
+from inspector.producers import emulate
+
+SMALL = {"depth": "64", "batch": "16", "layers": "3", "steps": "1"}
+
+
+def run(fields: dict[str, str]) -> Snapshot:
+    return emulate.run(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
+
+
+def products(program: Program) -> tuple[float, float]:
+    """FLOPs of matrix products on one device, and of the program as it was written."""
+    return sum(one.flops for one in program.work.matmul), sum(
+        one.flops for one in program.ideal.matmul
+    )
+
+
+# A step has three products of batch × depth × depth a weight, but for the first input's gradient.
+WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
+
+
+@pytest.mark.parametrize(
+    ("rules", "repeats"),
+    [
+        ("batch=data,hidden=model", 1),
+        ("batch=data", 4),  # the four devices along `model` do the same
+        ("hidden=model", 2),
+        ("", 8),
+        ("batch=data+model", 1),
+    ],
+)
+@pytest.mark.parametrize("scan", ["false", "true"])
+def test_devices_together_do_what_was_written_as_often_as_the_layout_repeats_it(
+    rules: str, repeats: int, scan: str
+) -> None:
+    found = run({"rules": rules, "scan": scan})
+    step = found.program("train_step")
+    each, written = products(step)
+    # A scanned block takes its input's gradient in every turn, the first one, too.
+    assert written == WRITTEN + (2 * 16 * 64 * 64 if scan == "true" else 0)
+    assert each * found.mesh.size == repeats * written
+    assert step.flops_per_device == step.work.flops >= each
+    assert step.ideal.bytes_accessed is None
+
+
+@pytest.mark.parametrize("text", [None, "", "no program", "HloModule m\n\nENTRY e {\n"])
+def test_a_text_that_is_none_says_nothing(text: str | None) -> None:
+    mesh = layouts.parse({}).unwrap().mesh()
+    said = program_text.read(text, mesh)
+    assert said == Read() or said.collectives == ()
+    assert said.work is None or said.work.flops is None
+    ideal = program_text.ideal_work(text)
+    assert ideal is None or ideal.flops is None
+
+
+def test_a_text_of_several_programs_is_not_taken_for_one() -> None:
+    one = "HloModule m\n\nENTRY e {\n  ROOT p = f32[4]{0} parameter(0)\n}\n"
+    mesh = layouts.parse({}).unwrap().mesh()
+    assert program_text.read(one, mesh).collectives == ()
+    assert program_text.read(one + "\n" + one, mesh) == Read()

@@ -1,0 +1,117 @@
+"""Meshes on tori, made by plain arithmetic, and their links counted hop by hop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from inspector.core.snapshot import Mesh, MeshAxis
+
+Chip = tuple[int, ...]
+
+
+def on_torus(
+    topology: Sequence[int],
+    wraps: Sequence[bool],
+    sizes: Sequence[int],
+    chips: Sequence[Chip] | None = None,
+    cores: int = 1,
+    **extra: Any,
+) -> Mesh:
+    """A mesh over these chips in this order, by default with the last axis of the torus fastest."""
+    chips = chips or list(itertools.product(*map(range, topology)))
+    assert math.prod(sizes) == len(chips) * cores
+    names = ("data", "model", "seq", "expert", "stage")
+    hosts = sorted({host_of(chip) for chip in chips})
+    return Mesh(
+        tuple(MeshAxis(name, size) for name, size in zip(names, sizes, strict=False)),
+        tuple(range(len(chips) * cores)),
+        tuple(hosts.index(host_of(chip)) for chip in chips for _ in range(cores)),
+        "TPU",
+        {
+            "device_order": "torus",
+            "split": False,
+            "topology": list(topology),
+            "wraps": list(wraps),
+            "coordinates": [list(chip) for chip in chips for _ in range(cores)],
+            "cores": [core for _ in chips for core in range(cores)],
+            **extra,
+        },
+    )  # fmt: skip
+
+
+def host_of(chip: Chip) -> Chip:
+    """Where the host of a chip is: it has 2 × 2 in one plane."""
+    return (*(place // 2 for place in chip[:2]), *chip[2:])
+
+
+def by_hosts(topology: Sequence[int]) -> list[Chip]:
+    """Chips in the order of `jax.devices()`: hosts of 2 × 2, x fastest, in each and among them."""
+    lengths = [*topology, 1][:3]
+    return [
+        (2 * host_x + x, 2 * host_y + y, z)[: len(topology)]
+        for z in range(lengths[2])
+        for host_y in range(lengths[1] // 2)
+        for host_x in range(lengths[0] // 2)
+        for y in range(2)
+        for x in range(2)
+    ]
+
+
+def groups(mesh: Mesh, axes: Iterable[str]) -> list[list[Chip]]:
+    """The chips of each group along these axes, found by every device's own indices."""
+    axes = set(axes)
+    found: dict[tuple[int, ...], list[Chip]] = {}
+    everywhere = itertools.product(*(range(axis.size) for axis in mesh.axes))
+    for place, chip in zip(everywhere, mesh.extra["coordinates"], strict=True):
+        key = tuple(
+            index for index, axis in zip(place, mesh.axes, strict=True) if axis.name not in axes
+        )
+        found.setdefault(key, []).append(tuple(chip))
+    return list(found.values())
+
+
+def way(mesh: Mesh, start: Chip, stop: Chip) -> list[tuple[Chip, Chip]]:
+    """The links from chip to chip, step by step: along x, then y, then z, each by the shorter way."""
+    here, links = list(start), []
+    for axis, length in enumerate(mesh.extra["topology"]):
+        while here[axis] != stop[axis]:
+            ahead = stop[axis] - here[axis]
+            if mesh.extra["wraps"][axis]:
+                ahead %= length
+                forward = ahead < length - ahead
+            else:
+                forward = ahead > 0
+            after = list(here)
+            after[axis] = (here[axis] + (1 if forward else -1)) % length
+            links.append(tuple(sorted((tuple(here), tuple(after)))))
+            here = after
+    return links
+
+
+def is_ring(mesh: Mesh, group: Sequence[Chip]) -> bool:
+    """Whether each chip is one hop from the next, the last from the first too, all on one axis."""
+    moving = [axis for axis, values in enumerate(zip(*group, strict=True)) if len(set(values)) > 1]
+    around = itertools.pairwise([*group, group[0]])
+    return (
+        len(moving) == 1 and len(group) > 2 and all(len(way(mesh, *pair)) == 1 for pair in around)
+    )
+
+
+def side_by_side(mesh: Mesh, every: Sequence[Sequence[Chip]], axis: int) -> tuple[int, int]:
+    """(links from one chip of a group to the next along an axis, groups on the busiest of these links)."""
+    busy: Counter[tuple[Chip, Chip]] = Counter()
+    longest = 0
+    for group in every:
+        lines: dict[Chip, list[Chip]] = {}
+        for chip in sorted(group):
+            lines.setdefault((*chip[:axis], *chip[axis + 1 :]), []).append(chip)
+        for line in lines.values():
+            for pair in itertools.pairwise(line):
+                links = way(mesh, *pair)
+                longest = max(longest, len(links))
+                busy.update(set(links))
+    return longest, max(busy.values())

@@ -1,0 +1,323 @@
+"""The HTML report, read by an HTML parser: what it shows, and that no name in it is anything but text."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from plotly.offline import get_plotlyjs
+
+from inspector.compare import difference
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.machines import hardware
+from inspector.media import report
+from inspector.media.report.embedded import safe_json
+from inspector.media.report.markup import printable
+from tests.figures import samples
+from tests.media.report import hostile
+
+CHIP = hardware.chip("v5p")
+
+TAGS = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "nav",
+        "section",
+        "footer",
+        "h1",
+        "h2",
+    ),
+    *(
+        "h3",
+        "h4",
+        "p",
+        "ul",
+        "li",
+        "a",
+        "strong",
+        "span",
+        "div",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+    ),
+    *("td", "details", "summary", "pre", "figure", "figcaption", "button", "script", "br"),
+}
+VOID = ("meta", "br")
+ATTRIBUTES = {
+    *(
+        "lang",
+        "charset",
+        "http-equiv",
+        "content",
+        "name",
+        "class",
+        "id",
+        "href",
+        "scope",
+        "colspan",
+    ),
+    *(
+        "tabindex",
+        "style",
+        "role",
+        "aria-label",
+        "type",
+        "data-save",
+        "data-figure",
+        "title",
+        "open",
+    ),
+}
+
+
+class Page(HTMLParser):
+    """What a browser would find in a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.title = self.text = ""
+        self.tables: list[list[list[str]]] = []
+        self._inside: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._inside.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        elif tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._inside.pop() == tag
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"there is a comment: {data!r}")
+
+    def handle_data(self, data: str) -> None:
+        where = self._inside[-1] if self._inside else ""
+        if where == "script":
+            attributes, before = self.scripts[-1]
+            self.scripts[-1] = (attributes, before + data)
+        elif where == "title":
+            self.title += data
+        elif where != "style":
+            self.text += data
+            if "td" in self._inside or "th" in self._inside:
+                self.tables[-1][-1][-1] += data
+
+    @property
+    def figures(self) -> list[dict]:
+        return [
+            json.loads(text)
+            for attributes, text in self.scripts
+            if attributes.get("type") == "application/json"
+        ]
+
+    def attributes(self, name: str) -> list[str]:
+        return [attributes[name] or "" for _, attributes in self.elements if name in attributes]
+
+
+def shown(text: str) -> str:
+    """A text as the page shows it on one line."""
+    return printable(re.sub(r"\s+", " ", text))
+
+
+@pytest.fixture(scope="module")
+def baseline() -> Snapshot:
+    return samples.snapshot(samples.mesh(data=2, model=2))
+
+
+@pytest.fixture(scope="module")
+def pair(baseline: Snapshot) -> Page:
+    mesh = baseline.mesh
+    arrays = tuple(
+        dataclasses.replace(one, spec=(None, None), bytes_per_device=one.bytes, replicas=4)
+        if one.path.endswith("W2")
+        else one
+        for one in baseline.arrays
+    )
+    after = dataclasses.replace(samples.snapshot(mesh, arrays), programs=baseline.programs)
+    named = [("before", baseline), ("after", after)]
+    return Page(report.content(named, ".html", CHIP, {"after": "tried\n<b>this</b>"}))
+
+
+def test_it_is_one_file_with_one_copy_of_plotly(pair: Page) -> None:
+    code = [text for attributes, text in pair.scripts if "type" not in attributes]
+    assert code[0] == get_plotlyjs() and len(code) == 2
+    assert {name for _, each in pair.elements for name in each} <= ATTRIBUTES
+    assert not [tag for tag, _ in pair.elements if tag in ("link", "iframe", "img", "base")]
+    assert all(target.startswith("#") for target in pair.attributes("href"))
+
+
+def test_the_browser_lets_run_only_the_two_scripts(pair: Page) -> None:
+    (policy,) = [
+        attributes["content"]
+        for _, attributes in pair.elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    hashes = {
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for attributes, text in pair.scripts
+        if "type" not in attributes
+    }
+    assert set(rules["script-src"].split()) == hashes
+
+
+def test_the_contents_lead_to_every_section(pair: Page) -> None:
+    targets = {target.removeprefix("#") for target in pair.attributes("href")}
+    anchors = set(pair.attributes("id"))
+    assert targets <= anchors
+    headings = {each["id"] for tag, each in pair.elements if tag in ("h2", "h3") and "id" in each}
+    assert headings == targets
+
+
+def test_the_difference_stands_before_the_layouts_and_the_board_after_it(
+    pair: Page, baseline: Snapshot
+) -> None:
+    anchors = pair.attributes("id")
+    assert anchors[:4] == ["difference", "board", "specs", "differing"]
+    assert anchors.index("snapshot-1") < anchors.index("snapshot-2")
+    table = next(each for each in pair.tables if each[0][1].startswith("before"))
+    assert table[0] == ["", "beforebaseline", "after"]
+    rows = {row[0]: row for row in table if len(row) == 3}
+    # W2 is whole on 4 devices now: counted by hand, 12 of 24 kernels of 4 MiB, once in halves.
+    assert rows["Bytes per device"] == ["Bytes per device", "48.0 MiB", "72.0 MiB✗ +50% worse"]
+    assert "4 arrays" not in rows["Arrays"][2] and rows["Arrays"][1] == "26"
+
+
+def test_every_array_is_in_the_table_of_its_snapshot(pair: Page, baseline: Snapshot) -> None:
+    tables = [each for each in pair.tables if each[0][:2] == ["Path", "Group"]]
+    assert len(tables) == 2
+    for table in tables:
+        assert [row[0] for row in table[1:]] == [array.path for array in baseline.arrays]
+
+
+def test_figures_have_their_places_and_say_what_they_are_of_when_saved(pair: Page) -> None:
+    places = pair.attributes("data-figure")
+    assert places == [str(number) for number in range(len(pair.figures))] and len(places) > 10
+    kinds = {trace["type"] for figure in pair.figures for trace in figure["data"]}
+    assert {"heatmap", "icicle", "bar", "scatter"} <= kinds and "scattergl" not in kinds
+    for figure in pair.figures:
+        assert "2026-01-01" in figure["stamp"]["annotation"]["text"]
+        assert figure["stamp"]["height"] > figure["layout"]["height"]
+
+
+def test_notes_are_text_with_their_lines(pair: Page) -> None:
+    assert "tried<b>this</b>" in pair.text
+
+
+def test_many_points_are_drawn_without_webgl(baseline: Snapshot) -> None:
+    steps = dataclasses.replace(
+        baseline.programs[1].seconds, steps=tuple(0.01 + n * 1e-6 for n in range(1500))
+    )
+    program = dataclasses.replace(baseline.programs[1], seconds=steps)
+    page = Page(
+        report.content([("many", dataclasses.replace(baseline, programs=(program,)))], ".html")
+    )
+    assert max(len(t.get("customdata") or ()) for f in page.figures for t in f["data"]) == 1500
+    assert not [t for f in page.figures for t in f["data"] if t["type"].endswith("gl")]
+
+
+@settings(max_examples=12)
+@given(text=hostile.hostile_texts, name=hostile.hostile_texts, note=hostile.hostile_texts)
+@example(
+    text="<img src=x onerror=window.hacked=1>",
+    name="</title><script>window.hacked=1</script>",
+    note="</script><script>window.hacked=1</script><!--",
+)
+def test_no_name_is_anything_but_text(text: str, name: str, note: str) -> None:
+    found = hostile.snapshot(text)
+    other = hostile.snapshot(text, (None, (f"model{text}",)))
+    chip = dataclasses.replace(CHIP, title=f"chip{text}")
+    named = [(name, found), (f"{name}2", other)]
+    page = Page(report.content(named, ".html", chip, {name: note}))
+    assert {tag for tag, _ in page.elements} <= TAGS
+    assert {attribute for _, each in page.elements for attribute in each} <= ATTRIBUTES
+    assert all(re.fullmatch(r"#[a-z0-9-]+", target) for target in page.attributes("href"))
+    assert all(re.fullmatch(r"width:\d+px;height:\d+px", one) for one in page.attributes("style"))
+    kinds = [attributes.get("type") for attributes, _ in page.scripts]
+    assert kinds.count("application/json") == len(page.scripts) - 2 == len(page.figures)
+    assert page.title == shown(f"{name} against {name}2")
+    for words in (found.arrays[0].path, found.programs[0].name, found.findings[0].message):
+        assert shown(words) in page.text
+    assert "".join(map(shown, note.splitlines())) in page.text
+
+
+texts_within = st.recursive(
+    hostile.hostile_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(texts_within)
+def test_data_in_a_script_is_the_same_data_and_cannot_end_it(value: object) -> None:
+    text = safe_json(value)
+    assert json.loads(text) == value
+    assert not re.search(r"[<>&\u2028\u2029]", text)
+    assert html.unescape(text) == text
+
+
+def test_what_cannot_be_reported_is_refused(baseline: Snapshot) -> None:
+    for named, notes, words in (
+        ([], {}, "0 Snapshots"),
+        ([(str(n), baseline) for n in range(9)], {}, "9 Snapshots"),
+        ([("a", baseline), ("a", baseline)], {}, "'a'"),
+        ([("a", baseline)], {"b": "x"}, "'b'"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            report.content(named, ".html", None, notes)
+
+
+def test_a_snapshot_of_nothing_can_be_reported() -> None:
+    empty = dataclasses.replace(samples.snapshot(), mesh=None, arrays=(), programs=())
+    for suffix in report.SUFFIXES:
+        assert "unknown" in report.content([("empty", empty), ("also", empty)], suffix)
+
+
+def test_the_sentences_are_those_of_the_difference(pair: Page, baseline: Snapshot) -> None:
+    assert (
+        difference.sentences(baseline, baseline)[0]
+        in Page(report.content([("one", baseline), ("two", baseline)], ".html")).text
+    )
+
+
+def test_only_what_two_snapshots_can_show_stands_side_by_side(baseline: Snapshot) -> None:
+    renamed = dataclasses.replace(
+        baseline,
+        arrays=tuple(dataclasses.replace(a, path=f"other/{a.path}") for a in baseline.arrays),
+    )
+    page = Page(report.content([("one", baseline), ("two", renamed)], ".html")).text
+    assert "It has no such array" not in page
+    assert "No array that is split differently has a shard map in two of them." in page
+    bare = dataclasses.replace(baseline, arrays=())
+    page = Page(report.content([("one", bare)], ".html")).text
+    assert "unknown once" not in page and "0 arrays" not in page

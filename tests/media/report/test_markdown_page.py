@@ -1,0 +1,206 @@
+"""The Markdown report, read by a Markdown parser: what it says, and that names in it are text."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from inspector.compare import difference
+from inspector.core.snapshot import Snapshot
+from inspector.machines import hardware
+from inspector.media import report
+from inspector.media.report import markdown_page, markdown_text
+from inspector.media.report.markup import printable
+from tests.figures import samples
+from tests.media.report import hostile
+
+READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+OURS = {"<details>", "</details>", "<summary>", "</summary>", "<code>", "</code>"}
+# What GitHub reads out of text that is not code: people, issues, addresses, pictures, commits.
+CALLED = re.compile(r"@\w|#\d|://|www\.|:[\w+-]+:|\b[0-9a-f]{7,40}\b|\bGH-\d", re.IGNORECASE)
+
+
+@dataclasses.dataclass
+class Read:
+    """What a Markdown reader makes of a text."""
+
+    kinds: set[str]
+    markup: set[str]  # every HTML tag
+    code: list[str]  # what stands as code
+    said: str  # all text that is not code
+
+    @property
+    def text(self) -> str:
+        return self.said + " ".join(self.code)
+
+
+def read(text: str) -> Read:
+    found = Read(set(), set(), [], "")
+    inside_code = False
+
+    def take(token: Token) -> None:
+        nonlocal inside_code
+        found.kinds.add(token.type)
+        if token.type in ("html_block", "html_inline"):
+            for tag in re.findall(r"<[^>]*>", token.content):
+                found.markup.add(tag)
+                if tag == "<code>":
+                    inside_code = True
+                    found.code.append("")
+                elif tag == "</code>":
+                    inside_code = False
+            if token.type == "html_block":
+                found.said += html.unescape(re.sub(r"<[^>]*>", "", token.content))
+        elif token.type == "code_inline":
+            found.code.append(token.content)
+        elif token.type in ("text", "softbreak", "hardbreak", "fence", "code_block"):
+            words = token.content or "\n"
+            if inside_code:
+                found.code[-1] += words
+            else:
+                found.said += words
+        for child in token.children or ():
+            take(child)
+
+    for token in READER.parse(text):
+        take(token)
+        found.said += "\n" if token.type == "inline" else ""
+    return found
+
+
+def without_joiners(text: str) -> str:
+    return text.replace("\u2060", "")
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(printable(re.sub(r"\s", " ", text)).split())
+
+
+@pytest.fixture(scope="module")
+def named() -> list[tuple[str, Snapshot]]:
+    before = samples.snapshot(samples.mesh(data=2, model=2))
+    arrays = tuple(
+        dataclasses.replace(one, spec=(None, None), bytes_per_device=one.bytes, replicas=4)
+        if one.path.endswith("W2")
+        else one
+        for one in before.arrays
+    )
+    return [("before", before), ("after", dataclasses.replace(before, arrays=arrays))]
+
+
+def test_the_difference_comes_first_and_the_board_follows(named) -> None:
+    found = read(report.content(named, ".md"))
+    said = difference.sentences(named[0][1], named[1][1])
+    places = [without_joiners(found.said).index(sentence) for sentence in said[:5]]
+    assert places == sorted(places)
+    board = found.said.index("Train state: Bytes per device")
+    assert places[0] < board
+    row = found.said[board:].split("\n")[:3]
+    assert row == ["Train state: Bytes per device", "48.0 MiB", "72.0 MiB ✗ +50% worse"]
+    # Folded: what is the same, and the specs that are not.
+    assert (
+        "with the same answer" in found.said
+        and "PartitionSpecs that differ, of 12 arrays" in found.said
+    )
+    assert found.code.count("P('model', None)") == found.code.count("P(None, None)") == 1
+
+
+def test_one_snapshot_has_its_specs(named) -> None:
+    found = read(report.content(named[:1], ".md", hardware.chip("v5e")))
+    assert "P('model', None)" in found.code
+    assert "TPU v5e chip" in found.said and "2026-01-01" in found.said
+
+
+def test_eight_layouts_of_many_arrays_have_room_in_a_comment() -> None:
+    mesh = samples.mesh(data=8, fsdp=16, model=4)
+    specs = [(None, ("model",)), (("fsdp",), None), (("fsdp", "model"), None), (None, None)]
+    several = [
+        (
+            f"layout {place}",
+            samples.snapshot(
+                mesh,
+                tuple(
+                    samples.array(
+                        f"params/{'a' * 80}_{chr(97 + number % 26)}{'bcd'[number // 26 % 3]}/kernel",
+                        (1024 * (number + 1), 2048), specs[(place + number) % 4], mesh,
+                    )
+                    for number in range(60)
+                ),
+            ),
+        )
+        for place in range(8)
+    ]  # fmt: skip
+    text = report.content(several, ".md")
+    assert len(text) < 65_536
+    assert "layout 7" in read(text).code
+
+
+@given(hostile.hostile_texts)
+@example("1. x")
+@example("a@b.example, @team #123 http://e.example :tada: GH-12 deadbeefcafe")
+def test_plain_text_is_seen_as_it_is(text: str) -> None:
+    escaped = markdown_text.plain(text)
+    for around, within in (("{}", 0), ("- {}", 0), ("> {}", 0), ("| {} |\n| --- |\n| {} |", 1)):
+        found = read(around.replace("{}", escaped) + "\n")
+        assert found.kinds <= {
+            *("inline", "text", "text_special", "softbreak"),
+            *("paragraph_open", "paragraph_close", "bullet_list_open", "bullet_list_close"),
+            *("list_item_open", "list_item_close", "blockquote_open", "blockquote_close"),
+            *(
+                "table_open",
+                "table_close",
+                "thead_open",
+                "thead_close",
+                "tbody_open",
+                "tbody_close",
+            ),
+            *("tr_open", "tr_close", "th_open", "th_close", "td_open", "td_close"),
+        }
+        said = [
+            on_one_line(without_joiners(line)) for line in found.said.split("\n") if line.strip()
+        ]
+        assert said == [on_one_line(without_joiners(text))] * (1 + within) or not on_one_line(text)
+        assert not CALLED.search(found.said)
+
+
+@given(hostile.hostile_texts)
+@example("`")
+@example("a | b")
+def test_a_name_is_code(text: str) -> None:
+    for around in ("{}", "- {} and {}", "| {} |\n| --- |\n| {} |"):
+        found = read(around.replace("{}", markdown_text.code(text)) + "\n")
+        assert set(found.code) == {printable(text)} and len(found.code) == around.count("{}")
+        assert found.markup <= {"<code>", "</code>"}
+
+
+@settings(max_examples=40)
+@given(text=hostile.hostile_texts, name=hostile.hostile_texts, note=hostile.hostile_texts)
+@example(
+    text="<img src=x onerror=alert(1)>", name="@team | #1", note="</details>\n\n# <script>\n\n@team"
+)
+def test_no_name_is_anything_but_text(text: str, name: str, note: str) -> None:
+    found = hostile.snapshot(text)
+    other = hostile.snapshot(text, (None, (f"model{text}",)))
+    chip = dataclasses.replace(hardware.chip("v5p"), title=f"chip{text}")
+    page = report.content([(name, found), (f"{name}2", other)], ".md", chip, {name: note})
+    seen = read(page)
+    assert seen.markup <= OURS
+    assert not seen.kinds & {"link_open", "image", "fence", "code_block", "hr", "s_open", "em_open"}
+    assert not CALLED.search(seen.said)
+    assert seen.kinds >= {"table_open", "heading_open"}
+    assert printable(name) in seen.code and printable(f"{name}2") in seen.code
+    # A name of a cell or of a Snapshot makes no more cells: each row has those of three columns.
+    rows = [line for line in page.split("\n") if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4}
+
+
+def test_the_parts_that_have_no_room_are_counted() -> None:
+    text = markdown_page._within(["a" * 59_000, "b" * 59_000, "c" * 100])
+    assert len(text) < 65_536 and text.endswith("see the HTML report.\n")
+    assert "1 part" in text and "c" * 100 in text

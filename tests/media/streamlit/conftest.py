@@ -1,0 +1,55 @@
+"""The page's script run without a browser, on real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector.core import snapshot
+from inspector.core.snapshot import Snapshot
+from inspector.service import inspection
+from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
+
+
+@pytest.fixture(scope="session")
+def _workers() -> Iterator[None]:
+    """The process's one service, whose workers end with the tests."""
+    yield
+    inspection.shared().close()
+    inspection.shared.cache_clear()
+
+
+@pytest.fixture
+def open_page(_workers: None) -> Callable[..., ScriptedPage]:
+    """Opens the page as a new session, with the given fields in its URL."""
+    return ScriptedPage
+
+
+@pytest.fixture
+def page(open_page: Callable[..., ScriptedPage]) -> ScriptedPage:
+    """The page as it opens at first."""
+    return open_page()
+
+
+@pytest.fixture
+def shown(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., AppTest]:
+    """Draws a part of the page by the module's SCRIPT, of a Snapshot as read from its file.
+
+    The script finds the file at `path` in the state of a session of its own, beside what else is given.
+    """
+
+    def show(one: Snapshot, **state: str) -> AppTest:
+        path = tmp_path / "found.json"
+        snapshot.write(one, path)
+        page = AppTest.from_string(request.module.SCRIPT, default_timeout=PATIENCE)
+        page.session_state["path"] = str(path)
+        for key, value in state.items():
+            page.session_state[key] = value
+        page.run()
+        assert not page.exception, [error.value for error in page.exception]
+        return page
+
+    return show

@@ -1,0 +1,135 @@
+"""The page as its script makes it: what it says, and what a person would type."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from tests.paths import ROOT
+
+SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "entry.py"
+PATIENCE = 120.0  # seconds until a script that does not end fails the test; no test measures it
+
+
+class ScriptedPage:
+    """One session of the page, without a browser."""
+
+    def __init__(self, **query: str) -> None:
+        self.test = AppTest.from_file(SCRIPT, default_timeout=PATIENCE)
+        self.test.query_params.update(query)
+        self.test.run()
+        self._check()
+
+    def type(self, key: str, text: str) -> None:
+        """Write into a text field, and leave it."""
+        self._do(self.test.text_input(key=key).set_value(text))
+
+    def set(self, key: str, number: float) -> None:
+        """Set a number field."""
+        self._do(self.test.number_input(key=key).set_value(number))
+
+    def choose(self, key: str, value: str) -> None:
+        """Choose from a list."""
+        self._do(self.test.selectbox(key=key).set_value(value))
+
+    def switch(self, key: str, on: bool) -> None:
+        self._do(self.test.toggle(key=key).set_value(on))
+
+    def press(self, key: str) -> None:
+        """Click a button."""
+        self._do(self.test.button(key=key).click())
+
+    def act_on_rule(self, position: int, action: str) -> None:
+        """Choose from the menu of a rule, counted from 0."""
+        menu = self.test.menu_button(key=self.rule_key(position, "menu"))
+        self._do(menu.click(action))
+
+    def open(self, drawer: str) -> None:
+        """Open what holds more: an expander, a popover."""
+        self.test.session_state[drawer] = True
+        self._do(self.test)
+
+    def choose_preset(self, name: str) -> None:
+        self._do(self.test.button_group(key="preset").set_value(name))
+
+    def value(self, key: str) -> Any:
+        """What the widget with this key holds."""
+        for element in self._sidebar():
+            if element.key == key:
+                return element.value
+        raise KeyError(f"{key} is not in the sidebar")
+
+    def field_keys(self) -> list[str]:
+        """The keys of the sidebar's widgets, from top to bottom."""
+        return [element.key for element in self._sidebar() if element.key]
+
+    def rules(self) -> list[tuple[str, str]]:
+        """The rule table: logical axis and mesh axes of each row."""
+        texts = [
+            self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)
+        ]
+        return list(zip(texts[::2], texts[1::2], strict=True))
+
+    def rule_key(self, position: int, what: str) -> str:
+        """The key of a row's field (`name`, `axes`) or of its `menu`."""
+        names = [key for key in self.field_keys() if re.match(r"rule:\d+:name$", key)]
+        number = names[position].split(":")[1]
+        return f"rule_menu:{number}" if what == "menu" else f"rule:{number}:{what}"
+
+    def problems(self) -> list[str]:
+        """All red sentences of the sidebar."""
+        return [sentence for element in self._sidebar() if (sentence := _problem(element))]
+
+    def problems_beside(self, *keys: str) -> list[str]:
+        """The red sentences between these fields, which share a line, and the next field."""
+        found: list[str] = []
+        reached = False
+        for element in self._sidebar():
+            if element.key in keys:
+                reached, found = True, []
+            elif reached and (sentence := _problem(element)):
+                found.append(sentence)
+            elif reached and element.key and element.type != "menu_button":
+                break  # the menu is the rule's own
+        return found
+
+    def heading(self) -> str:
+        return next(text.value for text in self.test.main.markdown if text.value.startswith("###"))
+
+    def warnings(self) -> list[str]:
+        return [_plain(warning.value) for warning in self.test.warning]
+
+    def errors(self) -> list[str]:
+        return [_plain(error.value) for error in self.test.error]
+
+    def query(self) -> dict[str, str]:
+        """The URL's fields."""
+        return {name: "".join(value) for name, value in self.test.query_params.items()}
+
+    def block_map(self) -> list[list[str]]:
+        """What stands in the cells of the block map, row by row."""
+        chart = next(one for one in self.test.get("plotly_chart") if one.key == "block_map")
+        return json.loads(chart.proto.spec)["data"][0]["text"]
+
+    def _do(self, changed: Any) -> None:
+        changed.run()
+        self._check()
+
+    def _check(self) -> None:
+        assert not self.test.exception, [error.value for error in self.test.exception]
+
+    def _sidebar(self) -> list[Any]:
+        return [element for element in self.test.sidebar if hasattr(element, "value")]
+
+
+def _problem(element: Any) -> str | None:
+    if element.type != "markdown" or not element.value.startswith(":red["):
+        return None
+    return _plain(re.sub(r"^:red\[:material/error: :small\[(.*)\]\]$", r"\1", element.value))
+
+
+def _plain(markdown: str) -> str:
+    return re.sub(r"\\(.)", r"\1", markdown)

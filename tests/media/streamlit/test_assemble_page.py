@@ -1,0 +1,238 @@
+"""The Assemble page's script, on real workers: what it says, shows and offers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector.guides import assembly as assemblies
+from inspector.guides.assembly.script import script
+from inspector.media.streamlit import assemble_page
+from inspector.service import inspection
+from tests.media.streamlit.picture_menus import drawn, offered
+from tests.media.streamlit.scripted_page import PATIENCE
+
+PAGE = "from inspector.media.streamlit import assemble_page\nassemble_page.show()\n"
+FIELDS = ("mesh", "axes", "shape", "spec", "batch_axes", "target")
+
+
+class AssemblePage:
+    """One session of the page, without a browser."""
+
+    def __init__(self) -> None:
+        self.test = AppTest.from_string(PAGE, default_timeout=PATIENCE)
+        self.run()
+
+    def run(self) -> None:
+        self.test.run()
+        assert not self.test.exception, [error.value for error in self.test.exception]
+
+    def press(self, field: str, value: str) -> None:
+        self.test.button_group(key=f"assemble:{field}").set_value(value)
+        self.run()
+
+    def put(self, field: str, value: str | int | None) -> None:
+        widgets = self.test.text_input if field in FIELDS else self.test.number_input
+        widgets(key=f"assemble:{field}").set_value(value)
+        self.run()
+
+    def break_it(self, mistake: str) -> None:
+        self.test.selectbox(key="assemble:mistake").set_value(mistake)
+        self.run()
+
+    def texts(self) -> list[str]:
+        return [plain(text.value) for text in self.test.markdown]
+
+    def figures(self) -> dict[str, dict]:
+        charts = self.test.get("plotly_chart")
+        return {one.key.removeprefix("assemble:"): json.loads(one.proto.spec) for one in charts}
+
+    def numbers(self, figure: str) -> list[str]:
+        found = []
+        for trace in self.figures()[figure]["data"]:
+            if trace["type"] == "heatmap":
+                found += [text for text in np.ravel(trace["text"]) if text]
+        return found
+
+    def code(self) -> list[str]:
+        return [block.value for block in self.test.code]
+
+    def said(self) -> list[str]:
+        outcomes = [*self.test.error, *self.test.warning, *self.test.success]
+        return [plain(outcome.value) for outcome in outcomes]
+
+
+def plain(markdown: str) -> str:
+    return re.sub(r"\\(.)", r"\1", markdown)
+
+
+@pytest.fixture
+def page(_workers: None) -> AssemblePage:
+    return AssemblePage()
+
+
+def test_opens_with_the_references_array_in_three_pictures(page: AssemblePage) -> None:
+    assert "Global shape **(8, 8)**, each device **(4, 2)**." in page.texts()
+    assert list(page.figures()) == ["good:host", "good:devices", "good:array"]
+    for figure in ("good:host", "good:array"):
+        assert sorted(map(int, page.numbers(figure))) == list(range(64))
+    assert sorted(page.numbers("good:devices")) == [f"piece {number}" for number in range(8)]
+    assert page.said() == []
+    assert page.code() == [script(assemblies.parse({}).unwrap()).strip()]
+
+
+@pytest.mark.parametrize("way", ["callback", "device_put"])
+def test_every_way_ends_in_the_same_array(page: AssemblePage, way: str) -> None:
+    page.press("way", way)
+    assert sorted(map(int, page.numbers("good:array"))) == list(range(64))
+    assert f"jax.{assemblies.WAYS[way]}(" in page.code()[-1]
+
+
+def test_the_recipe_says_how_its_shape_comes_about(page: AssemblePage) -> None:
+    page.press("loading", "batch")
+    assert (
+        "Global shape **(16, 32)**, each device **(2, 32)**: "
+        "2 rows per device × 8 devices along the batch = 16 rows."
+    ) in page.texts()
+    page.put("batch_axes", "y")
+    page.put("rows", 3)
+    assert (
+        "Global shape **(12, 32)**, each device **(3, 32)**: "
+        "3 rows per device × 4 devices along the batch = 12 rows; every part is on 2 devices."
+    ) in page.texts()
+
+
+def test_a_tensor_parallel_batch_is_resharded_inside_jit(page: AssemblePage) -> None:
+    page.press("loading", "reshard")
+    assert "resharded" in page.figures()
+    (sentence,) = [text for text in page.texts() if text.startswith("The data is loaded")]
+    assert "gets it by all-to-all. 1.5 KiB must change device, 512 B stay." in sentence
+    shardings = page.code()[0]
+    assert re.search(r"^before .*spec=P\(\('x', 'y'\), None\)", shardings, re.MULTILINE)
+    assert re.search(r"^after .*spec=P\('x', 'y'\)", shardings, re.MULTILINE)
+    table = page.test.dataframe[0].value
+    assert list(table["Kept"]) == [64] * 8 and list(table["Received"]) == [192] * 8
+    assert table["From"][0] == "1 (64 B), 2 (64 B), 3 (64 B)"
+
+
+def test_a_mistake_that_jax_refuses(page: AssemblePage) -> None:
+    page.break_it("shape")
+    (outcome,) = page.said()
+    assert outcome == (
+        "JAX refused when it was to make the array. The piece for device 3 is 3×2, but each must be "
+        "4×2: that is 8×8 with dimension 0 cut over x and dimension 1 cut over y."
+    )
+    assert page.code()[0].startswith("ValueError: Expected shard shape (4, 2) doesn't match")
+    assert "# The mistake:" in page.code()[-1]
+    assert "broken:array" not in page.figures() and "broken:devices" in page.figures()
+
+
+def test_a_mistake_that_jax_does_not_see(page: AssemblePage) -> None:
+    page.break_it("swapped")
+    page.put("device", 0)
+    (outcome,) = [plain(warning.value) for warning in page.test.warning]
+    assert outcome.startswith(
+        "JAX made the array without a word, but 16 numbers on 2 devices (0, 1) are not what belongs "
+        "there. Device 0 holds 2 … 27, but [0:4, 0:2] of the array is 0 … 25;"
+    )
+    assert page.numbers("broken:array") != page.numbers("good:array")
+
+
+def test_the_order_of_the_list_does_no_harm(page: AssemblePage) -> None:
+    page.break_it("list_order")
+    assert [plain(success.value) for success in page.test.success] == [
+        "JAX made the array, and every number is where it belongs. In the list they stood in another "
+        "order: JAX goes by the device that a piece is on."
+    ]
+
+
+def test_a_mistake_that_another_array_does_not_have_is_let_go(page: AssemblePage) -> None:
+    page.put("spec", "x")
+    page.break_it("copies")
+    assert page.said()
+    page.put("spec", "x, y")
+    assert page.test.selectbox(key="assemble:mistake").value == "nothing"
+    assert page.said() == []
+
+
+def test_a_shape_that_does_not_divide_is_jaxs_to_refuse(page: AssemblePage) -> None:
+    page.put("shape", "9x8")
+    assert page.said() == [
+        "JAX refused when it was asked which part belongs to which device. Dimension 0 of 9×8 is 9 "
+        "long, which the 2 devices along x cannot share evenly: no piece would have a whole number "
+        "of it."
+    ]
+    assert page.code()[0].startswith("IndivisibleError:")
+    assert not page.test.selectbox, "there is nothing left to break"
+
+
+def test_a_wrong_field_is_said_and_mended(page: AssemblePage) -> None:
+    page.put("mesh", "3x")
+    assert page.said() == ["mesh is '3x', but must be axis sizes joined by x, such as 2x4"]
+    assert page.figures() == {}
+    page.put("mesh", "2x4")
+    assert page.said() == [] and len(page.figures()) == 3
+    page.press("loading", "batch")
+    page.put("rows", 0)
+    assert page.said() == ["rows is '0', but must be a whole number from 1 to 4,096"]
+
+
+def test_a_mesh_of_another_rank_takes_the_names_along(page: AssemblePage) -> None:
+    page.put("mesh", "2x2x2")
+    assert page.test.text_input(key="assemble:axes").value == "x, y, z"
+    assert page.said() == [] and len(page.figures()) == 3
+    page.put("mesh", "8")
+    assert page.test.text_input(key="assemble:axes").value == "x"
+    assert page.test.text_input(key="assemble:spec").value == "x, None"
+    assert page.said() == [] and "Global shape **(8, 8)**, each device **(1, 8)**" in str(
+        page.texts()
+    )
+
+
+def test_what_is_known_is_not_asked_again(page: AssemblePage) -> None:
+    asked: list[str] = []
+    service = inspection.shared()
+    start = service.start_assembly
+    service.start_assembly = lambda assembly: (asked.append(assembly.key()), start(assembly))[1]
+    try:
+        page.break_it("missing")
+        page.break_it("nothing")
+        page.break_it("missing")
+    finally:
+        del service.start_assembly
+    assert len(asked) == 1
+
+
+def test_the_fields_outlive_the_page(_workers: None) -> None:
+    page = AssemblePage()
+    page.put("shape", "16x8")
+    page.break_it("missing")
+    kept = dict(page.test.session_state["assemble:kept"])
+    again = AppTest.from_string(PAGE, default_timeout=PATIENCE)
+    again.session_state["assemble:kept"] = kept  # all that is left after another page was open
+    again.run()
+    assert again.text_input(key="assemble:shape").value == "16x8"
+    assert again.selectbox(key="assemble:mistake").value == "missing"
+
+
+def test_every_figure_can_be_saved_and_says_what_was_done(page: AssemblePage) -> None:
+    page.test.session_state["pictures"] = page.test.session_state["pictures_of_mistake"] = True
+    page.press("loading", "reshard")
+    page.break_it("swapped")
+    keys = drawn(page.test)
+    assert "assemble:resharded" in keys and "assemble:broken:array" in keys
+    assert sorted(offered(page.test)) == sorted(keys)
+    assembly = assemblies.parse(assemblies.DEFAULTS).unwrap().with_mistake("swapped", 3)
+    service = inspection.shared()
+    job = service.start_assembly(assembly)
+    job.wait()
+    line = assemble_page.provenance_line(assembly, service.take_assembly(job))
+    assert line.startswith(
+        "An array made by make_array_from_single_device_arrays · on purpose: Two pieces swapped · "
+        "global shape 8×8 · P('x', 'y') · mesh "
+    )
+    assert " · run on emulated devices · versions jax 0." in line

@@ -1,0 +1,145 @@
+"""The panel of collectives on real runs and plans: what matters first, the pictures, and there and back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector import layout as layouts
+from inspector.core.snapshot import Collective, Snapshot
+from inspector.layout.plan import plan
+from inspector.media.streamlit import collectives_panel
+from inspector.producers import emulate
+from inspector.producers.abstract import abstract_state
+
+SCRIPT = """
+import streamlit as st
+from inspector import snapshot
+from inspector.media.streamlit import collectives_panel, selection
+found = snapshot.read(st.session_state["path"])
+if "of" in st.session_state:
+    collectives_panel.of_array(found.array(st.session_state["of"]), found)
+else:
+    collectives_panel.show(found, None)
+st.text(selection.selected(found).path)
+"""
+
+LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
+
+
+@pytest.fixture(scope="module")
+def found() -> Snapshot:
+    return emulate.run(LAYOUT, lambda *_, **__: None)
+
+
+def charts(page: AppTest) -> list[str]:
+    return [chart.key for chart in page.get("plotly_chart")]
+
+
+def texts(elements) -> str:
+    return " ".join(element.value.replace("\\", "") for element in elements)
+
+
+def with_collectives(found: Snapshot, collectives: tuple[Collective, ...] | None) -> Snapshot:
+    programs = tuple(
+        dataclasses.replace(program, collectives=collectives) for program in found.programs
+    )
+    return dataclasses.replace(found, programs=programs)
+
+
+def test_a_train_step_is_summed_up_first(shown, found: Snapshot) -> None:
+    page = shown(found)
+    collectives = found.program("train_step").collectives
+    sent = sum(one.executions * one.wire_bytes_per_device for one in collectives)
+    assert texts(page.markdown).startswith(
+        f"A train step runs {len(collectives)} all-reduces over `data` and `model`: "
+        f"**{collectives_panel.bytes_text(sent)}** leave each device"
+    )
+    assert charts(page) == ["collective_bars", "traffic_map"]
+    by_axes, every_one = (table.value for table in page.dataframe)
+    assert list(by_axes["Mesh axes"]) == ["data", "model"]
+    assert by_axes["Instructions"].sum() == len(collectives)
+    assert sorted(every_one["Name"]) == sorted(one.name for one in collectives)
+    assert list(every_one["On the wire"]) == sorted(every_one["On the wire"], reverse=True)
+    assert every_one["On the wire"].sum() == sent
+    assert set(every_one["Phase"]) <= {"forward", "backward", "forward + backward"}
+
+
+def test_programs_are_switched_and_none_is_a_sentence(shown, found: Snapshot) -> None:
+    page = shown(found, collectives_program="init")
+    assert "Initialisation runs no collective" in texts(page.markdown)
+    assert not charts(page) and not page.dataframe
+    page.button_group(key="collectives_program").set_value("apply").run()
+    assert "An inference runs 2 all-reduces over `model`" in texts(page.markdown)
+    assert charts(page) == ["collective_bars", "traffic_map"]
+
+
+def test_filters_by_axis_and_phase(shown, found: Snapshot) -> None:
+    page = shown(found)
+    page.button_group(key="collective_axes:train_step").set_value(["data"]).run()
+    assert set(page.dataframe[1].value["Mesh axes"]) == {"data"}
+    page.button_group(key="collective_axes:train_step").set_value([]).run()
+    page.button_group(key="collective_phases:train_step").set_value(["backward"]).run()
+    shown_phases = page.dataframe[1].value["Phase"]
+    assert all("backward" in phases for phases in shown_phases) and len(shown_phases)
+
+
+def test_a_plan_and_an_uncounted_program_say_so(shown, found: Snapshot) -> None:
+    page = shown(plan(LAYOUT, abstract_state(LAYOUT)))
+    assert "A plan has nothing compiled" in texts(page.info) and not charts(page)
+    page = shown(with_collectives(found, None))
+    assert "have not been counted" in texts(page.info) and not charts(page)
+
+
+def test_the_unknown_is_called_unknown(shown, found: Snapshot) -> None:
+    first, *others = found.program("train_step").collectives
+    unknown = dataclasses.replace(first, executions=None, mesh_axes=None, op_name=None, arrays=None)
+    page = shown(with_collectives(found, (unknown, *others)))
+    assert "at least" in page.markdown[0].value
+    assert "1 collective could not be counted in full" in page.markdown[0].value
+    row = page.dataframe[1].value.iloc[-1]  # last, for nobody knows whether it is the largest
+    for column in ("Executions", "On the wire", "Mesh axes", "Phase", "Arrays"):
+        assert row[column] == "unknown"
+    only = shown(with_collectives(found, (unknown,)))
+    assert "how many bytes leave each device is unknown" in only.markdown[0].value
+    assert charts(only) == ["collective_bars"]
+
+
+def test_a_row_leads_to_its_arrays(shown, found: Snapshot, monkeypatch) -> None:
+    """AppTest cannot select a row, so the selection is put where Streamlit keeps it."""
+    collectives = found.program("train_step").collectives
+    in_order = collectives_panel.matching(collectives, (), ())
+    number = next(n for n, one in enumerate(in_order) if one.arrays)
+    selected = {"selection": {"rows": [number], "columns": [], "cells": []}}
+    page = shown(found, **{"collective_table:train_step": selected})
+    if not any(one.key == "moved:params/DotReluDot_1/W2" for one in page.button):
+        pytest.skip("this version of Streamlit takes no selection of a table from outside")
+    page.button(key="moved:params/DotReluDot_1/W2").click().run()
+    assert page.text[0].value == "params/DotReluDot_1/W2"
+
+
+def test_an_array_tells_its_collectives(shown, found: Snapshot) -> None:
+    page = shown(found, of="params/DotReluDot_0/W2")
+    (table,) = page.dataframe
+    assert list(table.value["Op"]) == ["all-reduce"] and list(table.value["Mesh axes"]) == ["data"]
+    assert "with 3 other arrays" in table.value["Payload"][0]
+    none = shown(found, of="opt_state/0/count")
+    assert "No collective is known to move this array" in texts(none.caption)
+    planned = shown(plan(LAYOUT, abstract_state(LAYOUT)), of="params/DotReluDot_0/W2")
+    assert not planned.dataframe and not planned.caption
+
+
+def test_names_of_a_file_are_text(shown, found: Snapshot) -> None:
+    first, *_ = found.program("train_step").collectives
+    hostile = dataclasses.replace(
+        first,
+        op="<b>all</b>-reduce",
+        op_name="jit(step)/jvp(Net)/<img src=x>/[a](b)/dot_general",
+        source="[x](http://example.org):1",
+    )
+    page = shown(with_collectives(found, (hostile,)))
+    assert "1 \\<b\\>all" in page.markdown[0].value
+    assert charts(page)[0] == "collective_bars"
+    assert page.dataframe[1].value["Source"][0] == hostile.source

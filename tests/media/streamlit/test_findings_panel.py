@@ -1,0 +1,153 @@
+"""The panels of findings, rules and devices, on plans that JAX gave the shapes of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.checks import audit
+from inspector.core import device_holdings
+from inspector.core.snapshot import Snapshot
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
+
+SCRIPT = """
+import streamlit as st
+from inspector import layout as layouts
+from inspector import snapshot
+from inspector.media.streamlit import device_panel, findings_panel, ledger_panel, selection, session
+found = snapshot.read(st.session_state["path"])
+layout = None if found.layout is None else layouts.from_json(found.layout)
+if layout is not None and "last_layout" not in st.session_state:
+    session.put(layout)
+panel = {"findings": findings_panel, "rules": ledger_panel, "devices": device_panel}[st.session_state["of"]]
+panel.show(found, layout)
+"""
+
+FAULTY = {"rules": "batch=data,embed=model,hidden=model", "depth": "64", "target": "plan"}
+
+
+def planned(fields: dict[str, str]) -> Snapshot:
+    layout = layouts.parse({"layers": "2", **fields}).unwrap()
+    return plan(layout, abstract_state(layout))
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Snapshot:
+    return planned(FAULTY)
+
+
+def said(elements) -> str:
+    return " ".join(element.value.replace("\\", "") for element in elements)
+
+
+def test_findings_are_ranked_with_level_array_and_remedy(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="findings")
+    text = said(page.markdown)
+    for finding in audit.audited(faulty).findings:
+        assert finding.message.replace("_", " ")[:40] in text.replace("_", " ")
+    assert "1 warning, 2 notes" in text
+    first = page.button(key="finding:0:array")
+    first.click().run()
+    assert page.session_state["selected_array"] == audit.audit(faulty)[0].array
+    assert page.session_state["panel"] == "Shard map"
+
+
+def test_a_remedy_is_made_and_what_was_is_pinned(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="findings")
+    finding = audit.audit(faulty)[0]
+    change = audit.smallest_change(faulty, finding, layouts.from_json(faulty.layout))
+    assert change.words in said(page.caption).replace("\\", "")
+    page.button(key="finding:0:make").click().run()
+    assert not page.exception
+    assert page.session_state["last_layout"] == change.layout
+    (pin,) = page.session_state["board"].pins
+    assert pin.snapshot.layout == faulty.layout
+    # Once it is on the board, it is not pinned again.
+    page.button(key="finding:0:make").click().run()
+    assert len(page.session_state["board"].pins) == 1
+
+
+def test_when_nothing_is_wrong_it_says_what_was_checked(shown) -> None:
+    page = shown(planned({"depth": "64", "target": "plan"}), of="findings")
+    assert "Nothing is wrong with this layout" in said(page.success)
+    assert all(question in said(page.markdown) for question in audit.questions())
+
+
+def test_without_a_layout_there_is_no_remedy_and_without_a_mesh_nothing(shown, faulty) -> None:
+    page = shown(replace(faulty, layout=None), of="findings")
+    assert not [button for button in page.button if button.key.endswith(":make")]
+    assert "nothing can be checked" in said(
+        shown(replace(faulty, mesh=None, layout=None, arrays=()), of="findings").info
+    )
+
+
+def test_the_ledger_stands_rule_by_rule(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="rules", selected_array="params/DotReluDot_0/W2")
+    text = said(page.markdown)
+    assert "| 2, embed → model | 1 embed | **taken** | **taken** |" in text
+    assert "mesh axis model is taken by embed (dimension 1) through rule 2" in text
+    assert "mesh axis model would split two dimensions, which JAX refuses" in said(page.info)
+    assert "lie as Linen reads these rules" in said(page.success)
+    (table,) = [one.value for one in page.dataframe if "Follows" in one.value]
+    assert set(table["Follows"]) == {"yes"}
+
+
+def test_a_snapshot_without_rules_says_so_and_takes_some(shown, faulty: Snapshot) -> None:
+    page = shown(replace(faulty, layout=None), of="rules")
+    assert "is unknown: the Snapshot has logical axes, but no rules" in said(page.info)
+    page.text_area(key="ledger_rules").set_value("batch=data,embed=model").run()
+    assert "lie as Linen reads these rules" in said(page.success)
+    page.text_area(key="ledger_rules").set_value("batch=model").run()
+    assert "lie as Linen reads these rules" in said(page.warning)
+    page.text_area(key="ledger_rules").set_value("batch").run()
+    assert "a rule is a logical axis" in said(page.error)
+    nameless = replace(
+        faulty, layout=None, arrays=tuple(replace(one, logical_axes=None) for one in faulty.arrays)
+    )
+    assert "neither their logical axes nor rules" in said(shown(nameless, of="rules").info)
+
+
+def test_a_device_holds_what_it_holds(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="devices")
+    held = device_holdings.holdings(faulty, [0], ("params", "opt_state", "other"))
+    (table,) = [one.value for one in page.dataframe if "Only here" in one.value]
+    assert table["Bytes"].sum() == held.bytes and table["Only here"].sum() == held.alone == 0
+    assert "Nothing is lost if device 0 dies" in said(page.success)
+    assert [chart.key for chart in page.get("plotly_chart")] == ["holding_bars", "copies_map"]
+
+
+def test_devices_that_have_something_by_themselves(shown, faulty: Snapshot) -> None:
+    page = shown(faulty, of="devices", device_which="Several devices", device_devices=[0, 4])
+    lost = device_holdings.holdings(faulty, [0, 4], ("params", "opt_state", "other"))
+    assert lost.alone > 0
+    text = said(page.warning)
+    assert "If devices 0, 4 die together" in text and "no other device holds them" in text
+    page.multiselect(key="device_devices").set_value([]).run()
+    assert not page.exception
+
+
+def test_a_process_is_asked_about_where_there_are_several(shown, faulty: Snapshot) -> None:
+    two = replace(faulty, mesh=replace(faulty.mesh, processes=(0,) * 4 + (1,) * 4))
+    page = shown(two, of="devices", device_which="One process", device_process=1)
+    assert "devices 4, 5, 6, 7" in said(
+        page.success
+    )  # data parts the processes: all is there twice
+    assert "the bytes of an array are not known" in said(
+        shown(
+            replace(two, arrays=tuple(replace(one, bytes=None) for one in two.arrays)), of="devices"
+        ).info
+    )
+
+
+def test_specs_are_mended_as_rules_are(shown) -> None:
+    found = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
+    page = shown(found, of="findings")
+    change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
+    assert f"Smallest change that mends it: {change.words}" in said(page.caption)
+    page.button(key="finding:0:make").click().run()
+    assert not page.exception
+    assert page.session_state["last_layout"] == change.layout
+    assert page.session_state["board"].pins[0].snapshot.layout == found.layout

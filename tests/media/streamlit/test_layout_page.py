@@ -1,0 +1,482 @@
+"""The editor: what is wrong is said beside its field, and the page keeps the last layout that was right."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.layout.presets import MLP_PRESETS as PRESETS
+
+
+def test_opens_with_the_default_layout(page):
+    assert (
+        page.heading()
+        == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
+    )
+    assert page.value("field:mesh") == "2x4"
+    assert page.value("field:axes") == "data, model"
+    assert page.rules() == [("batch", "data"), ("hidden", "model")]
+    assert page.value("preset") == "Data + tensor"
+    assert [page.value(f"size:{name}") for name in ("batch", "layers", "depth")] == [8, 4, 1024]
+    assert page.value("size:scan") is False
+    page.open("drawer:Training and measuring")
+    assert page.value("size:optimizer") == "adam"
+    assert page.value("size:learning_rate") == 1e-3
+    assert page.value("size:dtype") == "float32"
+    assert page.value("field:steps") == 20
+    assert page.query() == {}
+    assert not page.problems() and not page.warnings() and not page.errors()
+    assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("2x", "mesh is '2x', but must be axis sizes joined by x, such as 2x4"),
+        ("", "mesh is '', but must be axis sizes joined by x, such as 2x4"),
+        ("0x4", "mesh 0x4 has an axis of size 0, each must be at least 1"),
+        ("1x2x3x4x5", "mesh 1x2x3x4x5 has 5 axes, at most 4 are allowed"),
+        ("32x32", "mesh 32x32 makes 1024 devices, at most 512 are allowed"),
+    ],
+)
+def test_a_bad_mesh_is_said_beside_it(page, text, sentence):
+    page.type("field:mesh", text)
+    assert page.problems_beside("field:mesh", "field:processes") == [sentence]
+    assert_shows_the_last_good_layout(page)
+    assert page.value("field:mesh") == text, "what was typed must not be lost"
+    page.type("field:mesh", "4x2")
+    assert not page.problems() and not page.warnings()
+    assert page.heading().endswith("on data\N{NO-BREAK SPACE}4 × model\N{NO-BREAK SPACE}2")
+    assert page.query() == {"mesh": "4x2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("data", "axes gives 1 name (data), but mesh 2x4 has 2 axes"),
+        ("data, model, x", "axes gives 3 names (data, model, x), but mesh 2x4 has 2 axes"),
+        ("data, data", "axes is 'data, data', but every mesh axis needs a name of its own"),
+        (
+            "data, mo del",
+            "axes has 'mo del', but a mesh axis must be letters, digits and _, not only digits",
+        ),
+        ("data,", "axes has '', but a mesh axis must be letters, digits and _, not only digits"),
+        (
+            "<b>data</b>, model",
+            "axes has '<b>data</b>', but a mesh axis must be letters, digits and _, not only digits",
+        ),
+    ],
+)
+def test_bad_axis_names_are_said_beside_them_and_leave_the_rules_alone(page, text, sentence):
+    page.type("field:axes", text)
+    assert page.problems_beside("field:axes") == [sentence]
+    assert page.rules() == [("batch", "data"), ("hidden", "model")]
+    assert_shows_the_last_good_layout(page)
+    page.type("field:axes", "data, model")
+    assert not page.problems()
+    assert page.rules() == [("batch", "data"), ("hidden", "model")]
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "sentence"),
+    [
+        ("axes", "expert", "rule hidden names mesh axis 'expert', but the mesh has data, model"),
+        (
+            "axes",
+            "model + model",
+            "rule hidden is 'model + model', but may use each mesh axis only once",
+        ),
+        (
+            "name",
+            "",
+            "rules has '', but a logical axis must be letters, digits and _, not only digits",
+        ),
+        (
+            "name",
+            "2",
+            "rules has '2', but a logical axis must be letters, digits and _, not only digits",
+        ),
+    ],
+)
+def test_a_bad_rule_is_said_beside_it(page, what, text, sentence):
+    key = page.rule_key(1, what)
+    page.type(key, text)
+    assert page.problems_beside(page.rule_key(1, "axes")) == [sentence]
+    assert page.problems_beside(page.rule_key(0, "axes")) == []
+    assert_shows_the_last_good_layout(page)
+
+
+@pytest.mark.parametrize(
+    ("field", "number", "sentence"),
+    [
+        ("batch", 0, "batch is '0', but must be a whole number from 1 to 1,048,576"),
+        ("batch", -8, "batch is '-8', but must be a whole number from 1 to 1,048,576"),
+        ("layers", 0, "layers is '0', but must be a whole number from 1 to 1,024"),
+        ("layers", 1025, "layers is '1025', but must be a whole number from 1 to 1,024"),
+        ("depth", 0, "depth is '0', but must be a whole number from 1 to 1,048,576"),
+        ("learning_rate", -1.0, "learning_rate is '-1.0', but must be a number from 0 to 10"),
+    ],
+)
+def test_a_bad_size_is_said_beside_it(page, field, number, sentence):
+    page.open("drawer:Training and measuring")
+    page.set(f"size:{field}", number)
+    line = ("batch", "layers", "depth") if field != "learning_rate" else (field,)
+    assert page.problems_beside(*(f"size:{name}" for name in line)) == [sentence]
+    assert page.problems() == [sentence]
+    assert_shows_the_last_good_layout(page)
+
+
+@pytest.mark.parametrize("number", [0, -1, 10_001])
+def test_bad_steps_are_said_beside_them(page, number):
+    page.open("drawer:Training and measuring")
+    page.set("field:steps", number)
+    sentence = f"steps is '{number}', but must be a whole number from 1 to 10,000"
+    assert page.problems_beside("field:steps") == [sentence]
+    assert_shows_the_last_good_layout(page)
+
+
+def test_a_closed_drawer_keeps_what_was_typed_and_opens_for_a_mistake(open_page):
+    drawer = "drawer:Training and measuring"
+    page = open_page()
+    assert "field:steps" not in page.field_keys()
+    page.open(drawer)
+    page.set("field:steps", 7)
+    page.switch("field:donate", True)
+    page.test.session_state[drawer] = False
+    page.set("size:layers", 2)
+    assert "field:steps" not in page.field_keys()
+    assert page.query() == {"layers": "2", "steps": "7", "donate": "true"}
+    page.open(drawer)
+    assert page.value("field:steps") == 7 and page.value("field:donate") is True
+    page.set("field:steps", 0)
+    page.test.session_state[drawer] = False
+    page.set("size:layers", 3)
+    assert page.problems_beside("field:steps") != []
+
+
+def test_several_mistakes_are_each_said_beside_their_field(page):
+    page.type("field:mesh", "0x4")
+    page.set("size:batch", 0)
+    page.open("drawer:Training and measuring")
+    page.set("field:steps", 0)
+    assert len(page.problems()) == 3
+    assert "axis of size 0" in page.problems_beside("field:mesh", "field:processes")[0]
+    sizes = page.problems_beside("size:batch", "size:layers", "size:depth")
+    assert "batch is '0'" in sizes[0]
+    assert "steps is '0'" in page.problems_beside("field:steps")[0]
+    assert_shows_the_last_good_layout(page)
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "sentence"),
+    [
+        (
+            "W1",
+            "None, expert",
+            "spec W1 names mesh axis 'expert', but the mesh has data, model",
+        ),
+        (
+            "W2",
+            "model",
+            "spec W2 is 'model', but must have 2 entries (hidden, embed) joined by commas, "
+            "such as None, None",
+        ),
+        ("x", "data, data", "spec x is 'data.data', but may use each mesh axis only once"),
+        (
+            "y",
+            "",
+            "spec y is '', but must have 2 entries (batch, hidden) joined by commas, "
+            "such as None, None",
+        ),
+        (
+            "z",
+            "None, None, None",
+            "spec z is 'None, None, None', but must have 2 entries (batch, embed) joined by commas, "
+            "such as None, None",
+        ),
+        ("layer", "stage", "spec layer names mesh axis 'stage', but the mesh has data, model"),
+    ],
+)
+def test_a_bad_spec_is_said_beside_it(open_page, place, text, sentence):
+    page = open_page(model="mlp")
+    good = page.heading()
+    page.type(f"spec:{place}", text)
+    said = page.problems_beside(f"spec:{place}")
+    assert [one.replace("data, data", "data.data") for one in said] == [sentence]
+    assert page.problems() == said
+    assert page.heading() == good
+    assert page.warnings()
+    assert page.query() == {"model": "mlp"}
+
+
+def test_a_batch_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
+    page.set("size:batch", 7)
+    said = page.problems_beside(page.rule_key(0, "axes"))
+    assert len(said) == 1 and said[0].startswith("batch has 7 rows, 2 ways (data) do not divide it")
+    assert page.problems() == said
+
+
+def test_a_depth_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
+    page.set("size:depth", 1000)
+    assert not page.problems()
+    page.type("field:mesh", "2x3")
+    said = page.problems_beside(page.rule_key(1, "axes"))
+    assert len(said) == 1
+    assert said[0].startswith("hidden has 1000 rows, 3 ways (model) do not divide it")
+    page.type(page.rule_key(1, "axes"), "")
+    assert not page.problems()
+
+
+def test_of_two_rules_for_an_axis_the_one_that_was_taken_has_the_sentence(open_page):
+    # Both rules name batch; the first one is free, is taken, and does not divide 8 rows.
+    page = open_page(mesh="16x4", target="plan", rules="batch.data~batch.model~hidden.model")
+    said = page.problems_beside(page.rule_key(0, "axes"))
+    assert len(said) == 1 and said[0].startswith(
+        "batch has 8 rows, 16 ways (data) do not divide it"
+    )
+    assert page.problems() == said
+
+
+def test_an_uneven_layout_is_not_run(page):
+    page.set("size:batch", 7)
+    page.press("run_button")
+    assert len(page.errors()) == 1
+    assert "batch has 7 rows, 2 ways (data) do not divide it" in page.errors()[0]
+
+
+@pytest.mark.parametrize(("mesh", "offered"), [("512", True), ("1024", False)])
+def test_a_plan_is_not_run_on_more_devices_than_are_emulated(open_page, mesh, offered):
+    page = open_page(mesh=mesh, axes="data", target="plan", batch="1024", rules="batch.data")
+    assert not page.problems()
+    assert page.test.button(key="run_button").disabled != offered
+    said = " ".join(caption.value for caption in page.test.main.caption)
+    assert ("A mesh of 1,024 devices is planned only: at most 512 are emulated." in said) != offered
+
+
+@pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_a_preset_sets_mesh_and_rules_on_as_many_devices(open_page, preset, model):
+    page = open_page(model=model, mesh="4x4", batch="16")
+    page.choose_preset(preset.name)
+    assert not page.problems() and not page.warnings()
+    wanted = preset.applied_to(
+        layouts.parse({"model": model, "mesh": "4x4", "batch": "16"}).unwrap()
+    )
+    shown = layouts.parse(page.query()).unwrap()
+    assert shown == wanted
+    assert shown.devices == 16
+    assert page.value("preset") == preset.name
+    if model == "logical_mlp":
+        assert page.rules() == [(name, " + ".join(axes)) for name, axes in preset.rules]
+
+
+def test_a_change_of_rules_leaves_the_preset(page):
+    page.type(page.rule_key(0, "axes"), "")
+    assert page.value("preset") is None
+    page.type(page.rule_key(0, "axes"), "data")
+    assert page.value("preset") == "Data + tensor"
+
+
+def test_rules_are_added_moved_and_deleted(page):
+    page.press("add_rule")
+    assert page.rules() == [("batch", "data"), ("hidden", "model"), ("embed", "")]
+    page.act_on_rule(2, "Move up")
+    page.act_on_rule(1, "Move up")
+    assert page.rules() == [("embed", ""), ("batch", "data"), ("hidden", "model")]
+    page.act_on_rule(0, "Move down")
+    assert page.rules() == [("batch", "data"), ("embed", ""), ("hidden", "model")]
+    assert page.query() == {"rules": "batch.data~embed.~hidden.model"}
+    page.act_on_rule(0, "Delete")
+    assert page.rules() == [("embed", ""), ("hidden", "model")]
+    page.act_on_rule(1, "Delete")
+    page.act_on_rule(0, "Delete")
+    assert page.rules() == []
+    assert not page.problems()
+    page.press("add_rule")
+    assert page.rules() == [("batch", "")]
+
+
+def test_the_order_of_rules_decides_who_has_a_mesh_axis(page):
+    page.press("add_rule")
+    page.type(page.rule_key(2, "axes"), "model")
+    hidden_first = page.block_map()
+    page.act_on_rule(2, "Move up")
+    assert page.rules() == [("batch", "data"), ("embed", "model"), ("hidden", "model")]
+    embed_first = page.block_map()
+    # A kernel of shape embed × hidden: cut along its columns, and then along its rows.
+    assert (len(hidden_first), len(hidden_first[0])) == (1, 4)
+    assert (len(embed_first), len(embed_first[0])) == (4, 1)
+
+
+def test_the_ends_of_the_rules_cannot_be_moved_further(page):
+    def actions(position: int) -> list[str]:
+        return page.test.menu_button(key=page.rule_key(position, "menu")).options
+
+    assert actions(0) == ["Move down", "Delete"]
+    assert actions(1) == ["Move up", "Delete"]
+    page.act_on_rule(1, "Delete")
+    assert actions(0) == ["Delete"]
+
+
+def test_another_model_keeps_mesh_names_and_sizes(page):
+    page.type("field:axes", "replica, model")
+    page.type("field:mesh", "4x2")
+    page.set("size:depth", 512)
+    page.choose("field:model", "mlp")
+    assert page.value("field:mesh") == "4x2"
+    assert page.value("field:axes") == "replica, model"
+    assert page.value("size:depth") == 512
+    assert (
+        page.heading()
+        == "### MLP, device axes on replica\N{NO-BREAK SPACE}4 × model\N{NO-BREAK SPACE}2"
+    )
+    assert not page.problems() and not page.warnings()
+    page.choose("field:model", "logical_mlp")
+    assert page.value("field:mesh") == "4x2"
+    assert page.value("size:depth") == 512
+    assert not page.problems()
+
+
+def test_a_renamed_mesh_axis_is_renamed_in_the_rules(page):
+    page.type(page.rule_key(1, "axes"), "model + data")
+    page.type("field:axes", "data, tensor")
+    assert page.rules() == [("batch", "data"), ("hidden", "tensor + data")]
+    assert not page.problems()
+
+
+def test_a_renamed_mesh_axis_is_renamed_in_the_specs(open_page):
+    page = open_page(model="mlp")
+    page.type("field:axes", "data, tensor")
+    assert page.value("spec:W1") == "None, tensor"
+    assert page.value("spec:W2") == "tensor, None"
+    assert page.value("spec:y") == "data, tensor"
+    assert not page.problems()
+
+
+def test_exchanged_names_exchange_the_axes_and_not_the_rules(page):
+    page.type("field:axes", "model, data")
+    assert page.rules() == [("batch", "data"), ("hidden", "model")]
+    assert page.heading().endswith("on model\N{NO-BREAK SPACE}2 × data\N{NO-BREAK SPACE}4")
+
+
+@pytest.mark.parametrize(
+    ("mesh", "names"),
+    [
+        ("8", "data"),
+        ("2x2x2", "data, model, fsdp"),
+        ("2x2x2x1", "data, model, fsdp, expert"),
+    ],
+)
+def test_a_mesh_of_another_rank_has_as_many_names(page, mesh, names):
+    page.type("field:mesh", mesh)
+    assert page.value("field:axes") == names
+    assert page.problems_beside("field:mesh", "field:processes") == []
+    page.type("field:mesh", "2x4")
+    assert page.value("field:axes") == "data, model"
+    assert not page.problems() and not page.warnings()
+
+
+def test_a_rule_to_an_axis_that_the_smaller_mesh_lacks_is_said_beside_it(page):
+    page.type("field:mesh", "8")
+    assert page.problems() == page.problems_beside(page.rule_key(1, "axes"))
+    assert page.problems() == ["rule hidden names mesh axis 'model', but the mesh has data"]
+
+
+@pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
+def test_scan_stacks_the_layers(open_page, model):
+    page = open_page(model=model)
+    page.switch("size:scan", True)
+    assert page.query()["scan"] == "true"
+    paths = page.test.selectbox(key="selected_array").options
+    kernels = [path for path in paths if path.startswith("params/") and path.endswith("kernel")]
+    assert len(kernels) == 1, "all layers share one array"
+    page.switch("size:scan", False)
+    assert "scan" not in page.query()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("mesh", "2x", "mesh is '2x', but must be axis sizes joined by x, such as 2x4"),
+        ("batch", "many", "batch is 'many', but must be a whole number from 1 to 1,048,576"),
+        ("dtype", "int4", "dtype is 'int4', but must be one of float32, bfloat16, float16"),
+        ("scan", "maybe", "scan is 'maybe', but must be true or false"),
+        ("steps", "1e9", "steps is '1e9', but must be a whole number from 1 to 10,000"),
+        ("target", "moon", "target is 'moon', but must be one of cpu, plan"),
+        (
+            "rules",
+            "batch.moon",
+            "rule batch names mesh axis 'moon', but the mesh has data, model",
+        ),
+    ],
+)
+def test_a_bad_link_gives_a_notice_and_the_default(open_page, field, value, sentence):
+    page = open_page(**{field: value, "depth": "512"})
+    assert len(page.warnings()) == 1
+    assert "The link had values that cannot be used" in page.warnings()[0]
+    assert sentence in page.warnings()[0]
+    assert page.query() == {"depth": "512"}, "what was good in the link stays"
+    assert page.value("size:depth") == 512
+    assert not page.problems()
+    page.set("size:depth", 1024)
+    assert not page.warnings(), "the notice goes with the first change"
+
+
+def test_a_link_with_unknown_fields_gives_a_notice(open_page):
+    page = open_page(colour="red")
+    assert len(page.warnings()) == 1
+    assert "'colour' is not a field of model logical_mlp" in page.warnings()[0]
+
+
+def assert_shows_the_last_good_layout(page):
+    assert (
+        page.heading()
+        == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
+    )
+    assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
+    assert len(page.warnings()) == 1 and "last layout that was right" in page.warnings()[0]
+    assert page.query() == {}
+
+
+def test_a_click_that_comes_before_the_new_url_changes_nothing(open_page):
+    page = open_page(mesh="4x2")
+    page.type("field:mesh", "8x1")
+    assert page.query() == {"mesh": "8x1"}
+    page.test.query_params.clear()
+    page.test.query_params["mesh"] = "4x2"  # as the browser has it still
+    page.set("size:layers", 2)
+    assert (page.value("field:mesh"), page.value("size:layers")) == ("8x1", 2)
+    assert page.query() == {"mesh": "8x1", "layers": "2"}
+
+
+def test_the_back_button_brings_the_last_layout_back(open_page):
+    page = open_page(mesh="4x2")
+    page.type("field:mesh", "8x1")
+    page.test.query_params.clear()
+    page.test.query_params["mesh"] = "4x2"
+    page.test.run()
+    assert page.value("field:mesh") == "4x2"
+
+
+def test_a_panel_that_fails_costs_no_field(page, monkeypatch):
+    from inspector.media.streamlit import snapshot_panels
+
+    page.type("field:mesh", "4x2")
+    with monkeypatch.context() as broken:
+        broken.setattr(snapshot_panels, "show", lambda found, layout: 1 / 0)
+        page.test.run()
+        assert page.test.exception
+    page.test.run()
+    assert not page.test.exception
+    assert page.value("field:mesh") == "4x2"
+
+
+def test_a_size_whose_name_streamlit_keeps_to_itself_is_in_the_link(open_page):
+    small = {"model": "transformer", "layers": "2", "batch": "8", "seq": "64", "vocab": "512"}
+    page = open_page(**small)
+    page.set("size:embed", 512)
+    assert page.query()["embed-size"] == "512" and "embed" not in page.query()
+    again = open_page(**page.query())
+    assert not again.warnings()
+    assert again.value("size:embed") == 512
+    assert again.query() == page.query()

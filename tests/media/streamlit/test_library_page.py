@@ -1,0 +1,225 @@
+"""The Library page and the Keep button, on a library of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from inspector import layout as layouts
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit import library_page, page_switch
+from inspector.service import library as libraries
+from inspector.service.library import Library
+from tests.figures import samples
+from tests.media.streamlit.scripted_page import PATIENCE
+
+LAYOUT = layouts.parse({"mesh": "4x2", "layers": "2", "depth": "64"}).unwrap()
+FOUND = samples.snapshot()
+LAID_OUT = dataclasses.replace(FOUND, layout=LAYOUT.to_json())
+HOSTILE = "<img src=x onerror=alert(1)> **b** $x$ :red[x]"
+
+
+def page_script() -> None:
+    """The page alone; Streamlit runs the text of this function."""
+    from inspector.media.streamlit import library_page
+
+    library_page.show()
+
+
+def button_script() -> None:
+    import streamlit as st
+
+    from inspector.media.streamlit import keep_button
+
+    keep_button.show(st.session_state["found"], "MLP 2x4", key="keep")
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """An empty library; buttons that lead to other pages, which are not here, say where to."""
+    monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(
+        page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
+    )
+    return Library()
+
+
+class Page:
+    """One session of a script."""
+
+    def __init__(self, script, **state) -> None:
+        self.test = AppTest.from_function(script, default_timeout=PATIENCE)
+        for key, value in state.items():
+            self.test.session_state[key] = value
+        self.do(self.test)
+
+    def do(self, changed) -> None:
+        changed.run()
+        assert not self.test.exception, [error.value for error in self.test.exception]
+
+    def press(self, key: str) -> None:
+        self.do(self.test.button(key=key).click())
+
+    def search(self, words: str) -> None:
+        self.do(self.test.text_input(key="library_search").set_value(words))
+
+    def choose(self, name: str) -> None:
+        self.test.session_state[library_page.CHOSEN] = name
+        self.do(self.test)
+
+    def names(self) -> list[str]:
+        tables = self.test.dataframe
+        return list(tables[0].value["Name"]) if tables else []
+
+    def said(self, *kinds: str) -> str:
+        """All text, or that of these kinds of elements, unescaped."""
+        kinds = kinds or ("markdown", "caption", "error", "info")
+        texts = [element.value for kind in kinds for element in self.test.get(kind)]
+        return re.sub(r"\\(.)", r"\1", "\n".join(texts))
+
+
+def opened(page: Page) -> tuple[str, Snapshot]:
+    return page.test.session_state[library_page.OPENED]
+
+
+def test_an_empty_library_says_how_to_fill_it(library: Library) -> None:
+    page = Page(page_script)
+    assert "Nothing is kept yet" in page.said("info") and page.names() == []
+
+
+def test_what_is_kept_is_searched_chosen_and_opened(library: Library) -> None:
+    library.save("base", "why\nand how", FOUND)
+    library.save("other", "", LAID_OUT)
+    page = Page(page_script)
+    assert page.names() == ["other", "base"]
+    assert page.said("caption").startswith("2 Snapshots, ")
+    # The newest is looked at until another is chosen.
+    assert "#### other" in page.said() and "It has no note" in page.said()
+    page.search("WHY")
+    assert page.names() == ["base"] and "#### base" in page.said()
+    assert "why  \nand how" in page.said()
+    page.search("nowhere")
+    assert page.names() == [] and "make the search shorter" in page.said("info")
+    page.search("")
+    page.choose("base")
+    assert "#### base" in page.said()
+    assert {metric.label: metric.value for metric in page.test.metric}["Devices"] == "8"
+    page.press("library_open")
+    assert opened(page) == ("base", FOUND) and page.test.session_state["went_to"] == "open"
+
+
+def test_a_layout_is_edited_on_the_layout_page(library: Library) -> None:
+    library.save("with", "", LAID_OUT)
+    page = Page(page_script)
+    page.press("library_edit")
+    assert page.test.session_state["went_to"] == ""
+    assert page.test.session_state["last_layout"] == LAYOUT
+    library.save("without", "", FOUND)
+    page.choose("without")
+    assert not [button for button in page.test.button if button.key == "library_edit"]
+
+
+def test_a_note_is_written_and_a_snapshot_deleted(library: Library) -> None:
+    library.save("base", "", FOUND)
+    library.save("other", "", FOUND)
+    page = Page(page_script)
+    (area,) = page.test.text_area
+    page.do(area.set_value("a later thought"))
+    page.press("library_annotate")
+    assert library.entry("other").note == "a later thought" and "a later thought" in page.said()
+    assert "other will be gone for good." in page.said("markdown")
+    page.press("library_delete")
+    assert page.names() == ["base"] and [one.name for one in library.entries()] == ["base"]
+
+
+def test_what_another_tab_has_deleted_meanwhile_is_told(library: Library) -> None:
+    library.save("base", "", FOUND)
+    library.save("other", "", FOUND)
+    page = Page(page_script)
+    library.delete("other")
+    page.press("library_delete")
+    assert "no Snapshot named 'other'" in page.said("error") and page.names() == ["base"]
+
+
+def test_what_is_opened_is_what_stood_there_also_if_deleted_since(library: Library) -> None:
+    library.save("base", "", FOUND)
+    library.save("other", "", LAID_OUT)
+    page = Page(page_script)
+    assert "#### other" in page.said()
+    library.delete("other")
+    page.press("library_open")
+    assert opened(page) == ("other", LAID_OUT) and page.test.session_state["went_to"] == "open"
+
+
+def test_pinning_puts_it_on_the_board(library: Library) -> None:
+    library.save("base", "", FOUND)
+    page = Page(page_script)
+    page.test.session_state["library_pin:popover"] = True
+    page.do(page.test)
+    page.press("library_pin")
+    assert page.test.session_state["board"].names == ("base",)
+
+
+def test_names_and_notes_are_text(library: Library) -> None:
+    library.save(HOSTILE, HOSTILE, FOUND)
+    page = Page(page_script)
+    raw = [element.value for kind in ("markdown", "caption") for element in page.test.get(kind)]
+    for text in raw:
+        bare = re.sub(r"\\.", "", text)  # all that is escaped, taken away
+        assert not re.search(r"[<$]|\*\*b|:red\[x", bare), text
+    assert HOSTILE in page.said()
+
+
+def test_a_damaged_snapshot_can_still_be_deleted(library: Library) -> None:
+    library.save("broken", "", FOUND)
+    with sqlite3.connect(library.path) as database:
+        database.execute("UPDATE snapshots SET packed = x'00'")
+    page = Page(page_script)
+    assert "is damaged" in page.said("error")
+    page.press("library_delete")
+    assert library.entries() == ()
+
+
+def test_a_damaged_file_is_moved_aside_only_when_asked(library: Library) -> None:
+    library.path.write_bytes(b"nothing that SQLite knows " * 50)
+    page = Page(page_script)
+    assert "damaged, or is no library" in page.said("error")
+    assert len(list(library.path.parent.iterdir())) == 1
+    page.press("library_move_aside")
+    assert "Nothing is kept yet" in page.said("info")
+    kept = [path.read_bytes()[:7] for path in library.path.parent.glob("library-aside-*")]
+    assert kept == [b"nothing"]
+
+
+def test_another_programs_file_is_told_and_not_moved(library: Library) -> None:
+    with sqlite3.connect(library.path) as database:
+        database.execute("CREATE TABLE theirs (x)")
+    page = Page(page_script)
+    assert "another program's database" in page.said("error") and not page.test.button
+
+
+def test_keeping_asks_before_it_replaces(library: Library) -> None:
+    page = Page(button_script, found=FOUND)
+    page.test.session_state["keep:popover"] = True
+    page.do(page.test)
+    assert not library.path.exists()  # nothing is opened until somebody saves
+    page.do(page.test.text_area(key="keep:note").set_value("first"))
+    page.press("keep")
+    assert library.entry("MLP 2x4").note == "first"
+    page.do(page.test.text_area(key="keep:note").set_value("second"))
+    page.press("keep")
+    assert "Take another name, or replace it" in page.said("error")
+    assert page.test.button(key="keep").label == "Replace it"
+    assert library.entry("MLP 2x4").note == "first"
+    page.press("keep")
+    assert library.entry("MLP 2x4").note == "second"
+    page.do(page.test.text_input(key="keep:name:MLP 2x4").set_value("a\x07b"))
+    page.press("keep")
+    assert "one line of 1 to 120 printable" in page.said("error")
+    assert len(library.entries()) == 1

@@ -1,0 +1,202 @@
+"""The page of save and restore: both layouts, what moves at once, and what came of a real run."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector import layout as layouts
+from inspector.guides.restore import transfer
+from inspector.service import inspection
+from tests.media.streamlit.picture_menus import drawn, offered
+from tests.service.engine.waiting import PATIENCE
+
+SMALL = {"layers": "2", "depth": "64"}
+
+
+def script() -> None:
+    """The page alone; Streamlit runs the text of this function."""
+    from inspector.media.streamlit import restore_page
+
+    restore_page.show()
+
+
+class RestorePage:
+    """One session of the page, without a browser."""
+
+    def __init__(self, **fields: str) -> None:
+        self.test = AppTest.from_function(script, default_timeout=PATIENCE)
+        # As the layout page leaves it, whichever page is open.
+        self.test.session_state["last_layout"] = layouts.parse(SMALL | fields).unwrap()
+        self.run()
+
+    def run(self) -> None:
+        self.test.run()
+        assert not self.test.exception, [error.value for error in self.test.exception]
+
+    def type(self, name: str, text: str) -> None:
+        self.test.text_input(key=f"restore_{name}").set_value(text)
+        self.run()
+
+    def value(self, name: str) -> str:
+        return self.test.text_input(key=f"restore_{name}").value
+
+    def said(self) -> str:
+        """All text of the page, unescaped."""
+        kinds = ("markdown", "caption", "error", "success", "info")
+        texts = [element.value for kind in kinds for element in self.test.get(kind)]
+        return re.sub(r"\\(.)", r"\1", "\n".join(texts))
+
+    def metrics(self) -> dict[str, str]:
+        return {metric.label: metric.value for metric in self.test.metric}
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Run the page, as its fragment does in a browser, until the condition holds."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.05)
+            self.run()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for temporary files that nobody else uses."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def open_restore(_workers: None) -> type[RestorePage]:
+    return RestorePage
+
+
+def test_what_moves_is_there_at_once_and_says_that_nothing_was_run(open_restore) -> None:
+    page = open_restore()
+    assert (page.value("mesh"), page.value("axes")) == ("4x2", "data, model")
+    assert page.value("rules") == "batch=data, hidden=model"
+    service = inspection.shared()
+    plans = [
+        service.plan(layouts.parse(SMALL | fields).unwrap()) for fields in ({}, {"mesh": "4x2"})
+    ]
+    found = transfer.transfer(*plans)
+    assert transfer.in_words(found) in page.said()
+    assert "Planned: computed from both layouts, nothing run" in page.said()
+    assert "The least that must move, computed from both placements" in page.said()
+    assert "Orbax itself goes through files" in page.said()
+    assert page.metrics()["Devices that receive"] == str(transfer.totals(found).receivers)
+    table = page.test.dataframe[0].value
+    assert table["Must move"].sum() == transfer.totals(found).moved
+    assert table["Stays"].sum() == transfer.totals(found).kept
+    assert "Values" not in table.columns
+
+
+def test_one_array_alone(open_restore) -> None:
+    page = open_restore()
+    path = "params/DotReluDot_0/W2"
+    page.test.selectbox(key="restore_array").set_value(path)
+    page.run()
+    (row,) = page.test.dataframe[0].value.query("Path == @path").to_dict("records")
+    assert (row["Must move"], row["Stays"]) == (49_152, 16_384)
+    assert "75 % of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
+    (chart,) = page.test.get("plotly_chart")
+    page.test.session_state["pictures"] = True
+    page.run()
+    assert offered(page.test) == drawn(page.test) == ["transfer_map"]
+    title = json.loads(chart.proto.spec)["layout"]["title"]["text"]
+    assert title == f"{path}: bytes from device to device"
+    page.type("mesh", "1x8")
+    assert page.test.selectbox(key="restore_array").value == path
+
+
+def test_a_run_proves_the_values_equal(open_restore, temporary: Path) -> None:
+    page = open_restore()
+    page.type("mesh", "4x1")
+    page.test.button(key="restore_button").click()
+    page.run()
+    assert page.test.button(key="restore_cancel_button")
+    page.until(lambda: page.test.success)
+    assert (
+        "All 14 arrays, 49,154 values, equal bit by bit after restoring 2×4 → 4×1." in page.said()
+    )
+    assert "Restored: placements read from live arrays" in page.said()
+    assert set(page.test.dataframe[0].value["Values"]) == {"all equal"}
+    assert not page.test.error
+    assert list(temporary.iterdir()) == []
+    page.type("mesh", "2x2")
+    assert "equal bit by bit" not in page.said(), "what was run was another layout"
+    page.type("mesh", "4x1")
+    assert "equal bit by bit" in page.said()
+
+
+def test_cancel_leaves_the_page_ready(open_restore, temporary: Path) -> None:
+    page = open_restore(layers="8", depth="512")
+    page.test.button(key="restore_button").click()
+    page.run()
+    page.test.button(key="restore_cancel_button").click()
+    page.until(lambda: page.test.error)
+    assert "Cancelled" in page.said() and "the checkpoint is removed." in page.said()
+    assert page.test.button(key="restore_button")
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "sentence"),
+    [
+        ("mesh", "0x4", "mesh 0x4 has an axis of size 0, each must be at least 1"),
+        ("axes", "data", "axes gives 1 name (data), but mesh 4x2 has 2 axes"),
+        (
+            "rules",
+            "hidden=expert",
+            "rule hidden names mesh axis 'expert', but the mesh has data, model",
+        ),
+    ],
+)
+def test_a_bad_field_is_said_and_stays(open_restore, field: str, text: str, sentence: str) -> None:
+    page = open_restore()
+    page.type(field, text)
+    assert sentence in page.said() and page.value(field) == text
+    assert not page.metrics() and not page.test.button
+
+
+def test_a_mesh_that_does_not_divide_is_said(open_restore) -> None:
+    page = open_restore()
+    page.type("mesh", "2x3")
+    assert "hidden has 64 rows, 3 ways (model) do not divide it" in page.test.error[
+        0
+    ].value.replace("\\", "")
+    assert not page.metrics()
+
+
+def test_another_rank_gets_axis_names_and_a_preset_sets_all(open_restore) -> None:
+    page = open_restore()
+    page.type("mesh", "2x2x2")
+    assert page.value("axes") == "data, model, fsdp"
+    assert page.metrics()
+    page.test.button_group(key="restore_preset").set_value("FSDP")
+    page.run()
+    assert (page.value("mesh"), page.value("axes")) == ("8", "fsdp")
+    assert page.value("rules") == "batch=fsdp, embed=fsdp"
+    assert page.metrics()
+
+
+def test_a_model_with_device_axes_has_specs(open_restore) -> None:
+    page = open_restore(model="mlp")
+    assert page.value("mesh") == "4x2" and "W1=None.model" in page.value("specs")
+    assert page.metrics()["Must move"] != "0 B"
+
+
+@pytest.mark.parametrize(("mesh", "suggested"), [("2x4", "4x2"), ("8", "4"), ("3x3", "3x3")])
+def test_a_layout_to_begin_with_differs_where_it_can(
+    open_restore, mesh: str, suggested: str
+) -> None:
+    page = open_restore(mesh=mesh, rules="")
+    assert page.value("mesh") == suggested
+    assert page.metrics()

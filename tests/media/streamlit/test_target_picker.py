@@ -1,0 +1,101 @@
+"""The target in the sidebar: what is chosen is the layout's target, and the mesh has its devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.machines import targets
+from inspector.media.streamlit import target_picker
+from inspector.service import inspection
+
+
+def choose_kind(page, kind: str) -> None:
+    page.test.button_group(key="target:kind").set_value(kind).run()
+    assert not page.test.exception, [error.value for error in page.test.exception]
+
+
+def sidebar_text(page) -> str:
+    elements = (*page.test.sidebar.caption, *page.test.markdown)
+    return " ".join(element.value.replace("\\", "") for element in elements)
+
+
+def query(page) -> dict[str, str]:
+    given = page.test.query_params.items()
+    return {name: value if isinstance(value, str) else value[0] for name, value in given}
+
+
+def test_a_tpu_slice_is_picked_by_generation_and_topology(page):
+    choose_kind(page, "tpu")
+    assert query(page) == {"target": "tpu:v5p:2x2x2"}
+    assert page.value("field:mesh") == "2x4"
+    page.choose("target:topology", "4x4x4")
+    assert query(page) == {"target": "tpu:v5p:4x4x4"}
+    assert page.value("field:mesh") == "8x8"
+    assert targets.parse("tpu:v5p:4x4x4").sentence in sidebar_text(page)
+    page.choose("target:generation", "v6e")
+    # It has no 4x4x4: its smallest slice of at least eight chips stands in.
+    assert query(page) == {"target": "tpu:v6e:2x4"}
+    assert page.value("field:mesh") == "2x4"
+
+
+def test_gpus_are_picked_by_chip_and_number(page):
+    choose_kind(page, "gpu")
+    assert query(page) == {"target": "gpu:h100:8"}
+    page.choose("target:gpu", "b200")
+    page.test.selectbox(key="target:count").set_value(64).run()
+    assert query(page) == {"target": "gpu:b200:64"}
+    assert page.value("field:mesh") == "8x8"
+
+
+def test_leaving_a_machine_leaves_no_more_devices_than_can_be_emulated(open_page):
+    page = open_page(target="tpu:v5p:16x16x16")
+    assert page.value("field:mesh") == "64x64"
+    choose_kind(page, "cpu")
+    assert page.value("field:mesh") == "2x4"
+    assert "target" not in query(page)
+
+
+def test_the_device_order_is_in_the_link(open_page):
+    page = open_page(target="tpu:v5e:4x4", device_order="torus")
+    assert page.test.button_group(key="field:device_order").value == "torus"
+    page.test.button_group(key="field:device_order").set_value("row-major").run()
+    assert query(page) == {"target": "tpu:v5e:4x4"}
+
+
+def test_a_mesh_of_another_size_is_said_beside_it(open_page):
+    page = open_page(target="tpu:v5p:4x4x4")
+    page.type("field:mesh", "8x4")
+    assert "mesh 8x4 has 32 devices, but tpu:v5p:4x4x4 has 64" in sidebar_text(page)
+
+
+def test_every_kind_begins_with_a_target_that_there_is():
+    for kind, text in target_picker._FIRST.items():
+        assert targets.parse(text).kind == kind
+
+
+def test_a_compiler_that_is_missing_is_named_with_what_installs_it(open_page, monkeypatch):
+    monkeypatch.setattr(targets, "_NEEDED", {"tpu": ("no_such_package", "requirements-tpu.txt")})
+    page = open_page(target="tpu:v5e:2x4")
+    assert "pip install -r requirements-tpu.txt" in sidebar_text(page)
+    page.press("run_button")
+    assert "pip install -r requirements-tpu.txt" in page.test.main.error[0].value.replace("\\", "")
+
+
+@pytest.mark.parametrize("target", ["tpu:v5p:16x16x16", "gpu:h100:4096"])
+def test_thousands_of_devices_are_planned_and_drawn(open_page, target):
+    page = open_page(target=target)
+    assert {metric.label: metric.value for metric in page.test.metric}["Devices"] == "4,096"
+    assert [chart.key for chart in page.test.get("plotly_chart")] == ["block_map", "mesh_map"]
+
+
+def test_what_compilers_answered_is_counted_and_cleared(open_page):
+    kept = inspection.shared().kept
+    kept.clear()
+    page = open_page(target="tpu:v5e:2x4")
+    assert "clear_kept" not in [button.key for button in page.test.button]
+    kept.put("an answer", "x" * 1000)
+    page = open_page(target="tpu:v5e:2x4")
+    assert "1 compiled layout is kept on disk" in sidebar_text(page)
+    page.press("clear_kept")
+    assert kept.held().count == 0
+    assert "kept on disk" not in sidebar_text(page)

@@ -1,0 +1,104 @@
+"""The time panel on real runs and plans: the model with its formulas, and what was measured here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from inspector import layout as layouts
+from inspector.compiled import out_of_memory
+from inspector.core.snapshot import Snapshot
+from inspector.machines import hardware
+from inspector.machines.prediction.step_model import bound_text, modelled
+from inspector.producers import emulate
+
+SCRIPT = """
+import streamlit as st
+from inspector import snapshot
+from inspector.media.streamlit import time_panel
+time_panel.show(snapshot.read(st.session_state["path"]), None)
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> Snapshot:
+    fields = {"layers": "2", "depth": "64", "steps": "2", "rules": "batch=data", "trace": "true"}
+    return emulate.run(layouts.parse(fields).unwrap(), lambda *_, **__: None)
+
+
+def charts(page: AppTest) -> list[str]:
+    return [chart.key for chart in page.get("plotly_chart")]
+
+
+def words(page: AppTest) -> str:
+    return " ".join(element.value.replace("\\", "") for element in (*page.markdown, *page.caption))
+
+
+def test_the_model_comes_first_and_says_what_rules(shown, found: Snapshot) -> None:
+    page = shown(found)
+    assert charts(page) == [
+        *("step_model", "roofline", "timing_stages", "timing_steps", "operation_times:train_step"),
+    ]
+    one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
+    assert f"On 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)
+    # Four devices along `model` do what one could.
+    assert {metric.label: metric.value for metric in page.metric}["Repeated work"] == "75.0%"
+
+
+def test_another_chip_and_program_are_modelled_anew(shown, found: Snapshot) -> None:
+    page = shown(found)
+    page.selectbox(key="chip").set_value("h100").run()
+    page.button_group(key="modelled_program").set_value("apply").run()
+    assert not page.exception
+    one = modelled(found.program("apply"), found.mesh, hardware.chip("h100"))
+    assert f"On 8 devices of NVIDIA H100 SXM: **{bound_text(one)}**" in words(page)
+
+
+def test_every_term_has_its_formula_at_hand(shown, found: Snapshot) -> None:
+    page = shown(found)
+    one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
+    table = page.dataframe[0].value
+    assert list(table["Term"]) == [term.name for term in one.terms]
+    assert list(table["Formula"]) == [term.formula for term in one.terms]
+    for assumption in one.assumptions:
+        assert assumption.replace("*", "") in words(page).replace("*", "")
+
+
+def test_what_is_unknown_is_said_to_be(shown, found: Snapshot) -> None:
+    programs = tuple(replace(one, work=None, ideal=None, trace=None) for one in found.programs)
+    page = shown(replace(found, programs=programs))
+    assert "unknown, for compute and HBM are" in words(page)
+    assert {metric.value for metric in page.metric} == {"unknown"}
+    assert "operation_times:train_step" not in charts(page)
+    assert "Also profile train steps" in words(page)
+
+
+def test_of_a_machine_that_is_not_there_nothing_is_said_to_be_measured_on_devices(
+    shown, found: Snapshot
+) -> None:
+    programs = tuple(replace(one, trace=None) for one in found.programs)
+    source = replace(found.source, kind="tpu", target="tpu:v5e:2x4")
+    page = shown(replace(found, source=source, programs=programs))
+    assert "Nothing was run, so no step was measured" in words(page)
+    assert "emulated" not in words(page) and "run again" not in words(page)
+
+
+def test_of_a_program_that_was_refused_there_is_one_sentence(shown, found: Snapshot) -> None:
+    short = out_of_memory.Shortage(96 * 2**30, 16 * 2**30, "HBM", "")
+    refused = out_of_memory.finding("train_step", "tpu:v5e:2x4", short)
+    programs = tuple(
+        replace(one, work=None, ideal=None, trace=None, collectives=None) for one in found.programs
+    )
+    page = shown(replace(found, programs=programs, findings=(refused,)))
+    assert "refused train\\_step" in page.info[0].value
+    assert not page.metric and not {"step_model", "roofline"} & set(charts(page))
+    page.button_group(key="modelled_program").set_value("apply").run()
+    assert not page.info and {metric.value for metric in page.metric} == {"unknown"}
+
+
+def test_a_plan_says_what_is_missing(shown, found: Snapshot) -> None:
+    page = shown(replace(found, programs=()))
+    assert "Build and run the layout" in page.info[0].value
+    assert not charts(page)

@@ -1,0 +1,42 @@
+"""The Variants page: its verdict names exactly what differs."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+from tests.media.streamlit.scripted_page import PATIENCE
+
+
+def variants_of(query: str) -> AppTest:
+    """The Variants page in a session whose layout is this one."""
+    script = f"""
+import streamlit as st
+from inspector import layout as layouts
+from inspector.media.streamlit import session, variants_page
+if "last_layout" not in st.session_state:
+    session.put(layouts.parse(dict(pair.split("=", 1) for pair in {query!r}.split("&"))).unwrap())
+variants_page.show()
+"""
+    return AppTest.from_string(script, default_timeout=PATIENCE).run()
+
+
+def test_equal_leaves_are_counted() -> None:
+    page = variants_of("depth=64&layers=2")
+    assert not page.exception
+    assert [alert.value for alert in page.success] == [
+        "All 16 leaves are sharded equally, as planned: the same index ranges on the same devices."
+    ]
+
+
+def test_what_differs_is_counted_and_listed() -> None:
+    page = variants_of("depth=64&layers=2&model=mlp&specs=W2=None.model")
+    assert page.warning[0].value == "6 of 16 leaves are sharded differently, as planned."
+    different = page.dataframe[0].value
+    assert set(different["Logical axes"]) == {"P('model', None)"}
+    assert set(different["Device axes"]) == {"P(None, 'model')"}
+
+
+def test_a_scans_layer_axis_is_named_with_what_splits_it() -> None:
+    page = variants_of("depth=64&layers=2&rules=layer=data,hidden=model")
+    page.button_group(key="pair").set_value("Loop · scan").run()
+    assert "along a first dimension, layer, which is split over data" in page.info[0].value

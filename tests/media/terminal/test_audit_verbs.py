@@ -1,0 +1,89 @@
+"""`audit`, `explain` and `device` as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.checks.audit import audited, smallest_change
+from inspector.core import snapshot
+from inspector.layout.plan import plan
+from inspector.media import terminal as command_line
+from inspector.producers.abstract import abstract_state
+from tests.paths import ROOT
+
+LAYOUT = layouts.parse(
+    {"depth": "64", "layers": "2", "rules": "batch=data,embed=model,hidden=model", "target": "plan"}
+).unwrap()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("audited") / "plan.json"
+    snapshot.write(plan(LAYOUT, abstract_state(LAYOUT)), path)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = command_line.main(arguments)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_audit_says_what_it_found_and_what_mends_it(path: Path, capsys) -> None:
+    found = snapshot.read(path)
+    findings = audited(found).findings
+    status, out, _ = run(capsys, "audit", str(path), "--json")
+    rows = json.loads(out)
+    assert status == 0 and [row["code"] for row in rows] == [one.code for one in findings]
+    change = smallest_change(found, findings[0], LAYOUT)
+    assert rows[0]["change"]["words"] == change.words
+    assert rows[0]["change"]["saves_per_device"] == change.saves == rows[0]["bytes"]
+    assert layouts.from_json(rows[0]["change"]["layout"]) == change.layout
+    status, out, _ = run(capsys, "audit", str(path))
+    assert status == 0 and "warning: dropped-logical-axis" in out and change.words in out
+
+
+def test_explain_gives_the_ledger(path: Path, capsys) -> None:
+    status, out, _ = run(capsys, "explain", str(path), "--array", "params/DotReluDot_0/W2")
+    assert status == 0
+    assert "dimension 0, rule 3, hidden → model" in out
+    assert "Linen  passed over: mesh axis model is taken by embed" in out
+    status, out, _ = run(capsys, "explain", str(path))
+    assert "14 of 14 arrays with logical axes lie as the rules say" in out
+    status, out, _ = run(capsys, "explain", str(path), "--rules", "batch=data", "--json")
+    follows = {row["array"]: row["follows"] for row in json.loads(out)}
+    assert follows["batch/x"] is False and status == 0
+    status, out, err = run(capsys, "explain", str(path), "--array", "opt_state/0/count")
+    assert status == 2 and "no logical axes" in err and not out
+
+
+def test_device_says_what_is_lost(path: Path, capsys) -> None:
+    status, out, _ = run(capsys, "device", str(path), "--device", "0,4", "--json")
+    plain = json.loads(out)
+    assert status == 0 and plain["devices"] == [0, 4]
+    assert plain["alone"] == sum(piece["alone"] for piece in plain["pieces"]) > 0
+    status, out, _ = run(capsys, "device", str(path), "--process", "0")
+    assert status == 0 and "devices    0, 1, 2, 3, 4, 5, 6, 7" in out
+    for arguments in (("--device", "8"), ("--device", "x"), ("--process", "3"), ("--device", "")):
+        status, out, err = run(capsys, "device", str(path), *arguments)
+        assert status == 2 and not out and err.count("\n") == 1
+
+
+def test_a_model_of_ones_own_is_mended_when_its_model_is_named(tmp_path: Path) -> None:
+    """In processes of their own: which models are known is a process's, and a file has none read."""
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "inspector", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    model = "examples.linen_mlp:build"
+    planned = tmp_path / "planned.json"
+    said("inspect", "--model", model, "--mesh", "2x4", "--target", "plan", "-o", str(planned))
+    assert "remedy: " not in said("audit", str(planned))
+    assert "remedy: " in said("audit", str(planned), "--model", model)

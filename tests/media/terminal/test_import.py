@@ -1,0 +1,116 @@
+"""`import` as a person runs it: every kind of file, from real workers, whole files or none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from inspector.core import snapshot
+from inspector.media import terminal as command_line
+from inspector.producers.readers import checkpoint_folder
+from tests.producers.readers import given
+
+HLO = """HloModule jit_step, num_partitions=2
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY main {
+  p = f32[64] parameter(0)
+  ROOT r = f32[64] all-reduce(p), replica_groups={{0,1}}, to_apply=add
+}
+"""
+
+
+def imported(*arguments: str | Path, output: Path) -> snapshot.Snapshot:
+    status = command_line.main(["import", *map(str, arguments), "-o", str(output)])
+    assert status == 0
+    plain = json.loads(output.read_text())
+    jsonschema.validate(plain, json.loads(snapshot.SCHEMA_PATH.read_text()))
+    return snapshot.read(output)
+
+
+@given.needs_cases
+@pytest.mark.parametrize(
+    ("kind", "path", "arrays", "programs"),
+    [
+        ("orbax", given.ORBAX / "manager", 17, 0),
+        ("sharding", given.ORBAX / "trainstate_v1" / "state" / "_sharding", 17, 0),
+        ("maxtext", given.GOLDENS[-1].parent if given.GOLDENS else Path(), 148, 0),
+        ("hlo", given.HLO / "hlo_llama31_70b_bf16_16x8.hlo", 0, 1),
+    ],
+)
+def test_every_kind(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    path: Path,
+    arrays: int,
+    programs: int,
+) -> None:
+    output = tmp_path / "snapshot.json"
+    found = imported(kind, path, output=output)
+    assert found.source.kind == kind
+    assert (len(found.arrays), len(found.programs)) == (arrays, programs)
+    printed = capsys.readouterr()
+    assert printed.out == "" and "Traceback" not in printed.err
+    # What was read can be looked at like anything else.
+    assert command_line.main(["show", str(output), "--chip", "v5p"]) == 0
+    assert kind in capsys.readouterr().out
+
+
+@given.needs_cases
+def test_a_zip_is_unpacked_beside_nothing(tmp_path: Path) -> None:
+    packed = shutil.make_archive(str(tmp_path / "given"), "zip", given.ORBAX, "trainstate_v0_zarr3")
+    found = imported("orbax", packed, output=tmp_path / "snapshot.json")
+    assert len(found.arrays) == 17 and found.mesh.shape == (2, 4)
+    assert {path.name for path in tmp_path.iterdir()} == {"given.zip", "snapshot.json"}
+    left = Path(tempfile.gettempdir()).glob(f"{checkpoint_folder.PREFIX}*")
+    assert not any((folder / "unpacked").exists() for folder in left)
+
+
+def test_gzip_goes_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "step.hlo.gz"
+    path.write_bytes(gzip.compress(HLO.encode()))
+    assert command_line.main(["import", "hlo", str(path)]) == 0
+    found = snapshot.from_json(json.loads(capsys.readouterr().out))
+    assert found.programs[0].collectives[0].wire_bytes_per_device == 256
+    assert found.programs[0].extra["devices"] == 2
+
+
+def test_bad_input_is_one_line_and_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, output = tmp_path / "step.hlo", tmp_path / "out.json"
+    step.write_text(HLO)
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        file.writestr("../out", "")
+    cases = [
+        (["pickle", step], "invalid choice"),
+        (["orbax", tmp_path / "nothing"], "does not exist"),
+        (["orbax", step], "a checkpoint is a folder|is a folder"),
+        (["orbax", tmp_path / "bad.zip"], "leads out of the archive"),
+        (["maxtext", step], "not JSON"),
+        (["sharding", step], "not JSON"),
+        (["hlo", step, "--step", "3"], "only an Orbax checkpoint has steps"),
+        (["orbax", tmp_path, "--step", "-3"], "must be the number of a step"),
+    ]
+    for arguments, words in cases:
+        assert command_line.main(["import", *map(str, arguments), "-o", str(output)]) == 2
+        printed = capsys.readouterr()
+        (line,) = [one for one in printed.err.splitlines() if one.startswith("inspector:")]
+        assert any(part in line for part in words.split("|")), line
+        assert printed.out == "" and not output.exists()
+    missing = str(tmp_path / "no" / "out.json")
+    assert command_line.main(["import", "hlo", str(step), "-o", missing]) == 2
+    assert "the folder" in capsys.readouterr().err

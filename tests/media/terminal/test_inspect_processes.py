@@ -1,0 +1,79 @@
+"""`inspect --processes` as a person runs it, and what the other verbs say of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from inspector.core import snapshot
+from tests.paths import ROOT
+
+SMALL = ("--set", "depth=64", "--set", "layers=1", "--steps", "2")
+KERNEL = "params/DotReluDot_0/Dense_0/kernel"
+
+
+def inspector(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "inspector", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """A Snapshot of the same layout for each number of processes."""
+    folder = tmp_path_factory.mktemp("snapshots")
+    paths = {count: folder / f"{count}.json" for count in (1, 2)}
+    for count, path in paths.items():
+        done = inspector("inspect", "--processes", str(count), *SMALL, "-o", str(path))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""
+    return paths
+
+
+def test_the_snapshot_says_how_many_and_the_schema_describes_it(ran: dict[int, Path]) -> None:
+    plain = json.loads(ran[2].read_text())
+    jsonschema.validate(plain, json.loads(snapshot.SCHEMA_PATH.read_text()))
+    assert plain["source"]["processes"] == 2
+    assert plain["layout"]["processes"] == 2
+    assert plain["mesh"]["devices"] == [0, 1, 2, 3, 2048, 2049, 2050, 2051]
+    assert plain["mesh"]["processes"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert {one["level"] for one in plain["findings"]} <= {"note"}  # all is where it was planned
+    assert "8 devices in 2 processes" in inspector("show", str(ran[2])).stdout
+
+
+def test_the_shards_are_those_of_one_process_elsewhere(ran: dict[int, Path]) -> None:
+    rows = {
+        count: json.loads(inspector("shards", str(path), "--array", KERNEL, "--json").stdout)
+        for count, path in ran.items()
+    }
+    for place, (one, two) in enumerate(zip(rows[1], rows[2], strict=True)):
+        assert (two["process"], two["device"]) == (place // 4, place // 4 * 2048 + place % 4)
+        same = ("index", "replica", "bytes")
+        assert [one[key] for key in same] == [two[key] for key in same]
+
+
+def test_a_snapshots_layout_is_inspected_again_by_as_many(ran: dict[int, Path]) -> None:
+    done = inspector("inspect", str(ran[2]), "--target", "plan")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["mesh"]["processes"] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--processes", "3"], "processes is '3', but must be one of 1, 2, 4"),
+        (["--processes", "4", "--mesh", "2x3"], "must divide the 6 devices of mesh 2x3"),
+        (["--set", "processes=2"], "--set is 'processes=2', but must be SIZE=VALUE"),
+    ],
+)
+def test_bad_input_is_status_2_and_one_clear_line(arguments: list[str], said: str) -> None:
+    done = inspector("inspect", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert said in line

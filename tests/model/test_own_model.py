@@ -1,0 +1,344 @@
+"""A person's own model: what is read of it, what it may not be, and that it runs like ours."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import jax
+import pytest
+from flax import nnx
+from flax.core import spmd
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+import run
+from inspector import layout as layouts
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.layout import Layout, presets
+from inspector.layout.plan import plan
+from inspector.media import terminal as command_line
+from inspector.model import ModelEntry, Size, own_model
+from inspector.producers import emulate
+from inspector.producers.abstract import abstract_state
+from inspector.producers.describe import entry_of
+from inspector.service import own_model_registration as registration
+from inspector.service.inspection import disagreements
+
+SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "1"}
+EXAMPLES = ("examples.linen_mlp:build", "examples.nnx_mlp:build")
+
+
+@pytest.fixture(autouse=True)
+def catalogue(monkeypatch) -> Iterator[None]:
+    """Models that a test registers are forgotten after it."""
+    before = dict(models.CATALOGUE)
+    monkeypatch.setenv(own_model.VARIABLE, "[]")
+    yield
+    models.CATALOGUE.clear()
+    models.CATALOGUE.update(before)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch) -> Iterator[Callable[[str], str]]:
+    """Makes a module of this text importable, and gives its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    names = []
+
+    def write(text: str) -> str:
+        names.append(f"theirs_{len(names)}_{os.getpid()}")
+        (tmp_path / f"{names[-1]}.py").write_text(textwrap.dedent(text))
+        importlib.invalidate_caches()
+        return names[-1]
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def registered(name: str) -> ModelEntry:
+    models.register(entry_of(name))
+    return models.CATALOGUE[name]
+
+
+def layout_of(name: str, **fields: str) -> Layout:
+    registered(name)
+    return layouts.parse({"model": name} | fields).unwrap()
+
+
+def quiet(*_: object, **__: object) -> None:
+    """Nobody asks how far it is."""
+
+
+# --- The examples --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_as_it_was_planned(name) -> None:
+    layout = layout_of(name, **SMALL)
+    planned = plan(layout, abstract_state(layout))
+    found = emulate.run(layout, quiet)
+    assert disagreements(planned, found) == ()
+    kernel = next(a for a in found.arrays if a.path.endswith("params/up/kernel"))
+    assert (kernel.logical_axes, kernel.spec) == (("embed", "hidden"), (None, ("model",)))
+    assert kernel.group == "params"
+    assert {one.name for one in found.programs} == {"init", "train_step", "apply"}
+    assert len(found.program("train_step").losses) == 2
+
+
+def test_nnx_reads_the_rules_of_a_layout_as_the_inspector_does() -> None:
+    rules = "batch=data,hidden=data,embed=,hidden=model"  # to Linen the first rule of a name wins
+    layout = layout_of("examples.nnx_mlp:build", **SMALL, rules=rules)
+    module = importlib.import_module("examples.nnx_mlp")
+    made = module.build(rows=8, width=16, hidden=32)
+    key = jax.random.key(0)
+    with nnx.use_eager_sharding(False):
+        state = jax.eval_shape(made.init, key, jax.eval_shape(made.batch, key))
+    flat = [(name, axes[0] if axes else None) for name, axes in layout.rules]
+    with spmd.logical_axis_rules(flat):
+        theirs = nnx.get_partition_spec(state)
+    planned = plan(layout, abstract_state(layout))
+    for way in ("up", "down"):
+        expected = theirs["params"][way]["kernel"].get_value()
+        mine = planned.array(f"params/{way}/kernel").spec
+        assert tuple(axes[0] if axes else None for axes in mine) == tuple(expected)
+    assert planned.array("params/up/kernel").spec == (None, ("model",))
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        ("batch=data,hidden=model", "embed is no axis of the mesh"),
+        ("batch=data,hidden=model,embed=model", "mesh axis model would split two dimensions"),
+    ],
+)
+def test_what_nnx_would_make_of_the_rules_and_jax_refuse_is_refused(rules, sentence) -> None:
+    layout = layout_of("examples.nnx_mlp:build", **SMALL, rules=rules)
+    with pytest.raises(InvalidInput, match=sentence):
+        plan(layout, abstract_state(layout))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_preset_that_fits_plans(name) -> None:
+    layout = layout_of(name, **SMALL)
+    fitting = presets.fitting(layout.entry)
+    assert {one.name for one in fitting} >= {"Data", "Tensor"}
+    for preset in fitting:
+        changed = preset.applied_to(layout)
+        assert preset.describes(changed)
+        plan(changed, abstract_state(changed))
+
+
+def test_the_command_line_reads_it_where_it_was_started(tmp_path, module, capsys) -> None:
+    name = module("from examples.nnx_mlp import build")
+    out = tmp_path / "run.json"
+    arguments = ["inspect", "--model", f"{name}:build", "--target", "plan", "-o", str(out)]
+    assert command_line.main([*arguments, "--set", "width=64"]) == 0
+    found = snapshot.read(out)
+    assert found.array("params/up/kernel").shape == (64, 1024)
+    assert found.layout["model"] == f"{name}:build"
+    del models.CATALOGUE[f"{name}:build"]
+    # The file names code, and does not have it run.
+    assert command_line.main(["inspect", str(out), "-o", str(tmp_path / "again.json")]) == 2
+    assert f"only if the program was started with --model {name}:build" in capsys.readouterr().err
+    assert not (tmp_path / "again.json").exists()
+
+
+# --- What is read of it --------------------------------------------------------------------------------
+
+PLAIN = """
+    import jax
+    from typing import Literal
+    from inspector.model import Model
+
+    def build(*, rows: int = 8, word: str = "a", kind: Literal["x", "y"] = "x", rate: float = 0.5,
+              flag: bool = False, dtype=jax.numpy.float32, none=None, **more):
+        def batch(key):
+            return {"x": jax.random.normal(key, (rows, 4))}
+        return Model(init=lambda key, batch: {"params": {"w": batch["x"] * rate}},
+                     step=lambda state, batch: (state, batch["x"].sum()), batch=batch,
+                     rules=[("a", "data"), ("b", ("data", "model")), ("c", None)])
+"""
+
+
+def test_sizes_are_the_parameters_with_a_plain_default(module) -> None:
+    entry = registered(f"{module(PLAIN)}:build")
+    assert [(size.name, size.default, size.choices) for size in entry.sizes] == [
+        ("rows", 8, ()), ("word", "a", ()), ("kind", "x", ("x", "y")), ("rate", 0.5, ()),
+        ("flag", False, ()),
+    ]  # fmt: skip
+    assert entry.rules == (("a", ("data",)), ("b", ("data", "model")), ("c", ()))
+    assert own_model.from_json(json.loads(json.dumps(own_model.to_json(entry)))) == entry
+    (again,) = own_model.from_environment({own_model.VARIABLE: os.environ[own_model.VARIABLE]})
+    assert again == entry
+
+
+def test_what_is_optional_may_be_left_out_and_nothing_is_made_up_for_it(module) -> None:
+    layout = layout_of(f"{module(PLAIN)}:build", word="any words", rate="-2", steps="1", mesh="8")
+    found = emulate.run(layout, quiet)
+    assert disagreements(plan(layout, abstract_state(layout)), found) == ()
+    assert {one.name for one in found.programs} == {"init", "train_step"}
+    assert {array.path for array in found.arrays} == {"batch/x", "params/w"}
+    assert found.array("batch/x").replicas == 8
+    assert layouts.parse(layouts.to_query(layout)).unwrap() == layout
+    assert layouts.from_json(layout.to_json()) == layout
+
+
+@given(st.text(max_size=250))
+def test_any_text_is_a_size_or_refused(text) -> None:
+    size = Size("word", "a", "a word")
+    if text.isprintable() and len(text) <= 200:
+        assert layouts.fields.parse_size(text, size) == text
+    else:
+        with pytest.raises(InvalidInput, match="word is "):
+            layouts.fields.parse_size(text, size)
+
+
+def test_a_model_of_mesh_axes_is_planned_on_meshes_that_have_them(module) -> None:
+    name = module("""
+        import jax
+        from flax import linen as nn
+        from inspector.model import Model
+
+        def build():
+            def init(key, batch):
+                return {"params": nn.Partitioned(batch["x"], names=("data", None))}
+            return Model(init=init, step=lambda s, b: (s, b["x"].sum()), names="mesh",
+                         batch=lambda key: {"x": jax.random.normal(key, (8, 4))})
+    """)
+    layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
+    found = emulate.run(layout, quiet)
+    assert found.array("params").spec == (("data",), None)
+    assert disagreements(plan(layout, abstract_state(layout)), found) == ()
+    other = layouts.parse({"model": f"{name}:build", "mesh": "8", "axes": "fsdp"}).unwrap()
+    with pytest.raises(InvalidInput, match="params names mesh axis 'data', but the mesh has fsdp"):
+        abstract_state(other)
+
+
+# --- What it may not be --------------------------------------------------------------------------------
+
+MODEL = """
+    import jax
+    from flax import linen as nn
+    from inspector.model import Model
+
+    def build(bad={}):
+        parts = dict(init=lambda key, batch: {{"params": batch["x"]}},
+                     step=lambda state, batch: (state, batch["x"].sum()),
+                     batch=lambda key: {{"x": jax.random.normal(key, (8, 4))}})
+        return Model(**(parts | {}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import not_there_at_all", r"fails at theirs_\w+.py:1: ModuleNotFoundError: No module"),
+        ("def build(:", r"fails at theirs_\w+.py:1: SyntaxError"),
+        ("\n1 / 0", r"fails at theirs_\w+.py:2: ZeroDivisionError: division by zero"),
+        ("x = 1", r"has nothing named 'build'"),
+        ("build = 1", r"has int, not a function, named 'build'"),
+        ("def build(a): pass", r"the parameter a, but each must have a default"),
+        ("def build(mesh=1): pass", r"parameter mesh, which every layout has as a field"),
+        ("def build(): return 3", r"gives int, but must give an inspector.model.Model"),
+        ("def build():\n  raise ValueError('no\\nway')", r"_\w+.py:2: ValueError: no way"),
+        (MODEL.format(0, "{'init': 3}"), r"init is '3', not a function"),
+        (MODEL.format(0, "{'names': 'x'}"), r"names is 'x', but must be one of logical, mesh"),
+        (MODEL.format(0, "{'rules': [3]}"), r"rules has '3', but a rule is"),
+        (MODEL.format(0, "{'batch': lambda key: [key]}"), r"gives list, but must give arrays"),
+        (MODEL.format(0, "{'init': lambda key, batch: batch['y']}"), r"_\w+.py:\d+: KeyError"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(module, text, sentence) -> None:
+    with pytest.raises(InvalidInput, match=sentence) as refused:
+        entry_of(f"{module(text)}:build")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ("{'step': lambda s, b: s}", r"step gives dict, but must give \(state, loss\)"),
+        ("{'step': lambda s, b: (s, b['x'])}", "the loss of step must be a scalar"),
+        ("{'step': lambda s, b: (b['x'], 1.)}", "the loss of step must be|another structure"),
+        ("{'step': lambda s, b: s['no']}", r"_\w+.py:\d+: KeyError: 'no'"),
+        ("{'batch_axes': {'x': ('a',)}}", "batch_axes has 'x' with 1 names, but the array has 2"),
+        ("{'batch_axes': {'y': ('a',)}}", "batch_axes has 'y' with 1 names, but the batch has x"),
+        ("{'apply': lambda s, b: b['x'], 'output_axes': ()}", "output_axes has 0 names"),
+        (
+            "{'init': lambda k, b: {'params': nn.LogicallyPartitioned(b['x'], ('a', 'a'))}}",
+            "params: a logical axis occurs twice",
+        ),
+        (
+            "{'init': lambda k, b: {'params': nn.LogicallyPartitioned(b['x'], ('a',))}}",
+            "params has 1 names for 2 dimensions",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(module, part, sentence) -> None:
+    layout = layout_of(f"{module(MODEL.format(0, part))}:build", mesh="2x4")
+    with pytest.raises(InvalidInput, match=sentence):
+        plan(layout, abstract_state(layout))
+
+
+def test_a_state_that_is_another_at_each_call_is_refused(module) -> None:
+    part = "{'init': lambda k, b: nn.Partitioned(b['x'], names=(None, None), mesh=object())}"
+    layout = layout_of(f"{module(MODEL.format(0, part))}:build")
+    with pytest.raises(InvalidInput, match="make what is no array, such as an optimizer"):
+        abstract_state(layout)
+
+
+# --- Who names it --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["os:system", "examples.linen_mlp:build", "models.mlp:build"])
+def test_code_is_never_named_by_a_layout(name) -> None:
+    for read in (
+        lambda: layouts.parse({"model": name}).unwrap(),
+        lambda: layouts.from_json({"model": name}),
+    ):
+        with pytest.raises(
+            InvalidInput, match=f"only if the program was started with --model {name}"
+        ):
+            read()
+
+
+@pytest.mark.parametrize("name", ["a:b:c", "a/b:c", "a b:c", ".a:b", "a:", ":b", "a;b:c", "é:b\n"])
+def test_a_name_is_a_module_and_a_function(name) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"must be the name of a model, or package\.module:function"
+    ):
+        registration.register_own(name)
+
+
+def test_a_server_lives_on_without_a_model_that_cannot_be_read(capsys, module) -> None:
+    name = module("import not_there_at_all")
+    registration.register_all(["--model", f"{name}:build", "--model=logical_mlp"])
+    (problem,) = registration.PROBLEMS
+    assert problem.startswith(f"{name}:build fails at {name}.py:1: ModuleNotFoundError")
+    assert layouts.opening_fields() == {}
+    registration.register_all(["--port", "80"])
+    (problem,) = registration.PROBLEMS
+    assert problem.startswith("--port is no option of app.py")
+    registration.PROBLEMS.clear()
+
+
+def test_a_server_opens_with_the_model_that_it_was_started_with() -> None:
+    registered(EXAMPLES[0])
+    assert layouts.opening_fields() == {"model": EXAMPLES[0]}
+    default = layouts.parse({}).unwrap()
+    assert layouts.to_query(default) == {"model": "logical_mlp"}  # else a link would open the other
+
+
+@given(st.lists(st.sampled_from(["--model", "a:b", "--model=c:d", "--server.port", "80"])))
+def test_the_starter_parts_models_from_what_is_streamlits(arguments) -> None:
+    own, others = run._parted(arguments)
+    assert sorted(own + others) == sorted(arguments)
+    assert not [one for one in others if one.startswith("--model")]

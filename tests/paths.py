@@ -1,0 +1,8 @@
+"""Folders that tests read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CASES = ROOT.parent / "shared" / "cases"

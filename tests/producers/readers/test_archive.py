@@ -1,0 +1,225 @@
+"""Archives from anybody: unpacked as they were packed, or refused before anything is outside the folder."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import struct
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from inspector.core.errors import InvalidInput
+from inspector.producers import importing
+from inspector.producers.readers import archive, limits
+
+
+def packed(entries: Iterable[tuple[str | zipfile.ZipInfo, bytes]], method: int = 8) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as file:
+        for name, content in entries:
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def unpack(folder: Path, content: bytes) -> dict[str, bytes]:
+    """What is in the folder afterwards; nothing may be beside it."""
+    target = folder / "inside"
+    target.mkdir()
+    (folder / "it.zip").write_bytes(content)
+    try:
+        archive.unpack(folder / "it.zip", target, "it.zip")
+    finally:
+        assert {path.name for path in folder.iterdir()} == {"inside", "it.zip"}
+        assert not any(path.is_symlink() for path in target.rglob("*"))
+    return {
+        str(path.relative_to(target)): path.read_bytes()
+        for path in target.rglob("*")
+        if path.is_file()
+    }
+
+
+def linked(name: str, kind: int) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = (kind | 0o777) << 16
+    return entry
+
+
+def test_files_and_folders(tmp_path: Path) -> None:
+    content = packed([("a/", b""), ("a/b.txt", b"hello"), ("a/c/d", b""), ("é", b"\0" * 100_000)])
+    assert unpack(tmp_path, content) == {"a/b.txt": b"hello", "a/c/d": b"", "é": b"\0" * 100_000}
+    assert (tmp_path / "inside" / "a").is_dir()
+    # What an archive says of permissions is not taken over.
+    assert not (tmp_path / "inside" / "a" / "b.txt").stat().st_mode & stat.S_ISUID
+
+
+def test_what_macos_puts_beside_files_is_left_out(tmp_path: Path) -> None:
+    litter = [("__MACOSX/", b""), ("__MACOSX/a/._b", b"\0\5"), (".DS_Store", b"x"), ("a/._b", b"x")]
+    content = packed([("a/", b""), ("a/b", b"hello"), ("a/.zarray", b"{}"), *litter])
+    assert unpack(tmp_path, content) == {"a/b": b"hello", "a/.zarray": b"{}"}
+    (tmp_path / "alone").mkdir()
+    with pytest.raises(InvalidInput, match="nothing but what macOS leaves"):
+        unpack(tmp_path / "alone", packed(litter[1:]))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_archive_is_told(tmp_path: Path, mode: Literal["w", "w:gz"]) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    with tarfile.open(tmp_path / "it.tar", mode) as file:
+        file.add(tmp_path / "file", "file")
+    assert archive.is_tar(tmp_path / "it.tar")
+    with pytest.raises(InvalidInput, match=r"it\.tar is a tar archive: give the folder in it"):
+        importing.read(tmp_path / "it.tar", "it.tar", None, None, None, lambda *_, **__: None)
+    assert not archive.is_tar(tmp_path / "file")
+    for number, content in enumerate((b"", b"\x1f\x8b", gzip.compress(b"HloModule a"))):
+        (tmp_path / str(number)).write_bytes(content)
+        assert not archive.is_tar(tmp_path / str(number))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../out", "leads out"),
+        ("a/../../out", "leads out"),
+        ("a/..", "leads out"),
+        ("/etc/passwd", "absolute"),
+        ("C:/windows", "absolute"),
+        ("\\\\server\\share", "absolute"),
+        ("a\\..\\b", "leads out"),
+        ("a//b", "no path of a file"),
+        ("./a", "no path of a file"),
+        ("a\nb", "printable"),
+        ("a\u202eb", "printable"),
+        ("x" * 300, "no path of a file"),
+        ("a/" * 600 + "b", "1024"),
+        ("a/" * 50 + "b", "folders deep"),
+    ],
+)
+def test_names_that_are_refused(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        unpack(tmp_path, packed([("first", b"1"), (name, b"2")]))
+    # All names are looked at before the first file is written.
+    assert not any((tmp_path / "inside").iterdir())
+
+
+def test_a_name_with_a_zero_byte_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"zero byte|printable"):
+        unpack(tmp_path, packed([("a.txt_b", b"")]).replace(b"a.txt_b", b"a.txt\0b"))
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([("a", b"1"), ("A", b"2")], "twice"),
+        ([("é", b"1"), ("e\u0301", b"2")], "twice"),
+        ([("a", b"1"), ("a/b", b"2")], "folder"),
+        ([("a/b", b"1"), ("a", b"2")], "folder"),
+        ([(linked("a", stat.S_IFLNK), b"/etc/passwd")], "a link"),
+        ([(linked("a", stat.S_IFIFO), b"")], "neither a file nor a folder"),
+        ([(linked("a", stat.S_IFCHR), b"")], "neither a file nor a folder"),
+        ([], "empty zip"),
+    ],
+)
+def test_entries_that_are_refused(
+    tmp_path: Path, entries: list[tuple[str, bytes]], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        unpack(tmp_path, packed(entries))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="twice"):
+        unpack(tmp_path, packed([("a", b"1"), ("a", b"2")]))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_ways_of_packing_are_refused(tmp_path: Path, method: int) -> None:
+    with pytest.raises(InvalidInput, match="stored or deflated"):
+        unpack(tmp_path, packed([("a", b"1")], method))
+
+
+def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
+    content = bytearray(packed([("a", b"1")]))
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(signature) + offset] |= 1
+    with pytest.raises(InvalidInput, match="encrypted"):
+        unpack(tmp_path, bytes(content))
+
+
+def test_a_bomb_is_stopped_while_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_UNPACKED_BYTES", 3 << 20)
+    content = packed([("a", b"\0" * (2 << 20)), ("b", b"\0" * (2 << 20))])
+    assert len(content) < 10_000
+    with pytest.raises(InvalidInput, match=r"unpacks to more than 3\.0 MiB"):
+        unpack(tmp_path, content)
+
+
+def test_a_size_that_is_a_lie_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_UNPACKED_BYTES", 1 << 20)
+    content = packed([("a", b"\0" * (8 << 20))])
+    said = struct.pack("<I", 8 << 20)
+    assert content.count(said) == 2
+    with pytest.raises(InvalidInput):
+        unpack(tmp_path, content.replace(said, struct.pack("<I", 10)))
+    # Python gives at most the size that the entry says, and then finds another checksum.
+    assert sum(path.stat().st_size for path in (tmp_path / "inside").iterdir()) <= 1 << 20
+
+
+def test_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_ENTRIES", 10)
+    with pytest.raises(InvalidInput, match="has 11 entries, at most 10"):
+        unpack(tmp_path, packed((str(n), b"") for n in range(11)))
+
+
+def test_a_directory_too_large_for_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_BYTES_AT_ONCE", 70_000)
+    with pytest.raises(InvalidInput, match="directory of"):
+        unpack(tmp_path, packed((f"{n:0200}", b"") for n in range(400)))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@for_all(st.data())
+def test_a_damaged_archive_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(packed([("a/b", b"hello" * 50), ("c", b"world")]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    content = content[: data.draw(st.integers(len(content) // 2, len(content)))]
+    folder = tmp_path_factory.mktemp("damaged")
+    try:
+        unpack(folder, bytes(content))
+    except InvalidInput as refused:
+        assert "\n" not in str(refused) and str(refused).startswith("it.zip")
+
+
+names = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=4).map("/".join)
+
+
+@settings(max_examples=200)
+@for_all(names)
+def test_a_path_that_is_taken_stays_inside(name: str) -> None:
+    try:
+        place = archive.safe_path(name, "it")
+    except InvalidInput as refused:
+        assert "\n" not in str(refused)
+    else:
+        inside = os.path.normpath(os.path.join("/folder", str(place)))
+        assert inside.startswith("/folder/") and inside == f"/folder/{place}"

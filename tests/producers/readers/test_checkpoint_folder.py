@@ -1,0 +1,166 @@
+"""The folder of a checkpoint is gone whoever ends, and however."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inspector.core.errors import InvalidInput
+from inspector.producers.readers import checkpoint_folder
+from inspector.producers.readers.checkpoint_folder import (
+    LOCK,
+    NEW,
+    PREFIX,
+    CheckpointFolder,
+    held,
+    remove_stale,
+)
+from tests.paths import ROOT
+from tests.service.engine.waiting import until
+
+LATER = NEW + 3600  # seconds
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for temporary files that nobody else uses."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def server(temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has made a folder and lives until it is told to end."""
+    program = (
+        "import sys; from inspector.producers.readers.checkpoint_folder import CheckpointFolder;"
+        "folder = CheckpointFolder(); (folder.path / 'data').write_bytes(b'x' * 1000);"
+        "print(folder.path, flush=True); sys.stdin.readline()"
+    )
+    popen = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, text=True,
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with popen:
+        yield popen
+        popen.kill()
+
+
+def test_it_is_private_and_goes_with_all_in_it(temporary: Path) -> None:
+    folder = CheckpointFolder()
+    assert folder.path.parent == temporary and folder.path.name.startswith(PREFIX)
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    (folder.path / "deep" / "down").mkdir(parents=True)
+    (folder.path / "deep" / "down" / "file").write_text("x")
+    folder.remove()
+    folder.remove()
+    assert list(temporary.iterdir()) == []
+
+
+def test_removal_waits_for_whoever_writes_there() -> None:
+    folder = CheckpointFolder()
+    written = threading.Event()
+
+    def write() -> None:
+        with held(folder.path) as path:
+            entered.set()
+            time.sleep(0.2)
+            (path / "late").write_text("x")
+            written.set()
+
+    entered = threading.Event()
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert entered.wait(60)
+    folder.remove(patience=60)
+    assert written.is_set(), "removed under its writer"
+    assert not folder.path.exists()
+    writer.join()
+
+
+def test_removal_does_not_wait_for_ever(temporary: Path) -> None:
+    folder = CheckpointFolder()
+    with held(folder.path):
+        folder.remove(patience=0.1)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_that_is_gone_cannot_be_held() -> None:
+    folder = CheckpointFolder()
+    folder.remove()
+    with (
+        pytest.raises(InvalidInput, match="the folder of the checkpoint is gone"),
+        held(folder.path),
+    ):
+        pass
+    assert not folder.path.exists()
+
+
+def test_what_a_killed_server_left_goes_at_the_next_start(server, temporary: Path) -> None:
+    path = Path(server.stdout.readline().strip())
+    now = time.time()
+    assert remove_stale(now + LATER) == [], "its server lives"
+    server.send_signal(signal.SIGKILL)
+    server.wait(60)
+    assert path.exists()
+    assert remove_stale(now) == [], "too new to be sure"
+    assert remove_stale(now + LATER) == [path]
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_worker_that_outlives_its_server_keeps_the_folder(server) -> None:
+    path = Path(server.stdout.readline().strip())
+    with held(path):
+        server.send_signal(signal.SIGKILL)
+        server.wait(60)
+        assert remove_stale(time.time() + LATER) == []
+    assert remove_stale(time.time() + LATER) == [path]
+
+
+def test_a_server_that_ends_by_itself_removes_its_folder(server) -> None:
+    path = Path(server.stdout.readline().strip())
+    assert path.exists()
+    print(file=server.stdin, flush=True)
+    assert server.wait(60) == 0
+    assert until(lambda: not path.exists(), "the folder's end")
+
+
+def test_nothing_else_is_removed(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "precious").write_text("x")
+    (temporary / (PREFIX + "link")).symlink_to(elsewhere)
+    (temporary / (PREFIX + "file")).write_text("x")
+    (temporary / "another-folder").mkdir()
+    half_made = temporary / (PREFIX + "without-lock")
+    half_made.mkdir()
+    trap = temporary / (PREFIX + "linked-lock")
+    trap.mkdir()
+    (trap / LOCK).symlink_to(elsewhere / "precious")
+    assert remove_stale(time.time() + LATER) == [half_made]
+    assert (elsewhere / "precious").read_text() == "x"
+    assert len(list(temporary.iterdir())) == 4
+
+
+def test_what_the_disk_cannot_hold_is_refused_with_need_and_limit() -> None:
+    needed = checkpoint_folder.bytes_needed(100 << 20, 26)
+    assert needed > 2 * (100 << 20)
+    with pytest.raises(InvalidInput, match=r"need about 201 MiB .* at most 80\.0 MiB is allowed"):
+        checkpoint_folder.refuse_too_large(needed, free=100 << 20)
+    checkpoint_folder.refuse_too_large(needed, free=300 << 20)
+
+
+def test_no_place_for_a_folder_is_refused(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
+    with pytest.raises(
+        InvalidInput, match="no folder for the checkpoint can be made: No such file"
+    ):
+        CheckpointFolder()

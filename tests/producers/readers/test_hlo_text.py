@@ -1,0 +1,243 @@
+"""HLO texts as Snapshots: every given file opens or is refused, and counts are the published ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from inspector.compiled.hlo.collectives import OPS
+from inspector.core import snapshot, strict_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.producers.readers import hlo_text
+from tests.producers.readers import given
+
+FILES = sorted(path for path in given.HLO.glob("**/*") if path.is_file())
+COUNTS = given.HLO / "counts.json"
+MODULE = """HloModule {name}, num_partitions=8
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  p = f32[64] parameter(0)
+  ROOT r = f32[64] all-reduce(p), replica_groups={groups}, channel_id=1,
+    use_global_device_ids=true, to_apply=add
+}}
+"""
+
+
+def module(name: str = "jit_step", groups: str = "[2,4]<=[8]") -> str:
+    return MODULE.format(name=name, groups=groups)
+
+
+def read(path: Path) -> Snapshot:
+    found = hlo_text.read(path, path.name)
+    assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
+    return found
+
+
+@given.needs_cases
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_given_file_opens_or_is_refused_by_name(path: Path) -> None:
+    if path.suffix in (".json", ".jsonl"):
+        with pytest.raises(InvalidInput, match="is JSON"):
+            read(path)
+    elif path.suffix == ".mlir":
+        with pytest.raises(InvalidInput, match=r"StableHLO.*give the compiled text"):
+            read(path)
+    else:
+        found = read(path)
+        expected = json.loads(COUNTS.read_text())[path.name]
+        counted = Counter(one.op for p in found.programs for one in p.collectives)
+        assert counted == _collectives(expected["counts"])
+        if expected["num_partitions"] is not None:
+            devices = {program.extra["devices"] for program in found.programs}
+            assert devices == {int(expected["num_partitions"])}
+        cut = path.name.startswith("reference_")
+        assert ("file-cut" in [finding.code for finding in found.findings]) == cut
+        if cut:  # nobody knows how often a computation runs whose caller is not there
+            assert {one.executions for p in found.programs for one in p.collectives} == {None}
+
+
+def _collectives(counts: dict[str, int]) -> Counter[str]:
+    """The instructions that begin a collective; a generic async-start has its op inside."""
+    found: Counter[str] = Counter()
+    for opcode, count in counts.items():
+        if (op := opcode.removesuffix("-start")) in OPS:
+            found[op] += count
+    return found
+
+
+def test_many_modules_are_many_programs(tmp_path: Path) -> None:
+    path = tmp_path / "two.hlo"
+    path.write_text(module("a") + "\n// -----\n" + module("a") + module("b"))
+    found = read(path)
+    assert [program.name for program in found.programs] == ["a", "a (2)", "b"]
+    assert found.mesh is None and found.arrays == ()
+    assert [program.extra["devices"] for program in found.programs] == [8, 8, 8]
+    assert found.findings[-1].code == "mesh-unknown"
+
+
+def test_a_mesh_that_the_text_names_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "named.hlo"
+    path.write_text(module(groups="mesh['data'=2,'model'=4] {'model'}"))
+    found = read(path)
+    assert found.mesh.axis_names == ("data", "model") and found.mesh.shape == (2, 4)
+    assert found.programs[0].collectives[0].mesh_axes == ("model",)
+    # Axes that XLA named itself are those of no mesh.
+    path.write_text(module(groups="mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"))
+    assert read(path).mesh is None
+    path.write_text(module(groups="mesh['a'=2,'b'=4] {'b'}") + module("other", "mesh['c'=8] {'c'}"))
+    assert read(path).mesh is None
+
+
+def test_gzip_and_what_is_cut(tmp_path: Path) -> None:
+    text = module() + "// " + "".join(random.Random(7).choices("abcdefghij", k=20_000))
+    packed = gzip.compress(text.encode())
+    path = tmp_path / "module.hlo.gz"
+    path.write_bytes(packed)
+    whole = read(path)
+    assert whole.programs[0].collectives[0].group_size == 4
+    path.write_bytes(packed[:-200])
+    cut = read(path)
+    assert cut.programs == whole.programs
+    assert "ends early" in cut.findings[0].message
+    path.write_bytes(gzip.compress(text.encode()[:200]))
+    assert read(path).findings[0].code == "file-cut"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"hello", "no HLO text"),
+        (b"\x00\x01\x02", "zero byte"),
+        (b"\x80\x04]\x94.", "not UTF-8"),
+        ("HloModule é".encode("latin-1"), "not UTF-8"),
+        ("HloModule a".encode("utf-16"), "UTF-16"),
+        (b"\xef\xbb\xbfHloModule a", "byte order mark"),
+        (b'{"format": 3}', "is JSON"),
+        (b"module @jit_f {\n  func.func public @main() {}\n}", "StableHLO"),
+        (b"HloModule a\n\nENTRY m {\n  what is this\n}\nmore", "no HLO text"),
+        (b"\x1f\x8bhello", "damaged gzip"),
+    ],
+)
+def test_what_is_no_hlo_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "text.hlo"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=words) as refused:
+        read(path)
+    assert "text.hlo" in str(refused.value)
+
+
+def test_of_a_dump_the_largest_final_text_of_each_program_is_read(tmp_path: Path) -> None:
+    files = {
+        "module_0001.jit_init.before_optimizations.txt": module("jit_init") + module("no"),
+        "module_0001.jit_init.cpu_after_optimizations.txt": module("jit_init"),
+        "module_0001.jit_init.cpu_after_optimizations-buffer-assignment.txt": "BufferAssignment:",
+        "module_0001.jit_init.cpu_after_optimizations-memory-usage-report.txt": "Total bytes: 3",
+        "module_0002.jit_step.sm_9.0_gpu_after_optimizations.txt": module("small"),
+        "module_0007.jit_step.sm_9.0_gpu_after_optimizations.txt": module("large") + "// " * 99,
+        "module_0007.jit_step.thunk_sequence.txt": "000: kCopy",
+        "module_0007.jit_step.hlo.pb": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = read(tmp_path)
+    assert [program.name for program in found.programs] == ["jit_init", "large"]
+    assert found.findings[-1].code == "mesh-unknown" and len(found.findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        # Of a TPU, of which the code's own text is the last.
+        (["0045.jit_step.before_optimizations", "0045.jit_step.cl_8.after_optimizations",
+          "0045.jit_step.after_optimizations_before_buffer_assignment",
+          "0045.jit_step.after_optimizations_after_buffer_assignment"], [3]),
+        (["0045.jit_step.after_optimizations_after_buffer_assignment",
+          "0045.jit_step.cl_8.after_codegen", "0046.jit_init.cl_8.after_codegen"], [1, 2]),
+        # As XLA wrote them in 2020, without the program's name.
+        (["0001.before_optimizations", "0001.after_optimizations", "0002.after_optimizations"],
+         [1, 2]),
+        (["0001.jit_f.gfx950_gpu_after_optimizations",
+          "0001.jit_f.0003.fusion.after_priority-fusion.before_dce"], [0]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("before", ["module_", "1700000000000.module_"])
+def test_the_stages_of_other_compilers(
+    tmp_path: Path, names: list[str], expected: list[int], before: str
+) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / f"{before}{name}.txt").write_text(module(f"text_{number}"))
+    found = {program.name for program in read(tmp_path).programs}
+    assert found == {f"text_{number}" for number in expected}
+
+
+def test_a_proto_is_refused_with_the_flag_that_gives_text(tmp_path: Path) -> None:
+    (tmp_path / "module_0001.jit_f.cpu_after_optimizations.hlo.pb").write_bytes(b"\x0a\x05jit_f")
+    for path in (tmp_path, *tmp_path.iterdir()):
+        with pytest.raises(InvalidInput, match="--xla_dump_hlo_as_text"):
+            read(path)
+
+
+def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
+    """What the compiler of this machine dumps, in a process of its own, for the flag is read at start."""
+    program = (
+        "import jax, jax.numpy as jnp\n"
+        "from jax.sharding import *\n"
+        "mesh = jax.make_mesh((4,), ('x',))\n"
+        "over = NamedSharding(mesh, PartitionSpec('x'))\n"
+        "def summed(a): return a.sum()\n"
+        "jax.jit(summed, in_shardings=over).lower(jnp.ones(8)).compile()\n"
+    )
+    flags = f"--xla_dump_to={tmp_path} --xla_force_host_platform_device_count=4"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        check=True,
+        capture_output=True,
+    )
+    found = read(tmp_path)
+    (summed,) = [one for one in found.programs if one.name == "jit_summed"]
+    assert [one.op for one in summed.collectives] == ["all-reduce"]
+    assert summed.extra["devices"] == 4
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "holds no HLO text"),
+        ({"a.pb": ""}, "holds no HLO text"),
+        ({"a.txt": "hello"}, "no HLO text that can be read"),
+        ({"module_0001.jit_a.before_optimizations.txt": "x"}, "after optimizations"),
+    ],
+)
+def test_a_folder_without_programs_is_refused(
+    tmp_path: Path, files: dict[str, str], words: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=words):
+        read(tmp_path)
+
+
+def test_other_files_of_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.hlo").write_text(module())
+    (tmp_path / "b.txt").write_text("hello")
+    (tmp_path / "c.txt").write_text("hello")
+    found = read(tmp_path)
+    assert found.findings[0].code == "file-refused"
+    assert "b.txt" in found.findings[0].message and "1 other file" in found.findings[0].message

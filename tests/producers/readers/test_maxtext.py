@@ -1,0 +1,202 @@
+"""MaxText's goldens: every array of every given one, and what could be wrong with such a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from inspector.core import snapshot, strict_json
+from inspector.core.errors import InvalidInput
+from inspector.producers.readers import maxtext
+from tests.producers.readers import given
+
+MESH = {"axis_names": ["data", "fsdp", "one"], "shape": {"data": 2, "fsdp": 4, "one": 1}}
+KEY = ".params/['params']/['kernel']"
+ENTRY = {"mesh": MESH, "partition_spec": [["fsdp", "one"], None], "shape": [8, 6]}
+
+
+def read(path: Path) -> snapshot.Snapshot:
+    found = maxtext.read(path, "it")
+    assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
+    return found
+
+
+def written(folder: Path, **files: Any) -> Path:
+    for name, content in files.items():
+        (folder / f"{name}_shardings.json").write_text(json.dumps(content))
+    return folder
+
+
+@given.needs_cases
+@pytest.mark.parametrize("path", given.GOLDENS, ids=lambda path: path.parent.name[:40])
+def test_every_array_is_as_the_golden_has_it(path: Path) -> None:
+    named = json.loads(path.read_text())
+    logical = json.loads(path.with_name(maxtext.LOGICAL).read_text())
+    found = read(path)
+    assert len(found.arrays) == len(named)
+    for array, (key, entry) in zip(found.arrays, named.items(), strict=True):
+        assert array.path == maxtext.path_of(key) and "[" not in array.path
+        assert list(array.shape) == entry["shape"]
+        # Written again as MaxText writes it.
+        spec = [None if not axes else axes[0] if len(axes) == 1 else [*axes] for axes in array.spec]
+        expected = entry["partition_spec"]
+        assert spec == [*expected, *[None] * (len(spec) - len(expected))]
+        assert [axis.name for axis in found.mesh.axes] == entry["mesh"]["axis_names"]
+        assert {axis.name: axis.size for axis in found.mesh.axes} == entry["mesh"]["shape"]
+        names = logical[key]["partition_spec"]
+        assert list(array.logical_axes) == [*names, *[None] * (len(spec) - len(names))]
+        ways = [
+            math.prod(entry["mesh"]["shape"][axis] for axis in axes or ()) for axes in array.spec
+        ]
+        if all(size % way == 0 for size, way in zip(array.shape, ways, strict=True)):
+            assert list(array.shard_shape) == [
+                size // way for size, way in zip(array.shape, ways, strict=True)
+            ]
+        assert array.bytes is None and array.dtype == "unknown"
+
+
+@given.needs_cases
+@pytest.mark.parametrize("path", given.GOLDENS[:2], ids=lambda path: path.parent.name[:40])
+def test_a_folder_has_its_activations_too(path: Path) -> None:
+    rows = json.loads(path.with_name(maxtext.INPUT).read_text())["Activation Sharding Dump"]
+    found = read(path.parent)
+    activations = [array for array in found.arrays if array.group == "activation"]
+    assert len(activations) == len(rows)
+    assert len(found.arrays) == len(rows) + len(json.loads(path.read_text()))
+    for array, row in zip(activations, rows, strict=True):
+        ((key, value),) = row.items()
+        name, _, rest = key.partition(": ")
+        assert array.path.split("#")[0] == f"activations/{name}"
+        assert rest == f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        entries = eval(value["PartitionSpec"], {"P": lambda *given: given})
+        spec = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in array.spec]
+        assert spec[: len(entries)] == list(entries) and not any(spec[len(entries) :])
+        assert (array.logical_axes is None) == (value["logic_axes"] == "Unknown")
+
+
+def test_without_the_file_beside_it_logical_axes_are_unknown(tmp_path: Path) -> None:
+    found = read(written(tmp_path, named={KEY: ENTRY}) / maxtext.NAMED)
+    array = found.array("params/params/kernel")
+    assert array.logical_axes is None and array.spec == (("fsdp", "one"), None)
+    assert array.shard_shape == (2, 6) and array.replicas == 2
+    assert [finding.code for finding in found.findings] == [
+        "logical-axes-unknown",
+        "types-and-devices-unknown",
+    ]
+
+
+def test_without_shapes_the_specs_are_still_read(tmp_path: Path) -> None:
+    # As the first goldens were, and the logical axes beside them.
+    entry = {key: ENTRY[key] for key in ENTRY if key != "shape"}
+    logical = {KEY: {"partition_spec": ["embed", "mlp"]}}
+    array = (found := read(written(tmp_path, named={KEY: entry}, logical=logical))).arrays[0]
+    assert (array.shape, array.shard_shape, array.spec) == (None, None, (("fsdp", "one"), None))
+    assert array.logical_axes == ("embed", "mlp") and array.replicas == 2
+    assert "shapes-unknown" in [finding.code for finding in found.findings]
+
+
+def test_a_golden_of_8192_slices_is_read(tmp_path: Path) -> None:
+    shape = {"data": 8192, "stage": 1, "fsdp": 16, "tensor": 1}
+    entry = {
+        "mesh": {"axis_names": list(shape), "shape": shape},
+        "partition_spec": [["fsdp", "tensor"], "stage", None],
+        "shape": [16384, 126, 53248],
+    }
+    keys = [f".params/['params']/['layer_{number}']" for number in range(200)]
+    found = read(written(tmp_path, named=dict.fromkeys(keys, entry)))
+    assert found.mesh.size == 131_072
+    assert {one.shard_shape for one in found.arrays} == {(1024, 126, 53248)}
+    assert {one.replicas for one in found.arrays} == {8192}
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        (".step", "step"),
+        (".params/['params']/['a']", "params/params/a"),
+        (".opt_state/[0]/.mu/['a.b/c']", "opt_state/0/mu/a.b/c"),
+        (".params['params']['a']", "params/params/a"),
+        ("[<flat index 3>]", "[<flat index 3>]"),
+        ("plain", "plain"),
+        (".a/[", ".a/["),
+    ],
+)
+def test_key_paths(key: str, path: str) -> None:
+    assert maxtext.path_of(key) == path
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "holds no named_shardings.json"),
+        ({"named": []}, "must be an object"),
+        ({"named": {}}, "must be an object"),
+        ({"named": {KEY: 3}}, "must have partition_spec"),
+        ({"named": {KEY: ENTRY | {"shape": [8, -6]}}}, "list of sizes"),
+        ({"named": {KEY: ENTRY | {"shape": None}}}, "list of sizes"),
+        ({"named": {KEY: ENTRY | {"mesh": {}}}}, "axis_names and shape"),
+        ({"named": {KEY: ENTRY | {"mesh": MESH | {"axis_names": ["a"]}}}}, "different axes"),
+        ({"named": {KEY: ENTRY | {"partition_spec": ["nowhere"]}}}, "which the mesh lacks"),
+        ({"named": {KEY: ENTRY | {"partition_spec": [["fsdp", "fsdp"]]}}}, "twice"),
+        ({"named": {KEY: {"partition_spec": ["a"], "shape": [8]}}}, "has no mesh"),
+        ({"named": {"Activation Sharding Dump": []}}, "activations alone"),
+        ({"named": {KEY: ENTRY}, "logical": {KEY: {"shape": [8, 6]}}}, "no list of logical axes"),
+        (
+            {"named": {KEY: ENTRY}, "logical": {KEY: {"partition_spec": ["a"], "shape": [8, 7]}}},
+            "another shape",
+        ),
+        (
+            {
+                "named": {KEY: ENTRY},
+                "logical": {KEY: {"partition_spec": ["a"] * 3, "shape": [8, 6]}},
+            },
+            "more logical axes",
+        ),
+        ({"named": {KEY: ENTRY}, "input": []}, "must have a list under"),
+        (
+            {"named": {KEY: ENTRY}, "input": {"Activation Sharding Dump": [{"a": {}}]}},
+            "a name, a type and a shape",
+        ),
+        (
+            {
+                "named": {KEY: ENTRY},
+                "input": {
+                    "Activation Sharding Dump": [{"a: int8[2]": {"PartitionSpec": "__import__"}}]
+                },
+            },
+            "must be like P",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, files: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        read(written(tmp_path, **files))
+
+
+entries = st.lists(
+    st.none()
+    | st.sampled_from(["fsdp", "data", "a_b"])
+    | st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple),
+    max_size=4,
+)
+
+
+@for_all(entries)
+def test_a_written_spec_is_read_as_python_reads_it(spec: list[Any]) -> None:
+    text = f"P({', '.join(map(repr, spec))}{',' * (len(spec) == 1)})"
+    read_ = maxtext.entries_of(text, "it")
+    assert [tuple(one) if isinstance(one, list) else one for one in read_] == spec
+
+
+@for_all(st.text("P(),' Noneabc\"\n\\"))
+def test_any_text_of_a_spec_is_read_or_refused(text: str) -> None:
+    try:
+        assert isinstance(maxtext.entries_of(text, "it"), list)
+    except InvalidInput as refused:
+        assert "\n" not in str(refused)

@@ -1,0 +1,100 @@
+"""Where a checkpoint is in a folder: steps and items, whatever their numbers, and what is not finished."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+import pytest
+
+from inspector.core.errors import InvalidInput
+from inspector.producers.readers import orbax_folder
+from tests.producers.readers.test_orbax import codes, read
+
+
+def save(folder: Path, size: int = 2) -> Path:
+    ocp.PyTreeCheckpointer().save(folder, {"w": jnp.ones(size)})
+    return folder
+
+
+def test_a_step_0_is_a_step(tmp_path: Path) -> None:
+    for step in (0, 5):
+        save(tmp_path / "steps" / str(step), size=step + 1)
+    found = read(tmp_path / "steps")
+    assert [(one.path, one.shape) for one in found.arrays] == [("w", (6,))]
+    assert found.source.extra["step"] == 5
+    assert read(tmp_path / "steps", step=0).array("w").shape == (1,)
+
+
+def test_items_with_numbers_are_no_steps(tmp_path: Path) -> None:
+    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
+        items = {f"stage_{n}": ocp.args.PyTreeSave({"w": jnp.ones(n)}) for n in (1, 2)}
+        checkpointer.save(tmp_path / "items", ocp.args.Composite(**items))
+    found = read(tmp_path / "items")
+    assert {one.path: one.shape for one in found.arrays} == {
+        "stage_1/w": (1,),
+        "stage_2/w": (2,),
+    }
+    assert "step" not in found.source.extra
+
+
+def test_an_unfinished_item_is_told_and_left_out(tmp_path: Path) -> None:
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        tree = {"w": jnp.ones(4)}
+        manager.save(
+            3, args=ocp.args.Composite(a=ocp.args.PyTreeSave(tree), b=ocp.args.PyTreeSave(tree))
+        )
+        manager.wait_until_finished()
+    step = tmp_path / "run" / "3"
+    (step / "b").rename(step / "b.orbax-checkpoint-tmp-7")
+    found = read(tmp_path / "run")
+    assert [one.path for one in found.arrays] == ["w"]
+    assert codes(found) == ["checkpoint-uncommitted"] and found.findings[0].level == "error"
+    assert "'b.orbax-checkpoint-tmp-7'" in found.findings[0].message
+
+
+def test_an_unfinished_step_is_passed_over(tmp_path: Path) -> None:
+    save(tmp_path / "run" / "5")
+    save(tmp_path / "run" / "9").rename(tmp_path / "run" / "9.orbax-checkpoint-tmp-1")
+    (tmp_path / "run" / "logs").mkdir()
+    assert read(tmp_path / "run").source.extra["step"] == 5
+    shutil.rmtree(tmp_path / "run" / "5")
+    for more in ("more", "logs/inside"):
+        with pytest.raises(InvalidInput, match=r"unfinished checkpoint alone \('9.orbax"):
+            read(tmp_path / "run")
+        (tmp_path / "run" / more).mkdir()
+
+
+def test_what_macos_leaves_is_not_looked_at(tmp_path: Path) -> None:
+    save(tmp_path / "top" / "run" / "7")
+    (tmp_path / "top" / "__MACOSX" / "run").mkdir(parents=True)
+    (tmp_path / "top" / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+    assert read(tmp_path / "top").source.extra["step"] == 7
+
+
+def test_folders_of_arrays_beside_a_msgpack_file_are_read(tmp_path: Path) -> None:
+    # As the first versions of Orbax wrote: a file `checkpoint`, and beside it no _METADATA.
+    ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / "old", {"params": {"w": jnp.ones(3)}})
+    for name in ("_METADATA", "_sharding", "_CHECKPOINT_METADATA", "commit_success.txt"):
+        (tmp_path / "old" / name).unlink()
+    (tmp_path / "old" / "checkpoint").write_bytes(b"\x81\xa6params\x81\xa1w\xa1x")
+    found = read(tmp_path / "old")
+    assert [(one.path, one.shape, one.dtype) for one in found.arrays] == [
+        ("params/w", (3,), "float32")
+    ]
+    assert codes(found) == ["file-missing"] * 2
+    shutil.rmtree(tmp_path / "old" / "params.w")
+    for place in (tmp_path / "old", tmp_path):  # by itself, and as an item
+        with pytest.raises(InvalidInput, match="one msgpack file"):
+            read(place)
+
+
+@pytest.mark.parametrize("name", ["_METADATA", "_sharding", "manifest.ocdbt"])
+def test_one_file_of_a_checkpoint_is_sent_back_to_its_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(
+        InvalidInput, match="an Orbax checkpoint is a folder: give the one that it is"
+    ):
+        orbax_folder.find(tmp_path / name, name)

@@ -1,0 +1,150 @@
+"""Keys of any kind: the leaves that Orbax saved are those that JAX had, whatever they are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import state_totals
+from inspector.producers.checkpoint_metadata import stored_arrays
+from inspector.producers.readers import limits, orbax_leaves
+from tests.producers.readers.test_orbax import codes, read
+
+P = PartitionSpec
+
+
+def on_mesh(*shape: int) -> jax.Array:
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    return jax.device_put(jnp.ones(shape), NamedSharding(mesh, P("data", "model")))
+
+
+def saved(tree: Any, folder: Path, **settings: Any) -> Snapshot:
+    ocp.PyTreeCheckpointer(**settings).save(folder / "saved", tree)
+    return read(folder / "saved")
+
+
+@pytest.mark.parametrize("database", [True, False])
+def test_every_key_is_read(tmp_path: Path, database: bool) -> None:
+    # What a path is called here, and the keys that lead to it.
+    keys = {
+        "a/b": ("a/b",),
+        "a/c.d": ("a", "c.d"),
+        "a/é✓": ("a", "é✓"),
+        "a/<b>x</b>": ("a", "<b>x</b>"),
+        "e/f/g": ("e", "f/g"),
+        "line\\nend": ("line\nend",),
+        "no\\u200bwidth": ("no\u200bwidth",),
+        "h/": ("h", ""),
+        "=1+1": ("=1+1",),
+    }
+    tree: dict[str, Any] = {}
+    arrays = {path: on_mesh(2 * number + 2, 4) for number, path in enumerate(keys)}
+    for path, (*above, last) in keys.items():
+        place = tree
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = arrays[path]
+    found = saved(tree, tmp_path, use_ocdbt=database)
+    assert {one.path for one in found.arrays} == keys.keys()
+    for path, array in arrays.items():
+        here = found.array(path)
+        assert (here.shape, here.dtype) == (array.shape, str(array.dtype))
+        assert here.spec == (("data",), ("model",))
+        assert here.bytes_per_device == array.addressable_shards[0].data.nbytes
+    assert not found.findings
+
+
+@pytest.mark.parametrize("database", [True, False])
+@pytest.mark.parametrize("tree", ["alone", "an empty key"])
+def test_what_has_no_key_is_called_as_captured(tmp_path: Path, database: bool, tree: str) -> None:
+    array = on_mesh(8, 4)
+    found = saved(array if tree == "alone" else {"": array}, tmp_path, use_ocdbt=database)
+    assert [(one.path, one.shape, one.bytes_per_device) for one in found.arrays] == [
+        ("array", (8, 4), 16)
+    ]
+    assert not found.findings
+
+
+def test_two_leaves_of_one_path_are_told_apart_and_leave_the_others(tmp_path: Path) -> None:
+    tree = {"a/b": on_mesh(2, 4), "a": {"b": on_mesh(4, 4)}, "params": {"w": on_mesh(8, 4)}}
+    found = saved(tree, tmp_path)
+    assert {one.path: one.shape for one in found.arrays} == {
+        "a/b": (2, 4),
+        "a.b": (4, 4),
+        "params/w": (8, 4),
+    }
+    assert found.array("params/w").group == "params"
+
+
+def test_paths_never_meet() -> None:
+    # The name of one is the path of another, or both read alike where something cannot be printed.
+    assert orbax_leaves.paths_of(
+        {
+            "a.b/c.d": ("a", "b/c", "d"),
+            "a.b.c/d": ("a", "b", "c/d"),
+            "x\ny": ("x\ny",),
+            "x\\ny": ("x\\ny",),
+        }
+    ) == {
+        "a.b/c.d": "a.b/c.d",
+        "a.b.c/d": "a.b.c/d",
+        "x\ny": "x\\ny",
+        "x\\ny": "x\\ny (2)",
+    }
+
+
+@pytest.mark.parametrize("zarr3", [False, True])
+def test_what_was_on_the_host_takes_nothing_of_a_device(tmp_path: Path, zarr3: bool) -> None:
+    tree = {"w": on_mesh(8, 4), "table": np.ones((3, 5)), "step": 7, "name": "x", "none": None}
+    found = saved(tree, tmp_path, use_zarr3=zarr3)
+    table = found.array("table")
+    assert (table.shape, table.bytes, table.bytes_per_device, table.shards) == ((3, 5), 120, 0, ())
+    assert state_totals(found).per_device == tree["w"].addressable_shards[0].data.nbytes
+    assert codes(found) == ["leaves-left-out", "on-host"]
+    assert "1 leaf of _METADATA is no array" in found.findings[0].message
+    assert "'step' and 1 other were NumPy arrays or numbers" in found.findings[1].message
+
+
+def test_a_key_leads_nowhere_else(tmp_path: Path) -> None:
+    saved({"a/b": on_mesh(8, 4)}, tmp_path, use_ocdbt=False)
+    (tmp_path / "saved" / "a").rename(tmp_path / "outside")
+    (tmp_path / "saved" / "a").symlink_to(tmp_path / "outside")
+    assert read(tmp_path / "saved").array("a/b").shape is None
+    tree = tmp_path / "saved" / "_METADATA"
+    tree.write_text(tree.read_text().replace('"a/b"', '"../outside/b"'))
+    assert read(tmp_path / "saved").array("../outside/b").shape is None
+
+
+@pytest.mark.parametrize("database", [True, False])
+def test_metadata_is_read_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: bool
+) -> None:
+    saved({"a": on_mesh(8, 4), "b": on_mesh(8, 4)}, tmp_path, use_ocdbt=database)
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "MOST_ARRAY_METADATA_BYTES", 20)
+        found = read(tmp_path / "saved")
+    assert {one.shape for one in found.arrays} == {None}
+    assert {"file-unreadable", "shapes-unknown"} == set(codes(found))
+    monkeypatch.setattr(limits, "MOST_JSON_BYTES", 300)
+    with pytest.raises(InvalidInput, match="whose metadata is more than 300 B together"):
+        stored_arrays(tmp_path / "saved", "given")
+
+
+@pytest.mark.parametrize(
+    "entry", [3, {}, {"key_metadata": {}}, {"key_metadata": [3]}, {"key_metadata": [{"key": 3}]}]
+)
+def test_a_leaf_without_keys_is_refused(tmp_path: Path, entry: Any) -> None:
+    file = tmp_path / "_METADATA"
+    file.write_text(json.dumps({"tree_metadata": {"('a',)": entry}}))
+    with pytest.raises(InvalidInput, match=r"it at \"\('a',\)\" has no (list|text)"):
+        orbax_leaves.read(file, "it")

@@ -1,0 +1,114 @@
+"""Thousands of arrays on thousands of devices: each mesh is kept once, and read once."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inspector.core.errors import InvalidInput
+from inspector.producers.readers import limits, saved_sharding, sharding_file
+from inspector.producers.readers.placed_array import Room, Stored, placed
+from inspector.producers.readers.saved_sharding import Meshes
+
+DEVICES = [[{"id": 4 * row + column} for column in range(4)] for row in range(2)]
+NAMED = {
+    "sharding_type": "NamedSharding",
+    "shape": [2, 4],
+    "axis_names": ["data", "model"],
+    "axis_types": ["Auto", "Auto"],
+    "partition_spec": ["data", None],
+    "device_mesh": {"mesh": DEVICES},
+}
+
+
+def write(path: Path, entries: dict[str, Any]) -> Path:
+    keys = {base64.urlsafe_b64encode(key.encode()).decode(): key for key in entries}
+    path.write_text(json.dumps({key: json.dumps(entries[name]) for key, name in keys.items()}))
+    return path
+
+
+def test_equal_meshes_are_one(tmp_path: Path) -> None:
+    other = NAMED | {"device_mesh": {"mesh": DEVICES[::-1]}}
+    explicit = NAMED | {"axis_types": ["Explicit", "Auto"]}
+    without = {key: NAMED[key] for key in NAMED if key != "device_mesh"}
+    entries = {"a": NAMED, "b": other, "c": NAMED, "d": other, "e": explicit, "f": without}
+    by_key = sharding_file.read_entries(write(tmp_path / "it", entries), "it").by_key
+    assert by_key["a"].mesh is by_key["c"].mesh and by_key["b"].mesh is by_key["d"].mesh
+    assert by_key["b"].mesh.devices == (4, 5, 6, 7, 0, 1, 2, 3)
+    assert not by_key["f"].numbered and by_key["f"].mesh.devices == tuple(range(8))
+    # A spec means the same whatever the types of the axes are.
+    found = sharding_file.read(tmp_path / "it", "it")
+    assert {one.path: one.spec for one in found.arrays if one.spec} == dict.fromkeys(
+        "acef", (("data",), None)
+    )
+
+
+@given(
+    st.recursive(
+        st.sampled_from([0, {"id": 0}, {"id": 1}, {"id": 1, "x": 2}, {"id": "1"}, {}]),
+        lambda inner: st.lists(inner, max_size=4),
+        max_leaves=8,
+    ),
+    st.sampled_from([None, 0, 1]),
+    st.sampled_from([",", ", "]),
+)
+@settings(max_examples=60)
+def test_a_grid_is_read_as_the_whole_text_is(grid: Any, more: Any, comma: str) -> None:
+    device_mesh = {"mesh": grid} | ({} if more is None else {"more": more})
+    plain = NAMED | {"shape": [2], "axis_names": ["data"], "device_mesh": device_mesh}
+    text = json.dumps(plain, separators=(comma, ":" + comma[1:]))
+    meshes = Meshes()
+    for _ in range(2):
+        assert saved_sharding.read_text(text, "it", meshes) == saved_sharding.read(plain)
+
+
+@pytest.mark.parametrize(
+    "text", ['"{"mesh": [{"id": 1}]}"', '{"a": {"mesh": [[}}', '{"mesh": [1,]}', '{"mesh": [[]]']
+)
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="it is not JSON"):
+        saved_sharding.read_text(text, "it", Meshes())
+
+
+def test_different_meshes_are_kept_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_DEVICES_TOGETHER", 20)
+    plain = {key: NAMED[key] for key in NAMED if key not in ("device_mesh", "partition_spec")}
+    entries = {
+        str(size): plain | {"shape": [size, 1], "partition_spec": ["data"]}
+        for size in (9, 8, 9, 7, 8)
+    }
+    by_key = sharding_file.read_entries(write(tmp_path / "it", entries), "it").by_key
+    assert [one.mesh is None for one in by_key.values()] == [False, False, True]
+    assert "more than 20 devices together" in (by_key["7"].problem or "")
+
+
+def test_shards_are_told_one_by_one_while_there_is_room() -> None:
+    saved = saved_sharding.read(NAMED)
+    room = Room(20)
+    found = [placed(name, Stored((8, 4)), saved, None, room=room) for name in "abc"]
+    assert [array.shards and len(array.shards) for array, _ in found] == [8, 8, None]
+    assert [finding is None for _, finding in found] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("METAL:0", 0),
+        ("CudaDevice(id=3)", 3),
+        ("neuron:12", 12),
+        ("StreamExecutorGpuDevice(id=2, process_index=0, slice_index=0)", 2),
+        ("TPU_4(process=1,(0,1,0,0))", 4),
+        ("device three", None),
+    ],
+)
+def test_devices_of_plugins_are_known_by_their_number(text: str, device: int | None) -> None:
+    plain = {"sharding_type": "SingleDeviceSharding", "device_str": text}
+    assert saved_sharding.read(plain).device == device

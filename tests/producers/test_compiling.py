@@ -1,0 +1,134 @@
+"""Compiles for machines that are not there, asked of the service: two at once, cancelled, killed, refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.layout import Layout
+from inspector.machines import targets
+from inspector.service.compile_cache import CompileCache
+from inspector.service.engine import Job
+from inspector.service.inspection import Inspection
+
+SMALL = {"mesh": "2x2", "batch": "64", "layers": "2", "depth": "256"}
+# One program of it keeps the compiler busy for a second and more, most of it in native code.
+LONG = {
+    "mesh": "16x4", "model": "transformer", "axes": "fsdp,tensor", "batch": "64", "layers": "4",
+    "embed": "1024", "mlp": "4096", "heads": "16", "kv_heads": "4", "head_dim": "64", "seq": "1024",
+    "vocab": "32000", "scan": "true", "dtype": "bfloat16",
+    "rules": "vocab=tensor,mlp=tensor,heads=tensor,kv_heads=tensor,batch=fsdp,embed=fsdp",
+}  # fmt: skip
+
+
+def layout_for(target: str, fields: dict[str, str] = SMALL) -> Layout:
+    layout = layouts.parse(fields | {"target": target}).unwrap()
+    assert layout.machine is not None
+    if lacking := targets.missing(layout.machine):
+        pytest.skip(lacking)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspection]:
+    kept = CompileCache(tmp_path_factory.mktemp("kept") / "answers.sqlite3")
+    service = Inspection(run_workers=2, kept=kept)
+    yield service
+    service.close()
+
+
+def start(service: Inspection, layout: Layout) -> Job:
+    return service.start_run(layout, service.plan(layout))
+
+
+def compiling(service: Inspection, layout: Layout) -> Job:
+    """A job that is in the compiler's hands."""
+    job = start(service, layout)
+    while not job.wait(0.01).finished and job.phase != "compile":
+        pass
+    assert job.phase == "compile" and not job.finished, job.error
+    return job
+
+
+def wait_until_gone(pid: int) -> None:
+    """Returns once there is no such process; the time limit is only there so that a failure ends."""
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"{pid} is still there"
+        time.sleep(0.01)
+
+
+def left_behind(folder: Path) -> set[str]:
+    """Files of the compilers: locks and logs in the folder for temporary files."""
+    return {
+        name
+        for name in os.listdir(folder)
+        if any(word in name for word in ("libtpu", "tpu_logs", "xla"))
+    }
+
+
+def test_two_compile_at_once_each_for_its_own_machine(service: Inspection) -> None:
+    wanted = [layout_for("tpu:v5e:2x2"), layout_for("tpu:v6e:2x2")]
+    jobs = [start(service, layout) for layout in wanted]
+    assert len({seat.pid for seat in service._runs.workers()}) == 2
+    for layout, job in zip(wanted, jobs, strict=True):
+        found = service.take_run(layout, job.wait(), service.plan(layout))
+        assert found.source.target == layout.target
+        assert found.program("train_step").collectives
+        assert service.kept_answer(layout) == found
+
+
+def test_a_cancelled_compile_ends_and_leaves_nothing(service: Inspection) -> None:
+    before = left_behind(Path(tempfile.gettempdir()))
+    layout = layout_for("tpu:v5p:4x4x4", LONG)
+    job = compiling(service, layout)
+    (busy,) = [seat.pid for seat in service._runs.workers() if seat.busy]
+    job.cancel()
+    assert job.state == "cancelled"
+    with pytest.raises(InvalidInput, match=r"^Cancelled during compile, after [\d.]+ s\.$"):
+        service.take_run(layout, job, service.plan(layout))
+    # The compiler hears of no cancel: its process is ended.
+    wait_until_gone(busy)
+    assert service.kept_answer(layout) is None
+    small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
+    assert service.take_run(small, start(service, small).wait(), service.plan(small)).programs
+    assert left_behind(Path(tempfile.gettempdir())) == before
+
+
+def test_a_killed_compiler_is_a_sentence_and_the_next_one_works(service: Inspection) -> None:
+    layout = layout_for("tpu:v5p:4x4x4", LONG)
+    job = compiling(service, layout)
+    (busy,) = [seat.pid for seat in service._runs.workers() if seat.busy]
+    os.kill(busy, signal.SIGKILL)
+    job.wait()
+    with pytest.raises(InvalidInput, match="SIGKILL") as refused:
+        service.take_run(layout, job, service.plan(layout))
+    assert "\n" not in str(refused.value)
+    assert service.kept_answer(layout) is None
+    small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
+    assert service.take_run(small, start(service, small).wait(), service.plan(small)).programs
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"target": "tpu:v5p:4x4x5"}, "topology"),
+        ({"target": "tpu:v9:2x2"}, "v9"),
+        ({"target": "gpu:h100:11"}, "number of GPUs is '11'"),
+        ({"target": "tpu:v5e:2x4", "mesh": "2x2"}, "mesh 2x2 has 4 devices, but tpu:v5e:2x4 has 8"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_a_sentence_before_anything_starts(
+    fields: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        layouts.parse(fields).unwrap()
+    assert said in str(refused.value) and "\n" not in str(refused.value)

@@ -1,0 +1,42 @@
+"""A small server for the tests: starts workers, says who they are, and ends as it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from inspector.service.engine import Environment, Pool
+
+
+def main() -> None:
+    kind, ending = sys.argv[1:]
+    pool = Pool(workers=2, jobs="tests.service.engine.jobs")
+    idle = pool.submit("echo", {}, Environment(1)).wait()
+    pids = {idle.result["pid"]}
+    if kind != "idle":
+        job = pool.submit(kind, {}, Environment(2))
+        while not job.progress:
+            time.sleep(0.01)
+        pids |= {job.progress["pid"], job.progress.get("child", job.progress["pid"])}
+    if ending == "fork":
+        # A fork that ends must not take the workers of its parent along.
+        child = os.fork()
+        if child == 0:
+            sys.exit()
+        os.waitpid(child, 0)
+        again = pool.submit("echo", {}, Environment(1)).wait()
+        assert again.result["pid"] in pids
+    print(json.dumps(sorted(pids)), flush=True)
+    sys.stdin.readline()
+    if ending == "raise":
+        raise RuntimeError("the end")
+    if ending == "os._exit":
+        os._exit(0)
+    if ending == "close":
+        pool.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The service that pages and command line ask, with its real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.machines import targets
+from inspector.service.compile_cache import CompileCache
+from inspector.service.inspection import Inspection, disagreements
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Inspection]:
+    service = Inspection(run_workers=2)
+    yield service
+    service.close()
+
+
+def small(**fields: str) -> Layout:
+    return layouts.parse({"layers": "2", "depth": "32", "steps": "2"} | fields).unwrap()
+
+
+def test_a_plan_needs_one_trace_for_every_mesh_and_rule(service: Inspection) -> None:
+    first = small()
+    assert service.known_state(first) is None
+    service.plan(first)
+    for other in (small(mesh="4x2"), small(rules="embed=data"), small(mesh="8", axes="x")):
+        assert service.known_state(other) is not None
+    assert service.known_state(small(depth="64")) is None
+
+
+def test_device_axes_are_traced_again_for_other_specs(service: Inspection) -> None:
+    first = small(model="mlp")
+    service.plan(first)
+    other = small(model="mlp", specs="W1=data.model")
+    assert service.known_state(other) is None
+    kernel = service.plan(other).array("params/DotReluDot_0/Dense_0/kernel")
+    assert kernel.spec == (("data",), ("model",))
+
+
+def test_a_run_agrees_with_its_plan_and_its_duration_is_kept(service: Inspection) -> None:
+    layout = small()
+    assert service.last_seconds(layout) is None
+    planned = service.plan(layout)
+    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    assert found.findings == ()
+    assert {a.path for a in planned.arrays} <= {a.path for a in found.arrays}
+    assert service.last_seconds(layout) > 0
+
+
+def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) -> None:
+    planned = service.plan(small())
+    path = "params/DotReluDot_0/W2"
+    wrong = tuple(
+        replace(a, spec=(None, None), replicas=8) if a.path == path else a
+        for a in planned.arrays[1:]
+    )
+    found = disagreements(planned, replace(planned, arrays=wrong))
+    assert [finding.array for finding in found] == ["batch/x", path]
+    assert "planned only" in found[0].message
+    assert 'spec [["model"], null] became [null, null]' in found[1].message
+    assert "replicas 2 became 8" in found[1].message
+
+
+def test_a_plan_that_does_not_divide_is_not_run(service: Inspection) -> None:
+    layout = small(mesh="2x3")
+    with pytest.raises(InvalidInput, match=r"hidden has 32 rows, 3 ways \(model\).* more arrays"):
+        service.start_run(layout, service.plan(layout))
+
+
+def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
+    service = Inspection(memory=1_000_000)
+    try:
+        layout = small(depth="256")
+        # 4 matrices of 256² float32 are 1 MiB; with both moments 3 MiB, in 2 copies, before and after
+        # a step, 12 MiB; 2 MiB of gradients.
+        with pytest.raises(
+            InvalidInput, match=r"needs about 14\.1 MiB .* at most 781 KiB is allowed"
+        ):
+            service.start_run(layout, service.plan(layout))
+    finally:
+        service.close()
+
+
+def test_more_devices_than_are_emulated_are_refused_before_a_worker_starts() -> None:
+    service = Inspection()
+    try:
+        layout = small(mesh="32x32", target="plan", batch="32")
+        with pytest.raises(
+            InvalidInput, match=r"1,024 devices is planned only: at most 512 are emulated"
+        ):
+            service.start_run(layout, service.plan(layout))
+    finally:
+        service.close()
+
+
+def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
+    service: Inspection,
+) -> None:
+    layout = small(depth="256")
+    planned = service.plan(layout)
+    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    from inspector.layout import emulation as machine
+
+    memory = found.program("train_step").memory
+    state_in_and_out = (memory.arguments + memory.outputs) * 8
+    assert (
+        machine.state_bytes_in_a_step(plan(layout, service.known_state(layout))) >= state_in_and_out
+    )
+
+
+def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
+    layout = small(target="tpu:v5e:2x4", rules="batch=data")
+    missing = targets.missing(layout.machine)
+    if missing is not None:
+        pytest.skip(missing)
+    kept = CompileCache(tmp_path / "answers.sqlite3")
+    service = Inspection(run_workers=1, kept=kept)
+    try:
+        planned = service.plan(layout)
+        assert service.kept_answer(layout) is None
+        found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    finally:
+        service.close()
+    assert (found.source.kind, found.source.target) == ("tpu", "tpu:v5e:2x4")
+    assert found.findings == ()  # everything is where it was planned
+    assert kept.held().count == 1
+    # Another process, later: the same question, and questions that are not the same.
+    later = Inspection(kept=CompileCache(tmp_path / "answers.sqlite3"))
+    assert later.kept_answer(layout) == found
+    assert later.kept_answer(replace(layout, steps=7)) == found, "nothing of it was run"
+    assert later.kept_answer(replace(layout, donate=True)) is None
+    assert later.kept_answer(replace(layout, target="tpu:v6e:2x4")) is None
+    later.close()
+
+
+def test_a_missing_compiler_is_refused_with_what_installs_it(
+    service: Inspection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_NEEDED", {"gpu": ("no_such_package", "requirements-gpu.txt")})
+    layout = small(target="gpu:h100:8")
+    with pytest.raises(InvalidInput, match=r"pip install -r requirements-gpu\.txt"):
+        service.start_run(layout, service.plan(layout))
+
+
+def test_a_run_is_never_answered_from_what_was_kept(service: Inspection) -> None:
+    assert service.kept_answer(small()) is None
