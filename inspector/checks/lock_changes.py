@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inspector.checks.lock_file import LockedArray, LockedCollective, LockedMesh, LockFile
 from inspector.core.errors import shown
-from inspector.core.wording import bytes_text, counted, shape_text, spec_text
+from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 
 # Arrays inside compiled programs, whose sharding the compiler chose: a plan has none.
 OF_PROGRAMS = ("activation", "gradient")

@@ -15,8 +15,8 @@ from typing import Any
 
 from inspector.core import output, snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted
 from inspector.machines import hardware
 
 FORMAT = "sharding-board"

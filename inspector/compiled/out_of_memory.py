@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.core.wording import bytes_text
 
 CODE = "out-of-memory"
 MOST_CHARACTERS = (

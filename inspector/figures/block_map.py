@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.core.errors import InvalidInput
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh
@@ -80,7 +80,7 @@ def why_no_map(array: Array, mesh: Mesh) -> str | None:
     if array.shape is None:
         return f"The shape of {array.path} is not known, only how it is split, so it has no map."
     if math.prod(array.shape) == 0:
-        return f"{array.path} has no elements: its shape is {wording.shape_text(array.shape)}."
+        return f"{array.path} has no elements: its shape is {formatting.shape_text(array.shape)}."
     placement = sharding.place_array(array, mesh)
     if placement is not None:
         if placement.blocks > mesh_fold.MOST_CELLS:
@@ -300,10 +300,10 @@ def subtitle(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
     on = str(copies.pop()) if len(copies) == 1 else f"{min(copies)} to {max(copies)}"
     on += " device" if on == "1" else " devices"
     count = len(grid.holders)
-    spec = f" · {wording.spec_text(array.spec)}" if array.spec is not None else ""
-    first = f"{wording.shape_text(array.shape)} {wording.dtype_text(array.dtype)}{spec}"
-    folded = [f"{wording.dimension_text(array, mesh, one)}, whole" for one in grid.whole] + [
-        f"{wording.dimension_text(array, mesh, one)}, sliced at {index}"
+    spec = f" · {formatting.spec_text(array.spec)}" if array.spec is not None else ""
+    first = f"{formatting.shape_text(array.shape)} {formatting.dtype_text(array.dtype)}{spec}"
+    folded = [f"{formatting.dimension_text(array, mesh, one)}, whole" for one in grid.whole] + [
+        f"{formatting.dimension_text(array, mesh, one)}, sliced at {index}"
         for one, index in sorted(grid.at.items())
     ]
     whole = f"whole on {on}" if on == "1 device" else f"whole on each of {on}"
@@ -430,10 +430,10 @@ def _cell_text(
         return lambda cell: words(grid.holders[numbers[cell]]) if numbers[cell] >= 0 else ""
 
     forms = [
-        form(lambda held: f"device{'s' * (len(held) > 1)}\n{wording.devices_text(held)}"),
-        form(wording.devices_text),
-        form(lambda held: wording.devices_text(held).replace(", ", ",\n").replace(" (", "\n(")),
-        form(lambda held: wording.devices_text(held, most=1)),
+        form(lambda held: f"device{'s' * (len(held) > 1)}\n{formatting.devices_text(held)}"),
+        form(formatting.devices_text),
+        form(lambda held: formatting.devices_text(held).replace(", ", ",\n").replace(" (", "\n(")),
+        form(lambda held: formatting.devices_text(held, most=1)),
         form(lambda held: str(held[0]) if len(held) == 1 else f"{held[0]} …"),
     ]
     return lattice.fit_text(forms, range(len(numbers)), room)
@@ -485,5 +485,5 @@ def _thin(places: list[float], texts: list[str], room_px: float) -> tuple[list[f
 def _side_title(array: Array, mesh: Mesh, one: GridSide, arrow: str) -> str:
     if not one.dimensions:
         return ""
-    named = [wording.dimension_text(array, mesh, dimension) for dimension in one.dimensions]
+    named = [formatting.dimension_text(array, mesh, dimension) for dimension in one.dimensions]
     return f"{arrow} " + ", then ".join(named)

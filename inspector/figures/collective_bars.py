@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from inspector.compiled.hlo.collectives import OPS
 from inspector.compiled.hlo.traffic import Traffic
-from inspector.core.wording import bytes_text, counted, exact_bytes_text
+from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.figures import frame, labels, palette
 
 _BAR_PX = 26

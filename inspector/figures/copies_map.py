@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Mesh
 from inspector.figures import (
     cells,
@@ -73,7 +73,7 @@ def copies_map(
         heading="Who else has it",
         notes=[
             f"mesh {mesh_map.axes_text(mesh)}; orange: asked about; the darker the blue, the more of "
-            f"{wording.bytes_text(whole)} the device has, too; grey: as good as nothing",
+            f"{formatting.bytes_text(whole)} the device has, too; grey: as good as nothing",
             mesh_fold.text(mesh, grid.folded),
         ],
         below=[remark] if remark else [],
@@ -130,7 +130,7 @@ def _heatmaps(
 def _hover(mesh: Mesh, position: int, size: int, whole: int, mine: np.ndarray) -> str:
     first = f"device {mesh.devices[position]} · {coordinates_text(mesh, position)}"
     if mine[position]:
-        said = f"asked about; has {wording.exact_bytes_text(size)} of what is held there"
+        said = f"asked about; has {formatting.exact_bytes_text(size)} of what is held there"
     else:
-        said = f"has {wording.exact_bytes_text(size)} of {wording.bytes_text(whole)}"
+        said = f"has {formatting.exact_bytes_text(size)} of {formatting.bytes_text(whole)}"
     return f"<b>{labels.escape(first)}</b><br>{labels.escape(said)}"

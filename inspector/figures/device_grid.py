@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.figures import frame, labels, palette
 
 MOST_DEVICES = 64  # more of them on one side are drawn in runs
@@ -149,7 +149,9 @@ def _scale_in_words(cells: Grid) -> list[str]:
     least, most = (int(amounts.min()), int(amounts.max())) if amounts.size else (0, 0)
     if least == most:
         return []
-    return [f"the darker the more, from {wording.bytes_text(least)} to {wording.bytes_text(most)}"]
+    return [
+        f"the darker the more, from {formatting.bytes_text(least)} to {formatting.bytes_text(most)}"
+    ]
 
 
 def _order_text(runs: Sequence[Sequence[int]]) -> str:
@@ -163,7 +165,7 @@ def _axis_title(text: str) -> dict:
 
 
 def _amount(verb: str, size: int) -> str:
-    return f"{verb} {wording.bytes_text(size)}" if size else "–"
+    return f"{verb} {formatting.bytes_text(size)}" if size else "–"
 
 
 def _heatmaps(
@@ -200,7 +202,7 @@ def _heatmap(
     down: float,
 ) -> go.Heatmap:
     def text(row: int, column: int) -> str:
-        words = wording.bytes_text(int(sizes[row, column])) if shown[row, column] else ""
+        words = formatting.bytes_text(int(sizes[row, column])) if shown[row, column] else ""
         fits = labels.width_px(words, _TEXT_PX) + 4 <= across and down >= _TEXT_PX + 4
         return words if fits else ""
 
@@ -234,7 +236,7 @@ def _colourbar(most: int, verb: str) -> dict:
     return {
         "title": {"text": verb, "side": "right", "font": {"size": 11}},
         "tickvals": [0, most / 2, most],
-        "ticktext": ["0", wording.bytes_text(most // 2), wording.bytes_text(most)],
+        "ticktext": ["0", formatting.bytes_text(most // 2), formatting.bytes_text(most)],
         "tickfont": {"size": frame.TICK_PX},
         "thickness": 10,
         "outlinewidth": 0,
@@ -249,7 +251,7 @@ def _colourbar(most: int, verb: str) -> dict:
 def _hover(cells: Grid, parts: Parts, row: int, column: int) -> str:
     source, target = cells.sources[row], cells.targets[column]
     # In full where it does not make thousands of long texts.
-    size_text = wording.exact_bytes_text if cells.moved.size <= 1024 else wording.bytes_text
+    size_text = formatting.exact_bytes_text if cells.moved.size <= 1024 else formatting.bytes_text
     moved, kept = int(cells.moved[row, column]), int(cells.kept[row, column])
     lines = []
     if moved:
@@ -259,7 +261,7 @@ def _hover(cells: Grid, parts: Parts, row: int, column: int) -> str:
         lines.append(("" if moved else f"<b>{_devices(target)}</b><br>") + "stays: ")
         lines[-1] += size_text(kept)
     if len(source) == len(target) == 1 and (source[0], target[0]) in parts:
-        lines.append(f"index {wording.ranges_text(parts[source[0], target[0]])}")
+        lines.append(f"index {formatting.ranges_text(parts[source[0], target[0]])}")
     return "<br>".join(lines)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.device_holdings import Holdings
 from inspector.figures import frame, labels, palette
 from inspector.machines.prediction.memory import GROUPS
@@ -76,16 +76,16 @@ def _bar(
         y=[place + _BAR_PX / 2 for place in places],
         width=_BAR_PX,
         marker={"color": _COLOURS[name], "line": {"width": 0}},
-        text=[f"{name}: {wording.exact_bytes_text(size)}" for size in sizes],
+        text=[f"{name}: {formatting.exact_bytes_text(size)}" for size in sizes],
         textposition="none",
         hovertemplate="%{text}<extra></extra>",
     )
 
 
 def _heading(name: str, shared: int, alone: int, y: float, width_px: int) -> dict[str, Any]:
-    words = f"{name}: {wording.bytes_text(shared + alone)}"
+    words = f"{name}: {formatting.bytes_text(shared + alone)}"
     if alone:
-        words += f", {wording.bytes_text(alone) if shared else 'all'} of it only here"
+        words += f", {formatting.bytes_text(alone) if shared else 'all'} of it only here"
     most = int(width_px / labels.width_px("x", frame.NOTE_PX))
     return {
         "text": labels.escape(labels.cut(words, most)),

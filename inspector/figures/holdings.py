@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import labels
@@ -53,7 +53,9 @@ def hover_of_blocks(array: Array, mesh: Mesh, placement: Placement) -> list[str]
     texts = []
     for number, devices in enumerate(holders):
         rows = [f"block {number} of {placement.blocks}", *_piece(array, placement, first[number])]
-        rows.append(f"on {_count(len(devices), 'device')}: {wording.devices_text(devices, most=8)}")
+        rows.append(
+            f"on {_count(len(devices), 'device')}: {formatting.devices_text(devices, most=8)}"
+        )
         if process is not None:
             rows.append(_processes([process[device] for device in devices]))
         texts.append(_hover(rows))
@@ -81,11 +83,11 @@ def hover_of_devices(
         held = holders[number]
         if len(held) > _MANY_REPLICAS:
             if number not in together:
-                together[number] = wording.devices_text(held, most=8)
+                together[number] = formatting.devices_text(held, most=8)
             who = f"of {len(held):,}, on {together[number]}"
         else:
             others = [other for other in held if other != device]
-            also = f"also on {wording.devices_text(others, most=8)}"
+            also = f"also on {formatting.devices_text(others, most=8)}"
             who = f"of {len(held)}, {also if others else 'held nowhere else'}"
         where = coordinates_text(mesh, position, folded)
         rows = [
@@ -103,18 +105,18 @@ def hover_of_devices(
 def _piece(array: Array, placement: Placement, position: int) -> list[str]:
     starts, stops = placement.starts[position].tolist(), placement.stops[position].tolist()
     extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
-    index = wording.ranges_text(list(zip(starts, stops, strict=True)))
-    size = wording.exact_bytes_text(bytes_of(array, extents))
+    index = formatting.ranges_text(list(zip(starts, stops, strict=True)))
+    size = formatting.exact_bytes_text(bytes_of(array, extents))
     return [
         f"index {index}",
-        f"shard {wording.shape_text(extents)} {wording.dtype_text(array.dtype)}, {size}",
+        f"shard {formatting.shape_text(extents)} {formatting.dtype_text(array.dtype)}, {size}",
     ]
 
 
 def _processes(processes: list[int]) -> str:
     distinct = sorted(set(processes))
     noun = "process" if len(distinct) == 1 else "processes"
-    return f"{noun} {wording.devices_text(distinct, most=8)}"
+    return f"{noun} {formatting.devices_text(distinct, most=8)}"
 
 
 def _count(number: int, noun: str) -> str:

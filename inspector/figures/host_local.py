@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import wording
-from inspector.core.wording import shape_text
+from inspector.core import formatting
+from inspector.core.formatting import shape_text
 from inspector.figures import cells, frame, labels, lattice
 from inspector.guides.processes import Exchanged, HostLocal, View
 
@@ -42,7 +42,7 @@ def local_figure(
     owners = np.repeat(np.arange(len(arrays)), rows)[:, None] + np.zeros((1, columns), dtype=int)
     numbers = np.concatenate(arrays)
     hover = [
-        f"process {process}, element {wording.ranges_text([(row % rows, row % rows + 1), (at, at + 1)])}"
+        f"process {process}, element {formatting.ranges_text([(row % rows, row % rows + 1), (at, at + 1)])}"
         for row in range(len(numbers))
         for at, process in enumerate(owners[row].tolist())
     ]
@@ -86,8 +86,8 @@ def global_figure(exchanged: Exchanged, *, width_px: int = 300) -> go.Figure:
     for place, held in holders.items():
         owner[place] = groups.index(tuple(sorted(set(held))))
     hover = [
-        f"element {wording.ranges_text([(at, at + 1) for at in place])}: {numbers[place]}\n"
-        f"on device {wording.devices_text(sorted(devices[place]), most=8)}\n"
+        f"element {formatting.ranges_text([(at, at + 1) for at in place])}: {numbers[place]}\n"
+        f"on device {formatting.devices_text(sorted(devices[place]), most=8)}\n"
         f"addressed by {_who(groups[owner[place]])}"
         for place in itertools.product(*map(range, shape))
     ]

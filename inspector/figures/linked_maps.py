@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, lattice
 from inspector.figures.block_map import BlockGrid, block_grid, split_dimensions, why_no_map
@@ -160,8 +160,8 @@ def _why_absent(array: Array | None, mesh: Mesh | None, cut: Cut, shape: Sequenc
         return "How large it is, is not known here."
     if len(array.shape) != len(shape):
         return (
-            f"It has {wording.counted(len(array.shape), 'dimension')} here, "
-            f"{wording.shape_text(array.shape)}, and {len(shape)} in the others."
+            f"It has {formatting.counted(len(array.shape), 'dimension')} here, "
+            f"{formatting.shape_text(array.shape)}, and {len(shape)} in the others."
         )
     return why_no_map(array, mesh) or ""
 
@@ -237,7 +237,7 @@ def _held(
     if number < 0:
         return ""
     devices = grid.holders[number]
-    text = arranged(wording.devices_text(devices, most=most))
+    text = arranged(formatting.devices_text(devices, most=most))
     return words.format(s="s" * (len(devices) > 1), devices=text)
 
 
@@ -263,10 +263,10 @@ def _hover(
         return f"block {number}"
     row, column = divmod(int(cell), len(columns))
     index = [columns[column]] if not grid.rows.dimensions else [rows[row], columns[column]]
-    devices = wording.devices_text(grid.holders[number], most=8)
+    devices = formatting.devices_text(grid.holders[number], most=8)
     parts = [f"<b>{labels.escape(labels.cut(one.name, 40))}</b>", f"block {number}"]
     if grid.columns.dimensions:
-        parts.append(wording.ranges_text(index))
+        parts.append(formatting.ranges_text(index))
     return "<br>".join([*parts, f"on {devices}"])
 
 
@@ -327,12 +327,12 @@ def _head(
     most = int(tile_px / labels.width_px("x", frame.NOTE_PX))
     lines = [f"<b>{labels.escape(labels.cut(one.name, most - 2))}</b>"]
     if one.array is not None:
-        lines.append(labels.escape(labels.cut(wording.spec_text(one.array.spec), most)))
+        lines.append(labels.escape(labels.cut(formatting.spec_text(one.array.spec), most)))
     if one.grid is not None and one.array is not None:
         count = len(one.grid.holders)
         known = one.array.bytes_per_device is not None
-        each = f"{wording.bytes_text(one.array.bytes_per_device)} per device"
-        blocks = "whole on each device" if count == 1 else wording.counted(count, "block")
+        each = f"{formatting.bytes_text(one.array.bytes_per_device)} per device"
+        blocks = "whole on each device" if count == 1 else formatting.counted(count, "block")
         said = f"{blocks}, {each if known else 'bytes unknown'}"
         lines.append(labels.escape(labels.cut(said, most)))
     return {
@@ -390,6 +390,6 @@ def _notes(panels: Sequence[Panel], cut: Cut) -> list[str]:
         if dimension not in (cut.rows, cut.columns, *cut.at)
     ]
     said += [f"{', '.join(whole)} whole"] if whole else []
-    dtype = wording.dtype_text(array.dtype)
-    shape = f"{wording.shape_text(array.shape)} {dtype}"
+    dtype = formatting.dtype_text(array.dtype)
+    shape = f"{formatting.shape_text(array.shape)} {dtype}"
     return [" · ".join([shape, *said]) + "; the numbers in the blocks are devices"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import LiveBytes, Mesh
 from inspector.figures import frame, labels, palette
 
@@ -67,7 +67,7 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
             tickvals=_ticked(mesh),
             ticktext=[str(mesh.devices[place]) for place in _ticked(mesh)],
         ),
-        yaxis=frame.axis(tickvals=[0, most], ticktext=["0", wording.bytes_text(most)]),
+        yaxis=frame.axis(tickvals=[0, most], ticktext=["0", formatting.bytes_text(most)]),
     )
 
 
@@ -87,7 +87,7 @@ def words(owner: str) -> str:
 def _held_text(one: LiveBytes | None) -> str:
     if one is None:
         return "nothing"
-    return f"{one.arrays} array{'s' * (one.arrays != 1)}, {wording.exact_bytes_text(one.bytes)}"
+    return f"{one.arrays} array{'s' * (one.arrays != 1)}, {formatting.exact_bytes_text(one.bytes)}"
 
 
 def _ticked(mesh: Mesh) -> list[int]:

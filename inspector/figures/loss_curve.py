@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.figures import frame, palette
 
 _PLOT_PX = 200

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Array, Spec
 from inspector.figures import frame, labels, palette, path_tree
 from inspector.figures.folding import fold
@@ -176,7 +176,7 @@ def _amount(size: int | None, measure: Measure) -> str:
     if size is None:
         return "unknown"
     if measure == "bytes":
-        return wording.bytes_text(size)
+        return formatting.bytes_text(size)
     for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
@@ -257,7 +257,7 @@ def _words(cell: _Cell, room: int, measure: Measure) -> str:
         return f"<i>{_amount(cell.size, measure)}</i>" if cell.size is not None else ""
     if cell.array is None:
         return f"{cell.mark} {GONE}" if cell.mark else _GONE_AS_IN_BASELINE
-    spec = wording.spec_text(cell.array.spec).replace("'", "").replace("None", "·")
+    spec = formatting.spec_text(cell.array.spec).replace("'", "").replace("None", "·")
     amount = _amount(cell.size, measure)
     mark = f"{cell.mark} " if cell.mark else ""
     alone = room - len(mark)
@@ -315,12 +315,12 @@ def _hover(
     if not held:
         return "<br>".join([*rows, GONE])
     if row.node.fold is not None:
-        rows.append(labels.escape(f"{wording.shape_text(held[0].shape)} {held[0].dtype}"))
-        rows.append(labels.escape(wording.spec_text(held[0].spec)))
+        rows.append(labels.escape(f"{formatting.shape_text(held[0].shape)} {held[0].dtype}"))
+        rows.append(labels.escape(formatting.spec_text(held[0].spec)))
     unit = "" if measure == "bytes" else " elements"
     rows.append(f"{_amount(size, measure)}{unit} on each device")
     if column.changed is not None:
-        rows.append(f"{differs:,} of {wording.counted(len(row.paths), 'array')} changed")
+        rows.append(f"{differs:,} of {formatting.counted(len(row.paths), 'array')} changed")
     return "<br>".join(rows)
 
 

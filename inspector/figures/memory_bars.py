@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.figures import frame, labels, palette
 from inspector.machines.prediction.memory import GROUPS, UNEXPLAINED, Breakdown, summed
 
@@ -163,7 +163,7 @@ def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]
                 constraintext="none",
                 textfont={"size": frame.TICK_PX, "color": palette.text_on(colour)},
                 customdata=[
-                    [labels.escape(program.program), wording.exact_bytes_text(segment.bytes)]
+                    [labels.escape(program.program), formatting.exact_bytes_text(segment.bytes)]
                     for program, segment, _ in held
                 ],
                 hovertemplate="%{customdata[0]}<br>"
@@ -190,7 +190,7 @@ def _strips(drawn: Drawn, places: list[float]) -> list[go.Bar]:
             width=_STRIP_PX,
             marker={"color": _COLOURS[OUTPUTS], "pattern": {"shape": "x"}},
             customdata=[
-                [labels.escape(program.program), wording.exact_bytes_text(program.aliased)]
+                [labels.escape(program.program), formatting.exact_bytes_text(program.aliased)]
                 for program, _ in shared
             ],
             hovertemplate=f"%{{customdata[0]}}<br>{SHARED}: %{{customdata[1]}}<extra></extra>",
@@ -215,7 +215,7 @@ def _peaks(drawn: Drawn, places: list[float]) -> list[go.Scatter]:
             marker={"symbol": "triangle-down", "size": 10, "color": frame.MIDDLE_GREY},
             cliponaxis=False,
             customdata=[
-                [labels.escape(program.program), wording.exact_bytes_text(program.peak)]
+                [labels.escape(program.program), formatting.exact_bytes_text(program.peak)]
                 for program, _ in known
             ],
             hovertemplate="%{customdata[0]}<br>most at one time, as the compiler says: "
@@ -233,17 +233,17 @@ def _notes(capacity: int | None, chip: str, reached: bool, longest: int) -> list
         return []
     times = capacity / longest
     return [
-        f"the {wording.bytes_text(capacity)} of one {chip} chip are {times:,.{0 if times >= 10 else 1}f} "
+        f"the {formatting.bytes_text(capacity)} of one {chip} chip are {times:,.{0 if times >= 10 else 1}f} "
         "times the longest bar"
     ]
 
 
 def _heading(program: Breakdown, parts: list[Segment], y: float, width_px: float) -> dict[str, Any]:
-    said = f"{program.program}: {wording.bytes_text(program.total)}"
+    said = f"{program.program}: {formatting.bytes_text(program.total)}"
     if _refused(parts):
-        said = f"{program.program}: does not fit, needs {wording.bytes_text(program.peak)}"
+        said = f"{program.program}: does not fit, needs {formatting.bytes_text(program.peak)}"
     elif program.peak is not None:
-        said += f", peak {wording.bytes_text(program.peak)}"
+        said += f", peak {formatting.bytes_text(program.peak)}"
     most = int(width_px / labels.width_px("x", frame.NOTE_PX))
     return {
         "text": labels.escape(labels.cut(said, most)),
@@ -282,7 +282,7 @@ def _capacity_label(capacity: int, chip: str, right: float) -> dict[str, Any]:
     # Beside the line on the side that has more room.
     at_right = capacity < right / 2
     return {
-        "text": labels.escape(f"{chip}: {wording.bytes_text(capacity)}"),
+        "text": labels.escape(f"{chip}: {formatting.bytes_text(capacity)}"),
         "showarrow": False,
         "x": capacity,
         "xanchor": "left" if at_right else "right",
@@ -296,7 +296,7 @@ def _capacity_label(capacity: int, chip: str, right: float) -> dict[str, Any]:
 def _inside(segment: Segment, px_per_byte: float) -> str:
     """What fits into a stretch: its name and bytes, only the bytes, or nothing."""
     room = segment.bytes * px_per_byte - 6
-    said = wording.bytes_text(segment.bytes)
+    said = formatting.bytes_text(segment.bytes)
     for text in (f"{segment.name} {said}", said):
         if labels.width_px(text, frame.TICK_PX) <= room:
             return labels.escape(text)

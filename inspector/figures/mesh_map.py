@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map as blocks
 from inspector.figures import (
@@ -142,7 +142,7 @@ def processes_text(mesh: Mesh) -> str:
     if len(own) > _MOST_PROCESSES_NAMED:
         return f"in {len(own)} processes, parted by thick lines"
     return ", ".join(
-        f"process {number} has {wording.devices_text(sorted(held), most=2)}"
+        f"process {number} has {formatting.devices_text(sorted(held), most=2)}"
         for number, held in sorted(own.items())
     )
 
@@ -152,13 +152,13 @@ def axes_text(mesh: Mesh) -> str:
     shown = holdings.axes_shown(mesh)
     text = " × ".join(f"{mesh.axes[axis].name} {mesh.axes[axis].size}" for axis in shown)
     rest = len(mesh.axes) - len(shown)
-    return f"{text}, and {wording.counted(rest, 'axis', 'axes')} of size 1" if rest else text
+    return f"{text}, and {formatting.counted(rest, 'axis', 'axes')} of size 1" if rest else text
 
 
 def subtitle(array: Array, mesh: Mesh, count: int) -> list[str]:
     """Lines about the mesh: how many devices, and what the colours mean."""
     order = "" if mesh.size == 1 else " in mesh order"
-    devices = [f"{wording.counted(mesh.size, 'device')}{order}"]
+    devices = [f"{formatting.counted(mesh.size, 'device')}{order}"]
     if processes_of(mesh):
         devices.append(processes_text(mesh))
     if count == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from inspector.compiled.hlo.collectives import OPS
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Trace
 from inspector.figures import frame, labels, palette
 from inspector.figures.timings import EMULATED
@@ -49,8 +49,8 @@ def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Fi
     notes = frame.note_lines(
         [
             "share of the devices' time, and time of one step on one device",
-            f"{wording.counted(trace.steps, 'step')} on {wording.counted(devices, 'device')} that share "
-            "this machine's cores: an operation's time holds its waiting for a core",
+            f"{formatting.counted(trace.steps, 'step')} on {formatting.counted(devices, 'device')} that "
+            "share this machine's cores: an operation's time includes its wait for a core",
             *_note_on_collectives(trace),
         ],
         width_px,
@@ -103,7 +103,7 @@ def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Fi
 def _said(seconds: float, whole: float, trace: Trace, devices: int) -> str:
     share = seconds / whole
     percent = "< 0.1 %" if 0 < share < 0.001 else f"{share:.1%}".replace("%", " %")
-    return f"{percent}, {wording.seconds_text(seconds / trace.steps / devices)}"
+    return f"{percent}, {formatting.seconds_text(seconds / trace.steps / devices)}"
 
 
 def _note_on_collectives(trace: Trace) -> list[str]:

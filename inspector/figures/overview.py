@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import (
     folding,
@@ -116,7 +116,9 @@ def overview(
         labels.middle_cut(row.label, max(22, int(width_px * 0.36 / labels.width_px("x", 11))))
         for row in rows
     ]
-    sizes = [wording.bytes_text(row.most) if row.bytes is not None else "unknown" for row in rows]
+    sizes = [
+        formatting.bytes_text(row.most) if row.bytes is not None else "unknown" for row in rows
+    ]
     left = 10 + max((labels.width_px(name, frame.TICK_PX) for name in names), default=0)
     sizes_px = 14 + max((labels.width_px(size, frame.TICK_PX) for size in sizes), default=0)
     right = sizes_px + (_COLOURBAR_PX if width_px >= 600 else 8)
@@ -166,7 +168,7 @@ def overview(
             anchor="x",
             rangemode="tozero",
             tickvals=[0, int(totals(rows, mesh).max(initial=0))],
-            ticktext=["0", wording.bytes_text(int(totals(rows, mesh).max(initial=0)))],
+            ticktext=["0", formatting.bytes_text(int(totals(rows, mesh).max(initial=0)))],
         ),
         # The same rows again, for the sizes at the right.
         yaxis3=frame.axis(
@@ -206,9 +208,9 @@ def _notes(rows: Sequence[Row], arrays: Sequence[Array], mesh: Mesh) -> list[str
     unknown = sum(one.count for row in rows if row.bytes is None for one in row.folds)
     least, most = int(each.min()), int(each.max())
     spread = (
-        f"{wording.bytes_text(most)} on every device"
+        f"{formatting.bytes_text(most)} on every device"
         if least == most
-        else f"{wording.bytes_text(least)} to {wording.bytes_text(most)} a device"
+        else f"{formatting.bytes_text(least)} to {formatting.bytes_text(most)} a device"
     )
     counted = f"{len(arrays):,} array{'s' * (len(arrays) != 1)}, {spread}"
     rest = f", and {unknown} whose size there is not known" if unknown else ""
@@ -243,7 +245,7 @@ def _heatmap(
         colorbar={
             "title": {"text": "bytes, log scale", "side": "right", "font": {"size": 11}},
             "tickvals": exponents,
-            "ticktext": [wording.bytes_text(2**power) for power in exponents],
+            "ticktext": [formatting.bytes_text(2**power) for power in exponents],
             "tickfont": {"size": frame.TICK_PX},
             "thickness": 10,
             "outlinewidth": 0,
@@ -273,20 +275,20 @@ def _hover(row: Row, run: tuple[int, int], mesh: Mesh) -> str:
     noun = "device" if len(devices) == 1 else "each of devices"
     size = int(row.bytes[run[0]]) if row.bytes is not None else None
     parts = [f"<b>{labels.escape(row.label)}</b>"]
-    parts.append(f"{noun} {wording.devices_text(devices)}: {wording.exact_bytes_text(size)}")
+    parts.append(f"{noun} {formatting.devices_text(devices)}: {formatting.exact_bytes_text(size)}")
     if len(row.folds) == 1:
         one = row.folds[0]
         if one.count > 1 and size is not None:
-            parts.append(f"{one.count} × {wording.bytes_text(size // one.count)}")
+            parts.append(f"{one.count} × {formatting.bytes_text(size // one.count)}")
         parts.append(labels.escape(_about(one)))
     return "<br>".join(parts)
 
 
 def _about(one: Fold) -> str:
-    logical = wording.logical_text(one.first.logical_axes)
-    spec = wording.spec_text(one.first.spec)
+    logical = formatting.logical_text(one.first.logical_axes)
+    spec = formatting.spec_text(one.first.spec)
     return (
-        f"{wording.shape_text(one.first.shape)} {one.first.dtype}, "
+        f"{formatting.shape_text(one.first.shape)} {one.first.dtype}, "
         f"{f'{logical} → ' if logical else ''}{spec}"
     )
 
@@ -301,8 +303,8 @@ def _bars(each: np.ndarray, runs: Sequence[tuple[int, int]], mesh: Mesh) -> go.B
         yaxis="y2",
         marker={"color": frame.MIDDLE_GREY, "line": {"width": 0}},
         customdata=[
-            f"<b>all arrays</b><br>device {wording.devices_text(mesh.devices[start:stop])}: "
-            f"{wording.exact_bytes_text(int(each[start]))}"
+            f"<b>all arrays</b><br>device {formatting.devices_text(mesh.devices[start:stop])}: "
+            f"{formatting.exact_bytes_text(int(each[start]))}"
             for start, stop in runs
         ],
         hovertemplate="%{customdata}<extra></extra>",

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes, Ratio
 from inspector.compare.paired_times.text import EMULATED, PROGRAM_NAMES, interval_text, ratio_text
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.figures import frame, labels, palette
 
 COLOURS = {
@@ -145,8 +145,8 @@ def _rounds(drawn: Sequence[tuple[float, Ratio]]) -> go.Scatter:
 def _interval(place: float, one: Ratio, names: Sequence[str]) -> go.Scatter:
     words = (
         f"{labels.escape(names[one.layout])}: {one.verdict}<br>{ratio_text(one.median)} times as long, "
-        f"{interval_text(one)}<br>median {wording.seconds_text(one.seconds)}, "
-        f"the baseline's {wording.seconds_text(one.baseline_seconds)}"
+        f"{interval_text(one)}<br>median {formatting.seconds_text(one.seconds)}, "
+        f"the baseline's {formatting.seconds_text(one.baseline_seconds)}"
     )
     return go.Scatter(
         x=[one.interval.low, one.median, one.interval.high],
@@ -168,11 +168,11 @@ def _notes(drawn: Sequence[tuple[float, Ratio]], base: str, low: float, high: fl
     coverage = drawn[0][1].interval.coverage * 100
     notes = [
         f"time as a multiple of that of {labels.cut(base, 40)}, the dotted line; a dot is a round, the "
-        f"diamond the median of {wording.counted(rounds, 'round')}, the bar its {coverage:.1f} % interval"
+        f"diamond the median of {formatting.counted(rounds, 'round')}, the bar its {coverage:.1f} % interval"
     ]
     outside = sum(not low <= math.log10(ratio) <= high for _, one in drawn for ratio in one.rounds)
     if outside:
-        notes.append(f"{wording.counted(outside, 'dot')} outside the axis")
+        notes.append(f"{formatting.counted(outside, 'dot')} outside the axis")
     return notes
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.figures import cells, frame, labels, lattice
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.mesh_map import axes_text, mesh_grid
@@ -66,14 +66,14 @@ def host_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) -> 
     for number, piece in enumerate(made.pieces):
         values = pieces.values_of(piece)
         name = f"piece {number}" if assembly.way == "pieces" else f"call {number}"
-        shape = wording.shape_text(piece.shape) if piece.shape is not None else "nothing"
+        shape = formatting.shape_text(piece.shape) if piece.shape is not None else "nothing"
         tiles.append(
             Tile(
                 label=name,
                 block=None if values is None else _flat(_origin(assembly, values)),
                 values=None if values is None else _flat(values),
                 hover=[
-                    f"{name}: {shape} {piece.dtype}, {wording.bytes_text(pieces.nbytes(piece))}",
+                    f"{name}: {shape} {piece.dtype}, {formatting.bytes_text(pieces.nbytes(piece))}",
                     f"made for device {piece.meant_for}",
                     _numbers(piece.values),
                 ],
@@ -87,7 +87,7 @@ def host_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) -> 
         _across(assembly),
         blocks,
         "1 · On the host",
-        [f"{_count(len(tiles), noun)}, each {wording.shape_text(shape)}"],
+        [f"{_count(len(tiles), noun)}, each {formatting.shape_text(shape)}"],
         width_px,
     )
 
@@ -157,21 +157,25 @@ def array_figure(assembly: Assembly, stage: Stage, title: str, *, width_px: int 
         ranges = list(
             zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True)
         )
-        label = f"device{'s' * (len(devices) > 1)} {wording.devices_text(devices)}"
+        label = f"device{'s' * (len(devices) > 1)} {formatting.devices_text(devices)}"
         differing = [device for device in devices if device in wrong]
         if differing and len(differing) < len(devices):
-            label = f"device {shown} of {wording.devices_text(devices)}"
+            label = f"device {shown} of {formatting.devices_text(devices)}"
         tiles.append(
             Tile(
                 label=label,
                 block=_flat(_origin(assembly, values)),
                 values=_flat(values),
                 hover=[
-                    f"block {number} {wording.ranges_text(ranges)}",
-                    f"{wording.shape_text(held.shape)} {stage.array.dtype} on "
-                    f"{_count(len(devices), 'device')}: {wording.devices_text(devices, most=8)}",
+                    f"block {number} {formatting.ranges_text(ranges)}",
+                    f"{formatting.shape_text(held.shape)} {stage.array.dtype} on "
+                    f"{_count(len(devices), 'device')}: {formatting.devices_text(devices, most=8)}",
                     _numbers(held.values),
-                    *([f"wrong on {wording.devices_text(differing, most=8)}"] if differing else []),
+                    *(
+                        [f"wrong on {formatting.devices_text(differing, most=8)}"]
+                        if differing
+                        else []
+                    ),
                 ],
                 wrong=_flat(wrong[shown]) if shown in wrong else False,
             )
@@ -180,13 +184,13 @@ def array_figure(assembly: Assembly, stage: Stage, title: str, *, width_px: int 
     last = len(stage.array.shape) - 1
     counts = [len(set(placement.starts[:, dimension].tolist())) for dimension in range(last + 1)]
     across = counts[last] if last in split else 1
-    spec = wording.spec_text(stage.array.spec)
+    spec = formatting.spec_text(stage.array.spec)
     return _figure(
         tiles,
         across,
         _blocks(assembly),
         title,
-        [f"{wording.shape_text(stage.array.shape)} {stage.array.dtype} · {spec}"],
+        [f"{formatting.shape_text(stage.array.shape)} {stage.array.dtype} · {spec}"],
         width_px,
     )
 
@@ -207,7 +211,7 @@ def _host_array_figure(assembly: Assembly, made: Assembled, width_px: int) -> go
         across = ways[-1]
     for window in windows:
         part = values[window]
-        index = wording.ranges_text([(one.start, one.stop) for one in window])
+        index = formatting.ranges_text([(one.start, one.stop) for one in window])
         tiles.append(
             Tile(
                 label=index,
@@ -215,7 +219,7 @@ def _host_array_figure(assembly: Assembly, made: Assembled, width_px: int) -> go
                 values=_flat(part),
                 hover=[
                     index,
-                    f"{wording.shape_text(part.shape)} {host.dtype}",
+                    f"{formatting.shape_text(part.shape)} {host.dtype}",
                     _numbers(part.ravel()),
                 ],
                 wrong=_flat(part != pieces.belonging(assembly, *_bounds(window)))
@@ -223,19 +227,19 @@ def _host_array_figure(assembly: Assembly, made: Assembled, width_px: int) -> go
                 else False,
             )
         )
-    note = f"one {wording.shape_text(values.shape)} {host.dtype} array"
+    note = f"one {formatting.shape_text(values.shape)} {host.dtype} array"
     return _figure(tiles, across, _blocks(assembly), "1 · On the host", [note], width_px)
 
 
 def _uncut_figure(assembly: Assembly, made: Assembled, width_px: int) -> go.Figure:
     """What cannot be cut: the array as one tile, wrong as a whole."""
-    shape = wording.shape_text(made.shape)
+    shape = formatting.shape_text(made.shape)
     tile = Tile(
         label=shape,
         block=np.zeros((1, 1), dtype=np.int64),
         values=None,
         text="cannot be cut",
-        hover=[f"{shape} {pieces.DTYPE}", f"by {wording.spec_text(assembly.spec)}"],
+        hover=[f"{shape} {pieces.DTYPE}", f"by {formatting.spec_text(assembly.spec)}"],
         wrong=True,
     )
     notes = ["no piece was made"]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, spec_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, spec_text
 from inspector.layout import Layout
 
 # What was done to find it, by the kind of source.

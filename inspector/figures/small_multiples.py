@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import sharding, wording
+from inspector.core import formatting, sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import (
     folding,
@@ -226,7 +226,7 @@ def _titles(shown: Sequence[Tile], across: int, tile_px: float, map_px: float) -
         mode="text",
         text=[
             f"{labels.escape(_name(tile.fold, most))}<br>"
-            f"{labels.escape(labels.cut(wording.spec_text(tile.fold.first.spec), most))}"
+            f"{labels.escape(labels.cut(formatting.spec_text(tile.fold.first.spec), most))}"
             for tile in shown
         ],
         textposition="top right",
@@ -266,10 +266,10 @@ def _selection(
 def _hover(tile: Tile, mesh: Mesh) -> str:
     one = tile.fold.first
     copies = mesh.size // tile.blocks
-    logical = wording.logical_text(one.logical_axes)
+    logical = formatting.logical_text(one.logical_axes)
     rows = [
-        f"{wording.shape_text(one.shape)} {one.dtype}",
-        f"{f'{logical} → ' if logical else ''}{wording.spec_text(one.spec)}",
+        f"{formatting.shape_text(one.shape)} {one.dtype}",
+        f"{f'{logical} → ' if logical else ''}{formatting.spec_text(one.spec)}",
         f"{tile.blocks} block{'s' * (tile.blocks != 1)} on {mesh.size} devices"
         + (f", {copies} copies of each" if copies > 1 and one.shards is None else ""),
     ]
@@ -280,7 +280,7 @@ def _hover(tile: Tile, mesh: Mesh) -> str:
                 for device, held in zip(mesh.devices, tile.block, strict=True)
                 if held == number
             ]
-            rows.append(f"block {number}: devices {wording.devices_text(devices)}")
+            rows.append(f"block {number}: devices {formatting.devices_text(devices)}")
     return "<br>".join([f"<b>{labels.escape(tile.fold.path)}</b>", *map(labels.escape, rows)])
 
 

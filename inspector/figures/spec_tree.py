@@ -8,7 +8,7 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import frame, labels, palette, path_tree
 from inspector.figures.folding import fold
@@ -217,7 +217,7 @@ def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str
     long is cut, and stands whole in the hover.
     """
     known = getattr(sector.node, size)
-    amount = wording.bytes_text(known if known is not None else sector.value)
+    amount = formatting.bytes_text(known if known is not None else sector.value)
     most = max(int(column_px / labels.width_px("x", _TEXT_PX)), 1)
     name = sector.node.name
     if sector.node.fold is None:
@@ -225,8 +225,8 @@ def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str
     else:
         one, count = sector.node.fold.first, sector.node.fold.count
         name += f" ×{count}" if count > 1 else ""
-        spec = wording.spec_text(one.spec)
-        logical = wording.logical_text(one.logical_axes)
+        spec = formatting.spec_text(one.spec)
+        logical = formatting.logical_text(one.logical_axes)
         arrow = f"{logical} → {spec}" if logical else spec
         forms = [
             [name, arrow, amount],
@@ -250,17 +250,17 @@ def _hover(node: Node) -> str:
     if node.fold is not None:
         one = node.fold.first
         times = f"{node.fold.count} × " if node.fold.count > 1 else ""
-        rows.append(labels.escape(f"{times}{wording.shape_text(one.shape)} {one.dtype}"))
-        logical = wording.logical_text(one.logical_axes)
+        rows.append(labels.escape(f"{times}{formatting.shape_text(one.shape)} {one.dtype}"))
+        logical = formatting.logical_text(one.logical_axes)
         if logical:
             rows.append(labels.escape(f"logical axes {logical}"))
-        rows.append(labels.escape(wording.spec_text(one.spec)))
+        rows.append(labels.escape(formatting.spec_text(one.spec)))
         if one.replicas is not None:
             rows.append(f"each element on {one.replicas} device{'s' * (one.replicas != 1)}")
     else:
         rows.append(f"{node.arrays:,} array{'s' * (node.arrays != 1)}")
-    rows.append(f"{wording.exact_bytes_text(node.bytes)} in all")
-    rows.append(f"{wording.exact_bytes_text(node.bytes_per_device)} on each device")
+    rows.append(f"{formatting.exact_bytes_text(node.bytes)} in all")
+    rows.append(f"{formatting.exact_bytes_text(node.bytes_per_device)} on each device")
     return "<br>".join(rows)
 
 
@@ -269,7 +269,7 @@ def _notes(arrays: tuple[Array, ...], size: Size) -> list[str]:
     total = sum(getattr(array, size) or 0 for array in arrays)
     where = "in all, without copies" if size == "bytes" else "on each device"
     counted = (
-        f"{len(arrays):,} array{'s' * (len(arrays) != 1)}, {wording.bytes_text(total)} {where}"
+        f"{len(arrays):,} array{'s' * (len(arrays) != 1)}, {formatting.bytes_text(total)} {where}"
     )
     return [counted + (f"; {unknown} of unknown size are not drawn" if unknown else "")]
 
@@ -277,7 +277,7 @@ def _notes(arrays: tuple[Array, ...], size: Size) -> list[str]:
 def _legend_text(spec: Spec | None) -> str:
     if spec is None:
         return "unknown"
-    return f"{wording.spec_text(spec)}{'' if any(spec) else ' replicated'}"
+    return f"{formatting.spec_text(spec)}{'' if any(spec) else ' replicated'}"
 
 
 def _legend_entry(spec: Spec | None, look: SpecStyle) -> go.Bar:

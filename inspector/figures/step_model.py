@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector.core.wording import counted, seconds_text
+from inspector.core.formatting import counted, seconds_text
 from inspector.figures import frame, labels, palette
 from inspector.machines.prediction import step_model as model
 from inspector.machines.prediction.step_model import Modelled, Term

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Array
 from inspector.figures import path_tree
 from inspector.figures.folding import fold
@@ -31,17 +31,17 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
     for node in nodes:
         name = _INDENT * depth + _plain(node.name)
         if node.fold is None:
-            yield name, "", "", "", wording.bytes_text(node.bytes_per_device)
+            yield name, "", "", "", formatting.bytes_text(node.bytes_per_device)
         else:
             one, count = node.fold.first, node.fold.count
-            each = f"{count} × {wording.bytes_text(one.bytes_per_device)}"
-            logical = wording.logical_text(one.logical_axes)
+            each = f"{count} × {formatting.bytes_text(one.bytes_per_device)}"
+            logical = formatting.logical_text(one.logical_axes)
             yield (
                 name,
-                wording.shape_text(one.shape),
+                formatting.shape_text(one.shape),
                 one.dtype,
-                f"{logical} → {wording.spec_text(one.spec)}".removeprefix(" "),
-                each if count > 1 else wording.bytes_text(one.bytes_per_device),
+                f"{logical} → {formatting.spec_text(one.spec)}".removeprefix(" "),
+                each if count > 1 else formatting.bytes_text(one.bytes_per_device),
             )
         yield from _rows(node.children, depth + 1)
 

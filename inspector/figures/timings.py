@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Program, Snapshot, Timeit
 from inspector.figures import frame, labels, palette
 from inspector.machines import targets
@@ -68,14 +68,14 @@ def statistics(numbers: Sequence[float]) -> Statistics | None:
 def statistics_text(found: Statistics) -> str:
     """Median, quartiles and count in words: `median 70.3 ms (69.1 ms – 72.4 ms), n = 20`."""
     lower, median, upper = map(
-        wording.seconds_text, (found.lower_quartile, found.median, found.upper_quartile)
+        formatting.seconds_text, (found.lower_quartile, found.median, found.upper_quartile)
     )
     return f"median {median} ({lower} – {upper}), n = {found.count}"
 
 
 def timeit_text(measured: Timeit) -> str:
     """Mean and deviation as IPython's `%%timeit` prints them."""
-    mean, deviation = map(wording.seconds_text, (measured.mean, measured.deviation))
+    mean, deviation = map(formatting.seconds_text, (measured.mean, measured.deviation))
     runs = f"{measured.runs} run{'s' * (measured.runs != 1)}"
     loops = f"{measured.loops:,} loop{'s' * (measured.loops != 1)} each"
     return f"{mean} ± {deviation} per loop (mean ± std. dev. of {runs}, {loops})"
@@ -114,7 +114,7 @@ def phases(
                 y=[place for place, *_ in drawn],
                 width=_BAR_PX - 4,
                 marker={"color": colour},
-                text=[f"{phase}  {wording.seconds_text(value)}" for _, _, value, _, _ in drawn],
+                text=[f"{phase}  {formatting.seconds_text(value)}" for _, _, value, _, _ in drawn],
                 textposition="outside",
                 textfont={"size": frame.NOTE_PX},
                 cliponaxis=False,
@@ -221,7 +221,9 @@ def _add_strip(
             y=[_spread(step) for step in range(len(values))],
             mode="markers",
             marker={"color": _MARK, "size": 6, "opacity": 0.8},
-            customdata=[[step, wording.seconds_text(value)] for step, value in enumerate(values)],
+            customdata=[
+                [step, formatting.seconds_text(value)] for step, value in enumerate(values)
+            ],
             hovertemplate="step %{customdata[0]}: %{customdata[1]}<extra></extra>",
             **axes,
         )

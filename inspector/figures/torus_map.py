@@ -14,8 +14,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh
-from inspector.core.wording import counted
 from inspector.figures import frame, labels, lattice, palette
 from inspector.figures.mesh_map import axes_text
 from inspector.machines.targets import GPUS_PER_NODE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh
-from inspector.core.wording import counted
 from inspector.figures import device_grid
 from inspector.figures.device_grid import MOST_DEVICES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import Transfer
 from inspector.figures import device_grid
 from inspector.figures.device_grid import MOST_DEVICES, Grid, Parts
@@ -53,5 +53,7 @@ def _notes(found: Transfer, cells: Grid) -> list[str]:
     for only, which in ((old - new, "old"), (new - old, "new")):
         if only:
             noun = "device" if len(only) == 1 else "devices"
-            notes.append(f"{noun} {wording.devices_text(sorted(only))} only in the {which} layout")
+            notes.append(
+                f"{noun} {formatting.devices_text(sorted(only))} only in the {which} layout"
+            )
     return notes

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import bytes_text
 from inspector.layout import MOST_DEVICES
 
 # During a step the old and the new train state are both alive: the step does not donate its input.

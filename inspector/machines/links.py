@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from inspector.compiled.hlo.collectives import OPS
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.machines.prediction.cost import Estimate, amount, positive, si_text
 
 

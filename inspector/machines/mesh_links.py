@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh
-from inspector.core.wording import counted
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import (
     Link,

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.machines.hardware import CHIPS, Chip, Torus
 
 Shape = tuple[int, ...]

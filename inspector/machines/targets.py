@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted
 from inspector.machines import slices
 from inspector.machines.hardware import CHIPS, Chip
 from inspector.machines.slices import Slice

@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec
 
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Group, Snapshot, Source
-from inspector.core.wording import counted
 from inspector.producers.boxes import Names, Opened, opened
 from inspector.producers.captured_arrays import ArrayRecords, Found, main_mesh, some_of
 from inspector.producers.captured_program import CapturedProgram

@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import (
     Array,
     ArrayFacts,
@@ -24,7 +25,6 @@ from inspector.core.snapshot import (
     Group,
     Shard,
 )
-from inspector.core.wording import counted
 from inspector.producers.boxes import Names
 from inspector.producers.named import axis_records, entries_of, mesh_record, spec_of
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.wording import bytes_text
+from inspector.core.formatting import bytes_text
 from inspector.producers.readers import content, limits
 from inspector.producers.readers.orbax import StoredArrays
 from inspector.producers.readers.orbax_folder import OCDBT

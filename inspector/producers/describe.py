@@ -12,8 +12,8 @@ from typing import Any, get_args, get_type_hints
 import jax
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.rules import Rule
-from inspector.core.wording import counted
 from inspector.model import (
     Model,
     ModelEntry,

@@ -23,9 +23,9 @@ from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import record, snapshot, strict_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import counted
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.restore.restoration import Outcome, Restoration

@@ -10,8 +10,8 @@ import pytest
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
 from inspector.compiled.hlo.collectives import OPS
 from inspector.compiled.hlo.traffic import traffic
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective
-from inspector.core.wording import bytes_text
 from inspector.figures import labels
 from inspector.figures.collective_bars import COLOURS, collective_bars
 from inspector.figures.traffic_map import traffic_map

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.figures import labels, palette
 
 from . import samples
@@ -28,7 +28,7 @@ from . import samples
     ],
 )
 def test_devices_are_written_in_short(devices: tuple[int, ...], text: str) -> None:
-    assert wording.devices_text(devices) == text
+    assert formatting.devices_text(devices) == text
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_devices_are_written_in_short(devices: tuple[int, ...], text: str) -> No
     ],
 )
 def test_bytes_are_written_in_binary_units(count: int | None, text: str) -> None:
-    assert wording.bytes_text(count) == text
+    assert formatting.bytes_text(count) == text
 
 
 @given(st.integers(0, 2**62))
 def test_written_bytes_are_within_half_a_tenth_of_three_figures(count: int) -> None:
-    number, unit = wording.bytes_text(count).split()
+    number, unit = formatting.bytes_text(count).split()
     scale = 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].index(unit)
     step = 0.1 if "." in number else 1
     assert abs(float(number) * scale - count) <= step / 2 * scale * (1 + 1e-9)
@@ -62,20 +62,20 @@ def test_written_bytes_are_within_half_a_tenth_of_three_figures(count: int) -> N
     [(1.25, "1.25 s"), (0.0703, "70.3 ms"), (5e-5, "50.0 µs"), (0.99996, "1.00 s"), (26, "26.0 s")],
 )
 def test_times_have_three_figures(seconds: float, text: str) -> None:
-    assert wording.seconds_text(seconds) == text
+    assert formatting.seconds_text(seconds) == text
 
 
 def test_specs_are_written_as_jax_writes_them() -> None:
-    assert wording.spec_text((("data",), None)) == "P('data', None)"
-    assert wording.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
-    assert wording.spec_text(()) == "P()"
-    assert wording.spec_text(None) == "unknown"
+    assert formatting.spec_text((("data",), None)) == "P('data', None)"
+    assert formatting.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
+    assert formatting.spec_text(()) == "P()"
+    assert formatting.spec_text(None) == "unknown"
 
 
 def test_a_dimension_tells_its_name_size_and_split() -> None:
     kernel = samples.kernel()
-    assert wording.dimension_text(kernel, samples.DEFAULT_MESH, 0) == "dim 0 · embed · 1024"
-    text = wording.dimension_text(kernel, samples.DEFAULT_MESH, 1)
+    assert formatting.dimension_text(kernel, samples.DEFAULT_MESH, 0) == "dim 0 · embed · 1024"
+    text = formatting.dimension_text(kernel, samples.DEFAULT_MESH, 1)
     assert text == "dim 1 · hidden · 1024 ÷ 4 over model"
 
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import (
     Collective,
     MatmulFlops,
@@ -14,7 +15,6 @@ from inspector.core.snapshot import (
     Program,
     Work,
 )
-from inspector.core.wording import seconds_text
 from inspector.figures import labels
 from inspector.figures.step_model import step_model
 from inspector.machines.hardware import chip

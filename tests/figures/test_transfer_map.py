@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from inspector.core import wording
+from inspector.core import formatting
 from inspector.core.snapshot import (
     Array,
     Mesh,
@@ -76,7 +76,7 @@ def test_few_devices_are_each_a_cell_with_its_bytes() -> None:
         for row in heatmap["text"]
         for text in row
     }
-    assert texts - {""} == {wording.bytes_text(512 * 1024 * 4 // 32)}
+    assert texts - {""} == {formatting.bytes_text(512 * 1024 * 4 // 32)}
     hovers = [text for text in drawn.texts(figure) if "→" in text]
     assert "<b>device 0 → device 1</b><br>64.0 KiB (65,536 bytes) moves" in hovers
     assert len(hovers) == 4 * 8 - 4

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from inspector.checks.audit.examined import Examined, finding, names_text, subject
+from inspector.core.formatting import counted
 from inspector.core.rules import Rule, Trial, ledger
 from inspector.core.snapshot import Array, Finding
-from inspector.core.wording import counted
 from inspector.figures.folding import fold
 from inspector.layout.reasons import rule_words
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from inspector.checks.audit import thresholds
 from inspector.checks.audit.moments import parameters_of_moments
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.rules import Rule
 from inspector.core.rules.recorded import recorded, semantics
 from inspector.core.snapshot import (
@@ -21,7 +22,6 @@ from inspector.core.snapshot import (
     Spec,
 )
 from inspector.core.totals import STATE_GROUPS, in_elements
-from inspector.core.wording import bytes_text, counted
 from inspector.figures.folding import Fold, fold
 from inspector.model import RulesSemantics
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from inspector.checks.audit import thresholds
 from inspector.checks.audit.examined import Examined, finding
+from inspector.core.formatting import devices_text
 from inspector.core.snapshot import Finding
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import devices_text
 
 WHAT = "devices that hold more than others"
 

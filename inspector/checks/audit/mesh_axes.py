@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inspector.checks.audit import thresholds
 from inspector.checks.audit.examined import Examined, finding, finest_split, names_text
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Finding, MeshAxis
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import counted
 
 WHAT = "mesh axes that split nothing, or nothing of the train state"
 

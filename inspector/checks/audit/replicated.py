@@ -11,9 +11,9 @@ from inspector.checks.audit.examined import (
     subject,
     worth_telling,
 )
+from inspector.core.formatting import counted
 from inspector.core.rules import ledger, nnx
 from inspector.core.snapshot import Array, Finding
-from inspector.core.wording import counted
 from inspector.figures.folding import Fold, fold
 from inspector.layout.reasons import rule_words
 

@@ -15,9 +15,9 @@ from inspector.checks.audit.candidate import Candidate
 from inspector.checks.audit.placed import STACK, Place, subject_of
 from inspector.checks.audit.rule_changes import axis_choices
 from inspector.core import sharding
+from inspector.core.formatting import and_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import and_text, spec_text
 from inspector.layout import Layout
 
 # (place, dimension) → the mesh axes it is to have.

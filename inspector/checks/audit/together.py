@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding
-from inspector.core.wording import counted
 from inspector.layout.plan import INDIVISIBLE
 
 

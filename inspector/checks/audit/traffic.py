@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from inspector.checks.audit import thresholds
 from inspector.checks.audit.examined import Examined, finding, names_text
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Collective, Finding, Program
-from inspector.core.wording import counted
 
 WHAT = "collectives that are larger than the parameters they serve"
 

@@ -6,8 +6,8 @@ import math
 
 from inspector.checks.audit.examined import Examined, finding, subject, worth_telling
 from inspector.core import sharding
+from inspector.core.formatting import shape_text
 from inspector.core.snapshot import Array, Finding
-from inspector.core.wording import shape_text
 from inspector.figures.folding import Fold, fold
 from inspector.layout.plan import INDIVISIBLE
 

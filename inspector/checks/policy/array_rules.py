@@ -17,9 +17,9 @@ from inspector.checks.policy.selection import (
     read_selection,
     unsplit_axes,
 )
+from inspector.core.formatting import bytes_text, counted, exact_bytes_text, spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import bytes_text, counted, exact_bytes_text, spec_text
 from inspector.machines.prediction import memory
 
 WORST = 5  # arrays that a sentence about many names

@@ -10,8 +10,8 @@ from inspector.checks.policy.outcome import Outcome, Violation, name
 from inspector.compiled import hlo
 from inspector.compiled.hlo.collectives import OPS
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, exact_bytes_text
 from inspector.core.snapshot import Collective, Program, Snapshot
-from inspector.core.wording import counted, exact_bytes_text
 from inspector.machines.prediction import memory
 
 FIGURES = {

@@ -11,9 +11,9 @@ from inspector.checks.policy.fields import Fields
 from inspector.checks.policy.outcome import Outcome, Violation, name
 from inspector.checks.policy.selection import Selection, read_selection
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import spec_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import spec_text
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from inspector.compare.difference.answers import change_text
 from inspector.compare.difference.array_differences import ArrayDifference
 from inspector.compare.difference.splitting import elements_per_device
+from inspector.core.formatting import bytes_text, elements_text
 from inspector.core.snapshot import Array, Snapshot
-from inspector.core.wording import bytes_text, elements_text
 from inspector.machines.prediction import memory
 
 

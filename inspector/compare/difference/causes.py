@@ -20,9 +20,9 @@ from inspector.compare.difference.layout_change import (  # fmt: skip
 )
 from inspector.compare.difference.mesh_change import MeshChange, mesh_change
 from inspector.compare.difference.rule_causes import RuleCauses
+from inspector.core.formatting import and_text
 from inspector.core.rules.recorded import semantics
 from inspector.core.snapshot import Array, Snapshot
-from inspector.core.wording import and_text
 
 _SPLIT_FACTS = ("spec", "placement", "bytes per device", "replicas")
 

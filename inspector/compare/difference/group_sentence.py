@@ -9,8 +9,8 @@ from inspector.compare.difference.causes import Causes
 from inspector.compare.difference.groups import DIMENSION, Group, axis_changes
 from inspector.compare.difference.mesh_change import axes_text
 from inspector.compare.difference.spec_rows import title
+from inspector.core.formatting import counted, shape_text
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import counted, shape_text
 from inspector.machines.prediction import memory
 
 _MOST_CHANGES = 3

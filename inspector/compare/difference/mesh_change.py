@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.splitting import Split
+from inspector.core.formatting import counted, devices_text
 from inspector.core.snapshot import Array, Mesh
-from inspector.core.wording import counted, devices_text
 
 Axes = tuple[tuple[str, int], ...]
 

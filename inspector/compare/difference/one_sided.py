@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from inspector.compare.difference.array_differences import ArrayDifference
+from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import and_text, counted
 
 # Of what a program does before the first step, no layout is chosen.
 PROGRAMS_ASIDE = ("init",)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh, Snapshot
-from inspector.core.wording import counted
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 

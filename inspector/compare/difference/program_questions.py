@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from inspector.compare.difference import origin
 from inspector.compare.difference.answers import Question, Statement, question
 from inspector.compiled.hlo.traffic import Traffic, traffic
+from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
-from inspector.core.wording import bytes_text, counted, seconds_text
 from inspector.figures.timings import statistics
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory

@@ -9,8 +9,8 @@ from inspector.compare.difference.answers import Question, Statement, question
 from inspector.compare.difference.program_questions import program_questions
 from inspector.compare.difference.state_questions import state_questions
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Level, Snapshot
-from inspector.core.wording import counted
 from inspector.machines.hardware import Chip
 
 LAYOUT, FINDINGS = "Layout", "Findings"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.compare.difference import origin
+from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS, state_totals
-from inspector.core.wording import and_text, counted
 
 # Packages that decide where arrays lie and what programs do, in the order of their weight.
 _DECIDING = ("jax", "jaxlib", "flax", "libtpu", "optax")

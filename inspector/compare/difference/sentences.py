@@ -25,9 +25,9 @@ from inspector.compare.difference.one_sided import (
     programs_sentence,
 )
 from inspector.compare.difference.traffic_change import memory_sentence, traffic_sentence
+from inspector.core.formatting import and_text, counted, times_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.totals import STATE_GROUPS, state_totals
-from inspector.core.wording import and_text, counted, times_text
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import bound_text, modelled

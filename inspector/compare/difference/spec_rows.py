@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inspector.compare.difference.splitting import parts, split_of, trimmed
+from inspector.core.formatting import logical_text, spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import logical_text, spec_text
 from inspector.figures.folding import fold
 
 EXPLICIT = "explicit shards"

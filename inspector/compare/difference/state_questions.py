@@ -13,9 +13,9 @@ from inspector.compare.difference.answers import (
     question,
 )
 from inspector.compare.difference.splitting import elements_per_device
+from inspector.core.formatting import bytes_text, times_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS, totals
-from inspector.core.wording import bytes_text, times_text
 from inspector.machines.prediction import memory
 
 STATE = "Train state"

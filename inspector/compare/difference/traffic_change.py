@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from inspector.compare.difference.answers import change_text
 from inspector.compiled.hlo.traffic import Traffic, traffic
+from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Program, Snapshot
-from inspector.core.wording import and_text, bytes_text, counted
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown
 

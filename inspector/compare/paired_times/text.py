@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from inspector.compare import paired_times
 from inspector.compare.paired_times.record import PairedTimes, Ratio
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, seconds_text
 
 PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
 EMULATED = "emulated on this machine"

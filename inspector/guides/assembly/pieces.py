@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from inspector.core import sharding
+from inspector.core.formatting import counted, devices_text, ranges_text, shape_text
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Spec
-from inspector.core.wording import counted, devices_text, ranges_text, shape_text
 from inspector.guides.assembly.record import Assembled, Assembly, Piece, Stage
 from inspector.guides.restore import transfer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.layout import Layout
 
 _EMULATED = """\

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from inspector.compiled import out_of_memory
 from inspector.core import sharding, totals
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import (
     Array,
     Mesh,
@@ -17,7 +18,6 @@ from inspector.core.snapshot import (
     Snapshot,
     Spec,
 )
-from inspector.core.wording import bytes_text
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 

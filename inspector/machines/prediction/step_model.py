@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.hlo.traffic import traffic
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
-from inspector.core.wording import counted, seconds_text
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink, collective_time, effective_bytes_per_second
 from inspector.machines.mesh_links import links_of

@@ -12,8 +12,8 @@ from pathlib import Path
 from inspector.checks import audit
 from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted
 from inspector.machines.hardware import Chip
 
 SUFFIXES = (".html", ".md")

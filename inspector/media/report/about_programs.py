@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from inspector.compiled.device_traffic import device_traffic
 from inspector.compiled.hlo.traffic import traffic
-from inspector.core import wording
+from inspector.core import formatting
+from inspector.core.formatting import bytes_text, counted, times_text
 from inspector.core.snapshot import Program, Snapshot
-from inspector.core.wording import bytes_text, counted, times_text
 from inspector.figures import timings
 from inspector.figures.collective_bars import axes_text, collective_bars
 from inspector.figures.memory_bars import memory_bars
@@ -158,7 +158,7 @@ def time(found: Snapshot, figures: Figures, about: Sequence[str], chip: Chip | N
                     [
                         (
                             term.name,
-                            wording.seconds_text(term.seconds),
+                            formatting.seconds_text(term.seconds),
                             term.formula or "–",
                             term.basis or "what the compiled program says",
                         )

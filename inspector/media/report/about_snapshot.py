@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from inspector.core import wording
+from inspector.core import formatting
+from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS, Totals, state_totals
-from inspector.core.wording import bytes_text, counted, exact_bytes_text
 from inspector.figures import provenance
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.folding import fold
@@ -102,7 +102,7 @@ def _state_text(totals: Totals) -> str:
         return f"{arrays}, whose bytes are unknown"
     copies = "copies unknown"
     if totals.copies is not None:
-        number = wording.times_text(totals.copies)
+        number = formatting.times_text(totals.copies)
         copies = f"{number} {'copy' if number == '1' else 'copies'}"
     held = f"{bytes_text(totals.bytes)} once, {bytes_text(totals.per_device)} on each device"
     return f"{held}, {copies}, in {arrays}"
@@ -217,11 +217,11 @@ def _arrays(found: Snapshot) -> Html:
         (
             one.path,
             one.group,
-            wording.shape_text(one.shape),
+            formatting.shape_text(one.shape),
             one.dtype,
-            wording.logical_text(one.logical_axes) or "–",
-            wording.spec_text(one.spec),
-            "unknown" if one.shard_shape is None else wording.shape_text(one.shard_shape),
+            formatting.logical_text(one.logical_axes) or "–",
+            formatting.spec_text(one.spec),
+            "unknown" if one.shard_shape is None else formatting.shape_text(one.shard_shape),
             exact_bytes_text(one.bytes),
             bytes_text(one.bytes_per_device),
             "unknown" if one.replicas is None else f"{one.replicas:,}",

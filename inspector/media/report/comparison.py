@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from inspector.compare import difference
 from inspector.compare.difference import Answer, Question, SpecRow
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Snapshot
-from inspector.core.wording import counted
 from inspector.figures import provenance
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.machines.hardware import Chip

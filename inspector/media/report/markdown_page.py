@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from inspector.compare import difference
 from inspector.compare.difference import Answer, Question, SpecRow
+from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import bytes_text, counted, shape_text, spec_text
 from inspector.figures import provenance
 from inspector.figures.folding import fold
 from inspector.machines.hardware import Chip

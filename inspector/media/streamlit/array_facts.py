@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.core import sharding
+from inspector.core.formatting import ranges_text
 from inspector.core.snapshot import Array, Mesh
-from inspector.core.wording import ranges_text
 from inspector.media.streamlit import table
 from inspector.media.streamlit.plain_text import plain
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.core.formatting import logical_text, shape_text, spec_text
 from inspector.core.snapshot import Array, Snapshot
-from inspector.core.wording import logical_text, shape_text, spec_text
 from inspector.layout import Layout
 from inspector.media.streamlit import not_known, selection, table
 

@@ -10,14 +10,14 @@ import streamlit as st
 from inspector.core import snapshot as snapshots
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
-from inspector.core.sharding import shards
-from inspector.core.wording import (
+from inspector.core.formatting import (
     bytes_text,
     counted,
     ranges_text,
     shape_text,
     spec_text,
 )
+from inspector.core.sharding import shards
 from inspector.figures import array_provenance
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies

@@ -10,8 +10,8 @@ from inspector.checks import audit
 from inspector.compare import difference
 from inspector.compare.board import MOST_PINS, Board, Pin
 from inspector.compare.difference import Question
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted
 from inspector.machines import hardware
 from inspector.media.streamlit import board_table, screenshot_mode
 from inspector.media.streamlit.plain_text import plain

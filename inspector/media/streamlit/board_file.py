@@ -7,7 +7,7 @@ import streamlit as st
 from inspector.compare import board as boards
 from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.media.streamlit import chip_choice, pins
 from inspector.media.streamlit.plain_text import plain
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board
-from inspector.core.wording import and_text
+from inspector.core.formatting import and_text
 from inspector.figures import provenance
 from inspector.machines import hardware
 from inspector.media.streamlit import (

@@ -6,7 +6,7 @@ import streamlit as st
 
 from inspector.compare import difference
 from inspector.compare.board import Board
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.figures.spec_matrix import spec_matrix
 from inspector.media.streamlit import chart, page_width, screenshot_mode
 

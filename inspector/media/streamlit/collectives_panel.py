@@ -11,8 +11,8 @@ from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic
 from inspector.compiled.hlo.traffic import Traffic, traffic
 from inspector.compiled.place import PHASES, Phase, places_of
+from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
-from inspector.core.wording import bytes_text, counted, exact_bytes_text
 from inspector.figures.collective_bars import axes_text, collective_bars, grouped
 from inspector.figures.traffic_map import traffic_map
 from inspector.layout import Layout

@@ -9,9 +9,9 @@ import streamlit as st
 
 from inspector.core import device_holdings
 from inspector.core.device_holdings import Holdings, Piece
+from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
 from inspector.core.snapshot import Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import bytes_text, counted, devices_text, ranges_text
 from inspector.figures.copies_map import copies_map
 from inspector.figures.holding_bars import holding_bars
 from inspector.layout import Layout

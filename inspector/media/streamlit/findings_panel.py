@@ -11,8 +11,8 @@ from inspector.checks import audit
 from inspector.checks.audit import Change
 from inspector.compare import board
 from inspector.core import record
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Finding, Level, Snapshot
-from inspector.core.wording import bytes_text, counted
 from inspector.layout import Layout
 from inspector.media.streamlit import pins, selection, session
 from inspector.media.streamlit.plain_text import plain

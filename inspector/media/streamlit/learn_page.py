@@ -9,7 +9,7 @@ import streamlit as st
 
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
-from inspector.core.wording import counted, spec_text
+from inspector.core.formatting import counted, spec_text
 from inspector.figures import array_provenance
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map

@@ -8,12 +8,12 @@ from typing import Any
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, logical_text, spec_text
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import Entry, Ledger, ledger_of
 from inspector.core.rules.recorded import recorded, semantics
 from inspector.core.rules.sentences import rule_words
 from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.core.wording import counted, logical_text, spec_text
 from inspector.layout import Layout
 from inspector.media.streamlit import selection, table
 from inspector.media.streamlit.plain_text import plain

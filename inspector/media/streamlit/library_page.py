@@ -9,8 +9,8 @@ import streamlit as st
 from inspector.compare import board_link
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import bytes_text, counted
 from inspector.figures import provenance
 from inspector.media.streamlit import page_switch, pin_button, table
 from inspector.media.streamlit.plain_text import plain

@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import bytes_text
 from inspector.figures.memory_bars import memory_bars
 from inspector.layout import Layout
 from inspector.machines.prediction import memory

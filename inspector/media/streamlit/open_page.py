@@ -11,8 +11,8 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, seconds_text
 from inspector.layout import Layout
 from inspector.media.streamlit import not_known, opened_summary, page_width, snapshot_panels
 from inspector.media.streamlit.plain_text import plain

@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.core import snapshot
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted
 from inspector.media.streamlit import keep_button, not_known, pin_button, state_figures
 from inspector.media.streamlit.plain_text import plain
 

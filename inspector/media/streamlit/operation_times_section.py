@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, seconds_text
 from inspector.figures.operation_times import operation_times
 from inspector.media.streamlit import chart, page_width
 

@@ -14,8 +14,8 @@ from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_RO
 from inspector.compare.paired_times import text as paired_times_text
 from inspector.compare.paired_times.candidates import Candidates
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, seconds_text
 from inspector.figures.paired_times import ratio_intervals
 from inspector.media.streamlit import chart, page_width, screenshot_mode, table
 from inspector.media.streamlit.plain_text import plain

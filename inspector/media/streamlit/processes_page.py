@@ -11,7 +11,7 @@ import streamlit as st
 from inspector.core import snapshot as snapshots
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
-from inspector.core.wording import (
+from inspector.core.formatting import (
     counted,
     devices_text,
     ranges_text,

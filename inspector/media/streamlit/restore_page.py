@@ -12,9 +12,9 @@ import streamlit as st
 from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.core.snapshot import Snapshot, Transfer
 from inspector.core.totals import state_totals
-from inspector.core.wording import bytes_text, counted, seconds_text
 from inspector.figures import provenance
 from inspector.figures.transfer_map import transfer_map
 from inspector.guides.restore import transfer

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, seconds_text
 from inspector.layout import Layout
 from inspector.layout import emulation as machine
 from inspector.machines import targets

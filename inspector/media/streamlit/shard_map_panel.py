@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core import sharding
+from inspector.core.formatting import dimension_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.core.wording import dimension_text
 from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inspector.core.formatting import bytes_text, elements_text, times_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import in_elements, state_totals
-from inspector.core.wording import bytes_text, elements_text, times_text
 
 _LEAST_PX = 90  # `96.0 MiB` and `Per device` with its question mark; four stand on a page 800 wide
 

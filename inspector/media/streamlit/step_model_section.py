@@ -7,8 +7,8 @@ from typing import Any
 import streamlit as st
 
 from inspector.compiled import out_of_memory
+from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted, seconds_text
 from inspector.figures import step_model as step_model_figure
 from inspector.figures.roofline import roofline
 from inspector.machines.prediction.step_model import (

@@ -8,7 +8,7 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.core.wording import bytes_text, counted
+from inspector.core.formatting import bytes_text, counted
 from inspector.machines import slices, targets
 from inspector.machines.hardware import CHIPS
 from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target

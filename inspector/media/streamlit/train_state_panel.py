@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inspector.core.formatting import bytes_text, counted, spec_text
 from inspector.core.snapshot import Array, ProgramArray, Snapshot
-from inspector.core.wording import bytes_text, counted, spec_text
 from inspector.figures.live_map import NOBODY, live_map
 from inspector.figures.loss_curve import loss_curve
 from inspector.layout import Layout

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inspector.core.snapshot import Array, Program, Snapshot
-from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import (
+from inspector.core.formatting import (
     bytes_text,
     counted,
     logical_text,
@@ -14,6 +12,8 @@ from inspector.core.wording import (
     shape_text,
     spec_text,
 )
+from inspector.core.snapshot import Array, Program, Snapshot
+from inspector.core.totals import STATE_GROUPS
 from inspector.figures.folding import fold
 from inspector.figures.timings import statistics
 from inspector.guides import variants

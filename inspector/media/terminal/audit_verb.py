@@ -12,8 +12,8 @@ from inspector.checks import audit
 from inspector.checks.audit import Change
 from inspector.core import record, snapshot
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.core.wording import bytes_text
 from inspector.layout import Layout
 from inspector.media.terminal.terminal import one_line
 from inspector.service.own_model_registration import register_own

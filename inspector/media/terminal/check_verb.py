@@ -9,7 +9,7 @@ import sys
 from inspector.checks import lock_changes, lock_file, policy
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.media.terminal.terminal import one_line
 
 NAME = "check"

@@ -16,8 +16,8 @@ from inspector.compare.paired_times import DEFAULT_ROUNDS
 from inspector.compare.paired_times import text as paired_times_text
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import counted
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import timing

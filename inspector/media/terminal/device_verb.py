@@ -10,8 +10,8 @@ import sys
 from inspector.core import device_holdings, snapshot
 from inspector.core.device_holdings import Holdings
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import bytes_text, devices_text, ranges_text
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.wording import bytes_text, devices_text, ranges_text
 from inspector.media.terminal.terminal import one_line
 
 NAME = "device"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, logical_text, spec_text
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import Ledger, ledger_of
 from inspector.core.rules.recorded import recorded, semantics
 from inspector.core.rules.sentences import rule_words
 from inspector.core.snapshot import Array, Snapshot
-from inspector.core.wording import counted, logical_text, spec_text
 from inspector.media.terminal.terminal import one_line
 
 NAME = "explain"

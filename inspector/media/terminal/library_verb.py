@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from inspector.core import output, snapshot
-from inspector.core.wording import bytes_text, counted
+from inspector.core.formatting import bytes_text, counted
 from inspector.media.terminal.terminal import one_line
 from inspector.service.library import Entry, Library, export
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.machines import hardware
 from inspector.media import report
 

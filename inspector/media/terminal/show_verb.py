@@ -7,9 +7,9 @@ import sys
 
 from inspector.compiled import hlo
 from inspector.core import snapshot
+from inspector.core.formatting import bytes_text, counted, seconds_text, times_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.totals import state_totals
-from inspector.core.wording import bytes_text, counted, seconds_text, times_text
 from inspector.figures.text_tree import text_tree
 from inspector.figures.timings import statistics, statistics_text
 from inspector.machines import hardware

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.wording import bytes_text
+from inspector.core.formatting import bytes_text
 from inspector.producers.readers import limits, litter
 from inspector.producers.readers.content import GZIP
 

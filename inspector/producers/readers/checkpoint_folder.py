@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput
-from inspector.core.wording import bytes_text
+from inspector.core.formatting import bytes_text
 
 PREFIX = "sharding-inspector-checkpoint-"
 LOCK = "in-use"

@@ -12,7 +12,7 @@ from typing import Any
 
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
-from inspector.core.wording import bytes_text
+from inspector.core.formatting import bytes_text
 from inspector.producers.readers import limits
 from inspector.producers.readers.litter import is_litter
 

@@ -15,6 +15,7 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.calls import runs
 from inspector.compiled.hlo.module import Module
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import (
     Collective,
     Finding,
@@ -23,7 +24,6 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
 )
-from inspector.core.wording import counted
 from inspector.layout.plan import now
 from inspector.producers.readers import content, hlo_dump, limits
 from inspector.producers.readers.hlo_mesh import mesh_of

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import (
     Array,
     Finding,
@@ -20,7 +21,6 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
 )
-from inspector.core.wording import counted
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, saved_sharding
 from inspector.producers.readers.placed_array import Room, Stored, placed

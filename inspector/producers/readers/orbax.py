@@ -16,8 +16,8 @@ from typing import Any
 
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Finding, Snapshot, Source
-from inspector.core.wording import counted
 from inspector.layout.plan import now
 from inspector.producers.readers import (
     content,

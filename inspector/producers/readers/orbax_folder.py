@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.wording import counted
+from inspector.core.formatting import counted
 from inspector.producers.readers import limits
 from inspector.producers.readers.litter import is_litter
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.core import sharding
+from inspector.core.formatting import counted, spec_text
 from inspector.core.record import LARGEST
 from inspector.core.snapshot import (
     Array,
@@ -16,7 +17,6 @@ from inspector.core.snapshot import (
     Mesh,
     Shard,
 )
-from inspector.core.wording import counted, spec_text
 from inspector.producers.readers import limits
 from inspector.producers.readers.saved_sharding import SavedSharding, key_of
 

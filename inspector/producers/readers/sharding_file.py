@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot, Source
-from inspector.core.wording import counted
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, orbax_leaves, saved_sharding
 from inspector.producers.readers.placed_array import Room, Stored, placed

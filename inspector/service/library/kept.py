@@ -10,8 +10,8 @@ from pathlib import Path
 
 from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.wording import bytes_text
 from inspector.service.library import file
 from inspector.service.library.entry import (
     Entry,

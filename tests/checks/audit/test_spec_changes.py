@@ -18,9 +18,9 @@ from inspector.checks.audit import (
     smallest_change,
 )
 from inspector.core import record, snapshot
+from inspector.core.formatting import spec_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import state_totals
-from inspector.core.wording import spec_text
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from inspector.compare import difference
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Array, Finding, Memory
 from inspector.core.totals import state_totals
-from inspector.core.wording import bytes_text
 from inspector.machines import hardware
 from tests.compare.difference import goldens
 from tests.compare.difference.layouts import planned

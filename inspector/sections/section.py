@@ -1,0 +1,179 @@
+"""The blocks of which a section is made.
+
+A section holds one fact, ready to render. A function of this package computes the fact from a Snapshot and
+returns a `Section`. `inspector.media` has one renderer per medium (Streamlit, HTML, Markdown, terminal), and
+each renderer draws every kind of block. Neither side knows the other: a new section needs no renderer, and
+a new medium needs no section.
+
+All strings are plain text. Names that come from files are never markup; each renderer escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import plotly.graph_objects as go
+
+from inspector.core.formatting import bytes_text, exact_bytes_text, seconds_text
+
+NoticeKind = Literal["info", "unknown", "success", "warning", "error"]
+CellKind = Literal["text", "code", "count", "bytes", "seconds", "ratio"]
+
+# One cell. A number is formatted by the kind of its column; None is shown as "unknown".
+Cell: TypeAlias = "str | int | float | None"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A name or an expression inside a sentence, such as an array path or a PartitionSpec."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Strong:
+    """The figure or the name that a sentence is about."""
+
+    text: str
+
+
+Inline: TypeAlias = str | Code | Strong
+
+
+@dataclass(frozen=True)
+class Text:
+    """One paragraph. `quiet` marks an explanation that a reader can skip."""
+
+    parts: tuple[Inline, ...]
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A message that stands out: a result, a warning, or the reason why something is unknown."""
+
+    kind: NoticeKind
+    parts: tuple[Inline, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list with one entry per item."""
+
+    items: tuple[tuple[Inline, ...], ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+      heading: the column's heading, a noun phrase.
+      kind: how its cells are formatted and aligned; numbers stay numbers where a medium can sort them.
+      help: one sentence that explains the column, shown as a tooltip or below the table.
+    """
+
+    heading: str
+    kind: CellKind = "text"
+    help: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells. `key` identifies the table within its page and must be unique there."""
+
+    key: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure, built only when a medium draws it.
+
+    Attributes:
+      key: identifies the figure within its page, and names the file it is saved as.
+      alt: the main statement of the figure in words, for screen readers, Markdown and the terminal.
+      build: returns the figure for a width in pixels, or None if there is nothing to draw.
+    """
+
+    key: str
+    alt: str
+    build: Callable[[int], go.Figure | None] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Blocks next to each other; a narrow medium puts them below each other."""
+
+    columns: tuple[tuple[Block, ...], ...]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Details that are hidden until the reader opens them, in a medium that can hide them."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Preformatted:
+    """Text whose line ends and spaces matter. `language` names its syntax, such as `python`."""
+
+    text: str
+    language: str | None = None
+
+
+Block: TypeAlias = (
+    "Text | Notice | Listing | Table | Picture | Columns | Folded | Preformatted | Section"
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One fact: a heading, and the blocks that show it. A section may contain sections."""
+
+    key: str
+    heading: str
+    blocks: tuple[Block, ...]
+
+
+def text(*parts: Inline, quiet: bool = False) -> Text:
+    """Return a paragraph made of these parts."""
+    return Text(parts, quiet)
+
+
+def unknown(*parts: Inline) -> Notice:
+    """Return a notice that says what is unknown and why."""
+    return Notice("unknown", parts)
+
+
+def plain(parts: Sequence[Inline]) -> str:
+    """Return the parts as plain text, without emphasis."""
+    return "".join(part if isinstance(part, str) else part.text for part in parts)
+
+
+def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
+    """Return a cell as text.
+
+    Args:
+      cell: the value; None gives "unknown".
+      kind: the kind of its column. Bytes are integers, seconds are floats.
+      exact: also give bytes in full: `1.0 MiB (1,048,576 bytes)`.
+    """
+    if cell is None:
+        return "unknown"
+    if isinstance(cell, str):
+        return cell
+    match kind:
+        case "bytes":
+            return exact_bytes_text(int(cell)) if exact else bytes_text(int(cell))
+        case "seconds":
+            return seconds_text(cell)
+        case "ratio":
+            return f"{cell:.3g}"
+        case _:
+            return f"{cell:,}"
