@@ -1,4 +1,4 @@
-"""Coloured, labelled cells as Plotly traces: the drawing that block map and mesh map share."""
+"""Colored, labelled cells as Plotly traces: the drawing that block map and mesh map share."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def heatmaps(
     text: Text,
     highlight: int | None,
 ) -> list[go.Heatmap]:
-    """The cells, coloured by block number, as one heatmap for each colour of text.
+    """The cells, colored by block number, as one heatmap for each color of text.
 
     Args:
       columns, rows: (start, stop) in pixels of each slot.
       block: the block number of each cell of the sheet, −1 for none.
-      count: the number of blocks that share the colours.
+      count: the number of blocks that share the colors.
       text: what stands in each cell.
       highlight: a block to emphasise; all others fade.
     """
-    colours = palette.colours_of_blocks(count)
+    colors = palette.colors_of_blocks(count)
     numbers = np.asarray(block)
     shown = numbers >= 0
     bright = numbers == highlight if highlight is not None else shown
-    dark_text = np.array([palette.text_on(colour) == palette.BLACK for colour in colours])
+    dark_text = np.array([palette.text_on(color) == palette.BLACK for color in colors])
     takes_black = dark_text[np.where(shown, numbers, 0)]
-    scale, low, high = palette.colourscale_of_blocks(count)
-    faint = [(place, palette.faded(colour)) for place, colour in scale]
+    scale, low, high = palette.colorscale_of_blocks(count)
+    faint = [(place, palette.faded(color)) for place, color in scale]
     layers = (
         (shown & bright & takes_black, scale, palette.BLACK),
         (shown & bright & ~takes_black, scale, palette.WHITE),
@@ -69,8 +69,8 @@ def heatmaps(
                 "",
             ),
             texttemplate="%{text}" if any(text.texts) else None,
-            textfont={"size": text.size_px, "color": colour},
-            colorscale=colourscale,
+            textfont={"size": text.size_px, "color": color},
+            colorscale=colorscale,
             zmin=low,
             zmax=high,
             showscale=False,
@@ -78,7 +78,7 @@ def heatmaps(
             ygap=_PART_PX if parted else 0,
             hoverinfo="skip",
         )
-        for mask, colourscale, colour in layers
+        for mask, colorscale, color in layers
         if mask.any()
     ]
 

@@ -15,8 +15,8 @@ _BAR_PX = 26
 _ROW_PX = 44  # a bar, and the words under it
 _LEGEND_PX = 20
 
-# Each op has its colour wherever it is drawn; the palette ends before the last one, which is rare.
-COLOURS = dict(zip(OPS, (*palette.OKABE_ITO, "#8C564B"), strict=True))
+# An operation that has no color here is drawn in `palette.UNKNOWN`.
+COLORS = dict(zip(OPS, (*palette.OKABE_ITO, "#8C564B"), strict=False))
 
 Axes = tuple[str, ...] | None
 
@@ -72,9 +72,9 @@ def collective_bars(
     )
 
 
-def colour_of(op: str) -> str:
-    """The colour of an op; one grey for those that a file may name and that are none."""
-    return COLOURS.get(op, palette.UNKNOWN)
+def color_of(op: str) -> str:
+    """The color of an op; one grey for those that a file may name and that are none."""
+    return COLORS.get(op, palette.UNKNOWN)
 
 
 def grouped(rows: Iterable[Traffic]) -> dict[Axes, list[Traffic]]:
@@ -120,7 +120,7 @@ def _bars(op: str, by_axes: dict[Axes, list[Traffic]], most: int) -> go.Bar:
         x=lengths,
         y=[place - 0.12 for place in places],
         width=_BAR_PX / _ROW_PX,
-        marker={"color": colour_of(op), "line": {"width": 0}},
+        marker={"color": color_of(op), "line": {"width": 0}},
         customdata=hovers,
         hovertemplate="%{customdata}<extra></extra>",
     )
@@ -168,14 +168,14 @@ def _entry_px(op: str) -> float:
 
 
 def _legend(lines: list[list[str]], left_px: float, plot_px: float) -> list[dict]:
-    """Names of the ops with their colours, over the plot: Plotly's legend is not as high as it says."""
+    """Names of the ops with their colors, over the plot: Plotly's legend is not as high as it says."""
     entries = []
     for number, line in enumerate(reversed(lines)):
         at = 0.0
         for op in line:
             entries.append(
                 {
-                    "text": f'<span style="color:{colour_of(op)}">■</span> {labels.escape(op)}',
+                    "text": f'<span style="color:{color_of(op)}">■</span> {labels.escape(op)}',
                     "showarrow": False,
                     "x": 0,
                     "xref": "paper",

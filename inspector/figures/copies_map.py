@@ -1,4 +1,4 @@
-"""The mesh, coloured by how much each device has of what some devices hold: who could stand in for them."""
+"""The mesh, colored by how much each device has of what some devices hold: who could stand in for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from inspector.figures import (
 from inspector.figures.holdings import coordinates_text
 
 # By the share that a device has: nothing, less than half, half and more, all. Black reads on each.
-_COLOURS = (palette.REPLICATED, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
+_COLORS = (palette.REPLICATED, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
 _CHOSEN = palette.OKABE_ITO[1]
 
 
@@ -46,11 +46,11 @@ def copies_map(
     )
     # Who is asked about has all of it: a mesh too large to draw is folded as if it were any other such.
     grid = mesh_map.mesh_grid(
-        mesh, [np.where(mine, len(_COLOURS) - 1, step)], first=int(np.argmax(mine))
+        mesh, [np.where(mine, len(_COLORS) - 1, step)], first=int(np.argmax(mine))
     )
     if mesh_fold.cells(mesh, grid.folded) > mesh_fold.MOST_CELLS:
         return None
-    step = np.where(mine, len(_COLOURS), step)
+    step = np.where(mine, len(_COLORS), step)
     sheet, width, height, remark = mesh_map.layout(grid, mesh, width_px)
     positions = grid.position.reshape(-1).tolist()
     columns, rows = sheet.columns.edges(width), sheet.rows.edges(height)
@@ -58,9 +58,9 @@ def copies_map(
     text = _text(mesh, copies, whole, mine, positions, size)
     hover = [_hover(mesh, position, int(copies[position]), whole, mine) for position in positions]
     numbers = [int(step[position]) for position in positions]
-    colours = (*_COLOURS, _CHOSEN)
+    colors = (*_COLORS, _CHOSEN)
     traces = [
-        *_heatmaps(sheet, columns, rows, numbers, colours, text),
+        *_heatmaps(sheet, columns, rows, numbers, colors, text),
         cells.selection(
             sheet, columns, rows, [mesh.devices[position] for position in positions], hover
         ),
@@ -112,16 +112,16 @@ def _heatmaps(
     columns: cells.Edges,
     rows: cells.Edges,
     numbers: Sequence[int],
-    colours: Sequence[str],
+    colors: Sequence[str],
     text: lattice.Text,
 ) -> list[go.Heatmap]:
-    """The cells as `cells.heatmaps` draws blocks, in these colours."""
-    drawn = cells.heatmaps(sheet, columns, rows, numbers, len(colours), text, None)
+    """The cells as `cells.heatmaps` draws blocks, in these colors."""
+    drawn = cells.heatmaps(sheet, columns, rows, numbers, len(colors), text, None)
     for trace in drawn:
         trace.update(
-            colorscale=palette.steps(colours),
+            colorscale=palette.steps(colors),
             zmin=-0.5,
-            zmax=len(colours) - 0.5,
+            zmax=len(colors) - 0.5,
             textfont={"size": text.size_px, "color": palette.BLACK},
         )
     return drawn

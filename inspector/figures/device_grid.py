@@ -1,7 +1,7 @@
-"""Device × device: the picture of bytes that go from each device to each other one, whatever they are.
+"""Device × device maps: the bytes that go from each device to each other device.
 
-What goes to another device is coloured by its bytes, what stays is grey. Many devices are drawn in runs
-of neighbours. The ground is light in either theme, so that more bytes are darker than few and than none.
+The color of a cell shows its bytes. Bytes that stay on their device are grey. If there are many devices,
+neighboring devices share a cell.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ _CELL_PX = (6, 34)  # lowest and highest row
 _ROWS_HEIGHT_PX = 520
 _TEXT_PX = 11
 _PARTED_PX = 12  # cells at least so large are parted by a gap
-_COLOURBAR_PX = 96
-_FULL_NAMES_PX = 560  # a figure at least so wide has a colour bar
-_GROUND = "#F3F3F3"  # where nothing goes; paler than what stays
+_COLORBAR_PX = 96
+_FULL_NAMES_PX = 560  # a figure at least so wide has a color bar
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def device_grid(
 
     Args:
       notes: texts above the plot, not escaped.
-      verb: what the bytes do, as the colour bar says it.
+      verb: what the bytes do, as the color bar says it.
       parts: of one array, the index ranges that go from source to target, to be shown under the pointer.
     """
     rows, columns = len(cells.sources), len(cells.targets)
@@ -82,7 +81,7 @@ def device_grid(
     bar = bool(cells.moved.any()) and width_px >= _FULL_NAMES_PX
     left = 38 + max(labels.width_px(name, frame.TICK_PX) for name in row_names)
     sent_px = 14 + max(labels.width_px(size, frame.TICK_PX) for size in sent)
-    right = sent_px + (_COLOURBAR_PX if bar else 8)
+    right = sent_px + (_COLORBAR_PX if bar else 8)
     across = max(width_px - left - right, 40) / columns
     low, high = _CELL_PX
     down = min(max(_ROWS_HEIGHT_PX / rows, low), high)
@@ -128,23 +127,24 @@ def device_grid(
         ),
         annotations=[frame.notes_above(above, left)],
         hovermode="closest",
-        shapes=[_ground(rows, columns)],
+        shapes=[_outline(rows, columns)],
     )
 
 
-def _ground(rows: int, columns: int) -> dict:
-    """A shape, for a background of the plot would reach to the labels."""
+def _outline(rows: int, columns: int) -> dict:
+    """Return a thin frame around the cells; a cell without bytes shows the page through it."""
     return {
         "type": "rect",
-        "layer": "below",
-        **{"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5},
-        "fillcolor": _GROUND,
-        "line": {"width": 0},
+        "x0": -0.5,
+        "x1": columns - 0.5,
+        "y0": -0.5,
+        "y1": rows - 0.5,
+        "line": {"width": 1, "color": palette.faded(frame.MIDDLE_GREY, 0.5)},
     }
 
 
 def _scale_in_words(cells: Grid) -> list[str]:
-    """What a figure too narrow for a colour bar says of its colours; nothing where all are the same."""
+    """What a figure too narrow for a color bar says of its colors; nothing where all are the same."""
     amounts = cells.moved[cells.moved > 0]
     least, most = (int(amounts.min()), int(amounts.max())) if amounts.size else (0, 0)
     if least == most:
@@ -178,15 +178,15 @@ def _heatmaps(
     takes_black = np.array([palette.text_on(stop) == palette.BLACK for stop in stops])[nearest]
     moving, grey = palette.ramp(stops), palette.steps((palette.REPLICATED,))
     drawn = []
-    for shown, sizes, scale, colour in (
+    for shown, sizes, scale, color in (
         (moves & takes_black, cells.moved, moving, palette.BLACK),
         (moves & ~takes_black, cells.moved, moving, palette.WHITE),
         (stays, cells.kept, grey, palette.BLACK),
     ):
         if shown.any():
-            drawn.append(_heatmap(cells, parts, shown, sizes, scale, colour, most, across, down))
+            drawn.append(_heatmap(cells, parts, shown, sizes, scale, color, most, across, down))
     if drawn and verb is not None:
-        drawn[0].update(showscale=True, colorbar=_colourbar(most, verb))
+        drawn[0].update(showscale=True, colorbar=_colorbar(most, verb))
     return drawn
 
 
@@ -195,8 +195,8 @@ def _heatmap(
     parts: Parts,
     shown: np.ndarray,
     sizes: np.ndarray,
-    scale: palette.Colourscale,
-    colour: str,
+    scale: palette.Colorscale,
+    color: str,
     most: int,
     across: float,
     down: float,
@@ -219,7 +219,7 @@ def _heatmap(
         ygap=parted,
         text=texts if any(map(any, texts)) else None,
         texttemplate="%{text}" if any(map(any, texts)) else None,
-        textfont={"size": _TEXT_PX, "color": colour},
+        textfont={"size": _TEXT_PX, "color": color},
         customdata=[
             [
                 _hover(cells, parts, row, column) if shown[row, column] else ""
@@ -232,7 +232,7 @@ def _heatmap(
     )
 
 
-def _colourbar(most: int, verb: str) -> dict:
+def _colorbar(most: int, verb: str) -> dict:
     return {
         "title": {"text": verb, "side": "right", "font": {"size": 11}},
         "tickvals": [0, most / 2, most],

@@ -1,6 +1,6 @@
 """What all figures share: a see-through ground, a title in two lines, bare axes.
 
-Nothing here sets a colour of text or ground, so that the page's theme does, light or dark.
+Nothing here sets a color of text or ground, so that the page's theme does, light or dark.
 """
 
 from __future__ import annotations

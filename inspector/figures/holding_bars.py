@@ -16,7 +16,7 @@ SHARED, ALONE = "also held elsewhere", "only here"
 
 _BAR_PX, _HEADING_PX, _GAP_PX = 24, 22, 10
 _LEGEND_PX = 30
-_COLOURS = {SHARED: palette.OKABE_ITO[4], ALONE: palette.OKABE_ITO[5]}
+_COLORS = {SHARED: palette.OKABE_ITO[4], ALONE: palette.OKABE_ITO[5]}
 
 
 def holding_bars(held: Holdings, *, width_px: int = 480) -> go.Figure | None:
@@ -75,7 +75,7 @@ def _bar(
         base=list(starts),
         y=[place + _BAR_PX / 2 for place in places],
         width=_BAR_PX,
-        marker={"color": _COLOURS[name], "line": {"width": 0}},
+        marker={"color": _COLORS[name], "line": {"width": 0}},
         text=[f"{name}: {formatting.exact_bytes_text(size)}" for size in sizes],
         textposition="none",
         hovertemplate="%{text}<extra></extra>",

@@ -1,6 +1,6 @@
-"""Host-local arrays and the global array that they make, number by number, coloured by process.
+"""Host-local arrays and the global array that they make, number by number, colored by process.
 
-A number's colour says which processes address it: one colour for each process alone, and one more for
+A number's color says which processes address it: one color for each process alone, and one more for
 each set of processes that have copies.
 """
 

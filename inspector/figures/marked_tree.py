@@ -92,7 +92,7 @@ def marked_tree(
     """The tree with its columns; None where there is no array.
 
     Args:
-      styles: the colours of PartitionSpecs over all arrays of all layouts.
+      styles: the colors of PartitionSpecs over all arrays of all layouts.
     """
     rows = rows_of(columns)
     if not rows:
@@ -235,7 +235,7 @@ def _texts(
             if cell.marked == marked
         ]
         if own:
-            colour = {} if marked else {"color": frame.MIDDLE_GREY}
+            color = {} if marked else {"color": frame.MIDDLE_GREY}
             made.append(
                 go.Scatter(
                     x=[x for _, (x, _) in own],
@@ -243,7 +243,7 @@ def _texts(
                     mode="text",
                     text=[_words(cell, room, measure) for cell, _ in own],
                     textposition="middle right",
-                    textfont={"size": _TEXT_PX, **colour},
+                    textfont={"size": _TEXT_PX, **color},
                     cliponaxis=False,
                     customdata=[cell.hover for cell, _ in own],
                     hovertemplate="%{customdata}<extra></extra>",
@@ -292,7 +292,7 @@ def _bars(
         width=_BAR_PX,
         marker={
             "color": [
-                look.colour if cell.marked else palette.faded(look.colour, 0.35)
+                look.color if cell.marked else palette.faded(look.color, 0.35)
                 for look, (cell, _) in zip(looks, own, strict=True)
             ],
             "line": {"width": 0},
@@ -359,7 +359,7 @@ def _notes(columns: Sequence[Column], cells: Sequence[_Cell], measure: Measure) 
         if measure == "bytes"
         else "bars: elements on each device, for no bytes are known (k, M, G: powers of 1000)"
     )
-    said += ", coloured by PartitionSpec"
+    said += ", colored by PartitionSpec"
     if any(column.changed is not None for column in columns):
         said += f"; {CHANGED} is not as in the baseline, grey is as there"
     leaves = [cell for cell in cells if cell.leaf]

@@ -24,7 +24,7 @@ _LABEL_PX = 20  # the capacity's own line, over the bars
 _BEYOND_PX = 4  # the capacity stands out of each bar so far
 _LEGEND_LINE_PX, _LEGEND_MARK_PX = 20, 40
 
-_COLOURS = {
+_COLORS = {
     GROUPS["params"]: palette.OKABE_ITO[0],
     GROUPS["opt_state"]: palette.OKABE_ITO[1],
     GROUPS["batch"]: palette.OKABE_ITO[2],
@@ -132,7 +132,7 @@ Drawn = list[tuple[Breakdown, list[Segment]]]
 def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]:
     """A trace for each name, so that the legend has each once, and none that cannot be seen."""
     seen = {s.name for _, parts in drawn for s in parts if s.bytes * px_per_byte >= _LEAST_PX}
-    names = [*(name for name in _COLOURS if name in seen), *sorted(seen.difference(_COLOURS))]
+    names = [*(name for name in _COLORS if name in seen), *sorted(seen.difference(_COLORS))]
     traces = []
     for name in names:
         held = [
@@ -141,8 +141,8 @@ def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]
             for segment in parts
             if segment.name == name
         ]
-        colour = _COLOURS.get(name, palette.UNKNOWN)
-        hatched = colour == palette.UNKNOWN
+        color = _COLORS.get(name, palette.UNKNOWN)
+        hatched = color == palette.UNKNOWN
         traces.append(
             go.Bar(
                 orientation="h",
@@ -152,7 +152,7 @@ def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]
                 y=[y + _BAR_PX / 2 for *_, y in held],
                 width=_BAR_PX,
                 marker={
-                    "color": colour,
+                    "color": color,
                     "pattern": {"shape": "/" if hatched else ""},
                 },
                 # On a hatch no text can be read; the legend has the name, and the pointer tells the bytes.
@@ -161,7 +161,7 @@ def _bars(drawn: Drawn, places: list[float], px_per_byte: float) -> list[go.Bar]
                 insidetextanchor="middle",
                 textangle=0,
                 constraintext="none",
-                textfont={"size": frame.TICK_PX, "color": palette.text_on(colour)},
+                textfont={"size": frame.TICK_PX, "color": palette.text_on(color)},
                 customdata=[
                     [labels.escape(program.program), formatting.exact_bytes_text(segment.bytes)]
                     for program, segment, _ in held
@@ -188,7 +188,7 @@ def _strips(drawn: Drawn, places: list[float]) -> list[go.Bar]:
             x=[program.aliased for program, _ in shared],
             y=[y + _BAR_PX + 2 + _STRIP_PX / 2 for _, y in shared],
             width=_STRIP_PX,
-            marker={"color": _COLOURS[OUTPUTS], "pattern": {"shape": "x"}},
+            marker={"color": _COLORS[OUTPUTS], "pattern": {"shape": "x"}},
             customdata=[
                 [labels.escape(program.program), formatting.exact_bytes_text(program.aliased)]
                 for program, _ in shared

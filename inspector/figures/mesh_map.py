@@ -1,6 +1,6 @@
-"""The mesh, devices in mesh order, coloured by the block of an array that each one holds.
+"""The mesh, devices in mesh order, colored by the block of an array that each one holds.
 
-The colours are those of the block map: the same colour is the same data. One mesh axis is a row, wrapped
+The colors are those of the block map: the same color is the same data. One mesh axis is a row, wrapped
 if it is long; two are rows and columns; more are nested with gaps.
 """
 
@@ -82,7 +82,7 @@ def mesh_map(
     highlight: int | None = None,
     width_px: int = 480,
 ) -> go.Figure | None:
-    """The mesh coloured by what each device holds of `array`; None if `why_no_map` has a reason.
+    """The mesh colored by what each device holds of `array`; None if `why_no_map` has a reason.
 
     Selecting gives device ids. `highlight` is a block to emphasise; texts are chosen for `width_px`.
     """
@@ -156,7 +156,7 @@ def axes_text(mesh: Mesh) -> str:
 
 
 def subtitle(array: Array, mesh: Mesh, count: int) -> list[str]:
-    """Lines about the mesh: how many devices, and what the colours mean."""
+    """Lines about the mesh: how many devices, and what the colors mean."""
     order = "" if mesh.size == 1 else " in mesh order"
     devices = [f"{formatting.counted(mesh.size, 'device')}{order}"]
     if processes_of(mesh):
@@ -165,7 +165,7 @@ def subtitle(array: Array, mesh: Mesh, count: int) -> list[str]:
         held = "it holds" if mesh.size == 1 else "all hold"
         return [*devices, f"{held} the whole of {array.path}"]
     order = "" if count <= len(palette.TOL_LIGHT) else ", light to dark"
-    return [*devices, f"coloured by the block held: {count} blocks{order}"]
+    return [*devices, f"colored by the block held: {count} blocks{order}"]
 
 
 def layout(grid: MeshGrid, mesh: Mesh, figure_width_px: float) -> tuple[Sheet, float, float, str]:

@@ -68,7 +68,7 @@ def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Fi
                 x=[seconds for _, seconds, _ in rows],
                 y=[(number + 0.5) * _ROW_PX for number in range(len(rows))],
                 width=_ROW_PX - 6,
-                marker={"color": [_colour(kind) for kind, *_ in rows]},
+                marker={"color": [_color(kind) for kind, *_ in rows]},
                 text=said,
                 textposition="outside",
                 textfont={"size": frame.NOTE_PX},
@@ -112,7 +112,7 @@ def _note_on_collectives(trace: Trace) -> list[str]:
     return ["collectives: only what no other operation hides, most of it waiting for other devices"]
 
 
-def _colour(kind: str) -> str:
+def _color(kind: str) -> str:
     if kind == IDLE:
         return palette.UNKNOWN
     if kind in OPS:

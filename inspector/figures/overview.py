@@ -1,6 +1,6 @@
-"""All arrays × all devices at once, coloured by the bytes held, with every device's total on top.
+"""All arrays × all devices at once, colored by the bytes held, with every device's total on top.
 
-Identical layers are one row. The rows' dots, coloured by PartitionSpec, can be selected and name an array.
+Identical layers are one row. The rows' dots, colored by PartitionSpec, can be selected and name an array.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOTALS_PX = 64
 _GAP_PX = 12
 _DOTS_PX = 16
 _PARTED_PX = 6  # device columns at least so wide are parted by a gap
-_COLOURBAR_PX = 84
+_COLORBAR_PX = 84
 MOST_ROWS = (
     60  # more rows than this cannot be read; the smallest are then summed up in the last one
 )
@@ -103,7 +103,7 @@ def overview(
     """Bytes of each array on each device; selecting a row's dot gives the path of its first array.
 
     Args:
-      styles: the colours of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
+      styles: the colors of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
       most_rows: the smallest arrays beyond so many rows are summed up in one.
     """
     arrays = tuple(arrays)
@@ -121,7 +121,7 @@ def overview(
     ]
     left = 10 + max((labels.width_px(name, frame.TICK_PX) for name in names), default=0)
     sizes_px = 14 + max((labels.width_px(size, frame.TICK_PX) for size in sizes), default=0)
-    right = sizes_px + (_COLOURBAR_PX if width_px >= 600 else 8)
+    right = sizes_px + (_COLORBAR_PX if width_px >= 600 else 8)
     ticks = list(range(0, mesh.size, _tick_step(mesh.size, width_px - left - right)))
     notes = frame.note_lines(_notes(rows, arrays, mesh), width_px)
     top, bottom = frame.heading_px(len(notes)), 44
@@ -322,7 +322,7 @@ def _dots(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go.Sc
         marker={
             "size": 9,
             "symbol": "square",
-            "color": [look.colour for look in looks],
+            "color": [look.color for look in looks],
             "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
         },
         customdata=[one.first.path for _, one in alone],

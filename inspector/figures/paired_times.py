@@ -16,7 +16,7 @@ from inspector.compare.paired_times.text import EMULATED, PROGRAM_NAMES, interva
 from inspector.core import formatting
 from inspector.figures import frame, labels, palette
 
-COLOURS = {
+COLORS = {
     "slower": palette.OKABE_ITO[5],
     "faster": palette.OKABE_ITO[2],
     "within noise": palette.UNKNOWN,
@@ -135,7 +135,7 @@ def _rounds(drawn: Sequence[tuple[float, Ratio]]) -> go.Scatter:
         marker={
             "size": 5,
             "opacity": 0.35,
-            "color": [COLOURS[one.verdict] for *_, one in places],
+            "color": [COLORS[one.verdict] for *_, one in places],
         },
         customdata=[[number + 1, ratio_text(ratio)] for ratio, _, number, _ in places],
         hovertemplate="round %{customdata[0]}: %{customdata[1]} times as long<extra></extra>",
@@ -152,7 +152,7 @@ def _interval(place: float, one: Ratio, names: Sequence[str]) -> go.Scatter:
         x=[one.interval.low, one.median, one.interval.high],
         y=[place] * 3,
         mode="lines+markers",
-        line={"color": COLOURS[one.verdict], "width": 3},
+        line={"color": COLORS[one.verdict], "width": 3},
         marker={"size": [11, 10, 11], "symbol": ["line-ns-open", "diamond", "line-ns-open"]},
         customdata=[[words]] * 3,
         hovertemplate="%{customdata[0]}<extra></extra>",

@@ -1,7 +1,7 @@
-"""Colours that a colour-blind reader can tell apart, and the text colour that reads on each.
+"""Colors that a color-blind reader can tell apart, and the text color that reads on each.
 
 Blocks of an array: Paul Tol's "light" scheme, made for filled cells with black labels, and beyond its
-eight colours his "iridescent" scheme, which falls evenly in lightness, so that nearby colours are nearby
+eight colors his "iridescent" scheme, which falls evenly in lightness, so that nearby colors are nearby
 blocks (https://sronpersonalpages.nl/~pault/, technical note SRON/EPS/TN/09-002). PartitionSpecs: the
 scheme of Okabe and Ito (https://jfly.uni-koeln.de/color/), so that a spec is never taken for a block.
 Bytes: cividis (Nuñez, Anderton and Renslow 2018, https://doi.org/10.1371/journal.pone.0199239). What is
@@ -47,7 +47,7 @@ OKABE_ITO = (
     "#F0E442",  # yellow
 )
 
-# Plotly's names for hatches, in the order in which they are given out when the colours run out.
+# Plotly's names for hatches, in the order in which they are given out when the colors run out.
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
 
 BLACK, WHITE = "#000000", "#FFFFFF"
@@ -55,19 +55,19 @@ BLACK, WHITE = "#000000", "#FFFFFF"
 # Lightest first; without its two darkest steps, which are lost on a black page.
 CIVIDIS = tuple(reversed(sequential.Cividis[2:]))
 
-Colourscale = list[tuple[float, str]]
+Colorscale = list[tuple[float, str]]
 
 
 @dataclass(frozen=True)
 class SpecStyle:
     """How one PartitionSpec is drawn wherever it stands: a fill, and a hatch if fills run out."""
 
-    colour: str
+    color: str
     hatch: str = ""
 
 
-def colours_of_blocks(count: int) -> tuple[str, ...]:
-    """A colour for each of `count` blocks; one block, being the same everywhere, is grey."""
+def colors_of_blocks(count: int) -> tuple[str, ...]:
+    """A color for each of `count` blocks; one block, being the same everywhere, is grey."""
     if count == 1:
         return (REPLICATED,)
     if count <= len(TOL_LIGHT):
@@ -75,42 +75,42 @@ def colours_of_blocks(count: int) -> tuple[str, ...]:
     return tuple(_between(TOL_IRIDESCENT, number / (count - 1)) for number in range(count))
 
 
-def colourscale_of_blocks(count: int) -> tuple[Colourscale, float, float]:
-    """(colourscale, zmin, zmax) that give block number z the colour `colours_of_blocks(count)[z]`."""
+def colorscale_of_blocks(count: int) -> tuple[Colorscale, float, float]:
+    """(colorscale, zmin, zmax) that give block number z the color `colors_of_blocks(count)[z]`."""
     if count <= len(TOL_LIGHT):
-        return steps(colours_of_blocks(count)), -0.5, count - 0.5
+        return steps(colors_of_blocks(count)), -0.5, count - 0.5
     return ramp(TOL_IRIDESCENT), 0, count - 1
 
 
-def steps(colours: Iterable[str]) -> Colourscale:
-    """A colourscale of bands: number z from 0 has band z when zmin is -½ and zmax the last plus ½."""
-    colours = tuple(colours)
+def steps(colors: Iterable[str]) -> Colorscale:
+    """A colorscale of bands: number z from 0 has band z when zmin is -½ and zmax the last plus ½."""
+    colors = tuple(colors)
     return [
-        (edge / len(colours), colour)
-        for number, colour in enumerate(colours)
+        (edge / len(colors), color)
+        for number, color in enumerate(colors)
         for edge in (number, number + 1)
     ]
 
 
-def ramp(colours: Sequence[str]) -> Colourscale:
-    """A colourscale that runs evenly through these colours."""
-    return [(number / (len(colours) - 1), colour) for number, colour in enumerate(colours)]
+def ramp(colors: Sequence[str]) -> Colorscale:
+    """A colorscale that runs evenly through these colors."""
+    return [(number / (len(colors) - 1), color) for number, color in enumerate(colors)]
 
 
-def faded(colour: str, opacity: float = 0.22) -> str:
-    """The colour made so transparent that the page shows through, light or dark."""
-    red, green, blue = _channels(colour)
+def faded(color: str, opacity: float = 0.22) -> str:
+    """The color made so transparent that the page shows through, light or dark."""
+    red, green, blue = _channels(color)
     return f"rgba({red},{green},{blue},{opacity})"
 
 
-def text_on(colour: str) -> str:
+def text_on(color: str) -> str:
     """Black or white, whichever contrasts more with a fill (WCAG 2 contrast ratio)."""
-    luminance = _luminance(colour)
+    luminance = _luminance(color)
     return BLACK if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else WHITE
 
 
 def contrast(one: str, other: str) -> float:
-    """The WCAG 2 contrast ratio of two colours, from 1 to 21."""
+    """The WCAG 2 contrast ratio of two colors, from 1 to 21."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
@@ -132,8 +132,8 @@ def styles_of_specs(arrays: Iterable[Array], mesh: Mesh | None) -> Mapping[Spec 
     """A style for each PartitionSpec of these arrays, by spec without trailing Nones.
 
     Make it once from all arrays of a Snapshot and hand it to every picture, so that a spec has one
-    colour everywhere. Specs that split nothing are grey, an unknown spec is a darker grey; the rest
-    take the scheme's colours in the order of their text, then again with a hatch.
+    color everywhere. Specs that split nothing are grey, an unknown spec is a darker grey; the rest
+    take the scheme's colors in the order of their text, then again with a hatch.
     """
     specs = {without_trailing(array.spec) for array in arrays}
     styles: dict[Spec | None, SpecStyle] = {}
@@ -152,7 +152,7 @@ def styles_of_specs(arrays: Iterable[Array], mesh: Mesh | None) -> Mapping[Spec 
 
 
 def _between(stops: Sequence[str], place: float) -> str:
-    """The colour at `place`, from 0 to 1, on the straight ways from stop to stop."""
+    """The color at `place`, from 0 to 1, on the straight ways from stop to stop."""
     lower = min(int(place * (len(stops) - 1)), len(stops) - 2)
     within = place * (len(stops) - 1) - lower
     mixed = (
@@ -162,14 +162,14 @@ def _between(stops: Sequence[str], place: float) -> str:
     return "#" + "".join(f"{channel:02X}" for channel in mixed)
 
 
-def _channels(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+def _channels(color: str) -> tuple[int, int, int]:
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
-def _luminance(colour: str) -> float:
+def _luminance(color: str) -> float:
     def linear(channel: int) -> float:
         share = channel / 255
         return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
 
-    red, green, blue = map(linear, _channels(colour))
+    red, green, blue = map(linear, _channels(color))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from inspector.figures.folding import Fold
 
+# The segments of a path below this depth form one name, so that no recursion over a tree gets deeper.
+MAX_DEPTH = 64
+
 
 @dataclass(frozen=True)
 class Node:
@@ -31,7 +34,7 @@ def grow(folds: Iterable[Fold]) -> tuple[Node, ...]:
 
     A segment with a single child and no array of its own is joined with it: `Dense_0/kernel`.
     """
-    return _nodes([(one.path.split("/"), one) for one in folds], "")
+    return _nodes([(one.path.split("/", MAX_DEPTH), one) for one in folds], "")
 
 
 def rooted(nodes: tuple[Node, ...], name: str) -> Node:

@@ -1,6 +1,6 @@
 """An array in pieces, with its numbers: on the host, on the devices, and joined.
 
-A picture is made of *tiles*, one for each piece, device or block. Wherever a number stands, its colour is
+A picture is made of *tiles*, one for each piece, device or block. Wherever a number stands, its color is
 that of the block in which it was loaded, so that a number in the wrong place is seen, and after a
 reshard it is seen where each part came from.
 """
@@ -310,7 +310,7 @@ class _Plan:
 def _plan(
     tiles: Sequence[Tile], across: int, width: float, tile_px: tuple[int, int] | None
 ) -> _Plan:
-    """The finest drawing whose texts can be read: each number, each row, or only the colours."""
+    """The finest drawing whose texts can be read: each number, each row, or only the colors."""
     down = -(-len(tiles) // across)
     tile_width = (width - lattice.GAP_PX * (across - 1)) / across
     full = [tile for tile in tiles if tile.block is not None]

@@ -1,4 +1,4 @@
-"""All arrays at once as small maps of the mesh, each coloured by the block that a device holds.
+"""All arrays at once as small maps of the mesh, each colored by the block that a device holds.
 
 One heatmap holds all maps: a browser draws it at once, where a chart for each takes seconds.
 """
@@ -34,12 +34,12 @@ _LABEL_PX = 12
 _SMALLEST_LABELLED_PX = 17  # cells at least so wide and high show their block's number
 MOST_MAPS = 120  # a page of more maps is not read; the largest arrays are kept
 
-# All maps share these colours: grey, the eight of few blocks, and shades for many.
+# All maps share these colors: grey, the eight of few blocks, and shades for many.
 _SHADES = 32
-_COLOURS = (
+_COLORS = (
     palette.REPLICATED,
     *palette.TOL_LIGHT,
-    *palette.colours_of_blocks(_SHADES),
+    *palette.colors_of_blocks(_SHADES),
 )
 
 
@@ -63,8 +63,8 @@ def tiles(arrays: Iterable[Array], mesh: Mesh) -> tuple[Tile, ...]:
     return tuple(found)
 
 
-def colour_numbers(tile: Tile) -> np.ndarray:
-    """For each device the place of its block's colour among the shared colours, uint8."""
+def color_numbers(tile: Tile) -> np.ndarray:
+    """For each device the place of its block's color among the shared colors, uint8."""
     if tile.blocks == 1:
         return np.zeros(tile.block.shape, dtype=np.uint8)
     few = len(palette.TOL_LIGHT)
@@ -111,7 +111,7 @@ def small_multiples(
     )
     notes = frame.note_lines(
         [
-            f"mesh {mesh_map.axes_text(mesh)}; within a map, the same colour is the same block{shades}{rest}",
+            f"mesh {mesh_map.axes_text(mesh)}; within a map, the same color is the same block{shades}{rest}",
             mesh_fold.text(mesh, folded),
         ],
         width_px,
@@ -188,22 +188,22 @@ def _heatmap(
     column_of = np.array([place for place, slot in enumerate(column_slots) if slot is not None])
     held = sheet.cells >= 0
     for number, tile in enumerate(shown):
-        numbers = np.where(held, colour_numbers(tile)[sheet.cells], empty)
+        numbers = np.where(held, color_numbers(tile)[sheet.cells], empty)
         at_rows = row_of[(number // across) * down : (number // across + 1) * down]
         at_columns = column_of[(number % across) * wide : (number % across + 1) * wide]
         z[np.ix_(at_rows, at_columns)] = numbers
         if labelled and tile.blocks <= len(palette.TOL_LIGHT):
             names = np.where(held, tile.block[sheet.cells].astype(str), "")
             text[np.ix_(at_rows, at_columns)] = names
-    # The last band is the gaps': colour 255 is cut off at zmax.
-    scale = palette.steps((*_COLOURS, frame.TRANSPARENT))
+    # The last band is the gaps': color 255 is cut off at zmax.
+    scale = palette.steps((*_COLORS, frame.TRANSPARENT))
     parted = min(stop - start for start, stop in columns + rows) >= 5
     return go.Heatmap(
         x=x,
         y=y,
         z=z,
         zmin=-0.5,
-        zmax=len(_COLOURS) + 0.5,
+        zmax=len(_COLORS) + 0.5,
         colorscale=scale,
         showscale=False,
         text=text.tolist() if labelled else None,

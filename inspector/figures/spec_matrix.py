@@ -22,7 +22,7 @@ ABSENT, _ABSENT_AS_IN_BASELINE = "absent", "–"
 # A spec as Python prints it, and how many parts each dimension has where that is said.
 _SPEC = re.compile(r"P\((?P<inside>.*)\)(?:, (?P<parts>[0-9×]+) parts)?")
 _SEVERAL = re.compile(r"\(([^()]*)\)")
-_COLOURS = (*palette.OKABE_ITO, *palette.TOL_LIGHT)
+_COLORS = (*palette.OKABE_ITO, *palette.TOL_LIGHT)
 
 
 def spec_matrix(
@@ -30,8 +30,8 @@ def spec_matrix(
 ) -> go.Figure | None:
     """One row for arrays of equal specs, one column a layout; None without rows.
 
-    A spec other than the baseline's has ≠ before it and a colour, the same in the whole figure; beyond 15
-    specs the colours come again. Texts that do not fit are cut, and stand whole under the pointer.
+    A spec other than the baseline's has ≠ before it and a color, the same in the whole figure; beyond 15
+    specs the colors come again. Texts that do not fit are cut, and stand whole under the pointer.
     """
     if not rows:
         return None
@@ -82,15 +82,15 @@ def is_different(row: SpecRow, place: int, baseline: int) -> bool:
     return row.specs[place] != row.specs[baseline]
 
 
-def _colour_numbers(rows: Sequence[SpecRow], baseline: int) -> dict[str, int]:
-    """A number for each spec that differs somewhere, the most frequent first; colours come by it."""
+def _color_numbers(rows: Sequence[SpecRow], baseline: int) -> dict[str, int]:
+    """A number for each spec that differs somewhere, the most frequent first; colors come by it."""
     times: dict[str, int] = {}
     for row in rows:
         for place, spec in enumerate(row.specs):
             if spec is not None and is_different(row, place, baseline):
                 times[spec] = times.get(spec, 0) + 1
     ranked = sorted(times, key=lambda spec: (-times[spec], spec))
-    return {spec: number % len(_COLOURS) for number, spec in enumerate(ranked)}
+    return {spec: number % len(_COLORS) for number, spec in enumerate(ranked)}
 
 
 def _texts(row: SpecRow, baseline: int, most: int) -> list[list[str]]:
@@ -118,10 +118,10 @@ def _heatmaps(
     texts: Sequence[Sequence[Sequence[str]]],
     edges: Sequence[float],
 ) -> list[go.Heatmap]:
-    """One heatmap for each colour of text: pale cells, and those with black and with white text."""
-    numbers = _colour_numbers(rows, baseline)
-    pale, absent = len(_COLOURS), len(_COLOURS) + 1
-    colours = (*_COLOURS, palette.faded(palette.UNKNOWN, 0.14), palette.faded(palette.UNKNOWN, 0.4))
+    """One heatmap for each color of text: pale cells, and those with black and with white text."""
+    numbers = _color_numbers(rows, baseline)
+    pale, absent = len(_COLORS), len(_COLORS) + 1
+    colors = (*_COLORS, palette.faded(palette.UNKNOWN, 0.14), palette.faded(palette.UNKNOWN, 0.4))
     z, text, hover = [], [], []
     for row, lines in zip(rows, texts, strict=True):
         z.append(
@@ -136,9 +136,9 @@ def _heatmaps(
         )
         text.append(["<br>".join(map(labels.escape, cell)) for cell in lines])
         hover.append([_hover(row, name, place) for place, name in enumerate(names)])
-    scale = palette.steps(colours)
+    scale = palette.steps(colors)
     made = []
-    for colour, shown in _by_text_colour():
+    for color, shown in _by_text_color():
         mask = [[number in shown for number in line] for line in z]
         if any(map(any, mask)):
             made.append(
@@ -149,10 +149,10 @@ def _heatmaps(
                     text=_masked(text, mask, ""),
                     customdata=hover,
                     texttemplate="%{text}",
-                    textfont={"size": _TEXT_PX} | ({"color": colour} if colour else {}),
+                    textfont={"size": _TEXT_PX} | ({"color": color} if color else {}),
                     colorscale=scale,
                     zmin=-0.5,
-                    zmax=len(colours) - 0.5,
+                    zmax=len(colors) - 0.5,
                     showscale=False,
                     xgap=2,
                     ygap=2,
@@ -187,11 +187,11 @@ def wrapped(text: str, most: int, lines: int) -> list[str]:
     return kept
 
 
-def _by_text_colour() -> list[tuple[str, set[int]]]:
+def _by_text_color() -> list[tuple[str, set[int]]]:
     grouped: dict[str, set[int]] = {palette.BLACK: set(), palette.WHITE: set()}
-    for number, colour in enumerate(_COLOURS):
-        grouped[palette.text_on(colour)].add(number)
-    rest = {len(_COLOURS), len(_COLOURS) + 1}
+    for number, color in enumerate(_COLORS):
+        grouped[palette.text_on(color)].add(number)
+    rest = {len(_COLORS), len(_COLORS) + 1}
     return [*grouped.items(), (frame.MIDDLE_GREY, rest)]
 
 
@@ -223,7 +223,7 @@ def _notes(rows: Sequence[SpecRow], names: Sequence[str], baseline: int) -> list
     arrays = sum(len(row.paths) for row in rows)
     said = (
         f"{arrays:,} arrays in {len(rows):,} rows: arrays whose specs are equal in every layout share one. "
-        f"≠ and a colour: another spec than in {names[baseline]}; · is a dimension that is not split"
+        f"≠ and a color: another spec than in {names[baseline]}; · is a dimension that is not split"
     )
     if any(row.specs[baseline] is None for row in rows):
         said += f", {_ABSENT_AS_IN_BASELINE} is {ABSENT}"

@@ -1,4 +1,4 @@
-"""The state as an icicle: the tree of paths, sized by bytes, coloured by PartitionSpec."""
+"""The state as an icicle: the tree of paths, sized by bytes, colored by PartitionSpec."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def spec_tree(
 
     Args:
       arrays: of the groups to show.
-      styles: the colours of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
+      styles: the colors of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
       size: what the area shows: bytes in all, or bytes on each device.
     """
     arrays = tuple(arrays)
@@ -143,13 +143,13 @@ def spec_tree(
                 texttemplate="%{text}",
                 textfont={
                     "size": _TEXT_PX,
-                    "color": [palette.text_on(look.colour) for look in looks],
+                    "color": [palette.text_on(look.color) for look in looks],
                 },
                 textposition="middle left",
                 customdata=[_hover(sector.node) for sector in found],
                 hovertemplate="%{customdata}<extra></extra>",
                 marker={
-                    "colors": [look.colour for look in looks],
+                    "colors": [look.color for look in looks],
                     "pattern": {
                         "shape": [look.hatch for look in looks],
                         "fillmode": "overlay",
@@ -160,7 +160,7 @@ def spec_tree(
                 },
                 tiling={"orientation": "h", "pad": 2},
                 pathbar={"visible": True, "thickness": 18},
-                leaf={"opacity": 1},  # Plotly's 0.7 would change colours and contrast
+                leaf={"opacity": 1},  # Plotly's 0.7 would change colors and contrast
                 sort=False,
             ),
             *(_legend_entry(spec, look) for spec, look in legend),
@@ -285,7 +285,7 @@ def _legend_entry(spec: Spec | None, look: SpecStyle) -> go.Bar:
         x=[None],
         y=[None],
         name=labels.escape(_legend_text(spec)),
-        marker={"color": look.colour, "pattern": {"shape": look.hatch, "fillmode": "overlay"}},
+        marker={"color": look.color, "pattern": {"shape": look.hatch, "fillmode": "overlay"}},
         hoverinfo="skip",
     )
 

@@ -14,8 +14,8 @@ _BAR_PX = 14
 _GAP_PX = 11
 _SIDE_PX = 10
 
-# Three of Okabe and Ito's colours; the name stands over every bar.
-_COLOURS = {
+# Three of Okabe and Ito's colors; the name stands over every bar.
+_COLORS = {
     "compute": palette.OKABE_ITO[0],
     "memory": palette.OKABE_ITO[1],
     "communication": palette.OKABE_ITO[2],
@@ -39,7 +39,7 @@ def step_model(found: Modelled, *, width_px: int = 480) -> go.Figure:
         x=[term.seconds for _, term in known],
         y=[number * row_px + _TEXT_PX + _BAR_PX / 2 for number, _ in known],
         width=_BAR_PX,
-        marker={"color": [_COLOURS[term.kind] for _, term in known]},
+        marker={"color": [_COLORS[term.kind] for _, term in known]},
         customdata=[
             [labels.escape(term.name), seconds_text(term.seconds), _hover_formula(term)]
             for _, term in known

@@ -20,7 +20,7 @@ from inspector.machines import targets
 EMULATED = "emulated on this machine"
 COMPILED = "on this machine; nothing was run"
 
-# Lowering, compiling and the first run: three colours of Okabe and Ito's, and a name at every bar group.
+# Lowering, compiling and the first run: three colors of Okabe and Ito's, and a name at every bar group.
 _PHASES = (
     ("lower", "lower", palette.OKABE_ITO[4]),
     ("compile", "compile", palette.OKABE_ITO[0]),
@@ -96,14 +96,14 @@ def phases(
     traces = []
     for program in timed:
         start = y
-        for phase, value, colour in phase_seconds(program):
-            bars.append((y + _BAR_PX / 2, phase, value, colour, program.name))
+        for phase, value, color in phase_seconds(program):
+            bars.append((y + _BAR_PX / 2, phase, value, color, program.name))
             y += _BAR_PX
         if y > start:
             names.append(((start + y) / 2, program.name))
             y += _PROGRAM_GAP_PX
     height = y - _PROGRAM_GAP_PX
-    for phase, _, colour in _PHASES:
+    for phase, _, color in _PHASES:
         drawn = [bar for bar in bars if bar[1] == phase]
         if not drawn:
             continue
@@ -113,7 +113,7 @@ def phases(
                 x=[value for _, _, value, _, _ in drawn],
                 y=[place for place, *_ in drawn],
                 width=_BAR_PX - 4,
-                marker={"color": colour},
+                marker={"color": color},
                 text=[f"{phase}  {formatting.seconds_text(value)}" for _, _, value, _, _ in drawn],
                 textposition="outside",
                 textfont={"size": frame.NOTE_PX},
@@ -181,11 +181,9 @@ def steps(
 
 
 def phase_seconds(program: Program) -> list[tuple[str, float, str]]:
-    """(phase, seconds, colour) of the phases of a program that were timed."""
-    found = [
-        (phase, getattr(program.seconds, name, None), colour) for phase, name, colour in _PHASES
-    ]
-    return [(phase, value, colour) for phase, value, colour in found if value is not None]
+    """(phase, seconds, color) of the phases of a program that were timed."""
+    found = [(phase, getattr(program.seconds, name, None), color) for phase, name, color in _PHASES]
+    return [(phase, value, color) for phase, value, color in found if value is not None]
 
 
 def _add_strip(

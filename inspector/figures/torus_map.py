@@ -1,4 +1,4 @@
-"""The chips of a slice at their places, each coloured by its index along one axis of the mesh.
+"""The chips of a slice at their places, each colored by its index along one axis of the mesh.
 
 Two axes of a torus are the columns and rows of one grid of chips; the third has a grid for each of its
 layers. A chip of several devices is parted. GPUs have no such places: their nodes are boxes.
@@ -29,7 +29,7 @@ _MOST_TITLED = 64  # more panels than this have no title each
 _PARTED_PX = 5  # chips at least so large are parted by a line of the page's ground
 _OUTLINED_PX = 10  # chips at least so large have their hosts outlined and wrap-around marked
 _MARK_PX = 7  # a mark of a wrap-around link
-_LEGEND_PX = 26  # a row of colours above the panels
+_LEGEND_PX = 26  # a row of colors above the panels
 _NEARLY = 0.75
 _MOST_HOVER_BYTES = 140_000  # what may be said of the chips under the pointer, all together
 
@@ -71,7 +71,7 @@ def torus_map(
     """The slice with the mesh on it; None where the mesh does not say where its devices stand.
 
     Args:
-      highlight_axis: the mesh axis whose indices are the colours; by default the first that is split.
+      highlight_axis: the mesh axis whose indices are the colors; by default the first that is split.
 
     Raises:
       InvalidInput: the mesh has no such axis.
@@ -88,7 +88,7 @@ def torus_map(
         panels = _node_panels(mesh)
     else:
         return None
-    axis = _coloured_axis(mesh, highlight_axis)
+    axis = _colored_axis(mesh, highlight_axis)
     index = _indices(mesh)[axis]
     width = width_px - 44  # tick labels and margins
     size = mesh.shape[axis]
@@ -111,8 +111,8 @@ def torus_map(
             traces.append(_wrap_marks(panels, place, columns, rows))
     if place.title:
         traces.append(_titles(panels, place, columns, rows))
-    coloured = f"coloured by the index along {mesh.axes[axis].name} ({size})"
-    notes.append(coloured + ("" if few or size == 1 else ", light to dark"))
+    colored = f"colored by the index along {mesh.axes[axis].name} ({size})"
+    notes.append(colored + ("" if few or size == 1 else ", light to dark"))
     if few:
         traces.append(_legend(size, _LEGEND_PX / 2 - 2))
     return frame.map_figure(
@@ -217,7 +217,7 @@ def _node_panels(mesh: Mesh) -> _Panels:
     )
 
 
-def _coloured_axis(mesh: Mesh, name: str | None) -> int:
+def _colored_axis(mesh: Mesh, name: str | None) -> int:
     if name is not None:
         return mesh.axis_names.index(name)
     return next((number for number, axis in enumerate(mesh.axes) if axis.size > 1), 0)
@@ -323,11 +323,11 @@ def _heatmap(
                 column_at[column * across : (column + 1) * across],
             )
         ] = cells
-    scale, low, high = palette.colourscale_of_blocks(mesh.shape[axis])
+    scale, low, high = palette.colorscale_of_blocks(mesh.shape[axis])
     template, told = _hover(mesh, panels, axis, at.size)
     cell = place.chip / panels.split
     parted = 1.5 if cell >= 2 * _PARTED_PX else 1 if cell >= _PARTED_PX else 0
-    # All colours of indices are light enough for black text.
+    # All colors of indices are light enough for black text.
     return go.Heatmap(
         x=x,
         y=y,
@@ -480,7 +480,7 @@ def _titles(
 
 
 def _legend(size: int, middle_px: float) -> go.Scatter:
-    """The colours of few indices, in a row above the panels."""
+    """The colors of few indices, in a row above the panels."""
     return go.Scatter(
         x=[10 + 40 * number for number in range(size)],
         y=[round(middle_px, 1)] * size,
@@ -488,7 +488,7 @@ def _legend(size: int, middle_px: float) -> go.Scatter:
         marker={
             "symbol": "square",
             "size": 12,
-            "color": list(palette.colours_of_blocks(size)),
+            "color": list(palette.colors_of_blocks(size)),
             "line": {"width": 0},
         },
         text=[str(number) for number in range(size)],
@@ -496,7 +496,7 @@ def _legend(size: int, middle_px: float) -> go.Scatter:
         textfont={"size": frame.NOTE_PX},
         cliponaxis=False,
         hoverinfo="skip",
-        name="colours",
+        name="colors",
     )
 
 

@@ -1,6 +1,6 @@
 """Device × device: the bytes that move from each device of the old layout to each of the new one.
 
-What a device keeps is grey, what moves is coloured by its bytes. Many devices are drawn in runs of
+What a device keeps is grey, what moves is colored by its bytes. Many devices are drawn in runs of
 neighbours.
 """
 
@@ -47,7 +47,7 @@ def transfer_map(
 
 def _notes(found: Transfer, cells: Grid) -> list[str]:
     old, new = set(found.sources), set(found.targets)
-    notes = ["grey stays on its device, colour moves to another"]
+    notes = ["grey stays on its device, color moves to another"]
     if cells.longest_run > 1:
         notes[0] += f"; {cells.longest_run} neighbouring devices to a cell's side"
     for only, which in ((old - new, "old"), (new - old, "new")):

@@ -13,7 +13,7 @@ from inspector.compiled.hlo.traffic import traffic
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective
 from inspector.figures import labels
-from inspector.figures.collective_bars import COLOURS, collective_bars
+from inspector.figures.collective_bars import COLORS, collective_bars
 from inspector.figures.traffic_map import traffic_map
 from tests.figures import drawn, samples
 from tests.machines.prediction.test_device_traffic import collective
@@ -32,7 +32,7 @@ def program(**changes) -> list[Collective]:
 
 
 def bars(figure) -> dict[tuple[str, int], tuple[float, float]]:
-    """(colour, place of the bar) → (start, length)."""
+    """(color, place of the bar) → (start, length)."""
     return {
         (trace["marker"]["color"], round(place)): (start, length)
         for trace in drawn.traces(figure, "bar")
@@ -43,7 +43,7 @@ def bars(figure) -> dict[tuple[str, int], tuple[float, float]]:
 def test_bars_are_the_traffic_s_bytes_end_to_end() -> None:
     figure = collective_bars(traffic(program()))
     assert list(figure.layout.yaxis.ticktext) == ["data", "data × model", "model"]
-    reduce, gather, everybody = (COLOURS[op] for op in ("all-reduce", "all-gather", "all-to-all"))
+    reduce, gather, everybody = (COLORS[op] for op in ("all-reduce", "all-gather", "all-to-all"))
     assert bars(figure) == {
         (reduce, 0): (0, 32 * KIB),
         (gather, 0): (32 * KIB, 3 * KIB),
@@ -52,7 +52,7 @@ def test_bars_are_the_traffic_s_bytes_end_to_end() -> None:
     }
     words = drawn.texts(figure)
     assert {bytes_text(35 * KIB), bytes_text(7 * KIB), bytes_text(3 * KIB)} <= set(words)
-    assert len(set(COLOURS.values())) == len(OPS)
+    assert len(set(COLORS.values())) == len(OPS)
 
 
 def test_the_unknown_is_said_and_has_no_length() -> None:

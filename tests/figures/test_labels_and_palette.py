@@ -1,4 +1,4 @@
-"""Short texts and colours: what they say, that they cannot be mistaken for markup, that they contrast."""
+"""Short texts and colors: what they say, that they cannot be mistaken for markup, that they contrast."""
 
 from __future__ import annotations
 
@@ -95,19 +95,19 @@ def test_cut_texts_have_at_most_the_characters_allowed(text: str, most: int) -> 
 
 
 @given(st.integers(1, 512))
-def test_blocks_have_distinct_colours_while_there_are_few_and_text_reads_on_all(count: int) -> None:
-    colours = palette.colours_of_blocks(count)
-    assert len(colours) == count
+def test_blocks_have_distinct_colors_while_there_are_few_and_text_reads_on_all(count: int) -> None:
+    colors = palette.colors_of_blocks(count)
+    assert len(colors) == count
     if count <= 64:
-        assert len(set(colours)) == count
-    for colour in colours:
-        assert palette.contrast(colour, palette.text_on(colour)) >= 4.5
+        assert len(set(colors)) == count
+    for color in colors:
+        assert palette.contrast(color, palette.text_on(color)) >= 4.5
 
 
 def test_one_block_has_the_grey_of_replicated_specs() -> None:
     everywhere = samples.array("a", (4, 4), (None, None), samples.DEFAULT_MESH)
     styles = palette.styles_of_specs([everywhere], samples.DEFAULT_MESH)
-    assert palette.colours_of_blocks(1) == (styles[()].colour,) == (palette.REPLICATED,)
+    assert palette.colors_of_blocks(1) == (styles[()].color,) == (palette.REPLICATED,)
 
 
 def test_a_spec_over_mesh_axes_of_size_one_is_replicated() -> None:
@@ -117,8 +117,8 @@ def test_a_spec_over_mesh_axes_of_size_one_is_replicated() -> None:
         samples.array("b", (8,), (("model",),), mesh),
     ]
     styles = palette.styles_of_specs(arrays, mesh)
-    assert styles[(("data",),)].colour == palette.REPLICATED
-    assert styles[(("model",),)].colour != palette.REPLICATED
+    assert styles[(("data",),)].color == palette.REPLICATED
+    assert styles[(("model",),)].color != palette.REPLICATED
 
 
 def test_specs_that_mean_the_same_share_a_style_and_all_others_differ() -> None:
@@ -140,6 +140,6 @@ def test_specs_that_mean_the_same_share_a_style_and_all_others_differ() -> None:
     assert palette.styles_of_specs(reversed(arrays), mesh) == styles
 
 
-def test_spec_colours_can_be_written_on() -> None:
-    for colour in (*palette.OKABE_ITO, palette.REPLICATED):
-        assert palette.contrast(colour, palette.text_on(colour)) >= 4.5
+def test_spec_colors_can_be_written_on() -> None:
+    for color in (*palette.OKABE_ITO, palette.REPLICATED):
+        assert palette.contrast(color, palette.text_on(color)) >= 4.5

@@ -1,4 +1,4 @@
-"""The pictures of pieces: every number once, in the colour of the block it was loaded in."""
+"""The pictures of pieces: every number once, in the color of the block it was loaded in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def made(fields: dict[str, str]) -> tuple[Assembly, Assembled]:
 
 
 def numbers(figure: go.Figure) -> list[tuple[str, int]]:
-    """(text, colour number) of every cell that is drawn."""
+    """(text, color number) of every cell that is drawn."""
     found = []
     for trace in drawn.traces(figure, "heatmap"):
         z = drawn.matrix(trace["z"])
@@ -43,7 +43,7 @@ def outlines(figure: go.Figure) -> list[str]:
 
 
 @pytest.mark.parametrize("way", assemblies.WAYS)
-def test_every_number_is_drawn_once_in_the_colour_of_its_block(way: str) -> None:
+def test_every_number_is_drawn_once_in_the_color_of_its_block(way: str) -> None:
     asked, answer = made({"way": way})
     blocks = pieces.home_blocks(asked).ravel()
     for figure in (
@@ -53,7 +53,7 @@ def test_every_number_is_drawn_once_in_the_colour_of_its_block(way: str) -> None
         assert sorted(numbers(figure)) == sorted((str(n), int(blocks[n])) for n in range(64))
         assert not outlines(figure)
     on_devices = figures.devices_figure(asked, answer)
-    assert [colour for _, colour in numbers(on_devices)] == list(range(8))
+    assert [color for _, color in numbers(on_devices)] == list(range(8))
     assert labels_of(on_devices) == [f"device {device}" for device in range(8)]
 
 
@@ -66,14 +66,14 @@ def test_copies_are_drawn_once_in_the_array_and_each_on_the_host() -> None:
     assert Counter(host) == {(f"{8 * row} … {8 * row + 7}", row // 4): 4 for row in range(8)}
 
 
-def test_after_a_reshard_a_colour_says_where_a_row_was_loaded() -> None:
+def test_after_a_reshard_a_color_says_where_a_row_was_loaded() -> None:
     asked, answer = made({"loading": "reshard"})
     figure = figures.array_figure(asked, answer.resharded, "resharded")
-    for text, colour in numbers(figure):
+    for text, color in numbers(figure):
         first, last = map(int, text.split(" … "))
         assert last == first + 7
         # Two rows of 32 numbers were loaded in each block.
-        assert colour == first // 64
+        assert color == first // 64
     assert len(numbers(figure)) == 16 * 4
 
 

@@ -1,4 +1,4 @@
-"""Processes in pictures: borders between them on the mesh, and arrays coloured by who addresses them."""
+"""Processes in pictures: borders between them on the mesh, and arrays colored by who addresses them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def exchanged(wanted: HostLocal) -> Exchanged:
 
 
 def texts(figure) -> list[list[str]]:
-    """The texts of the cells, row by row, whatever the colour of the letters."""
+    """The texts of the cells, row by row, whatever the color of the letters."""
     rows: dict[float, dict[float, str]] = {}
     for heatmap in drawn.traces(figure, "heatmap"):
         for at, row in enumerate(heatmap["text"]):
@@ -124,7 +124,7 @@ def texts(figure) -> list[list[str]]:
     return [[row[x] for x in sorted(row)] for _, row in sorted(rows.items())]
 
 
-def test_local_arrays_stand_under_each_other_in_their_processes_colours() -> None:
+def test_local_arrays_stand_under_each_other_in_their_processes_colors() -> None:
     wanted = processes.parse({}).unwrap()
     views = exchanged(wanted).views
     for returned in (False, True):
@@ -141,7 +141,7 @@ def test_local_arrays_stand_under_each_other_in_their_processes_colours() -> Non
         ({}, ["0:4 process 0", "4:8 process 1"], [[0, 0]] * 4 + [[1, 1]] * 4),
         ({"local": "4"}, ["0:4 process 0", "4:8 process 1"], [[0]] * 4 + [[1]] * 4),
         ({"spec": "None,x", "local": "2x4"}, ["0:2 processes 0, 1"], [[0] * 4 + [1] * 4] * 2),
-        # One more colour for what both have.
+        # One more color for what both have.
         ({"spec": "", "local": "2x2"}, ["0:2 processes 0, 1"], [[2, 2]] * 2),
     ],
 )

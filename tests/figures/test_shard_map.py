@@ -104,22 +104,22 @@ def test_drawn_areas_are_the_blocks_shares_of_the_array(case: tuple[Array, Mesh]
 
 @given(placed())
 @settings(max_examples=100, deadline=None)
-def test_devices_have_one_colour_exactly_if_they_hold_the_same_index(
+def test_devices_have_one_color_exactly_if_they_hold_the_same_index(
     case: tuple[Array, Mesh],
 ) -> None:
     array, mesh = case
     figure = mesh_map(array, mesh)
     assert figure is not None
     shards = {shard.device: shard for shard in sharding.shards(array, mesh) or ()}
-    colour = {device: drawn.at(figure, x, y) for x, y, device, _ in drawn.points(figure)}
-    assert sorted(colour) == list(mesh.devices)
+    color = {device: drawn.at(figure, x, y) for x, y, device, _ in drawn.points(figure)}
+    assert sorted(color) == list(mesh.devices)
     for one, other in itertools.combinations(mesh.devices[:40], 2):
-        assert (colour[one] == colour[other]) == (shards[one].index == shards[other].index)
+        assert (color[one] == color[other]) == (shards[one].index == shards[other].index)
 
 
 @given(placed())
 @settings(max_examples=60, deadline=None)
-def test_both_maps_draw_a_block_in_one_colour(case: tuple[Array, Mesh]) -> None:
+def test_both_maps_draw_a_block_in_one_color(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     of_blocks, of_devices = block_map(array, mesh), mesh_map(array, mesh)
     assert of_blocks is not None and of_devices is not None
@@ -274,7 +274,7 @@ def test_a_replicated_array_merges_512_devices_into_one_label() -> None:
     assert "devices<br>0–511 (512×)" in drawn.texts(figure)
 
 
-def test_a_highlight_keeps_its_colour_and_fades_the_others() -> None:
+def test_a_highlight_keeps_its_color_and_fades_the_others() -> None:
     for draw in (block_map, mesh_map):
         figure = draw(samples.kernel(), samples.DEFAULT_MESH, highlight=2)
         assert figure is not None
@@ -301,7 +301,7 @@ def test_names_from_files_are_drawn_as_text() -> None:
                 assert "&lt;b&gt;data&lt;/b&gt;" in text
 
 
-def test_figures_leave_ground_and_font_colour_to_the_page() -> None:
+def test_figures_leave_ground_and_font_color_to_the_page() -> None:
     for draw in (block_map, mesh_map):
         figure = draw(samples.kernel(), samples.DEFAULT_MESH)
         assert figure is not None

@@ -105,7 +105,7 @@ def test_overview_rows_are_ordered_by_bytes_and_name_their_arrays() -> None:
     assert dots["customdata"] == [row.folds[0].first.path for row in rows]
     styles = palette.styles_of_specs(STATE, samples.DEFAULT_MESH)
     assert dots["marker"]["color"] == [
-        styles[palette.without_trailing(row.folds[0].first.spec)].colour for row in rows
+        styles[palette.without_trailing(row.folds[0].first.spec)].color for row in rows
     ]
 
 
@@ -137,23 +137,23 @@ def test_equal_devices_are_joined_only_where_every_row_is_equal() -> None:
     assert overview.equal_runs(rows, mesh.size) == [(0, 25), (25, 75), (75, 100)]
 
 
-def test_small_maps_colour_devices_as_the_blocks_they_hold() -> None:
+def test_small_maps_color_devices_as_the_blocks_they_hold() -> None:
     figure = small_multiples.small_multiples(STATE, samples.DEFAULT_MESH)
     assert figure is not None
     tiles = small_multiples.tiles(STATE, samples.DEFAULT_MESH)
     selectable = drawn.points(figure)
     assert [path for _, _, path, _ in selectable] == [tile.fold.first.path for tile in tiles]
     (heatmap,) = drawn.traces(figure, "heatmap")
-    colours = drawn.matrix(heatmap["z"])
+    colors = drawn.matrix(heatmap["z"])
     # Eight maps of 2 × 4 devices, and nothing else but gaps.
-    assert np.count_nonzero(colours != 255) == 8 * 8
+    assert np.count_nonzero(colors != 255) == 8 * 8
     for tile in tiles:
-        numbers = small_multiples.colour_numbers(tile)
-        same_colour = numbers[:, None] == numbers[None]
+        numbers = small_multiples.color_numbers(tile)
+        same_color = numbers[:, None] == numbers[None]
         index = [
             shard.index for shard in sharding.shards(tile.fold.first, samples.DEFAULT_MESH) or ()
         ]
-        assert same_colour.tolist() == [[one == other for other in index] for one in index]
+        assert same_color.tolist() == [[one == other for other in index] for one in index]
 
 
 def test_small_maps_of_60_arrays_on_512_devices_are_one_small_figure() -> None:
@@ -165,7 +165,7 @@ def test_small_maps_of_60_arrays_on_512_devices_are_one_small_figure() -> None:
     assert np.count_nonzero(drawn.matrix(heatmap["z"]) != 255) == 60 * 512
 
 
-def test_the_icicle_is_sized_by_bytes_and_coloured_by_spec() -> None:
+def test_the_icicle_is_sized_by_bytes_and_colored_by_spec() -> None:
     figure = spec_tree.spec_tree(STATE, samples.DEFAULT_MESH)
     assert figure is not None
     (icicle,) = drawn.traces(figure, "icicle")
@@ -176,14 +176,14 @@ def test_the_icicle_is_sized_by_bytes_and_coloured_by_spec() -> None:
     assert children[""] == sum(array.bytes or 0 for array in STATE)
     assert all(total == values[parent] for parent, total in children.items() if parent)
     by_path = {array.path: array for array in STATE}
-    colour_of: dict[str, set[object]] = {}
-    for name, colour in zip(icicle["ids"], icicle["marker"]["colors"], strict=True):
+    color_of: dict[str, set[object]] = {}
+    for name, color in zip(icicle["ids"], icicle["marker"]["colors"], strict=True):
         if name in by_path:
             spec = palette.without_trailing(by_path[name].spec)
-            colour_of.setdefault(colour, set()).add(spec)
-    assert sorted(len(specs) for specs in colour_of.values()) == [1, 1, 1]
+            color_of.setdefault(color, set()).add(spec)
+    assert sorted(len(specs) for specs in color_of.values()) == [1, 1, 1]
     legend = {trace["name"]: trace["marker"]["color"] for trace in drawn.traces(figure, "bar")}
-    assert set(legend.values()) == set(colour_of)
+    assert set(legend.values()) == set(color_of)
     assert set(legend) == {"P() replicated", "P('model')", "P(None, 'model')"}
 
 

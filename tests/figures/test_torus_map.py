@@ -1,4 +1,4 @@
-"""The slice as a picture: every chip at its place, in the colour of its index along the chosen axis."""
+"""The slice as a picture: every chip at its place, in the color of its index along the chosen axis."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FLAT = torus.on_torus((4, 2), (False, True), (4, 2), torus.by_hosts((4, 2)))
 
 
 def told(figure) -> list[dict[str, int]]:
-    """For each drawn chip what the pointer tells of it, and its colour's number and place."""
+    """For each drawn chip what the pointer tells of it, and its color's number and place."""
     (heatmap,) = drawn.traces(figure, "heatmap")
     words = re.findall(r"(?:^|>|, )([^<>,]*?) %\{customdata\[(\d+)\]\}", heatmap["hovertemplate"])
     numbers = heatmap["customdata"]
     shape = tuple(int(part) for part in str(numbers["shape"]).split(","))
     facts = np.frombuffer(_bytes(numbers), dtype=numbers["dtype"]).reshape(shape)
-    colours = drawn.matrix(heatmap["z"])
+    colors = drawn.matrix(heatmap["z"])
     return [
         {name: int(facts[row, column, int(place)]) for name, place in words}
-        | {"colour": int(colours[row, column]), "row": row, "column": column}
-        for row, column in zip(*np.nonzero(~np.isnan(colours)), strict=True)
+        | {"color": int(colors[row, column]), "row": row, "column": column}
+        for row, column in zip(*np.nonzero(~np.isnan(colors)), strict=True)
     ]
 
 
@@ -53,7 +53,7 @@ def test_each_chip_has_its_device_its_place_and_its_indices(mesh: Mesh, axis, wi
     for chip in chips:
         place = mesh.devices.index(chip["device"])
         assert (chip["data"], chip["model"]) == divmod(place, inner)
-        assert chip["colour"] == chip[axis]
+        assert chip["color"] == chip[axis]
         assert [chip[name] for name in "xyz" if name in chip] == mesh.extra["coordinates"][place]
         assert chip["host"] == mesh.processes[place]
 
@@ -153,13 +153,13 @@ def test_many_mesh_axes_are_told_as_far_as_there_is_room() -> None:
     many = dataclasses.replace(mesh, axes=tuple(MeshAxis(f"a{n}", 2) for n in range(12)))
     figure = torus_map(many, highlight_axis="a7")
     assert drawn.size_bytes(figure) < 300_000
-    assert all(chip["colour"] == chip["a7"] for chip in told(figure))
+    assert all(chip["color"] == chip["a7"] for chip in told(figure))
 
 
-def test_all_colours_of_indices_take_black_text() -> None:
+def test_all_colors_of_indices_take_black_text() -> None:
     for count in (2, 3, 8, 9, 16, 64):
-        colours = palette.colours_of_blocks(count)
-        assert {palette.text_on(colour) for colour in colours} == {palette.BLACK}
+        colors = palette.colors_of_blocks(count)
+        assert {palette.text_on(color) for color in colors} == {palette.BLACK}
 
 
 def test_names_are_text() -> None:

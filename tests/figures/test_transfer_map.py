@@ -59,7 +59,7 @@ def test_the_cells_drawn_are_all_routes_and_no_other(name: str) -> None:
     seen = np.full(expected.shape, 0.0)
     for heatmap in drawn.traces(transfer_map(found), "heatmap"):
         shown = np.nan_to_num(drawn.matrix(heatmap["z"]))
-        assert not (np.minimum(seen, shown)).any(), "two colours in one cell"
+        assert not (np.minimum(seen, shown)).any(), "two colors in one cell"
         seen += shown
     assert seen == pytest.approx(expected)
 
