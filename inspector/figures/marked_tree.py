@@ -14,9 +14,9 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from inspector.core import formatting
+from inspector.core.folding import fold
 from inspector.core.snapshot import Array, Spec
 from inspector.figures import frame, labels, palette, path_tree
-from inspector.figures.folding import fold
 from inspector.figures.palette import SpecStyle
 from inspector.figures.path_tree import Node
 from inspector.figures.spec_matrix import wrapped

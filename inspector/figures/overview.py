@@ -14,15 +14,14 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting, sharding
+from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import (
-    folding,
     frame,
     holdings,
     labels,
     palette,
 )
-from inspector.figures.folding import Fold
 from inspector.figures.palette import SpecStyle
 
 _ROW_PX = (14, 24)
@@ -70,7 +69,7 @@ def held(array: Array, mesh: Mesh) -> np.ndarray | None:
 def table(arrays: Iterable[Array], mesh: Mesh, most_rows: int = MOST_ROWS) -> tuple[Row, ...]:
     """Folded arrays with their bytes on each device, the largest first; unknown ones come last."""
     rows = []
-    for one in folding.fold(arrays):
+    for one in fold(arrays):
         each = held(one.first, mesh)
         count = f" ×{one.count}" if one.count > 1 else ""
         rows.append(Row(one.path + count, (one,), None if each is None else each * one.count))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inspector.figures.folding import Fold
+from inspector.core.folding import Fold
 
 # The segments of a path below this depth form one name, so that no recursion over a tree gets deeper.
 MAX_DEPTH = 64

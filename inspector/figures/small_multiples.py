@@ -12,9 +12,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting, sharding
+from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import (
-    folding,
     frame,
     labels,
     lattice,
@@ -23,7 +23,6 @@ from inspector.figures import (
     palette,
 )
 from inspector.figures.block_map import why_no_map
-from inspector.figures.folding import Fold
 from inspector.figures.lattice import Sheet
 
 _TILE_PX = 200  # the width for which a map is laid out, at least
@@ -55,7 +54,7 @@ class Tile:
 def tiles(arrays: Iterable[Array], mesh: Mesh) -> tuple[Tile, ...]:
     """A map for each fold whose placement is known, in the order of the arrays."""
     found = []
-    for one in folding.fold(arrays):
+    for one in fold(arrays):
         if why_no_map(one.first, mesh) is None:
             placement = sharding.place_array(one.first, mesh)
             assert placement is not None  # `why_no_map` has just placed it

@@ -9,9 +9,9 @@ from typing import Literal
 import plotly.graph_objects as go
 
 from inspector.core import formatting
+from inspector.core.folding import fold
 from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import frame, labels, palette, path_tree
-from inspector.figures.folding import fold
 from inspector.figures.palette import SpecStyle
 from inspector.figures.path_tree import Node
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from inspector.core import formatting
+from inspector.core.folding import fold
 from inspector.core.snapshot import Array
 from inspector.figures import path_tree
-from inspector.figures.folding import fold
 from inspector.figures.path_tree import Node
 
 _INDENT = "  "

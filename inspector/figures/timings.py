@@ -6,14 +6,13 @@ not there, and every title says which.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Program, Snapshot, Timeit
+from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import frame, labels, palette
 from inspector.machines import targets
 
@@ -36,41 +35,6 @@ _MOST_SVG_POINTS = 1000
 def where(found: Snapshot) -> str:
     """What the times of a Snapshot were taken of, as titles say it."""
     return COMPILED if found.source.kind in targets.KINDS else EMULATED
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """The distribution of some numbers; quartiles by linear interpolation, as NumPy's default."""
-
-    count: int
-    least: float
-    lower_quartile: float
-    median: float
-    upper_quartile: float
-    most: float
-
-
-def statistics(numbers: Sequence[float]) -> Statistics | None:
-    """Median, quartiles and range; None of no numbers."""
-    if not numbers:
-        return None
-    ordered = sorted(numbers)
-    return Statistics(
-        len(ordered),
-        ordered[0],
-        _quantile(ordered, 0.25),
-        _quantile(ordered, 0.5),
-        _quantile(ordered, 0.75),
-        ordered[-1],
-    )
-
-
-def statistics_text(found: Statistics) -> str:
-    """Median, quartiles and count in words: `median 70.3 ms (69.1 ms – 72.4 ms), n = 20`."""
-    lower, median, upper = map(
-        formatting.seconds_text, (found.lower_quartile, found.median, found.upper_quartile)
-    )
-    return f"median {median} ({lower} – {upper}), n = {found.count}"
 
 
 def timeit_text(measured: Timeit) -> str:
@@ -260,13 +224,6 @@ def _add_strip(
         yanchor="top",
         font={"size": frame.NOTE_PX},
     )
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    lower = math.floor(place)
-    upper = min(lower + 1, len(ordered) - 1)
-    return ordered[lower] + (ordered[upper] - ordered[lower]) * (place - lower)
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -9,8 +9,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array
-from inspector.figures.folding import Fold, fold
 from inspector.figures.path_tree import Node, grow
 from inspector.figures.text_tree import text_tree
 

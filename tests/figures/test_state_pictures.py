@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import statistics as standard
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from inspector.core import sharding
 from inspector.core.snapshot import Array, Mesh, Program, Seconds
@@ -209,24 +206,6 @@ def test_an_icicle_of_nothing_is_none() -> None:
     assert spec_tree.spec_tree([], samples.DEFAULT_MESH) is None
     lost = [dataclasses.replace(array, bytes=None) for array in STATE]
     assert spec_tree.spec_tree(lost, samples.DEFAULT_MESH) is None
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=40))
-def test_statistics_agree_with_the_standard_library(numbers: list[float]) -> None:
-    found = timings.statistics(numbers)
-    assert found is not None
-    lower, median, upper = standard.quantiles(numbers, n=4, method="inclusive")
-    assert (found.lower_quartile, found.median, found.upper_quartile) == pytest.approx(
-        (lower, median, upper)
-    )
-    assert (found.count, found.least, found.most) == (len(numbers), min(numbers), max(numbers))
-
-
-def test_statistics_of_one_step_and_of_none() -> None:
-    one = timings.statistics([0.25])
-    assert one is not None
-    assert (one.least, one.lower_quartile, one.median, one.most) == (0.25,) * 4
-    assert timings.statistics([]) is None
 
 
 def test_timings_show_each_phase_and_every_step_and_say_where_they_ran() -> None:

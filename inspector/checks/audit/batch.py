@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from inspector.checks.audit.examined import Examined, finding, names_text
+from inspector.core.folding import fold
 from inspector.core.snapshot import Array, Finding
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.folding import fold
 
 WHAT = "a batch that is not split"
 

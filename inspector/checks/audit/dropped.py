@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from inspector.checks.audit.examined import Examined, finding, names_text, subject
+from inspector.core.folding import fold
 from inspector.core.formatting import counted
 from inspector.core.rules import Rule, Trial, ledger
 from inspector.core.snapshot import Array, Finding
-from inspector.figures.folding import fold
 from inspector.layout.reasons import rule_words
 
 WHAT = "a second logical axis on a mesh axis, which is silently left whole"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from inspector.checks.audit import thresholds
 from inspector.checks.audit.moments import parameters_of_moments
+from inspector.core.folding import Fold, fold
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.rules import Rule
 from inspector.core.rules.recorded import recorded, semantics
@@ -22,7 +23,6 @@ from inspector.core.snapshot import (
     Spec,
 )
 from inspector.core.totals import STATE_GROUPS, in_elements
-from inspector.figures.folding import Fold, fold
 from inspector.model import RulesSemantics
 
 # At most so many free mesh axes are tried out on an array; more than six that are larger than 1 would need

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from inspector.checks.audit.examined import Examined, finding, subject, worth_telling
+from inspector.core.folding import Fold
 from inspector.core.formatting import spec_text
 from inspector.core.snapshot import Array, Finding
-from inspector.figures.folding import Fold
 
 WHAT = "optimizer state that does not follow its parameters"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from inspector.checks.audit.examined import Examined, finding, names_text
+from inspector.core.folding import fold
 from inspector.core.formatting import counted
 from inspector.core.rules import Rule
 from inspector.core.rules.disagreement import EXPLANATIONS, disagreements
 from inspector.core.snapshot import Array, Finding
-from inspector.figures.folding import fold
 
 WHAT = "rules that Linen and nnx read differently"
 

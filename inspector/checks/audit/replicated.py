@@ -11,10 +11,10 @@ from inspector.checks.audit.examined import (
     subject,
     worth_telling,
 )
+from inspector.core.folding import Fold, fold
 from inspector.core.formatting import counted
 from inspector.core.rules import ledger, nnx
 from inspector.core.snapshot import Array, Finding
-from inspector.figures.folding import Fold, fold
 from inspector.layout.reasons import rule_words
 
 WHAT = "parameters and optimizer state that every device holds whole"

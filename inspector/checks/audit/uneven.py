@@ -6,9 +6,9 @@ import math
 
 from inspector.checks.audit.examined import Examined, finding, subject, worth_telling
 from inspector.core import sharding
+from inspector.core.folding import Fold, fold
 from inspector.core.formatting import shape_text
 from inspector.core.snapshot import Array, Finding
-from inspector.figures.folding import Fold, fold
 from inspector.layout.plan import INDIVISIBLE
 
 WHAT = "uneven and padded shards"

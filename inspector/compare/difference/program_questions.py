@@ -9,7 +9,7 @@ from inspector.compare.difference.answers import Question, Statement, question
 from inspector.compiled.hlo.traffic import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
-from inspector.figures.timings import statistics
+from inspector.core.statistics import statistics
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.cost import si_text

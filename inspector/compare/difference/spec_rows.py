@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inspector.compare.difference.splitting import parts, split_of, trimmed
+from inspector.core.folding import fold
 from inspector.core.formatting import logical_text, spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.folding import fold
 
 EXPLICIT = "explicit shards"
 

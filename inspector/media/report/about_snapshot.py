@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from inspector.core import formatting
+from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS, Totals, state_totals
 from inspector.figures import provenance
 from inspector.figures.block_map import block_map, why_no_map
-from inspector.figures.folding import fold
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.overview import overview
 from inspector.figures.palette import styles_of_specs

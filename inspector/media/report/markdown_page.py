@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from inspector.compare import difference
 from inspector.compare.difference import Answer, Question, SpecRow
+from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures import provenance
-from inspector.figures.folding import fold
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.media.report import verdicts

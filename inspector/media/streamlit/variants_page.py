@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from inspector.core.folding import fold
 from inspector.core.formatting import (
     bytes_text,
     counted,
@@ -13,9 +14,8 @@ from inspector.core.formatting import (
     spec_text,
 )
 from inspector.core.snapshot import Array, Program, Snapshot
+from inspector.core.statistics import statistics
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.folding import fold
-from inspector.figures.timings import statistics
 from inspector.guides import variants
 from inspector.guides.leaf_pairs import LeafPair, leaf_pairs
 from inspector.guides.variants import Variants

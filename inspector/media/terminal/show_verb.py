@@ -9,9 +9,9 @@ from inspector.compiled import hlo
 from inspector.core import snapshot
 from inspector.core.formatting import bytes_text, counted, seconds_text, times_text
 from inspector.core.snapshot import Program, Snapshot
+from inspector.core.statistics import statistics, statistics_text
 from inspector.core.totals import state_totals
 from inspector.figures.text_tree import text_tree
-from inspector.figures.timings import statistics, statistics_text
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory

@@ -1,7 +1,7 @@
-"""Arrays that differ only in a number of their path, such as identical layers, folded into one.
+"""Fold identical layers: group arrays whose paths differ only in numbers.
 
-A *fold* stands for all of its arrays: equal in group, shape, dtype, axes and placement, and their paths
-are every combination of the numbers in braces: `params/DotReluDot_{0…3}/W2` ×4.
+The arrays of one fold have the same group, shape, dtype, logical axes and placement. The path of a fold
+shows the numbers in braces: `params/DotReluDot_{0…3}/W2`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _NUMBER = re.compile(r"([0-9]+)")
 
 @dataclass(frozen=True)
 class Fold:
-    """Some arrays that are equal but for numbers in their paths; often only one.
+    """One or more arrays that are equal except for numbers in their paths.
 
-    path: the path they share, with `{0…3}` for the numbers in which they differ.
-    arrays: all of them, in the order in which they came.
+    path: the common path, with `{0…3}` for the numbers that differ.
+    arrays: the arrays, in their original order.
     """
 
     path: str
@@ -43,12 +43,12 @@ class Fold:
         return _sum(array.bytes_per_device for array in self.arrays)
 
 
-# A path cut at its numbers: text, numbers, text, numbers, … text; numbers as the texts that stand there.
+# A path split at its numbers: text, numbers, text, numbers, … text. Numbers are kept as strings.
 _Pattern = tuple[tuple[str, ...], ...]
 
 
 def fold(arrays: Iterable[Array]) -> tuple[Fold, ...]:
-    """Fold arrays, in the order of each fold's first array. No array is lost or in two folds."""
+    """Return the folds, in the order of their first arrays. Each array is in exactly one fold."""
     entries = [(_pattern(array.path), [(place, array)]) for place, array in enumerate(arrays)]
     most = max((len(pattern) for pattern, _ in entries), default=0)
     for position in range(1, most, 2):
@@ -58,13 +58,13 @@ def fold(arrays: Iterable[Array]) -> tuple[Fold, ...]:
         members.sort(key=lambda member: member[0])
         path = "".join(_part_text(part) for part in pattern)
         folds.append((members[0][0], Fold(path, tuple(array for _, array in members))))
-    return tuple(one for _, one in sorted(folds, key=lambda item: item[0]))
+    return tuple(folded for _, folded in sorted(folds, key=lambda item: item[0]))
 
 
 def _fold_at(
     position: int, entries: list[tuple[_Pattern, list[tuple[int, Array]]]]
 ) -> list[tuple[_Pattern, list[tuple[int, Array]]]]:
-    """Join the entries that are equal everywhere but at one place of their patterns."""
+    """Join the entries that differ only at one position of their patterns."""
     groups: dict[Hashable, list[tuple[_Pattern, list[tuple[int, Array]]]]] = {}
     for pattern, members in entries:
         rest = (pattern[:position], pattern[position + 1 :]) if position < len(pattern) else pattern
@@ -90,7 +90,7 @@ def _part_text(part: tuple[str, ...]) -> str:
 
 
 def numbers_text(numbers: Sequence[str]) -> str:
-    """Numbers in rising order in short: `0…3`, `0,2,4`, `0,2,5…31`."""
+    """Return increasing numbers in short: `0…3`, `0,2,4`, `0,2,5…31`."""
     values = [int(number) for number in numbers]
     run = values == list(range(values[0], values[0] + len(values)))
     if run and len(numbers) > 2:
@@ -101,7 +101,7 @@ def numbers_text(numbers: Sequence[str]) -> str:
 
 
 def _layout_key(array: Array) -> Hashable:
-    """Everything in which arrays of one fold are equal; `extra` is not shown, so it is left out."""
+    """Return what the arrays of one fold have in common. `extra` is not shown, so it is left out."""
     shards = array.shards
     return (
         array.group,
@@ -115,7 +115,7 @@ def _layout_key(array: Array) -> Hashable:
         array.replicas,
         None
         if shards is None
-        else tuple((one.device, one.index, one.replica, one.process) for one in shards),
+        else tuple((shard.device, shard.index, shard.replica, shard.process) for shard in shards),
     )
 
 
