@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compiled.place import places_of
+from inspector.compiled.op_name import parse_op_name
 from inspector.core.snapshot import Array, Collective, Snapshot
 
 _REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
@@ -59,10 +59,10 @@ def _known_by(
         serves = f"params/{inner}" in arrays and collective.op in _REDUCTIONS
         return "followed" if serves else None
     if array.group == "activation" and not arrays:
-        places = places_of(collective.op_name)
+        places = parse_op_name(collective.op_name)
         same_size = collective.payload_bytes == array.bytes_per_device is not None
         # The last part of the path is the activation's own name in its module.
         module = inner.rpartition("/")[0]
         if same_size and len(places) == 1 and places[0].phase == "forward":
-            return "place" if places[0].path == module else None
+            return "place" if places[0].module == module else None
     return None

@@ -117,12 +117,6 @@ class Chip:
         return math.prod(self.network.pod) if isinstance(self.network, Torus) else None
 
     @property
-    def hosts_per_pod(self) -> int | None:
-        if not isinstance(self.network, Torus):
-            return None
-        return math.prod(self.network.pod) // math.prod(self.network.host)
-
-    @property
     def hbm_bytes_per_device(self) -> int:
         return self.hbm_bytes // self.devices
 

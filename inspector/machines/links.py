@@ -170,11 +170,6 @@ def effective_bytes_per_second(link: Link) -> float:
     return 1 / _gather_bandwidth(1.0, link)
 
 
-def latency_bound_bytes(ring: Ring) -> float:
-    """The bytes of one hop below which its latency, not the link's bandwidth, sets its time."""
-    return ring.bytes_per_second * ring.hop_seconds
-
-
 def _over_torus(op: str, payload: float, link: TorusLink) -> Estimate:
     latency = sum(ring.hops * ring.hop_seconds for ring in link.rings)
     if op in ("all-gather", "reduce-scatter", "all-reduce"):

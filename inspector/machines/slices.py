@@ -111,14 +111,6 @@ class Slice:
         )
 
     @property
-    def wrap_around_links(self) -> int:
-        return sum(
-            self.chips // length
-            for length, wraps in zip(self.shape, self.wraps, strict=True)
-            if wraps
-        )
-
-    @property
     def remark(self) -> str | None:
         """What else there is to know of it, in a sentence."""
         most = _LARGEST_JOB.get(self.generation)

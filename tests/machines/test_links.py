@@ -17,7 +17,6 @@ from inspector.machines.links import (
     TorusLink,
     collective_time,
     effective_bytes_per_second,
-    latency_bound_bytes,
 )
 from inspector.machines.prediction.cost import Estimate
 
@@ -129,14 +128,6 @@ def test_no_gather_is_faster_than_what_comes_in_through_the_links(axes) -> None:
     links = sum(2 if kind == (True, True) else 1 for size, kind in axes if size > 1)
     least = 1e9 * (link.size - 1) / link.size / (links * RATE)
     assert collective_time("all-gather", 1e9, link).seconds >= least * (1 - 1e-9)
-
-
-def test_latency_rules_below_one_hops_bytes() -> None:
-    axis = Ring(16, 45e9, 1e-6)
-    least = latency_bound_bytes(axis)
-    assert collective_time("all-gather", 16 * least, over(axis)).seconds == pytest.approx(8e-6)
-    assert collective_time("all-gather", 8 * least, over(axis)).seconds == pytest.approx(8e-6)
-    assert collective_time("all-gather", 32 * least, over(axis)).seconds == pytest.approx(16e-6)
 
 
 def test_a_permutation_goes_one_hop_or_all_the_way_back() -> None:

@@ -10,7 +10,6 @@ import pytest
 from inspector import layout as layouts
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
-from inspector.machines.prediction import scaling
 from inspector.model import SizePreset
 from inspector.producers.abstract import abstract_state
 from models import CATALOGUE
@@ -67,7 +66,8 @@ def test_the_guides_mlp_is_the_default() -> None:
 
 def test_the_small_one_is_that_of_the_formula() -> None:
     (preset,) = (p for p in CATALOGUE["transformer"].presets if p.name == "125M")
-    formula = scaling.gated_transformer_parameters(12, 768, 2048, 12, 12, 64, 50_304, embeddings=1)
+    layers, width, hidden, vocabulary = 12, 768, 2048, 50_304
+    formula = layers * (3 * width * hidden + 4 * width * width) + vocabulary * width
     norms = (2 * 12 + 1) * 768
     assert parameters(sized("transformer", preset)) == formula + norms
     assert formula == pytest.approx(125e6, rel=0.02)

@@ -52,27 +52,6 @@ def hbm_time(count: float, chip: Chip) -> Estimate:
     return Estimate(count / rate, f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
 
 
-def matmul_time(
-    rows: int, contracted: int, columns: int, chip: Chip, dtype: str, item_bytes: float
-) -> Estimate:
-    """Seconds of one device for [rows, contracted] × [contracted, columns]: the longer of both bounds.
-
-    2·rows·contracted·columns FLOPs, and each operand and the result through HBM once.
-
-    Raises:
-      InvalidInput: a size is no such number, or no peak is known for the type.
-    """
-    compute = compute_time(matmul_flops(rows, contracted, columns), chip, dtype)
-    moved = item_bytes * (rows * contracted + contracted * columns + rows * columns)
-    memory = hbm_time(moved, chip)
-    return max(compute, memory, key=lambda one: one.seconds)
-
-
-def matmul_flops(rows: int, contracted: int, columns: int) -> int:
-    """FLOPs of a matrix product, two a multiply-add."""
-    return 2 * rows * contracted * columns
-
-
 def critical_intensity(flops_per_second: float, bytes_per_second: float) -> float:
     """FLOPs per byte above which a program is bound by compute and below which by these bytes.
 
@@ -82,32 +61,6 @@ def critical_intensity(flops_per_second: float, bytes_per_second: float) -> floa
     amount("FLOP/s", flops_per_second)
     positive("bytes per second", bytes_per_second)
     return flops_per_second / bytes_per_second
-
-
-def critical_rows(
-    contracted: float,
-    columns: float,
-    item_bytes: float,
-    flops_per_second: float,
-    bytes_per_second: float,
-    weight_bytes: float | None = None,
-) -> float:
-    """The batch from which [rows, contracted] × [contracted, columns] is bound by compute.
-
-    Solves 2·rows·contracted·columns / FLOP/s = bytes / bandwidth for the rows, with every operand and
-    the result moved once. For matrices of any size, `math.inf` for both gives the limit
-    item_bytes · FLOP/s ÷ (2 · bandwidth). `weight_bytes`: of one element of the second operand where it
-    differs. Infinite where no batch is large enough.
-
-    Raises:
-      InvalidInput: a rate is not above zero.
-    """
-    weight = item_bytes if weight_bytes is None else weight_bytes
-    intensity = critical_intensity(flops_per_second, bytes_per_second)
-    # Both sides over contracted·columns, so that infinite matrices leave a number.
-    activations = item_bytes * (1 / contracted + 1 / columns)
-    left = 2 / intensity - activations
-    return weight / left if left > 0 else math.inf
 
 
 def si_text(value: float, unit: str) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic
 from inspector.compiled.hlo.traffic import Traffic, traffic
-from inspector.compiled.place import PHASES, Phase, places_of
+from inspector.compiled.op_name import PHASES, Phase, parse_op_name
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import axes_text, collective_bars, grouped
@@ -138,7 +138,7 @@ def headline(name: str, collectives: Sequence[Collective]) -> str:
 
 def phases(collective: Collective) -> tuple[Phase, ...]:
     """The phases that a collective belongs to, in the order of a step; several where it was joined."""
-    found = {place.phase for place in places_of(collective.op_name)}
+    found = {place.phase for place in parse_op_name(collective.op_name)}
     return tuple(phase for phase in PHASES if phase in found)
 
 
@@ -346,7 +346,9 @@ def _payload_text(one: Collective) -> str:
 
 def _places_text(one: Collective, most: int = 1) -> str:
     """The modules, the first ones of many; `the loss` or the like stands in none."""
-    paths = list(dict.fromkeys(place.path for place in places_of(one.op_name) if place.path))
+    paths = list(
+        dict.fromkeys(place.module for place in parse_op_name(one.op_name) if place.module)
+    )
     if not paths:
         return "no module"
     more = f" + {len(paths) - most} more" if len(paths) > most else ""

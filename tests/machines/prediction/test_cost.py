@@ -1,4 +1,4 @@
-"""Times of one chip: FLOPs over peaks, bytes over bandwidth, and the batch at which both are equal."""
+"""Times of one chip: FLOPs over peaks, bytes over bandwidth, and decimal units."""
 
 from __future__ import annotations
 
@@ -14,42 +14,11 @@ from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.prediction.cost import (
     compute_time,
     critical_intensity,
-    critical_rows,
     hbm_time,
-    matmul_flops,
-    matmul_time,
     si_text,
 )
 
-sizes = st.integers(1, 10**6)
 chips = st.sampled_from(tuple(CHIPS.values()))
-
-
-@given(chips, sizes, sizes, sizes)
-def test_a_matmul_takes_the_longer_of_both_bounds(on, rows, contracted, columns) -> None:
-    flops = matmul_flops(rows, contracted, columns)
-    assert flops == 2 * rows * contracted * columns
-    moved = 2 * (rows * contracted + contracted * columns + rows * columns)
-    expected = max(compute_time(flops, on, "bfloat16").seconds, hbm_time(moved, on).seconds)
-    found = matmul_time(rows, contracted, columns, on, "bfloat16", 2)
-    assert found.seconds == pytest.approx(expected)
-
-
-@given(chips, st.integers(64, 10**5), st.integers(64, 10**5))
-def test_at_the_critical_batch_both_bounds_are_equal(on, contracted, columns) -> None:
-    peak = on.peak("bfloat16").flops_per_second
-    bandwidth = on.hbm_bytes_per_second_per_device
-    rows = critical_rows(contracted, columns, 2, peak, bandwidth)
-    if math.isinf(rows):  # even without the weights, its activations take longer
-        assert 2 / peak <= 2 * (1 / contracted + 1 / columns) / bandwidth
-        return
-    moved = 2 * (rows * contracted + contracted * columns + rows * columns)
-    assert 2 * rows * contracted * columns / peak == pytest.approx(moved / bandwidth)
-    # Infinite matrices give the batch of large ones.
-    assert critical_rows(math.inf, math.inf, 2, peak, bandwidth) <= rows
-    assert critical_rows(math.inf, math.inf, 2, peak, bandwidth) == pytest.approx(
-        critical_intensity(peak, bandwidth)
-    )
 
 
 def test_two_devices_of_a_chip_have_half_of_it_each() -> None:

@@ -1,4 +1,4 @@
-"""The place of an operation in a model, from names as JAX and XLA write them."""
+"""Parsing of `op_name` metadata, with names as JAX and XLA write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, PartitionSpec
 
-from inspector.compiled.place import PHASES, Place, place_of, places_of
+from inspector.compiled.op_name import PHASES, OpName, parse_op_name
 
 NAMES = {
     "jit(step)/jvp(MLP)/DotReluDot_0/Dense_0/dot_general": (
@@ -59,36 +59,35 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_as_jax_writes_them(name: str) -> None:
-    assert place_of(name) == Place(*NAMES[name])
-    assert places_of(name) == (Place(*NAMES[name]),)
+def test_name_as_jax_writes_it(name: str) -> None:
+    assert parse_op_name(name) == (OpName(*NAMES[name]),)
 
 
-def test_no_name_is_an_unknown_place() -> None:
-    assert place_of(None) == place_of("") == Place("unknown", "", "")
+def test_missing_name() -> None:
+    assert parse_op_name(None) == parse_op_name("") == (OpName("unknown", "", ""),)
 
 
-def test_joined_names_are_several_places() -> None:
+def test_merged_names() -> None:
     joined = (
         "jit(step)/(transpose(jvp(MLP))/Block_0/Dense_0/dot_general:"
         "transpose(jvp(MLP))/Block_0/dot_general:jvp()/reduce_sum)"
     )
-    assert places_of(joined) == (
-        Place("backward", "Block_0/Dense_0", "dot_general"),
-        Place("backward", "Block_0", "dot_general"),
-        Place("forward", "", "reduce_sum"),
+    assert parse_op_name(joined) == (
+        OpName("backward", "Block_0/Dense_0", "dot_general"),
+        OpName("backward", "Block_0", "dot_general"),
+        OpName("forward", "", "reduce_sum"),
     )
-    assert place_of(joined) == Place("several", "", "")
     inside = "jit(step)/transpose(jvp(MLP))/while/body/Block_0/(Dense_0/dot_general:dot_general)"
-    assert place_of(inside) == Place("backward", "Block_0", "dot_general")
-    assert {place.path for place in places_of(inside)} == {"Block_0", "Block_0/Dense_0"}
+    assert {(place.phase, place.module) for place in parse_op_name(inside)} == {
+        ("backward", "Block_0"),
+        ("backward", "Block_0/Dense_0"),
+    }
 
 
 @given(st.text(st.sampled_from("()/:ab.,->jit jvp"), max_size=200) | st.text(max_size=80))
-def test_any_text_has_a_place(name: str) -> None:
-    places = places_of(name)
+def test_arbitrary_text(name: str) -> None:
+    places = parse_op_name(name)
     assert places and all(place.phase in PHASES for place in places)
-    assert place_of(name).phase in PHASES
 
 
 @pytest.mark.parametrize(
@@ -96,11 +95,8 @@ def test_any_text_has_a_place(name: str) -> None:
     ["(" * 5000 + "a:b" + ")" * 5000, "a/" * 50_000, "(a:b)/" * 3000, "jit(" * 3000 + ")" * 3000],
     ids=["brackets", "slashes", "doubling", "calls"],
 )
-def test_hostile_names_end(name: str) -> None:
-    assert place_of(name).phase in PHASES
-
-
-# --- A model of every construct, compiled here ----------------------------------------------------
+def test_hostile_names_terminate(name: str) -> None:
+    assert {place.phase for place in parse_op_name(name)} <= set(PHASES)
 
 
 class Block(nn.Module):
@@ -128,8 +124,8 @@ def own_rule(x: jax.Array) -> jax.Array:
 own_rule.defvjp(lambda x: (own_rule(x), x), lambda x, g: (g * jnp.cos(x),))
 
 
-def test_every_matrix_product_of_a_model_stands_at_its_kernel() -> None:
-    """Scan, remat, vmap, shard_map and a custom rule: the paths are those of the parameters."""
+def test_matrix_products_have_the_path_of_their_kernel() -> None:
+    """Compile scan, remat, vmap, shard_map and a custom derivative."""
     net, x = Net(), jnp.ones((8, 16))
     params = net.init(jax.random.key(0), x)
     mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
@@ -147,7 +143,9 @@ def test_every_matrix_product_of_a_model_stands_at_its_kernel() -> None:
 
     text = jax.jit(train_step).lower(params, x).compile().as_text()
     places = [
-        place for name in set(re.findall(r'op_name="([^"]*)"', text)) for place in places_of(name)
+        place
+        for name in set(re.findall(r'op_name="([^"]*)"', text))
+        for place in parse_op_name(name)
     ]
     kernels = {
         jax.tree_util.keystr(path[1:-1], simple=True, separator="/")
@@ -155,9 +153,10 @@ def test_every_matrix_product_of_a_model_stands_at_its_kernel() -> None:
     }
     assert len(kernels) == 6
     for phase in ("forward", "backward"):
-        products = {p.path for p in places if p.operation == "dot_general" and p.phase == phase}
-        # One that is computed again can stand in the forward pass's stead.
+        products = {p.module for p in places if p.primitive == "dot_general" and p.phase == phase}
         assert products == kernels
-    again = {p.path for p in places if p.phase == "rematerialised" and p.operation == "dot_general"}
-    assert again and again <= {path for path in kernels if not path.startswith("Block_0")}
-    assert {p.phase for p in places if p.operation == "sqrt"} == {"optimizer"}
+    recomputed = {
+        p.module for p in places if p.phase == "rematerialised" and p.primitive == "dot_general"
+    }
+    assert recomputed and recomputed <= {path for path in kernels if not path.startswith("Block_0")}
+    assert {p.phase for p in places if p.primitive == "sqrt"} == {"optimizer"}

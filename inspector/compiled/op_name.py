@@ -1,0 +1,161 @@
+"""Parse the `op_name` metadata of an HLO instruction: the phase of a step, the module and the primitive.
+
+JAX names each operation by the stack of names under which it was traced, such as
+`jit(step)/transpose(jvp(MLP))/while/body/closed_call/Block_0/Dense_0/dot_general`. If XLA merges
+operations, it joins their names: `jit(step)/(jvp(MLP)/Block_0/dot_general:jvp()/reduce_sum)`.
+
+The phase is a guess from names. `jvp` and `transpose` mark the differentiated part. For the rest the name
+of the jitted function decides: in a train step, an operation inside a module is in the forward pass, and
+any other operation belongs to the optimizer. Therefore parameter-free code of the loss outside of all
+modules, such as rotary angles, counts as optimizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Phase = Literal["init", "forward", "rematerialised", "backward", "optimizer", "unknown"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+# Names that JAX itself adds to the stack, for control flow and custom derivatives.
+_JAX_NAMES = frozenset({
+    "while", "body", "cond", "scan", "closed_call", "core_call", "eval_jaxpr", "checkpoint",
+    "rematted_computation", "remat", "remat2", "shard_map", "pjit", "named_call", "xla_call",
+    "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin", "pallas_call",
+})  # fmt: skip
+_BRANCH = re.compile(r"branch_\d+_fun\Z")
+# The class name of the outermost module. Unlike a submodule's name it has no number.
+_ROOT_MODULE = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
+_CALL = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)\Z", re.S)
+
+_INIT = re.compile(r"init", re.I)
+_TRAIN = re.compile(r"step|train|update", re.I)
+_INFERENCE = re.compile(r"apply|forward|infer|predict|eval|generate|prefill|decode", re.I)
+
+# Limits for names from untrusted files; names from JAX are far smaller.
+_MAX_DEPTH = 20
+_MAX_PARTS = 200
+_MAX_MERGED = 10_000
+
+
+@dataclass(frozen=True)
+class OpName:
+    """Parsed name of one operation.
+
+    module: path of the Flax module, as in the paths of its parameters; "" outside of all modules.
+    primitive: name of the JAX primitive; "" if the name has none.
+    """
+
+    phase: Phase
+    module: str
+    primitive: str
+
+
+_UNKNOWN = OpName("unknown", "", "")
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_op_name(op_name: str | None) -> tuple[OpName, ...]:
+    """Return the distinct operations that XLA merged under this name; at least one."""
+    if not op_name:
+        return (_UNKNOWN,)
+    parsed: dict[OpName, None] = {}
+    for number, parts in enumerate(_merged(op_name, 0)):
+        if number == _MAX_MERGED or len(parts) > _MAX_PARTS:
+            return (_UNKNOWN,)  # a partial list would look complete
+        parsed.setdefault(_parse_one(parts))
+    return tuple(parsed)
+
+
+def _parse_one(parts: tuple[str, ...]) -> OpName:
+    function = _CALL.match(parts[0])
+    if function is None or function[1] not in ("jit", "pjit", "pmap") or len(parts) < 2:
+        # An argument, a name made by the compiler, or a name without its beginning.
+        phase: Phase = "rematerialised" if "rematted_computation" in parts else "unknown"
+        return OpName(phase, "", parts[-1] if len(parts) > 1 else "")
+    transforms: set[str] = set()
+    scopes: list[str] = []
+    for part in parts[1:-1]:
+        if part.startswith("jit("):
+            scopes = _without_repetition(scopes)
+        scopes += _scopes(part, transforms)
+    primitive = (_scopes(parts[-1], set(), called=True) or [parts[-1]])[-1]
+    in_module = bool(scopes) and _ROOT_MODULE.match(scopes[0]) is not None
+    if in_module:
+        root = scopes[0]
+        while scopes and scopes[0] == root:  # rematerialisation repeats the root
+            scopes = scopes[1:]
+    if "rematted_computation" in parts:
+        phase = "rematerialised"
+    elif "transpose" in transforms:
+        phase = "backward"
+    elif "jvp" in transforms:
+        phase = "forward"
+    else:
+        phase = _phase_of_function(function[2], in_module)
+    return OpName(phase, "/".join(scopes), primitive)
+
+
+def _without_repetition(scopes: list[str]) -> list[str]:
+    """Remove a repeated tail, which JAX 0.12 writes for a function called inside a loop."""
+    for length in range(len(scopes) // 2, 0, -1):
+        if scopes[-length:] == scopes[-2 * length : -length]:
+            return scopes[:-length]
+    return scopes
+
+
+def _phase_of_function(name: str, in_module: bool) -> Phase:
+    if _INIT.search(name):
+        return "init"
+    if _TRAIN.search(name):
+        return "forward" if in_module else "optimizer"
+    return "forward" if in_module or _INFERENCE.search(name) else "unknown"
+
+
+def _scopes(part: str, transforms: set[str], called: bool = False) -> list[str]:
+    """Return the module names in one part; add the transformations around them to `transforms`."""
+    for _ in range(_MAX_DEPTH):
+        call = _CALL.match(part)
+        if call is None:
+            break
+        if call[1] in ("jit", "pjit") and not called:
+            return []  # the name of a function, not of a module
+        transforms.add(call[1])
+        part = call[2]
+    # An einsum equation is a name, too. An empty part is a transformation outside of all modules.
+    if not part or "->" in part or part in _JAX_NAMES or _BRANCH.match(part):
+        return []
+    scope, _, method = part.partition(".")  # `Dense.__call__`
+    return [] if method == "__call__" else [scope]
+
+
+def _merged(name: str, depth: int) -> Iterator[tuple[str, ...]]:
+    """Yield the parts between slashes of each merged operation."""
+    parts = _split(name, "/")
+    for number, part in enumerate(parts):
+        if depth < _MAX_DEPTH and part[:1] == "(" and part[-1:] == ")":
+            before, after = tuple(parts[:number]), tuple(parts[number + 1 :])
+            for joined in _split(part[1:-1], ":"):
+                for between in _merged(joined, depth + 1):
+                    yield (*before, *between, *after)
+            return
+    yield tuple(parts)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split at separators outside of parentheses."""
+    parts, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth = max(depth - 1, 0)
+        elif character == separator and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    parts.append(text[start:])
+    return parts
