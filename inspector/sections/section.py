@@ -16,13 +16,11 @@ from typing import Literal, TypeAlias
 
 import plotly.graph_objects as go
 
-from inspector.core.formatting import bytes_text, exact_bytes_text, seconds_text
+from inspector.core.formatting import bytes_text, exact_bytes_text, seconds_text, times_text
 
 NoticeKind = Literal["info", "unknown", "success", "warning", "error"]
 CellKind = Literal["text", "code", "count", "bytes", "seconds", "ratio"]
-
-# One cell. A number is formatted by the kind of its column; None is shown as "unknown".
-Cell: TypeAlias = "str | int | float | None"
+NUMBERS: frozenset[CellKind] = frozenset({"count", "bytes", "seconds", "ratio"})
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,18 @@ class Strong:
     text: str
 
 
-Inline: TypeAlias = str | Code | Strong
+@dataclass(frozen=True)
+class Mark:
+    """A short verdict in a color that supports the word, such as `✓ −25% better`."""
+
+    text: str
+    kind: NoticeKind
+
+
+Inline: TypeAlias = str | Code | Strong | Mark
+
+# One cell. A number is formatted by the kind of its column; None is shown as "unknown".
+Cell: TypeAlias = str | int | float | Code | Strong | Mark | tuple[Inline, ...] | None
 
 
 @dataclass(frozen=True)
@@ -82,26 +91,50 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. `key` identifies the table within its page and must be unique there."""
+    """Rows of cells.
+
+    Attributes:
+      key: identifies the table within its page and must be unique there.
+      wrap: whether long cells wrap and keep their emphasis. Such a table cannot be sorted in the dashboard.
+    """
 
     key: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    wrap: bool = False
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A labelled value, such as `Devices` and `8`. `help` explains the label in one sentence."""
+
+    label: str
+    value: str
+    help: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Labelled values next to each other."""
+
+    facts: tuple[Fact, ...]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure, built only when a medium draws it.
+    """One figure, built only when a medium draws it. Markdown and the terminal leave it out.
 
     Attributes:
       key: identifies the figure within its page, and names the file it is saved as.
-      alt: the main statement of the figure in words, for screen readers, Markdown and the terminal.
+      alt: what the figure shows, in words, for screen readers.
       build: returns the figure for a width in pixels, or None if there is nothing to draw.
+      stamp: lines that a saved picture needs because the figure does not contain them.
     """
 
     key: str
     alt: str
     build: Callable[[int], go.Figure | None] = field(compare=False)
+    stamp: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,7 +161,7 @@ class Preformatted:
 
 
 Block: TypeAlias = (
-    "Text | Notice | Listing | Table | Picture | Columns | Folded | Preformatted | Section"
+    "Text | Notice | Listing | Table | Facts | Picture | Columns | Folded | Preformatted | Section"
 )
 
 
@@ -157,7 +190,7 @@ def plain(parts: Sequence[Inline]) -> str:
 
 
 def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
-    """Return a cell as text.
+    """Return a cell as plain text.
 
     Args:
       cell: the value; None gives "unknown".
@@ -166,14 +199,30 @@ def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
     """
     if cell is None:
         return "unknown"
-    if isinstance(cell, str):
-        return cell
+    if not isinstance(cell, (int, float)):
+        return plain(inline(cell))
     match kind:
         case "bytes":
             return exact_bytes_text(int(cell)) if exact else bytes_text(int(cell))
         case "seconds":
             return seconds_text(cell)
         case "ratio":
-            return f"{cell:.3g}"
+            return f"{times_text(cell)}×"
         case _:
             return f"{cell:,}"
+
+
+def inline(cell: str | Code | Strong | Mark | tuple[Inline, ...]) -> tuple[Inline, ...]:
+    """Return the parts of a cell that is not a number."""
+    return cell if isinstance(cell, tuple) else (cell,)
+
+
+def listing(*items: str) -> Listing:
+    """Return a list of plain sentences."""
+    return Listing(tuple((item,) for item in items))
+
+
+def more_text(count: int, noun: str, plural: str | None = None) -> str:
+    """Return the line below a list that was cut: `3 more findings are not shown.`"""
+    noun = noun if count == 1 else plural or noun + "s"
+    return f"{count:,} more {noun} {'is' if count == 1 else 'are'} not shown."

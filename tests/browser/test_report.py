@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, expect
 from inspector.machines import hardware
 from inspector.media import report
 from tests.browser.dashboard import PATIENCE_MS, WIDE, artifact
-from tests.media.report import hostile
+from tests.media import hostile
 
 NAME = "<img src=x onerror=window.hacked=1>"
 NOTE = "</script><script>window.hacked=1</script>\n$x^2$ <svg onload=window.hacked=1>"

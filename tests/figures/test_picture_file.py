@@ -14,7 +14,7 @@ import pytest
 from inspector.core.errors import InvalidInput
 from inspector.figures import picture_file, stamp
 from inspector.figures.overview import overview
-from tests.media.report import hostile
+from tests.media import hostile
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAME = "<img src=x onerror=window.hacked=1>$x^2$</text><script>"

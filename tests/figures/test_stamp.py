@@ -14,7 +14,7 @@ from inspector.figures.block_map import block_map
 from inspector.figures.overview import overview
 from inspector.figures.spec_tree import spec_tree
 from tests.figures import samples
-from tests.media.report import hostile
+from tests.media import hostile
 
 
 @pytest.mark.parametrize("draw", [overview, spec_tree, lambda arrays, on: block_map(arrays[1], on)])

@@ -13,9 +13,7 @@ from inspector.core.totals import STATE_GROUPS
 from inspector.figures import provenance
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
-from inspector.media.report import verdicts
-from inspector.media.report.about_programs import chip_for
-from inspector.media.report.markdown_text import (
+from inspector.media.markdown.text import (
     code,
     folded,
     listing,
@@ -23,6 +21,8 @@ from inspector.media.report.markdown_text import (
     quoted,
     table,
 )
+from inspector.media.report import verdicts
+from inspector.media.report.about_programs import chip_for
 
 Named = Sequence[tuple[str, Snapshot]]
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from inspector.core.errors import InvalidInput
 from inspector.figures import picture_file, stamp
-from inspector.media.report.embedded import file_name
+from inspector.media.printable import file_name
 from inspector.media.streamlit.menu import menu
 from inspector.media.streamlit.plain_text import plain
 

@@ -20,10 +20,10 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
+from inspector.media.printable import printable
 from inspector.media.report.embedded import safe_json
-from inspector.media.report.markup import printable
 from tests.figures import samples
-from tests.media.report import hostile
+from tests.media import hostile
 
 CHIP = hardware.chip("v5p")
 

@@ -15,10 +15,11 @@ from inspector.compare import difference
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
-from inspector.media.report import markdown_page, markdown_text
-from inspector.media.report.markup import printable
+from inspector.media.markdown import text as markdown_text
+from inspector.media.printable import printable
+from inspector.media.report import markdown_page
 from tests.figures import samples
-from tests.media.report import hostile
+from tests.media import hostile
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OURS = {"<details>", "</details>", "<summary>", "</summary>", "<code>", "</code>"}

@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.media import report
 from inspector.media.streamlit import picture_buttons, report_button
-from tests.media.report import hostile
+from tests.media import hostile
 from tests.media.streamlit.scripted_page import PATIENCE
 
 NAME = "<img src=x onerror=alert(1)> $x$ [a](b)"
@@ -16,7 +16,7 @@ SCRIPT = """
 import streamlit as st
 from inspector.media.streamlit import chart, report_button
 from inspector.figures.overview import overview
-from tests.media.report import hostile
+from tests.media import hostile
 
 pins = [("one", hostile.snapshot("a")), (st.session_state["name"], hostile.snapshot("b"))]
 report_button.show(pins, key="report", baseline=1)

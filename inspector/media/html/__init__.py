@@ -1,0 +1,1 @@
+"""Sections as HTML, and the report as one self-contained file."""

@@ -1,0 +1,1 @@
+"""Sections as GitHub-flavored Markdown, for pull requests."""

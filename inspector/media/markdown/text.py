@@ -1,0 +1,78 @@
+"""Text in GitHub-flavored Markdown, displayed literally.
+
+GitHub reads more than Markdown: `@team` mentions people, `#123` and commit hashes become links, `:tada:` an
+emoji, `$x$` a formula. GitHub does so after Markdown's escapes are gone, so escapes do not prevent it. An
+invisible word joiner inside the text does, and so does code formatting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from inspector.media.printable import one_line, printable
+
+_WORD_JOINER = "\u2060"
+# Markup anywhere, and markup only at the beginning of a line. An underscore inside a word is not markup.
+_MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_BEGINNING = re.compile(r"^(?:[#+=-]|\d+(?=[.)](?:\s|$)))")
+_ENTITIES = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;"})
+# A word joiner goes after each: mentions, issues, addresses, emoji, commits and `GH-12`.
+_READ_BY_GITHUB = re.compile(
+    r"@(?=\w)|#(?=\d)|:(?=//)|www(?=\.)|:(?=[\w+-]+:)|\bGH(?=-\d)|[0-9a-f]{6}(?=[0-9a-f])",
+    re.IGNORECASE,
+)
+_CODE_WOULD_END = re.compile(r"[`|]|^\s|\s$|^$")
+
+MAX_CHARACTERS = 600  # of one text; a comment on GitHub holds 65,536
+
+
+def plain(text: str) -> str:
+    """Return the text escaped for any place in Markdown, including table cells."""
+    unread = _READ_BY_GITHUB.sub(
+        lambda match: match[0] + _WORD_JOINER, _short(one_line(text)).strip()
+    )
+    escaped = _MARKUP.sub(r"\\\g<0>", unread)
+    return _BEGINNING.sub(_escape_beginning, escaped).translate(_ENTITIES)
+
+
+def code(text: str) -> str:
+    """Return a name as inline code, also valid in table cells. GitHub reads no mentions in code."""
+    line = _short(printable(text))
+    if not _CODE_WOULD_END.search(line):
+        return f"`{line}`"
+    entities = "".join(one if one.isalnum() or one in " /," else f"&#{ord(one)};" for one in line)
+    return f"<code>{entities}</code>"
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
+) -> str:
+    """Return a table whose cells are Markdown. `numbers` are the columns aligned to the right."""
+    right = set(numbers)
+    rules = ["---:" if column in right else "---" for column in range(len(headings))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (headings, rules, *rows))
+
+
+def listing(items: Iterable[str]) -> str:
+    """Return a list whose items are Markdown."""
+    return "".join(f"- {item}\n" for item in items)
+
+
+def folded(summary: str, body: str) -> str:
+    """Return a part that opens when its summary is clicked. The summary is HTML, the body Markdown."""
+    return f"<details><summary>{summary}</summary>\n\n{body}\n</details>\n"
+
+
+def quoted(text: str) -> str:
+    """Return a text of one or more lines as a quotation."""
+    return "".join(f"> {plain(line)}\\\n" for line in text.splitlines()).removesuffix("\\\n") + "\n"
+
+
+def _escape_beginning(match: re.Match[str]) -> str:
+    """Escape the beginning of a line that would start a heading, a list or a rule: `1.` becomes `1\\.`."""
+    return f"{match[0]}\\" if match[0].isdigit() else f"\\{match[0]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"

@@ -1,0 +1,30 @@
+"""Text from files, made safe to display: no character in it moves, hides or reorders others."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SPACE = re.compile(r"\s+")
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def printable(text: str) -> str:
+    """Return the text with U+FFFD for each control or formatting character, line ends included."""
+    if text.isprintable():
+        return text
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in _UNPRINTABLE else one
+        for one in text
+    )
+
+
+def one_line(text: str) -> str:
+    """Return the printable text on one line: runs of white space become one space."""
+    return printable(_SPACE.sub(" ", text))
+
+
+def file_name(text: str) -> str:
+    """Return a file name of letters, digits and dashes, without a suffix."""
+    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in text.lower())
+    return "-".join(part for part in kept.split("-") if part)[:60] or "figure"

@@ -1,0 +1,248 @@
+"""Render the blocks of a section in the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any
+
+import streamlit as st
+
+from inspector.media.streamlit import chart, page_width, table
+from inspector.media.streamlit.plain_text import plain
+from inspector.sections.section import (
+    NUMBERS,
+    Block,
+    Cell,
+    Code,
+    Column,
+    Columns,
+    Facts,
+    Folded,
+    Inline,
+    Listing,
+    Mark,
+    Notice,
+    NoticeKind,
+    Picture,
+    Preformatted,
+    Section,
+    Strong,
+    Table,
+    Text,
+    cell_text,
+    inline,
+)
+
+_LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
+_COLORS: dict[NoticeKind, str] = {
+    "info": "blue",
+    "unknown": "gray",
+    "success": "green",
+    "warning": "orange",
+    "error": "red",
+}
+ICONS: dict[NoticeKind, str] = {
+    "info": ":material/info:",
+    "unknown": ":material/help:",
+    "success": ":material/check:",
+    "warning": ":material/warning:",
+    "error": ":material/error:",
+}
+
+
+@dataclass(frozen=True)
+class _Page:
+    """Where blocks are drawn.
+
+    Attributes:
+      width_px: the width that figures may have.
+      picks: by the key of a table or figure, what to call when the user selects in it. A table passes the
+        number of the row, a figure the custom data of the point; both pass None if the selection is empty.
+    """
+
+    width_px: int
+    picks: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+
+
+def show(
+    blocks: Iterable[Block],
+    picks: Mapping[str, Callable[[Any], None]] | None = None,
+    width_px: int | None = None,
+) -> None:
+    """Draw the blocks below each other.
+
+    Args:
+      picks: by the key of a table or figure, what to call when the user selects in it. A table passes the
+        number of the row, a figure the custom data of the point; both pass None if the selection is empty.
+      width_px: the width that figures may have; by default that of the page.
+    """
+    page = _Page(int(width_px or page_width.content_px()), picks or {})
+    for block in blocks:
+        _draw(block, page)
+
+
+def markdown(parts: Sequence[Inline]) -> str:
+    """Return the parts of a sentence as Streamlit's Markdown, with every name escaped."""
+    return "".join(_part(part) for part in parts)
+
+
+@singledispatch
+def _draw(block: Block, page: _Page) -> None:
+    raise TypeError(f"a section contains a {type(block).__name__}, which the dashboard cannot draw")
+
+
+@_draw.register
+def _(block: Text, page: _Page) -> None:
+    if block.quiet:
+        st.caption(markdown(block.parts))
+    else:
+        st.markdown(markdown(block.parts))
+
+
+@_draw.register
+def _(block: Notice, page: _Page) -> None:
+    box = {"success": st.success, "warning": st.warning, "error": st.error}.get(block.kind, st.info)
+    box(markdown(block.parts), icon=ICONS[block.kind])
+
+
+@_draw.register
+def _(block: Listing, page: _Page) -> None:
+    st.markdown("\n".join(f"- {markdown(item)}" for item in block.items))
+
+
+@_draw.register
+def _(block: Facts, page: _Page) -> None:
+    row = st.grid(len(block.facts), min_column_width=_LEAST_FACT_PX)
+    for fact in block.facts:
+        row.metric(
+            plain(fact.label), fact.value, help=None if fact.help is None else plain(fact.help)
+        )
+
+
+@_draw.register
+def _(block: Table, page: _Page) -> None:
+    if block.wrap:
+        st.markdown(_markdown_table(block))
+        return
+    columns = {
+        column.heading: _values([row[place] for row in block.rows], column)
+        for place, column in enumerate(block.columns)
+    }
+    settings: dict[str, Any] = {}
+    pick = page.picks.get(block.key)
+    if pick is not None:
+        settings = {"on_select": "rerun", "selection_mode": "single-row"}
+    drawn = table.show(
+        columns,
+        block.key,
+        column_config={
+            column.heading: _config(column, columns[column.heading]) for column in block.columns
+        },
+        **settings,
+    )
+    if pick is not None:
+        rows = [row for row in drawn.selection.rows if row < len(block.rows)]
+        pick(rows[0] if rows else None)
+
+
+@_draw.register
+def _(block: Picture, page: _Page) -> None:
+    figure = block.build(page.width_px)
+    if figure is None:
+        return
+    pick = page.picks.get(block.key)
+    if pick is None:
+        chart.draw(figure, block.key, alt=block.alt)
+    else:
+        chart.show(figure, block.key, alt=block.alt, on_pick=pick)
+
+
+@_draw.register
+def _(block: Columns, page: _Page) -> None:
+    count = len(block.columns)
+    if count < 2 or page.width_px < page_width.NARROW_PX:
+        for column in block.columns:
+            show(column, page.picks, page.width_px)
+        return
+    width_px = (page.width_px - (count - 1) * page_width.GAP_PX) // count
+    for place, column in zip(st.columns(count, gap="medium"), block.columns, strict=True):
+        with place:
+            show(column, page.picks, width_px)
+
+
+@_draw.register
+def _(block: Folded, page: _Page) -> None:
+    with st.expander(plain(block.summary)):
+        show(block.blocks, page.picks, page.width_px)
+
+
+@_draw.register
+def _(block: Preformatted, page: _Page) -> None:
+    st.code(block.text, language=block.language, wrap_lines=False)
+
+
+@_draw.register
+def _(block: Section, page: _Page) -> None:
+    st.markdown(f"##### {plain(block.heading)}")
+    show(block.blocks, page.picks, page.width_px)
+
+
+def _values(cells: Sequence[Cell], column: Column) -> list[Any]:
+    """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
+    if column.kind in NUMBERS and all(isinstance(cell, (int, float)) for cell in cells):
+        return [_rounded(cell) for cell in cells] if column.kind == "ratio" else list(cells)
+    return [
+        f"{cell:,}"
+        if column.kind == "bytes" and isinstance(cell, int)
+        else cell_text(cell, column.kind)
+        for cell in cells
+    ]
+
+
+def _rounded(factor: float) -> float:
+    """Return a factor with three significant digits, from 1,000 up with all of them."""
+    return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
+
+
+def _config(column: Column, values: Sequence[Any]) -> Any:
+    if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
+        right = "right" if column.kind in NUMBERS else None
+        return st.column_config.TextColumn(help=column.help, alignment=right)
+    form = {"ratio": "%.6g×", "seconds": "%.3g s"}.get(column.kind, "localized")
+    return st.column_config.NumberColumn(help=column.help, format=form)
+
+
+def _markdown_table(block: Table) -> str:
+    lines = [
+        [plain(column.heading) for column in block.columns],
+        ["---:" if column.kind in NUMBERS else "---" for column in block.columns],
+    ]
+    for row in block.rows:
+        cells = zip(row, block.columns, strict=True)
+        lines.append([_markdown_cell(cell, column) for cell, column in cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _markdown_cell(cell: Cell, column: Column) -> str:
+    if cell is None or isinstance(cell, (int, float)):
+        return plain(cell_text(cell, column.kind))
+    return markdown(inline(cell))
+
+
+def _part(part: Inline) -> str:
+    match part:
+        case Code(text):
+            # Text that would end the code it is in is written without code formatting.
+            return (
+                plain(text)
+                if set(text) & {"`", "|"} or not text.isprintable() or not text
+                else f"`{text}`"
+            )
+        case Strong(text):
+            return f"**{plain(text)}**" if text.strip() else ""
+        case Mark(text, kind):
+            return f":{_COLORS[kind]}[**{plain(text)}**]" if text.strip() else ""
+        case _:
+            return plain(part)

@@ -1,0 +1,197 @@
+"""Render the blocks of a section for a terminal, with Rich.
+
+On a terminal, tables adapt to its width. In a pipe or a file, each table row is one line of aligned text.
+Control characters and escape sequences in names are replaced, so a file cannot control the terminal.
+Figures are left out: the tables beside them contain the same numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
+from typing import TYPE_CHECKING, TextIO
+
+from inspector.media.printable import one_line, printable
+from inspector.sections.section import (
+    NUMBERS,
+    Block,
+    Cell,
+    Code,
+    Column,
+    Columns,
+    Facts,
+    Folded,
+    Inline,
+    Listing,
+    Mark,
+    Notice,
+    NoticeKind,
+    Picture,
+    Preformatted,
+    Section,
+    Strong,
+    Table,
+    Text,
+    cell_text,
+    inline,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_PIPE_WIDTH = 100_000  # so wide that no line is ever wrapped
+_STYLES: dict[NoticeKind, str] = {
+    "info": "",
+    "unknown": "dim",
+    "success": "green",
+    "warning": "yellow",
+    "error": "red",
+}
+
+
+def show(blocks: Iterable[Block], stream: TextIO | None = None) -> None:
+    """Write the blocks to a stream, standard output by default."""
+    stream = sys.stdout if stream is None else stream
+    if not stream.isatty():
+        stream.write(text(blocks))
+        return
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    for part in _renderables(blocks, console):
+        console.print(part)
+
+
+def text(blocks: Iterable[Block]) -> str:
+    """Return the blocks as plain text; every line ends with a line end."""
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer, width=_PIPE_WIDTH, color_system=None, force_terminal=False, highlight=False,
+        markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    for part in _renderables(blocks, console):
+        console.print(part)
+    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _renderables(blocks: Iterable[Block], console: Console) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for block in blocks:
+        inside = _block(block, console)
+        if parts and inside and isinstance(block, (Section, Table, Preformatted, Folded)):
+            parts.append("")
+        parts += inside
+    return parts
+
+
+@singledispatch
+def _block(block: Block, console: Console) -> list[RenderableType]:
+    raise TypeError(f"a section contains a {type(block).__name__}, which a terminal cannot render")
+
+
+@_block.register(Text)
+def _(block: Text, console: Console) -> list[RenderableType]:
+    return [_line(block.parts, "dim" if block.quiet else "")]
+
+
+@_block.register(Notice)
+def _(block: Notice, console: Console) -> list[RenderableType]:
+    return [_line(block.parts, _STYLES[block.kind])]
+
+
+@_block.register(Listing)
+def _(block: Listing, console: Console) -> list[RenderableType]:
+    return [_line(("- ", *item)) for item in block.items]
+
+
+@_block.register(Facts)
+def _(block: Facts, console: Console) -> list[RenderableType]:
+    from rich.table import Table as RichTable
+
+    grid = RichTable.grid(padding=(0, 2))
+    for fact in block.facts:
+        grid.add_row(_line((fact.label,), "dim"), _line((fact.value,)))
+    return [grid]
+
+
+@_block.register(Table)
+def _(block: Table, console: Console) -> list[RenderableType]:
+    from rich import box
+    from rich.table import Table as RichTable
+
+    table = RichTable(
+        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, header_style="bold"
+    )
+    for column in block.columns:
+        right = column.kind in NUMBERS
+        table.add_column(
+            _line((column.heading,)),
+            justify="right" if right else "left",
+            no_wrap=right or not console.is_terminal,
+            overflow="fold",
+        )
+    for row in block.rows:
+        table.add_row(*map(_cell, row, block.columns))
+    return [table]
+
+
+@_block.register(Picture)
+def _(block: Picture, console: Console) -> list[RenderableType]:
+    return []
+
+
+@_block.register(Columns)
+def _(block: Columns, console: Console) -> list[RenderableType]:
+    return _renderables((each for column in block.columns for each in column), console)
+
+
+@_block.register(Folded)
+def _(block: Folded, console: Console) -> list[RenderableType]:
+    inside = _renderables(block.blocks, console)
+    return [_line((Strong(block.summary),)), *inside] if inside else []
+
+
+@_block.register(Preformatted)
+def _(block: Preformatted, console: Console) -> list[RenderableType]:
+    from rich.text import Text as RichText
+
+    return [
+        RichText(printable(line.expandtabs()), no_wrap=True, overflow="ignore")
+        for line in block.text.splitlines()
+    ]
+
+
+@_block.register(Section)
+def _(block: Section, console: Console) -> list[RenderableType]:
+    inside = _renderables(block.blocks, console)
+    return [_line((Strong(block.heading),)), *inside] if inside else []
+
+
+def _line(parts: Sequence[Inline], style: str = "") -> RenderableType:
+    from rich.text import Text as RichText
+
+    line = RichText(style=style)
+    for part in parts:
+        match part:
+            case Code(words):
+                line.append(one_line(words), "cyan")
+            case Strong(words):
+                line.append(one_line(words), "bold")
+            case Mark(words, kind):
+                line.append(one_line(words), _STYLES[kind])
+            case _:
+                line.append(one_line(part))
+    return line
+
+
+def _cell(cell: Cell, column: Column) -> RenderableType:
+    if cell is None or isinstance(cell, (int, float)):
+        return _line((cell_text(cell, column.kind),), "dim" if cell is None else "")
+    parts = inline(cell)
+    return _line(parts if plain(parts) else ("–",))
