@@ -45,32 +45,12 @@ def main() -> int:
 
 
 def dashboard(arguments: list[str]) -> int:
-    """Open the dashboard in the browser, at http://127.0.0.1:8501 unless the arguments say otherwise.
-
-    `--model package.module:function` is the app's own option; what else there is goes to Streamlit.
-    """
-    models, others = _parted(arguments)
-    if models:
-        # The person's own module is where they are, and Streamlit is started here.
-        before = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), before)))
+    """Start the dashboard at http://127.0.0.1:8501; arguments as for `sharding-inspector dashboard`."""
     _install(RUNTIME)
-    return _run("-m", "streamlit", "run", "app.py", *others, *(["--", *models] if models else []))
-
-
-def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """`--model X` and `--model=X`, and all other arguments."""
-    models, others, rest = [], [], list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--model":
-            models += [argument, *rest[:1]]
-            del rest[:1]
-        elif argument.startswith("--model="):
-            models.append(argument)
-        else:
-            others.append(argument)
-    return models, others
+    # It runs in the user's folder, so that `--model package.module:function` finds modules there.
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), before)))
+    return _run("-m", "inspector", "dashboard", *arguments, folder=Path.cwd())
 
 
 def compilers(arguments: list[str]) -> int:
@@ -115,10 +95,10 @@ def _python() -> Path:
     return ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _run(*arguments: str) -> int:
+def _run(*arguments: str, folder: Path = ROOT) -> int:
     # Who was started with SIGINT ignored would hand that on, and what is run must hear Ctrl-C.
     heard = {} if os.name == "nt" else {"preexec_fn": _hear_interrupts}
-    child = subprocess.Popen([_python(), *arguments], cwd=ROOT, **heard)
+    child = subprocess.Popen([_python(), *arguments], cwd=folder, **heard)
     # Ctrl-C reaches the child too, which ends in its own time; a kill is passed on to it.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())

@@ -19,9 +19,9 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.targets import GPUS_PER_NODE, Target
+from inspector.models.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
-from models import CATALOGUE
 
 PAIRS = 3
 LIMIT = 1.15

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from inspector.producers.capture import capture, capture_compiled
 
 __all__ = ["capture", "capture_compiled"]
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m inspector VERB …`: what the pages do, from a terminal."""
+"""Run the command line: `python -m inspector VERB …`, the same as `sharding-inspector VERB …`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from models.layer import Layer
+from inspector.models.layer import Layer
 
 ROTARY_BASE = 10_000.0  # as in RoFormer; it changes values, never shapes or shardings
 

@@ -14,8 +14,8 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from inspector.model import Model
-from models.training import optimizer_named, regression
-from models.watching import watch
+from inspector.models.training import optimizer_named, regression
+from inspector.models.watching import watch
 
 # Where each array is split. Data parallel over `data`; W1 by columns and W2 by rows over `model`, so
 # that the product of both needs one all-reduce a block.

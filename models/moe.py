@@ -20,8 +20,8 @@ from jax import numpy as jnp
 
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
-from models import transformer
-from models.layer import Layer
+from inspector.models import transformer
+from inspector.models.layer import Layer
 
 # Weight of the loss that keeps experts equally busy (Switch Transformer, arXiv:2101.03961).
 BALANCE_WEIGHT = 0.01

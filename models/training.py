@@ -13,7 +13,7 @@ from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
 from inspector.model import Batch, Model
-from models.watching import watch
+from inspector.models.watching import watch
 
 MOMENTUM = 0.9  # the customary decay, Sutskever et al. 2013
 

@@ -45,10 +45,11 @@ def is_below(module: str, package: str) -> bool:
 
 
 INSPECTOR = modules_of(ROOT / "inspector")
-# `models` itself is the catalogue, which the server reads; the modules inside it build models.
+MODELS = [f"inspector.{module}" for module in modules_of(ROOT / "models")]
+# The server reads the catalogue of models; the other modules in `models` build models with JAX.
 # Readers are the producers that need no JAX: the server lists their kinds and unpacks their archives.
 SERVER_SIDE = [
-    "models",
+    "inspector.models.catalogue",
     *(
         m
         for m in INSPECTOR
@@ -56,8 +57,9 @@ SERVER_SIDE = [
     ),
 ]
 WITHOUT_PAGES = [
-    *modules_of(ROOT / "models"), *(m for m in INSPECTOR if not is_below(m, "inspector.media.streamlit"))
-]  # fmt: skip
+    *MODELS,
+    *(m for m in INSPECTOR if not is_below(m, "inspector.media.streamlit")),
+]
 
 
 ENTRY = ("inspector.media.streamlit.entry", "inspector.__main__")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from inspector.layout import Layout, specs_from_rules
-from models import CATALOGUE
+from inspector.models.catalogue import CATALOGUE
 
 LOGICAL, DEVICE = "logical_mlp", "mlp"
 

@@ -18,7 +18,7 @@ from inspector.layout import fields as texts
 from inspector.layout.record import OPTIONAL_FIELDS, Layout
 from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size, own_model
-from models import CATALOGUE
+from inspector.models.catalogue import CATALOGUE
 
 # What a run does besides, if it is to.
 SWITCHES = (

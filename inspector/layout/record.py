@@ -14,7 +14,7 @@ from inspector.layout.fields import print_mesh
 from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
-from models import CATALOGUE
+from inspector.models.catalogue import CATALOGUE
 
 # JAX numbers the devices of each process from a round number on, the same in all versions supported.
 DEVICE_NUMBERS_PER_PROCESS = 2048

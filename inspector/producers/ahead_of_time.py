@@ -32,13 +32,13 @@ from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan
 from inspector.machines import targets
 from inspector.machines.targets import Target
+from inspector.models.watching import Watched
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.building import build_model, spec_of, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
 from inspector.producers.compiling import compile_all
 from inspector.producers.signatures import signatures
 from inspector.producers.topology import DeviceOrder, mesh_on
-from models.watching import Watched
 
 # The packages of the compilers, whose versions decide what comes out.
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from typing import TypeVar
 
 from inspector.core.snapshot import Mesh
+from inspector.models.watching import Watched, listening
 from inspector.producers.compiled_program import CompiledProgram
 from inspector.producers.signatures import Signature
-from models.watching import Watched, listening
 
 _Program = TypeVar("_Program", bound=CompiledProgram)
 

@@ -197,6 +197,6 @@ def _rule(rule: Any, name: str) -> Rule:
 
 def _ours(module: str) -> str:
     first = module.partition(".")[0]
-    if first not in ("inspector", "models", "tests", "benchmarks"):
+    if first not in ("inspector", "tests", "benchmarks"):
         return ""
     return f"; {first} is a package of the inspector itself: call yours otherwise"

@@ -11,6 +11,7 @@ from inspector.core.snapshot import Array, Mesh, Snapshot, Source
 from inspector.layout import Layout
 from inspector.layout import emulation as machine
 from inspector.layout.plan import now
+from inspector.models.watching import Watched
 from inspector.producers.abstract import versions
 from inspector.producers.building import build_model, make_mesh, mesh_record, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
@@ -18,7 +19,6 @@ from inspector.producers.compiling import compile_all
 from inspector.producers.leaves import Leaf, all_leaves
 from inspector.producers.live_arrays import chosen_array, live_arrays, live_bytes
 from inspector.producers.signatures import signatures
-from models.watching import Watched
 
 
 def emulate(payload: dict[str, Any], report: Report) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 
-_PROJECT = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
 _LONGEST = 200  # characters of what an exception says; a worker's answer has room for 300
 
 
@@ -70,7 +70,7 @@ def _is_own(file: str) -> bool:
     installed = (*sysconfig.get_paths().values(), *site.getsitepackages())
     if any(path.startswith(os.path.realpath(folder) + os.sep) for folder in installed):
         return False
-    ours = (_PROJECT / "inspector", _PROJECT / "models")
+    ours = (_PACKAGE, (_PACKAGE / "models").resolve())
     return not any(path.startswith(str(folder) + os.sep) for folder in ours)
 
 

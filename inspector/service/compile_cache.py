@@ -149,12 +149,14 @@ def key_of(question: Mapping[str, Any]) -> str:
 def code() -> str:
     """What tells the code that makes answers from an earlier one: a digest of its files."""
     digest = hashlib.sha256()
-    project = Path(__file__).resolve().parents[2]
-    for package in ("inspector", "models"):
-        for file in sorted((project / package).rglob("*.py")):
+    package = Path(__file__).resolve().parents[1]
+    # In a checkout `models` is a link, which `rglob` does not follow.
+    for folder in (package, package / "models"):
+        for file in sorted(folder.rglob("*.py")):
             # Pages and figures show answers and make none.
             if not {"media", "figures"} & set(file.parts):
-                digest.update(f"{file.relative_to(project)}\0".encode() + file.read_bytes() + b"\0")
+                name = file.relative_to(package)
+                digest.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from inspector.core.errors import InvalidInput
 from inspector.model import ModelEntry, own_model
+from inspector.models.catalogue import CATALOGUE, register
 from inspector.service.engine import Environment, Pool
-from models import CATALOGUE, register
 
 # Seconds; most of it is what the person's module imports.
 DESCRIBE_TIMEOUT = 120.0

@@ -17,9 +17,9 @@ from inspector.core import rules
 from inspector.core.snapshot import Snapshot
 from inspector.layout import presets
 from inspector.layout.plan import plan
+from inspector.models.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
 from inspector.producers.building import spec_of
-from models import CATALOGUE
 from tests.paths import CASES
 
 CASES = CASES / "rules"

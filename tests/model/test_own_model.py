@@ -16,8 +16,6 @@ from flax.core import spmd
 from hypothesis import given
 from hypothesis import strategies as st
 
-import models
-import run
 from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
@@ -25,6 +23,7 @@ from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import ModelEntry, Size, own_model
+from inspector.models import catalogue
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
@@ -36,13 +35,13 @@ EXAMPLES = ("examples.linen_mlp:build", "examples.nnx_mlp:build")
 
 
 @pytest.fixture(autouse=True)
-def catalogue(monkeypatch) -> Iterator[None]:
+def restore_catalogue(monkeypatch) -> Iterator[None]:
     """Models that a test registers are forgotten after it."""
-    before = dict(models.CATALOGUE)
+    before = dict(catalogue.CATALOGUE)
     monkeypatch.setenv(own_model.VARIABLE, "[]")
     yield
-    models.CATALOGUE.clear()
-    models.CATALOGUE.update(before)
+    catalogue.CATALOGUE.clear()
+    catalogue.CATALOGUE.update(before)
 
 
 @pytest.fixture
@@ -64,8 +63,8 @@ def module(tmp_path, monkeypatch) -> Iterator[Callable[[str], str]]:
 
 
 def registered(name: str) -> ModelEntry:
-    models.register(entry_of(name))
-    return models.CATALOGUE[name]
+    catalogue.register(entry_of(name))
+    return catalogue.CATALOGUE[name]
 
 
 def layout_of(name: str, **fields: str) -> Layout:
@@ -144,7 +143,7 @@ def test_the_command_line_reads_it_where_it_was_started(tmp_path, module, capsys
     found = snapshot.read(out)
     assert found.array("params/up/kernel").shape == (64, 1024)
     assert found.layout["model"] == f"{name}:build"
-    del models.CATALOGUE[f"{name}:build"]
+    del catalogue.CATALOGUE[f"{name}:build"]
     # The file names code, and does not have it run.
     assert command_line.main(["inspect", str(out), "-o", str(tmp_path / "again.json")]) == 2
     assert f"only if the program was started with --model {name}:build" in capsys.readouterr().err
@@ -298,7 +297,9 @@ def test_a_state_that_is_another_at_each_call_is_refused(module) -> None:
 # --- Who names it --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["os:system", "examples.linen_mlp:build", "models.mlp:build"])
+@pytest.mark.parametrize(
+    "name", ["os:system", "examples.linen_mlp:build", "inspector.models.mlp:build"]
+)
 def test_code_is_never_named_by_a_layout(name) -> None:
     for read in (
         lambda: layouts.parse({"model": name}).unwrap(),
@@ -335,10 +336,3 @@ def test_a_server_opens_with_the_model_that_it_was_started_with() -> None:
     assert layouts.opening_fields() == {"model": EXAMPLES[0]}
     default = layouts.parse({}).unwrap()
     assert layouts.to_query(default) == {"model": "logical_mlp"}  # else a link would open the other
-
-
-@given(st.lists(st.sampled_from(["--model", "a:b", "--model=c:d", "--server.port", "80"])))
-def test_the_starter_parts_models_from_what_is_streamlits(arguments) -> None:
-    own, others = run._parted(arguments)
-    assert sorted(own + others) == sorted(arguments)
-    assert not [one for one in others if one.startswith("--model")]

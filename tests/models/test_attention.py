@@ -8,8 +8,8 @@ import pytest
 from flax.core import meta
 from jax import numpy as jnp
 
-from models.attention import Attention, rotated
-from models.layer import Config
+from inspector.models.attention import Attention, rotated
+from inspector.models.layer import Config
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

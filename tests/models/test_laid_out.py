@@ -13,10 +13,10 @@ from flax import linen as nn
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
+from inspector.models.catalogue import CATALOGUE
 from inspector.producers import building, emulate
 from inspector.producers.abstract import abstract_state
 from inspector.service.inspection import disagreements
-from models import CATALOGUE
 from tests.models.language_models import MODELS, SMALL, small
 
 # What a mixture of experts shares with the transformer is tried once more where tokens are cut.

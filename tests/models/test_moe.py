@@ -9,8 +9,8 @@ from flax import linen as nn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.layer import Config
-from models.moe import MixtureOfExperts, capacity, handed_out
+from inspector.models.layer import Config
+from inspector.models.moe import MixtureOfExperts, capacity, handed_out
 from tests.models.language_models import built
 
 # (tokens, experts, experts a token, places): room for all, for some, one of each, all experts for all.

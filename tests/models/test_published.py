@@ -11,8 +11,8 @@ from inspector import layout as layouts
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.model import SizePreset
+from inspector.models.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
-from models import CATALOGUE
 
 # From the metadata of the weights on https://huggingface.co: meta-llama/Meta-Llama-3-8B, its 70B, and
 # mistralai/Mixtral-8x7B-v0.1.

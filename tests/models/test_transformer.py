@@ -13,9 +13,9 @@ from flax.core import meta
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
+from inspector.models.token_training import cross_entropy
 from inspector.producers import building
 from inspector.producers.abstract import abstract_state
-from models.token_training import cross_entropy
 from tests.models.language_models import MODELS, built, small
 
 

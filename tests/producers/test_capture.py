@@ -338,7 +338,7 @@ assert "jax" not in sys.modules and "numpy" not in sys.modules
 from inspector import capture, capture_compiled
 import jax
 there = {name.partition(".")[0] for name in sys.modules}
-assert not there & {"flax", "optax", "streamlit", "plotly", "models"}, there
+assert not there & {"flax", "optax", "streamlit", "plotly"}, there
 assert capture({"a": jax.numpy.ones(3)}).arrays[0].shape == (3,)
 assert "flax" not in sys.modules
 """

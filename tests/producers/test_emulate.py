@@ -17,12 +17,12 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, from_json
 from inspector.layout import Layout
 from inspector.layout.plan import plan
+from inspector.models import training
+from inspector.models.watching import Watched, listening
 from inspector.producers import building, emulate, live_arrays
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf
 from inspector.service.inspection import disagreements
-from models import training
-from models.watching import Watched, listening
 
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "3"}
 

@@ -8,7 +8,7 @@ from inspector.checks.audit.examined import Examined, finding, names_text
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Finding
 from inspector.layout.reasons import rule_words
-from models import CATALOGUE
+from inspector.models.catalogue import CATALOGUE
 
 WHAT = "rules that are never used, and rules to mesh axes that are not there"
 

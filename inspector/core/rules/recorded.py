@@ -7,7 +7,7 @@ from inspector.core.rules.rule import Rule
 from inspector.core.rules.written import rule_of
 from inspector.core.snapshot import Snapshot
 from inspector.model import RulesSemantics
-from models import CATALOGUE
+from inspector.models.catalogue import CATALOGUE
 
 
 def recorded(found: Snapshot) -> tuple[Rule, ...] | None:

@@ -109,7 +109,7 @@ def script(layout: Layout) -> str:
     for module, name in recipe.roots:
         definitions.add(module, name)
     training, returned = definitions.body_of(*recipe.training)
-    definitions.add("models.training", "TrainState")
+    definitions.add("inspector.models.training", "TrainState")
     # `Batch` is what the models' functions call their input.
     definitions.add("inspector.model", "Batch")
     model = definitions.text()
@@ -129,6 +129,6 @@ def _optimizer(layout: Layout) -> str:
     """As `models.training.optimizer_named` makes it."""
     name, rate = layout.sizes["optimizer"], literal(layout.sizes["learning_rate"])
     if name == "momentum":
-        momentum = ast.parse(read("models.training").definitions["MOMENTUM"]).body[0]
+        momentum = ast.parse(read("inspector.models.training").definitions["MOMENTUM"]).body[0]
         return call("optax.sgd", rate, momentum=ast.unparse(momentum.value))
     return call(f"optax.{name}", rate)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from inspector.layout.script import simplified
 
-OURS = ("inspector", "models")  # packages that a script must do without
+OURS = ("inspector",)  # packages that a script must do without
 
 
 @dataclass(frozen=True)

@@ -94,17 +94,23 @@ def _transformer(layout: Layout, fields: Fields) -> list[str]:
     ]
 
 
-_TOKENS = ("models.token_training", "next_token_model")
-_REGRESSION = ("models.training", "regression")
-_CONFIG = ("models.layer", "Config")
-_TRANSFORMER = ("models.transformer", "Transformer")
+_TOKENS = ("inspector.models.token_training", "next_token_model")
+_REGRESSION = ("inspector.models.training", "regression")
+_CONFIG = ("inspector.models.layer", "Config")
+_MOE = "inspector.models.moe"
+_TRANSFORMER = ("inspector.models.transformer", "Transformer")
 
 RECIPES: Mapping[str, Recipe] = {
-    "logical_mlp": Recipe((("models.logical_mlp", "MLP"),), _REGRESSION, _mlp),
-    "mlp": Recipe((("models.mlp", "MLP"),), _REGRESSION, _mlp),
+    "logical_mlp": Recipe((("inspector.models.logical_mlp", "MLP"),), _REGRESSION, _mlp),
+    "mlp": Recipe((("inspector.models.mlp", "MLP"),), _REGRESSION, _mlp),
     "transformer": Recipe((_CONFIG, _TRANSFORMER), _TOKENS, _transformer),
     "moe": Recipe(
-        (_CONFIG, _TRANSFORMER, ("models.moe", "MixtureOfExperts"), ("models.moe", "functools")),
+        (
+            _CONFIG,
+            _TRANSFORMER,
+            ("inspector.models.moe", "MixtureOfExperts"),
+            ("inspector.models.moe", "functools"),
+        ),
         _TOKENS,
         _transformer,
     ),

@@ -18,8 +18,8 @@ from inspector.machines import targets
 from inspector.media.streamlit import session, target_picker
 from inspector.media.streamlit.plain_text import plain
 from inspector.model import ModelEntry, Size
+from inspector.models.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
-from models import CATALOGUE
 
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # Sizes of the training, not of the model.

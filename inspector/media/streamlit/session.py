@@ -21,7 +21,7 @@ from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.media.streamlit import chip_choice, page_width, screenshot_mode
 from inspector.model import ModelEntry
-from models import CATALOGUE
+from inspector.models.catalogue import CATALOGUE
 
 _row_numbers = itertools.count()
 

@@ -18,6 +18,7 @@ from inspector.media.terminal import (
     check_verb,
     code_verb,
     compare_verb,
+    dashboard_verb,
     device_verb,
     explain_verb,
     import_verb,
@@ -41,6 +42,7 @@ VERBS = (
     report_verb,
     check_verb,
     library_verb,
+    dashboard_verb,
 )
 UNUSABLE_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -56,7 +58,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and give the exit status."""
     parser = _Parser(
-        prog="python -m inspector", description="See where every shard of a JAX model lives."
+        prog="sharding-inspector", description="See where every shard of a JAX model lives."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
@@ -64,7 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verb.add_arguments(subparser)
         subparser.set_defaults(run=verb.run)
     try:
-        options = parser.parse_args(arguments)
+        options, unknown = parser.parse_known_args(arguments)
+        if hasattr(options, "unknown"):
+            options.unknown = unknown
+        elif unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         options.run(options)
         sys.stdout.flush()
     except InvalidInput as refused:

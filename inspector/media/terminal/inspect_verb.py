@@ -12,10 +12,10 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.terminal import layout_file
+from inspector.models.catalogue import CATALOGUE
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection, refuse_indivisible
 from inspector.service.own_model_registration import register_own
-from models import CATALOGUE
 
 NAME = "inspect"
 HELP = "plan a layout, run it on emulated devices or compile it for a target; write what was found"

@@ -76,8 +76,8 @@ def _import_path() -> list[str]:
     own = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
     own.append(os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
     skipped = {os.path.realpath(folder) for folder in own}
-    paths = [str(PROJECT)]
-    for entry in sys.path:
+    paths: list[str] = []
+    for entry in (str(PROJECT), *sys.path):
         folder = os.path.abspath(entry or os.curdir)
         usable = os.path.exists(folder) and os.pathsep not in folder
         if usable and os.path.realpath(folder) not in skipped and folder not in paths:

@@ -24,8 +24,8 @@ from inspector.core.totals import state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
+from inspector.models.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
-from models import CATALOGUE
 
 PLANS: dict[str, Snapshot] = {}
 

@@ -10,7 +10,6 @@ from flax.core import spmd
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import models
 from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.difference.array_differences import arrays
@@ -19,6 +18,7 @@ from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
+from inspector.models import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 
@@ -29,11 +29,11 @@ SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "target": "p
 @pytest.fixture(autouse=True, scope="module")
 def registered() -> Iterator[None]:
     """The examples are models of this process, until these tests are over."""
-    before = dict(models.CATALOGUE)
-    models.CATALOGUE.update({name: entry_of(name) for name in (LINEN, NNX)})
+    before = dict(catalogue.CATALOGUE)
+    catalogue.CATALOGUE.update({name: entry_of(name) for name in (LINEN, NNX)})
     yield
-    models.CATALOGUE.clear()
-    models.CATALOGUE.update(before)
+    catalogue.CATALOGUE.clear()
+    catalogue.CATALOGUE.update(before)
 
 
 @functools.cache

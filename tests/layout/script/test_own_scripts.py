@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import models
 from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
@@ -24,6 +23,7 @@ from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.media import terminal as command_line
 from inspector.model import own_model
+from inspector.models import catalogue
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
@@ -67,14 +67,14 @@ def folder(tmp_path_factory) -> Iterator[Path]:
     """A folder with a person's module in it, which can be imported; what is registered is forgotten."""
     made = tmp_path_factory.mktemp("own")
     (made / "odd_models.py").write_text(textwrap.dedent(ODD), encoding="utf-8")
-    before, variable = dict(models.CATALOGUE), os.environ.get(own_model.VARIABLE)
+    before, variable = dict(catalogue.CATALOGUE), os.environ.get(own_model.VARIABLE)
     sys.path.insert(0, str(made))
     importlib.invalidate_caches()
     yield made
     sys.path.remove(str(made))
     sys.modules.pop("odd_models", None)
-    models.CATALOGUE.clear()
-    models.CATALOGUE.update(before)
+    catalogue.CATALOGUE.clear()
+    catalogue.CATALOGUE.update(before)
     os.environ.pop(own_model.VARIABLE, None)
     if variable is not None:
         os.environ[own_model.VARIABLE] = variable
@@ -90,8 +90,8 @@ def chosen(folder: Path) -> list[Layout]:
         ("odd_models:jax_of_mesh", {"mesh": "2x4", "steps": "1"}),
         ("odd_models:mesh", {"mesh": "2x4", "steps": "1"}),
     ):
-        if name not in models.CATALOGUE:
-            models.register(entry_of(name))
+        if name not in catalogue.CATALOGUE:
+            catalogue.register(entry_of(name))
         found.append(layouts.parse({"model": name} | fields).unwrap())
     return found
 
@@ -139,7 +139,7 @@ def test_a_script_imports_the_function_by_its_name_with_the_sizes_of_the_layout(
 def test_what_python_cannot_import_by_a_statement_is_refused(
     name: str, part: str, chosen: list[Layout], monkeypatch
 ) -> None:
-    monkeypatch.setitem(models.CATALOGUE, name, replace(chosen[0].entry, name=name))
+    monkeypatch.setitem(catalogue.CATALOGUE, name, replace(chosen[0].entry, name=name))
     with pytest.raises(
         InvalidInput, match=f"model is {name}, but a script .* and '{part}' is none"
     ):
@@ -156,7 +156,7 @@ def test_the_command_line_writes_it_for_who_names_the_model(
     out.unlink()
     assert command_line.main(["code", str(path), "--model", LINEN, "-o", str(out)]) == 2
     assert f"--model is '{LINEN}', but the model of {path} is {NNX}" in capsys.readouterr().err
-    monkeypatch.delitem(models.CATALOGUE, NNX)
+    monkeypatch.delitem(catalogue.CATALOGUE, NNX)
     # The file names code, and does not have it read.
     assert command_line.main(["code", str(path), "-o", str(out)]) == 2
     assert f"only if the program was started with --model {NNX}" in capsys.readouterr().err

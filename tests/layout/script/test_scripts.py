@@ -20,10 +20,10 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.layout.script import script
+from inspector.models.catalogue import CATALOGUE
+from inspector.models.moe import BALANCE_WEIGHT
 from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
-from models import CATALOGUE
-from models.moe import BALANCE_WEIGHT
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
 
@@ -149,7 +149,7 @@ def test_what_a_layout_decides_against_is_not_in_its_script() -> None:
 
 
 def test_every_model_that_ships_has_a_script() -> None:
-    shipped = [entry for entry in CATALOGUE.values() if entry.build.startswith("models.")]
+    shipped = [entry for entry in CATALOGUE.values() if entry.build.startswith("inspector.models.")]
     for entry in shipped:
         for preset in entry.presets:
             sizes = {key: layouts.print_size(v) for key, v in entry.sizes_of(preset).items()}

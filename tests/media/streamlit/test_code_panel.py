@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
-import models
 from inspector import layout as layouts
 from inspector.layout.script import script
 from inspector.model import ModelEntry
+from inspector.models import catalogue
 from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
@@ -31,7 +31,7 @@ def test_the_script_is_shown_to_be_copied() -> None:
 def test_a_model_of_ones_own_has_a_script_or_a_sentence(module: str, monkeypatch) -> None:
     name = f"{module}:build"
     entry = ModelEntry(name, name, name, (), {"a": "a dimension"}, (), {}, own=True)
-    monkeypatch.setitem(models.CATALOGUE, name, entry)
+    monkeypatch.setitem(catalogue.CATALOGUE, name, entry)
     page = AppTest.from_string(
         SCRIPT.replace('{"mesh": "4x2"}', f'{{"mesh": "4x2", "model": "{name}"}}'),
         default_timeout=PATIENCE,

@@ -8,7 +8,7 @@ Nothing here imports JAX; `build` names the function that does.
 from __future__ import annotations
 
 from inspector.model import ModelEntry, Size, own_model
-from models import published
+from inspector.models import published
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -134,7 +134,7 @@ CATALOGUE = {
         ModelEntry(
             name="logical_mlp",
             title="MLP, logical axes",
-            build="models.logical_mlp:build",
+            build="inspector.models.logical_mlp:build",
             sizes=MLP_SIZES,
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
@@ -145,7 +145,7 @@ CATALOGUE = {
         ModelEntry(
             name="mlp",
             title="MLP, device axes",
-            build="models.mlp:build",
+            build="inspector.models.mlp:build",
             sizes=MLP_SIZES,
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
@@ -156,7 +156,7 @@ CATALOGUE = {
         ModelEntry(
             name="transformer",
             title="Transformer",
-            build="models.transformer:build",
+            build="inspector.models.transformer:build",
             sizes=TRANSFORMER_SIZES,
             logical_axes=TRANSFORMER_LOGICAL_AXES,
             rules=TRANSFORMER_RULES,
@@ -168,7 +168,7 @@ CATALOGUE = {
         ModelEntry(
             name="moe",
             title="Mixture of experts",
-            build="models.moe:build",
+            build="inspector.models.moe:build",
             sizes=MOE_SIZES,
             logical_axes=TRANSFORMER_LOGICAL_AXES | {"expert": "experts of a block"},
             rules=MOE_RULES,

@@ -1,0 +1,152 @@
+"""The wheel in an environment of its own, used outside the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+PROJECT_FILES = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    *(p.name for p in ROOT.glob("requirements*")),
+)
+PROJECT_FOLDERS = ("inspector", "models", ".streamlit")
+QUIET = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")
+
+
+def run(*command: object, **options: object) -> str:
+    """Return the standard output of a command, which must succeed."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Built in a copy, because setuptools writes into the folder that it builds.
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in PROJECT_FILES:
+        shutil.copy(ROOT / name, source)
+    for name in PROJECT_FOLDERS:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignore)
+    pip = (sys.executable, "-m", "pip", "wheel", *QUIET, "--no-build-isolation")
+    run(*pip, "--wheel-dir", target, source)
+    (built,) = target.glob("sharding_inspector-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the `bin` folder of an environment with the wheel and the packages of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin" / "python"
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "test_environment.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    run(sys.executable, "-m", "pip", "--python", python, "install", *QUIET, wheel)
+    return python.parent
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> dict[str, object]:
+    """Return options for `run`: a folder outside the checkout, and no path to it."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {"cwd": tmp_path, "env": variables}
+
+
+def test_the_wheel_has_one_package_and_all_data_files(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    packages = {name.split("/")[0] for name in names}
+    assert {name for name in packages if ".dist-info" not in name} == {"inspector"}
+    data = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "inspector").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert data <= names
+    assert {f"inspector/models/{path.name}" for path in (ROOT / "models").glob("*.py")} <= names
+    assert "inspector/media/streamlit/server/.streamlit/config.toml" in names
+
+
+def test_the_command_line_lists_its_verbs(environment: Path, elsewhere: dict[str, object]) -> None:
+    text = run(environment / "sharding-inspector", "--help", **elsewhere)
+    assert {"inspect", "check", "dashboard"} <= set(text.split())
+
+
+def test_a_plan_is_written(environment: Path, elsewhere: dict[str, object]) -> None:
+    text = run(environment / "sharding-inspector", "inspect", "--target", "plan", **elsewhere)
+    assert json.loads(text)["format"] == "sharding-snapshot"
+
+
+def test_capture_imports_jax_only_when_used(
+    environment: Path, elsewhere: dict[str, object]
+) -> None:
+    program = (
+        "import sys, inspector; assert 'jax' not in sys.modules\n"
+        "print(inspector.__version__, inspector.__file__)\n"
+        "from inspector import capture; assert 'jax' in sys.modules and callable(capture)"
+    )
+    version, file = run(environment / "python", "-c", program, **elsewhere).split()
+    assert version[0].isdigit()
+    assert Path(file).is_relative_to(environment.parent)
+
+
+@pytest.mark.parametrize("checkout", [False, True])
+def test_a_model_in_the_users_models_module_is_used(
+    environment: Path, elsewhere: dict[str, object], tmp_path: Path, checkout: bool
+) -> None:
+    shutil.copy(ROOT / "examples" / "linen_mlp.py", tmp_path / "models.py")
+    command: tuple[object, ...] = (environment / "sharding-inspector",)
+    if checkout:
+        elsewhere["env"] = os.environ | {"PYTHONPATH": str(ROOT)}
+        command = (sys.executable, "-m", "inspector")
+    text = run(*command, "inspect", "--target", "plan", "--model", "models:build", **elsewhere)
+    assert json.loads(text)["layout"]["model"] == "models:build"
+
+
+def test_the_dashboard_starts(
+    environment: Path, elsewhere: dict[str, object], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shutil.copy(ROOT / "examples" / "linen_mlp.py", tmp_path / "models.py")
+    options = ("--model", "models:build", "--server.headless=true", f"--server.port={port}")
+    command = [environment / "sharding-inspector", "dashboard", *options]
+    log = tmp_path / "log.txt"
+    with log.open("w", encoding="utf-8") as file:
+        server = subprocess.Popen(command, stdout=file, stderr=file, **elsewhere)
+    try:
+        assert _health(port, server) == "ok", log.read_text(encoding="utf-8")
+        assert "reading models:build" in log.read_text(encoding="utf-8")
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+
+
+def _health(port: int, server: subprocess.Popen[bytes]) -> str | None:
+    end = time.monotonic() + 120
+    while server.poll() is None and time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/_stcore/health", timeout=5
+            ) as answer:
+                return answer.read().decode()
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    return None
