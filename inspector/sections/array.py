@@ -1,0 +1,132 @@
+"""One array: its shard map, the reasons for its sharding, its JAX attributes, and its shards."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from inspector.core import sharding
+from inspector.core.formatting import counted, ranges_text
+from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.figures.block_map import block_map, why_no_map
+from inspector.figures.mesh_map import mesh_map
+from inspector.layout import Layout, reasons
+from inspector.sections import unknown
+from inspector.sections.section import (
+    Block,
+    Code,
+    Column,
+    Columns,
+    Inline,
+    Listing,
+    Picture,
+    Strong,
+    Table,
+    text,
+)
+
+
+def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the array cut into its blocks, and the mesh colored by them."""
+    mesh = snapshot.mesh
+    if mesh is None:
+        return tuple(filter(None, (unknown.no_mesh(snapshot),)))
+    reason = why_no_map(array, mesh)
+    if reason is not None:
+        return (unknown.unknown(reason),)
+    blocks = Picture(
+        f"blocks-{array.path}",
+        f"Blocks of {array.path}",
+        lambda width_px: block_map(array, mesh, width_px=width_px),
+    )
+    # The block map names the array, the mesh map does not.
+    devices = Picture(
+        f"mesh-{array.path}",
+        f"Mesh by block of {array.path}",
+        lambda width_px: mesh_map(array, mesh, width_px=width_px),
+        stamp=(array.path,),
+    )
+    return (Columns(((blocks,), (devices,))),)
+
+
+def why(array: Array, mesh: Mesh, layout: Layout) -> tuple[Block, ...]:
+    """Return the reason for the sharding of each dimension, with every rule that was tried on it."""
+    rules = layout.rules if layout.entry.has_rules else None
+    given = reasons.reasons(array, mesh, rules, layout.entry.rules_semantics)
+    if not given:
+        return ()
+    items: list[tuple[Inline, ...]] = []
+    for reason in given:
+        name = f" {reason.logical_axis}" if reason.logical_axis else ""
+        axes = " + ".join(reason.axes) or "not sharded"
+        said = " ".join(reason.sentences)
+        items.append((f"dimension {reason.dimension}{name} → ", Strong(axes), f". {said}"))
+    return (text(Strong("Reasons for the sharding")), Listing(tuple(items)))
+
+
+def attributes(array: Array, snapshot: Snapshot) -> Block:
+    """Return the attributes of the live JAX array, or why there are none."""
+    facts = array.facts
+    if facts is not None:
+        said = (
+            "committed" if facts.committed else "not committed: JAX may move it",
+            f"{'' if facts.fully_addressable else 'not '}fully addressable",
+            f"{'' if facts.fully_replicated else 'not '}fully replicated",
+            f"on {counted(facts.devices, 'device')}, {facts.placement}",
+            f"{facts.addressable_shards} addressable of {facts.global_shards} global shards",
+        )
+        return text(" · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"))
+    if array.program is not None:
+        return text(
+            "A value inside the compiled program ",
+            Code(array.program),
+            ", with the sharding that the compiler chose.",
+            quiet=True,
+        )
+    source = unknown.imported_from(snapshot)
+    if source is not None:
+        return text(f"The attributes of a live array are not in {source}.", quiet=True)
+    return text("Planned. Build and run to see the attributes of the live array.", quiet=True)
+
+
+def shards(array: Array, snapshot: Snapshot) -> Block:
+    """Return a table with the index range, replica and process of each shard."""
+    rows = shard_rows(array, snapshot)
+    if rows is None:
+        return unknown.unknown(f"The shards of {array.path} are unknown.")
+    columns = (
+        Column("device", "count"),
+        Column("index"),
+        Column("replica", "count"),
+        Column("process", "count"),
+        Column("bytes", "bytes"),
+    )
+    cells = tuple(
+        (row["device"], ranges_text(row["index"]), row["replica"], row["process"], row["bytes"])
+        for row in rows
+    )
+    return Table("shard_table", columns, cells)
+
+
+def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:
+    """Return one record per shard as `shards --json` prints it, or None if the placement is unknown."""
+    found = array.shards if snapshot.mesh is None else sharding.shards(array, snapshot.mesh)
+    if found is None:
+        return None
+    elements = math.prod(array.shape or ())
+
+    def bytes_of(index: tuple[tuple[int, int], ...]) -> int | None:
+        if array.bytes is None:
+            return None
+        return math.prod(stop - start for start, stop in index) * array.bytes // (elements or 1)
+
+    return [
+        {
+            "device": shard.device,
+            "index": [list(part) for part in shard.index],
+            "replica": shard.replica,
+            "process": shard.process,
+            "bytes": bytes_of(shard.index) if elements or array.bytes is None else 0,
+        }
+        for shard in found
+    ]

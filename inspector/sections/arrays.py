@@ -1,0 +1,231 @@
+"""All arrays: bytes on each device, the tree of PartitionSpecs, shard maps, and a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from inspector.core.folding import fold
+from inspector.core.formatting import counted, logical_text, shape_text, spec_text
+from inspector.core.snapshot import Array, Snapshot
+from inspector.core.totals import STATE_GROUPS
+from inspector.figures.block_map import why_no_map
+from inspector.figures.overview import held, overview
+from inspector.figures.palette import styles_of_specs
+from inspector.figures.small_multiples import small_multiples
+from inspector.figures.spec_tree import spec_tree
+from inspector.figures.text_tree import text_tree
+from inspector.sections import array as one_array
+from inspector.sections import unknown
+from inspector.sections.section import (
+    Block,
+    Column,
+    Folded,
+    Picture,
+    Preformatted,
+    Section,
+    Table,
+    text,
+)
+
+GROUP_TITLES = {
+    "params": "Parameters",
+    "opt_state": "Optimizer state",
+    "batch": "Batch",
+    "output": "Output",
+    "activation": "Activations",
+    "gradient": "Gradients",
+    "other": "Other",
+}
+
+_DEVICE_MEMORY = ("device", "tpu_hbm", "unpinned_host", None)
+
+
+def state_arrays(snapshot: Snapshot) -> tuple[Array, ...]:
+    """Return the arrays of the train state, or all arrays if there is no train state."""
+    state = tuple(array for array in snapshot.arrays if array.group in STATE_GROUPS)
+    return state or snapshot.arrays
+
+
+def bytes_on_devices(
+    snapshot: Snapshot, arrays: Sequence[Array], maps: int | None = None
+) -> Section:
+    """Return the bytes that each device holds of each array, and a small shard map per parameter.
+
+    Args:
+      maps: the number of small maps; all of them by default.
+    """
+    missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
+    mesh = snapshot.mesh
+    if missing is not None or mesh is None:
+        return Section("bytes", "Bytes on each device", (missing,) if missing else ())
+    styles = styles_of_specs(snapshot.arrays, mesh)
+    parameters = [array for array in arrays if array.group == "params"] or arrays
+    settings = {} if maps is None else {"most_maps": maps}
+    small = Picture(
+        "small_multiples",
+        "Small shard maps of the parameters",
+        lambda width_px: small_multiples(parameters, mesh, width_px=width_px, **settings),
+    )
+    if any(held(array, mesh) is not None for array in arrays):
+        first: Block = Picture(
+            "overview",
+            "Bytes on each device by array",
+            lambda width_px: overview(arrays, mesh, styles, width_px=width_px),
+        )
+    else:
+        first = unknown.unknown(
+            "Bytes per device are unknown: the Snapshot has no bytes of arrays."
+        )
+    return Section("bytes", "Bytes on each device", (first, small))
+
+
+def tree_picture(snapshot: Snapshot, arrays: Sequence[Array]) -> Block:
+    """Return the arrays as a tree sized by bytes and colored by PartitionSpec."""
+    if all(array.bytes is None and array.shape is None for array in arrays):
+        return unknown.unknown(
+            "The tree cannot be drawn to scale: the sizes of the arrays are unknown."
+        )
+    styles = styles_of_specs(snapshot.arrays, snapshot.mesh)
+    return Picture(
+        "spec_tree",
+        "Arrays by bytes and PartitionSpec",
+        lambda width_px: spec_tree(arrays, snapshot.mesh, styles, width_px=width_px),
+    )
+
+
+def tree_text(arrays: Sequence[Array], folded: bool = True) -> Preformatted:
+    """Return the arrays as a text tree to copy. `folded` joins identical layers."""
+    return Preformatted(text_tree(arrays, folded))
+
+
+def tree(snapshot: Snapshot) -> Section:
+    """Return the tree of PartitionSpecs as a figure and as text."""
+    missing = unknown.no_arrays(snapshot)
+    arrays = state_arrays(snapshot)
+    blocks: tuple[Block, ...] = (
+        (missing,)
+        if missing is not None
+        else (tree_picture(snapshot, arrays), Folded("As text", (tree_text(arrays),)))
+    )
+    return Section("tree", "PartitionSpecs", blocks)
+
+
+def maps(snapshot: Snapshot, most: int) -> Section:
+    """Return large shard maps of the `most` largest arrays."""
+    missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
+    blocks: list[Block] = [] if missing is None else [missing]
+    for number, array in enumerate(largest(snapshot, most)):
+        inside = one_array.maps(array, snapshot)
+        blocks.append(Section(f"map-{number}", array.path, inside))
+    if not blocks:
+        blocks = [text("No large shard maps are drawn.", quiet=True)]
+    return Section("maps", "Shard maps", tuple(blocks))
+
+
+def largest(snapshot: Snapshot, most: int) -> list[Array]:
+    """Return the first array of each of the largest groups of identical layers that have a shard map."""
+    mesh = snapshot.mesh
+    if mesh is None:
+        return []
+    parameters = [array for array in snapshot.arrays if array.group == "params"]
+    folds = [
+        one for one in fold(parameters or snapshot.arrays) if why_no_map(one.first, mesh) is None
+    ]
+    ranked = sorted(folds, key=lambda one: -size_of(one.first) * one.count)
+    return [one.first for one in ranked[:most]]
+
+
+def size_of(array: Array) -> int:
+    """Return the bytes of an array, or its elements if the bytes are unknown, to rank arrays by."""
+    if array.bytes is not None:
+        return array.bytes
+    return 0 if array.shape is None else math.prod(array.shape)
+
+
+def folded_table(snapshot: Snapshot) -> Section:
+    """Return all arrays in a table that opens on request."""
+    missing = unknown.no_arrays(snapshot)
+    if missing is not None:
+        return Section("arrays", "Arrays", (missing,))
+    summary = f"{counted(len(snapshot.arrays), 'array')} with shapes, specs and bytes"
+    return Section("arrays", "Arrays", (Folded(summary, (table(snapshot.arrays),)),))
+
+
+def table(arrays: Sequence[Array]) -> Table:
+    """Return a table with one row per array. Memory kinds have a column if one is not device memory."""
+    columns = [
+        Column("Path", "code"),
+        Column("Logical axes"),
+        Column("PartitionSpec"),
+        Column("Shape"),
+        Column("Shard shape"),
+        Column("Bytes", "bytes"),
+        Column("Bytes per device", "bytes"),
+        Column("Replicas", "count"),
+        Column("Type"),
+        Column("Group"),
+    ]
+    outside = any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays)
+    if outside:
+        columns.append(Column("Memory", help="The memory kind of the array's sharding in JAX."))
+    rows = tuple(
+        (
+            array.path,
+            logical_text(array.logical_axes),
+            spec_text(array.spec),
+            shape_text(array.shape),
+            "unknown" if array.shard_shape is None else shape_text(array.shard_shape),
+            array.bytes,
+            array.bytes_per_device,
+            array.replicas,
+            array.dtype,
+            GROUP_TITLES.get(array.group, array.group),
+            *([memory_kind(array)] if outside else []),
+        )
+        for array in arrays
+    )
+    return Table("array_table", tuple(columns), rows)
+
+
+def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
+    """Return the arrays that are not in device memory, by memory kind; empty if there are none."""
+    kinds: dict[str, list[Array]] = {}
+    for array in arrays:
+        kind = memory_kind(array)
+        if kind is not None and kind not in _DEVICE_MEMORY:
+            kinds.setdefault(kind, []).append(array)
+    if not kinds:
+        return ()
+    rows = tuple(
+        (kind, array.path, array.bytes_per_device) for kind, of in kinds.items() for array in of
+    )
+    columns = (Column("Memory"), Column("Path", "code"), Column("Bytes per device", "bytes"))
+    return (
+        Section(
+            "host-memory", "Arrays outside device memory", (Table("memory_kinds", columns, rows),)
+        ),
+    )
+
+
+def memory_kind(array: Array) -> str | None:
+    """Return the JAX memory kind of an array, such as `device` or `pinned_host`, or None if unknown."""
+    kind = getattr(array, "memory_kind", None) or array.extra.get("memory_kind")
+    if kind is None and array.facts is not None:
+        kind = array.facts.memory_kind
+    return kind if isinstance(kind, str) else None
+
+
+def matching(arrays: Sequence[Array], groups: Sequence[str], words: str) -> list[Array]:
+    """Return the arrays of these groups that contain every word in path, type, axes or spec."""
+    wanted = words.lower().split()
+    return [
+        array
+        for array in arrays
+        if array.group in groups and all(word in _searched(array) for word in wanted)
+    ]
+
+
+def _searched(array: Array) -> str:
+    parts = (array.path, array.dtype, logical_text(array.logical_axes), spec_text(array.spec))
+    return " ".join(parts).lower()

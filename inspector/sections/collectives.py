@@ -1,0 +1,309 @@
+"""Collectives of compiled programs: by mesh axes, between devices, one by one, and those of one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from inspector.compiled import array_collectives
+from inspector.compiled.device_traffic import device_traffic
+from inspector.compiled.hlo.traffic import Traffic, traffic
+from inspector.compiled.op_name import PHASES, Phase, parse_op_name
+from inspector.core.formatting import and_text, bytes_text, counted, exact_bytes_text
+from inspector.core.snapshot import Array, Collective, Program, Snapshot
+from inspector.figures.collective_bars import axes_text, collective_bars, grouped
+from inspector.figures.traffic_map import traffic_map
+from inspector.sections import unknown
+from inspector.sections.programs import RUNS, main_first, run_of, title
+from inspector.sections.section import (
+    Block,
+    Code,
+    Column,
+    Columns,
+    Inline,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    Text,
+    text,
+)
+
+UNKNOWN_AXES = "unknown"
+_SUBJECT = "collectives are"
+
+
+def section(snapshot: Snapshot) -> Section:
+    """Return the collectives of every program by mesh axes, those of a step first and with figures."""
+    missing = unknown.no_programs(snapshot, _SUBJECT)
+    blocks: list[Block] = [] if missing is None else [missing]
+    for number, program in enumerate(main_first(snapshot)):
+        inside = of_program(program, snapshot, figures=number == 0)
+        blocks.append(Section(f"collectives-{program.name}", title(program.name), inside))
+    return Section("collectives", "Collectives", tuple(blocks))
+
+
+def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tuple[Block, ...]:
+    """Return one sentence about a program's collectives, two figures, and a table by mesh axes."""
+    collectives = program.collectives
+    if collectives is None:
+        return (
+            unknown.unknown(
+                f"The collectives of {title(program.name)} are unknown: its HLO text could not be read."
+            ),
+        )
+    blocks: list[Block] = [Text(headline(program.name, collectives))]
+    if not collectives:
+        return tuple(blocks)
+    rows = traffic(collectives)
+    if figures:
+        blocks.append(_figures(program.name, collectives, rows, snapshot))
+    blocks.append(_by_axes(program.name, rows))
+    return tuple(blocks)
+
+
+def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]:
+    """Return the sum of a program's collectives in one sentence."""
+    who = RUNS.get(name, name)
+    if not collectives:
+        return (f"{who} runs no collective: devices exchange no data.",)
+    rows = traffic(collectives)
+    by_axes = grouped(rows)
+    parts: list[Inline] = [
+        f"{who} runs {and_text([_count_text(op, rows) for op in dict.fromkeys(r.op for r in rows)])}"
+    ]
+    for number, axis in enumerate(dict.fromkeys(axis for axes in by_axes for axis in axes or ())):
+        parts += [" over " if number == 0 else ", ", Code(axis)]
+    sent = {axes: sum(r.wire_bytes_per_device or 0 for r in each) for axes, each in by_axes.items()}
+    total = sum(sent.values())
+    uncounted = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
+    if uncounted and not total:
+        parts.append(": how many bytes leave each device is unknown")
+    else:
+        at_least = "at least " if uncounted else ""
+        parts += [f": {at_least}", Strong(bytes_text(total)), " leave each device"]
+    largest = max(sent, key=sent.__getitem__)
+    if total and len(sent) > 1 and largest:
+        parts += [f", {sent[largest] / total:.0%} of it over ", Code(axes_text(largest))]
+    if uncounted:
+        parts.append(f"; {counted(uncounted, 'collective')} with unknown bytes")
+    conditional = sum(one.conditional for one in collectives)
+    if conditional:
+        parts.append(f"; {counted(conditional, 'collective')} in branches, counted as taken")
+    return (*parts, ".")
+
+
+def each(program: Program, collectives: Sequence[Collective]) -> Table:
+    """Return a table with one row per collective."""
+    columns = (
+        Column("Op"),
+        Column("Mesh axes"),
+        Column("Groups"),
+        Column("Executions", "count", "How often one run of the program executes it."),
+        Column("Payload", "bytes", "Bytes of one execution on one device."),
+        Column(
+            "On the wire",
+            "bytes",
+            "Bytes that leave one device in all executions of one run, by the ring algorithm.",
+        ),
+        Column("Phase"),
+        Column("Module"),
+        Column("Arrays"),
+        Column("Source"),
+        Column("Inserted by"),
+        Column("Asynchronous"),
+        Column("Conditional"),
+        Column("Name", "code"),
+    )
+    rows = tuple(
+        (
+            one.op,
+            _axes(one),
+            _groups_short(one),
+            one.executions,
+            one.payload_bytes,
+            wire_bytes_of_run(one),
+            phases_text(one),
+            modules_text(one),
+            _arrays_text(one),
+            one.source or "unknown",
+            "partitioner" if one.spmd_generated else "unknown",
+            "yes" if one.asynchronous else "no",
+            "yes" if one.conditional else "no",
+            one.name,
+        )
+        for one in collectives
+    )
+    return Table(f"collective_table:{program.name}", columns, rows)
+
+
+def detail(one: Collective) -> tuple[Inline, ...]:
+    """Return the facts of one collective in two sentences."""
+    runs = "an unknown number of" if one.executions is None else f"{one.executions:,}"
+    groups = "Unknown groups of devices"
+    if one.groups is not None and one.group_size is not None:
+        groups = f"{counted(one.groups, 'group')} of {counted(one.group_size, 'device')}"
+    times = "execution" if one.executions == 1 else "executions"
+    return (
+        Strong(f"{one.op} over {_axes(one)}"),
+        f" in {modules_text(one, most=6)}. {groups}; {runs} {times} with "
+        f"{exact_bytes_text(one.payload_bytes)} payload each; "
+        f"{exact_bytes_text(wire_bytes_of_run(one))} leave each device in one run.",
+    )
+
+
+def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the collectives that move one array; empty if no program contains this information."""
+    if not array_collectives.looked_for(snapshot):
+        return ()
+    moving = array_collectives.moving(array, snapshot)
+    if not moving:
+        also = " It follows the gradient of its parameter." if array.group == "opt_state" else ""
+        return (text(f"No collective is known to move this array.{also}", quiet=True),)
+    headings = (
+        *("Program", "Op", "Mesh axes", "Executions", "Payload", "Phase", "Source", "Known from"),
+    )
+    rows = tuple(
+        (
+            title(one.program),
+            one.collective.op,
+            _axes(one.collective),
+            "unknown" if one.collective.executions is None else f"{one.collective.executions:,}",
+            _payload_text(one.collective),
+            phases_text(one.collective),
+            one.collective.source or "unknown",
+            "HLO text" if one.known_by == "followed" else "same module and size",
+        )
+        for one in moving
+    )
+    table = Table("array_collectives", tuple(Column(heading) for heading in headings), rows)
+    return (Section("array-collectives", "Collectives of this array", (table,)),)
+
+
+def phases(collective: Collective) -> tuple[Phase, ...]:
+    """Return the phases of a collective in the order of a step; several if XLA merged operations."""
+    present = {operation.phase for operation in parse_op_name(collective.op_name)}
+    return tuple(phase for phase in PHASES if phase in present)
+
+
+def phases_text(collective: Collective) -> str:
+    """Return the phases of a collective, such as `forward + backward`."""
+    return " + ".join(phases(collective))
+
+
+def modules_text(one: Collective, most: int = 1) -> str:
+    """Return the Flax modules of a collective, at most `most` of them by name."""
+    operations = parse_op_name(one.op_name)
+    modules = list(dict.fromkeys(each.module for each in operations if each.module))
+    if not modules:
+        return "no module"
+    more = f" + {len(modules) - most} more" if len(modules) > most else ""
+    return ", ".join(modules[:most]) + more
+
+
+def wire_bytes_of_run(one: Collective) -> int | None:
+    """Return the bytes that leave one device in all executions of one run, or None if unknown."""
+    if one.executions == 0:
+        return 0
+    if one.executions is None or one.wire_bytes_per_device is None:
+        return None
+    return one.executions * one.wire_bytes_per_device
+
+
+def matching(
+    collectives: Sequence[Collective], axes: Iterable[str] = (), wanted: Iterable[str] = ()
+) -> list[Collective]:
+    """Return the collectives over one of these mesh axes and in one of these phases, most bytes first.
+
+    An empty filter keeps all. Collectives with unknown traffic come last.
+    """
+    axes, wanted = set(axes), set(wanted)
+    kept = [
+        one
+        for one in collectives
+        if (not axes or axes & (set(one.mesh_axes) if one.mesh_axes else {UNKNOWN_AXES}))
+        and (not wanted or wanted & set(phases(one)))
+    ]
+    sent = [wire_bytes_of_run(one) for one in kept]
+    order = sorted(
+        range(len(kept)), key=lambda at: -1 if (wire := sent[at]) is None else wire, reverse=True
+    )
+    return [kept[at] for at in order]
+
+
+def _figures(
+    name: str, collectives: Sequence[Collective], rows: Sequence[Traffic], snapshot: Snapshot
+) -> Columns:
+    bars = Picture(
+        "collective_bars",
+        "Bytes by mesh axes and op",
+        lambda width_px: collective_bars(rows, of=run_of(name), width_px=width_px),
+    )
+    mesh = snapshot.mesh
+    if mesh is None:
+        return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
+    sent = device_traffic(collectives, mesh)
+    devices = Picture(
+        "traffic_map",
+        "Bytes between devices",
+        lambda width_px: traffic_map(sent, mesh, of=run_of(name), width_px=width_px),
+    )
+    return Columns(((bars,), (devices,)))
+
+
+def _by_axes(name: str, rows: Sequence[Traffic]) -> Table:
+    return Table(
+        f"traffic:{name}",
+        (
+            Column("Mesh axes"),
+            Column("Op"),
+            Column("Instructions", "count"),
+            Column("Executions", "count"),
+            Column("Payload of one run", "bytes"),
+            Column("On the wire, per device", "bytes"),
+            Column("Conditional"),
+        ),
+        tuple(
+            (
+                axes_text(row.mesh_axes),
+                row.op,
+                row.instructions,
+                row.executions,
+                row.payload_bytes,
+                row.wire_bytes_per_device,
+                "yes" if row.conditional else "no",
+            )
+            for row in rows
+        ),
+    )
+
+
+def _count_text(op: str, rows: Iterable[Traffic]) -> str:
+    executions = [row.executions for row in rows if row.op == op]
+    if None in executions:
+        return f"an unknown number of {op}s"
+    return counted(sum(count for count in executions if count is not None), op)
+
+
+def _axes(one: Collective) -> str:
+    return axes_text(one.mesh_axes) if one.mesh_axes is not None else UNKNOWN_AXES
+
+
+def _payload_text(one: Collective) -> str:
+    others = len(one.arrays or ()) - 1
+    joined = f", with {counted(others, 'other array')}" if others > 0 else ""
+    return bytes_text(one.payload_bytes) + joined
+
+
+def _arrays_text(one: Collective) -> str:
+    if one.arrays is None:
+        return "unknown"
+    if len(one.arrays) == 1:
+        return one.arrays[0]
+    return counted(len(one.arrays), "array") if one.arrays else "none known"
+
+
+def _groups_short(one: Collective) -> str:
+    """Return `8 × 4` for eight groups of four devices."""
+    if one.group_size is None or one.groups is None:
+        return "unknown"
+    return f"{one.groups:,} × {one.group_size:,}"

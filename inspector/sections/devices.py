@@ -1,0 +1,136 @@
+"""What some devices hold, and what is lost if they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.core import device_holdings
+from inspector.core.device_holdings import Holdings, Piece
+from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
+from inspector.core.snapshot import Snapshot
+from inspector.figures.copies_map import copies_map
+from inspector.figures.holding_bars import holding_bars
+from inspector.sections import arrays
+from inspector.sections.section import (
+    Block,
+    Column,
+    Columns,
+    Fact,
+    Facts,
+    Notice,
+    Picture,
+    Section,
+    Table,
+    text,
+)
+
+_MAX_RANGES = 2  # index ranges in one cell
+
+
+def section(snapshot: Snapshot, held: Holdings) -> Section:
+    """Return everything that the devices hold, for a terminal."""
+    facts = Facts(
+        (
+            Fact("Devices", devices_text(held.devices, most=8)),
+            Fact("Held", bytes_text(held.bytes)),
+            Fact("Only here", bytes_text(held.alone)),
+        )
+    )
+    on_host = arrays.host_memory([snapshot.array(piece.path) for piece in held.pieces])
+    blocks = (facts, verdict(held), table(held), *uncounted(held), *on_host)
+    return Section("devices", "Contents of the devices", blocks)
+
+
+def figures(
+    snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block
+) -> Columns:
+    """Return what is held by group, and which other devices hold copies, with a note below.
+
+    Args:
+      groups: the groups of arrays that count; None for all.
+    """
+    mesh = snapshot.mesh
+    assert mesh is not None
+    bars = Picture(
+        "holding_bars",
+        "Bytes held, by group",
+        lambda width_px: holding_bars(held, width_px=width_px),
+    )
+    copies = device_holdings.copies_of(snapshot, held.devices, groups)
+    others = Picture(
+        "copies_map",
+        "Devices that hold copies",
+        lambda width_px: copies_map(mesh, copies, held.devices, held.bytes or 0, width_px=width_px),
+    )
+    return Columns(((bars,), (others, note)))
+
+
+def verdict(held: Holdings) -> Notice:
+    """Return what is lost if all of these devices fail."""
+    single = len(held.devices) == 1
+    devices = f"device {held.devices[0]}" if single else f"devices {devices_text(held.devices)}"
+    fail = f"{devices} {'fails' if single else 'fail together'}"
+    if held.alone is None:
+        return Notice(
+            "unknown", (f"What is lost if {fail} is unknown: the bytes of an array are unknown.",)
+        )
+    if not held.alone:
+        copies = f"other devices hold a copy of all {bytes_text(held.bytes)}"
+        return Notice("success", (f"Nothing is lost if {fail}: {copies}.",))
+    lost = held.lost
+    return Notice(
+        "warning",
+        (
+            f"If {fail}, {bytes_text(held.alone)} of {counted(len(lost), 'array')} are lost: no other device "
+            f"holds them. The largest is {lost[0].path}.",
+        ),
+    )
+
+
+def ordered(held: Holdings) -> list[Piece]:
+    """Return the pieces, those that no other device holds first, then by bytes."""
+    return sorted(held.pieces, key=lambda piece: (-(piece.alone or 0), -(piece.bytes or 0)))
+
+
+def table(held: Holdings) -> Table:
+    """Return a table with one row per array that the devices hold."""
+    columns = (
+        Column("Path", "code"),
+        Column("Index"),
+        Column("Bytes", "bytes"),
+        Column("Only here", "bytes", "Bytes that no other device holds."),
+        Column("Copies elsewhere", "count"),
+        Column("Also on"),
+        Column("Type"),
+    )
+    rows = tuple(
+        (
+            piece.path,
+            _index_text(piece),
+            piece.bytes,
+            piece.alone,
+            piece.elsewhere,
+            devices_text(piece.holders) if piece.holders else "no other device",
+            piece.dtype,
+        )
+        for piece in ordered(held)
+    )
+    return Table("device_table", columns, rows)
+
+
+def uncounted(held: Holdings) -> tuple[Block, ...]:
+    """Return how many arrays are left out because their placement is unknown."""
+    if not held.unknown:
+        return ()
+    count = counted(len(held.unknown), "array")
+    return (
+        text(
+            f"Not counted: {count} with unknown placement, such as {held.unknown[0]}.", quiet=True
+        ),
+    )
+
+
+def _index_text(piece: Piece) -> str:
+    texts = [ranges_text(index) for index in piece.index[:_MAX_RANGES]]
+    more = len(piece.index) - len(texts)
+    return ", ".join(texts) + (f" and {counted(more, 'more piece')}" if more else "")

@@ -1,0 +1,46 @@
+"""The mesh on its machine: the chips at their places, and the links of each mesh axis."""
+
+from __future__ import annotations
+
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.figures.torus_map import torus_map
+from inspector.machines import targets
+from inspector.machines.links import NoLink
+from inspector.machines.mesh_links import links_of
+from inspector.machines.targets import Target
+from inspector.sections.section import Block, Inline, Listing, Picture, Strong
+
+
+def target_of(snapshot: Snapshot) -> Target | None:
+    """Return the machine if the Snapshot has one with known places of its chips, otherwise None."""
+    if snapshot.mesh is None or snapshot.source.target is None:
+        return None
+    try:
+        target = targets.parse(snapshot.source.target)
+    except InvalidInput:
+        return None
+    return None if not axes(snapshot) or torus_map(snapshot.mesh) is None else target
+
+
+def axes(snapshot: Snapshot) -> list[str]:
+    """Return the mesh axes larger than 1, or all mesh axes if there are none."""
+    assert snapshot.mesh is not None
+    large = [axis.name for axis in snapshot.mesh.axes if axis.size > 1]
+    return large or [*snapshot.mesh.axis_names]
+
+
+def blocks(snapshot: Snapshot, target: Target, axis: str) -> tuple[Block, ...]:
+    """Return the chips colored by the index along `axis`, and the links of every mesh axis."""
+    mesh = snapshot.mesh
+    assert mesh is not None
+    picture = Picture(
+        "torus_map",
+        "Chips of the machine, colored by mesh index",
+        lambda width_px: torus_map(mesh, highlight_axis=axis, width_px=width_px),
+    )
+    items: list[tuple[Inline, ...]] = []
+    for (name,), link in links_of(mesh, target.chip, [(name,) for name in axes(snapshot)]).items():
+        kind = "unknown" if isinstance(link, NoLink) else link.name
+        items.append((Strong(name), f": {kind}. {link.assumption}"))
+    return (picture, Listing(tuple(items)))

@@ -1,0 +1,196 @@
+"""Memory of one device: whether the layout fits a chip, what each program needs, and duplicated bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.core.formatting import bytes_text
+from inspector.core.snapshot import Snapshot
+from inspector.figures.memory_bars import memory_bars
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction import memory
+from inspector.machines.prediction.memory import Breakdown, Duplication
+from inspector.sections import unknown
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Folded,
+    Notice,
+    Picture,
+    Section,
+    Table,
+    Text,
+    text,
+)
+
+_WIDEST_PX = 1040
+
+
+def section(snapshot: Snapshot, chip: Chip | None) -> Section:
+    """Return everything about memory; without a chip, whether the layout fits is left out."""
+    blocks: list[Block] = []
+    if chip is not None:
+        blocks.append(verdict(snapshot, chip))
+    blocks += [*programs(snapshot, chip), *duplication(snapshot)]
+    return Section("memory", "Memory", tuple(blocks))
+
+
+def verdict(snapshot: Snapshot, chip: Chip) -> Notice:
+    """Return whether the layout fits into the memory of a chip."""
+    fit = memory.fit(snapshot, chip)
+    kind = "unknown" if fit.fits is None else "success" if fit.fits else "error"
+    return Notice(kind, (fit.sentence,))
+
+
+def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
+    """Return the memory that each program needs: a figure, what donation saves, and all numbers."""
+    missing = unknown.no_programs(snapshot, "outputs, temporaries and the peak are")
+    if missing is not None:
+        return (missing,)
+    breakdowns = memory.breakdowns(snapshot)
+    if not breakdowns:
+        source = unknown.source_text(snapshot)
+        return (
+            unknown.unknown(
+                f"The memory of the programs is unknown: {source} does not contain it."
+            ),
+        )
+    capacity = None if chip is None else memory.capacity_of(chip)
+    bars = Picture(
+        "memory_bars",
+        "Memory of each program by part",
+        lambda width_px: memory_bars(
+            breakdowns,
+            capacity,
+            "" if chip is None else chip.title,
+            width_px=min(width_px, _WIDEST_PX),
+        ),
+    )
+    return (bars, *_donation(breakdowns), _numbers(snapshot, breakdowns))
+
+
+def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the bytes that several devices hold, by group and by array."""
+    groups = memory.duplication_by_group(snapshot)
+    if snapshot.mesh is None or not groups:
+        return ()
+    arrays = memory.duplication_by_array(snapshot)
+    blocks: tuple[Block, ...]
+    if all(one.duplicated is None for one in groups):
+        blocks = (
+            text("Duplicated bytes are unknown, because the bytes of the arrays are.", quiet=True),
+        )
+    elif arrays:
+        blocks = (
+            _duplication_table("duplication_by_group", "Arrays", groups),
+            _duplication_table("duplication_by_array", "Path", arrays),
+        )
+    elif any(one.duplicated is None for one in groups):
+        blocks = (
+            text(
+                "No duplicates among the arrays with known bytes. The bytes of the others are unknown.",
+                quiet=True,
+            ),
+        )
+    else:
+        blocks = (Notice("success", ("No two devices hold the same data.",)),)
+    return (Section("duplication", "Replicated data", blocks),)
+
+
+def rows(program: Breakdown) -> list[tuple[str, int | None]]:
+    """Return (part, bytes) of one program in the order in which the parts add up."""
+    parts: list[tuple[str, int | None]] = []
+    for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
+        parts.append((whole, memory.summed(part.bytes for part in inside)))
+        parts += [(f"{whole}: {part.name}", part.bytes) for part in inside]
+    shared = None if program.aliased is None else -program.aliased
+    parts += [("Temporaries", program.temporaries), ("Aliased", shared)]
+    code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
+    total = [("Total", program.total), ("Peak, from the compiler", program.peak)]
+    return [*parts, code, *total] if program.code_on_device else [*parts, *total, code]
+
+
+def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> Table:
+    columns = (
+        Column(heading, "code" if heading == "Path" else "text"),
+        Column("Bytes once", "bytes"),
+        Column("On all devices", "bytes"),
+        Column("Duplicated", "bytes"),
+        Column("Copies", "ratio"),
+    )
+    return Table(
+        key,
+        columns,
+        tuple((one.name, one.once, one.everywhere, one.duplicated, one.factor) for one in each),
+    )
+
+
+def _donation(programs: Sequence[Breakdown]) -> list[Text]:
+    blocks = []
+    for program in programs:
+        if program.aliased:
+            saved = bytes_text(program.aliased)
+            blocks.append(
+                text(
+                    Code(program.program),
+                    f" writes {saved} of its outputs over donated arguments, which count once. Compare the "
+                    "totals with and without donation: it may need more temporaries.",
+                    quiet=True,
+                )
+            )
+        if program.not_donated:
+            saved = bytes_text(program.not_donated)
+            blocks.append(
+                text(
+                    "Donating the train state to ",
+                    Code(program.program),
+                    f" would save up to {saved} per device: these outputs have the shapes and shardings of "
+                    "arguments.",
+                    quiet=True,
+                )
+            )
+    return blocks
+
+
+def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
+    code = " + code" if any(one.code_on_device for one in programs) else ""
+    emulated = (
+        " The compiler is that of emulated devices; an accelerator has other temporaries."
+        if snapshot.source.kind == "cpu"
+        else ""
+    )
+    listed = [dict(rows(program)) for program in programs]
+    names = _in_order([list(numbers) for numbers in listed])
+    # A part that a program does not have is 0.
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, *(numbers.get(name, 0) for numbers in listed)) for name in names
+    )
+    columns = (Column("Part"), *(Column(program.program, "bytes") for program in programs))
+    return Folded(
+        "All numbers, in bytes on one device",
+        (
+            text(
+                f"Total = arguments + outputs + temporaries − aliased{code}. The peak is the most that is in "
+                "use at one time. Bytes not explained by arrays are, for example, a random key, the loss or "
+                f"the table of a tuple.{emulated}",
+                quiet=True,
+            ),
+            Table("memory_table", columns, cells),
+        ),
+    )
+
+
+def _in_order(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Merge the lists so that each keeps its order."""
+    merged: list[str] = []
+    for names in lists:
+        at = 0
+        for name in names:
+            if name in merged:
+                at = merged.index(name) + 1
+            else:
+                merged.insert(at, name)
+                at += 1
+    return merged

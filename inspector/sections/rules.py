@@ -1,0 +1,131 @@
+"""The rule ledger: every rule that was tried on an array, as Flax Linen and as Flax nnx apply it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.core.formatting import counted, logical_text, spec_text
+from inspector.core.rules import Rule
+from inspector.core.rules.entries import Entry, Ledger, ledger_of
+from inspector.core.rules.recorded import semantics
+from inspector.core.rules.sentences import rule_words
+from inspector.core.snapshot import Array, Snapshot
+from inspector.model import RulesSemantics
+from inspector.sections.section import (
+    Block,
+    Column,
+    Notice,
+    Section,
+    Strong,
+    Table,
+    text,
+)
+
+LIBRARIES: dict[RulesSemantics, str] = {"linen": "Linen", "nnx": "nnx"}
+
+
+def ledgers(snapshot: Snapshot, rules: Sequence[Rule]) -> list[tuple[Array, Ledger]]:
+    """Return the arrays with logical axes and their ledgers, those that do not follow the rules first."""
+    reading = semantics(snapshot)
+    known = [
+        (array, ledger)
+        for array in snapshot.arrays
+        if (ledger := ledger_of(array, snapshot.mesh, rules, reading)) is not None
+    ]
+    return sorted(known, key=lambda pair: pair[1].follows is not False)
+
+
+def of_array(
+    array: Array, ledger: Ledger, rules: Sequence[Rule], reading: RulesSemantics
+) -> tuple[Block, ...]:
+    """Return the specs of one array and every rule that was tried on it."""
+    linen = (
+        spec_text(ledger.linen) if ledger.linen is not None else f"invalid, {ledger.linen_refusal}"
+    )
+    blocks: list[Block] = [
+        text(
+            f"{logical_text(array.logical_axes)} · actual ",
+            Strong(spec_text(array.spec)),
+            " · Linen ",
+            Strong(linen),
+            " · nnx ",
+            Strong(spec_text(ledger.nnx)),
+        )
+    ]
+    if ledger.follows is False:
+        chosen = " The compiler chose it." if array.group in ("activation", "gradient") else ""
+        blocks.append(
+            Notice(
+                "warning",
+                (f"The sharding differs from these rules in {LIBRARIES[reading]}.{chosen}",),
+            )
+        )
+    if any(not entry.agreed for entry in ledger.entries):
+        refusals = f": {'; '.join(ledger.nnx_refusals)}." if ledger.nnx_refusals else "."
+        blocks.append(Notice("info", (f"Linen and nnx apply these rules differently{refusals}",)))
+    blocks += [
+        entries(ledger.entries, rules),
+        text(
+            "Rules without a dimension of this array are left out. Linen applies a rule if its dimension has "
+            "no earlier rule and all of its mesh axes are free. nnx looks up each name; the last rule wins.",
+            quiet=True,
+        ),
+    ]
+    return tuple(blocks)
+
+
+def entries(ledger: Sequence[Entry], rules: Sequence[Rule]) -> Table:
+    """Return one row per rule and dimension with what Linen and nnx make of it."""
+    rows = tuple(
+        (
+            "–" if one.rule is None else rule_words(one.rule, rules).removeprefix("rule "),
+            f"{one.dimension}{f' {one.logical_axis}' if one.logical_axis else ''}",
+            Strong(one.linen) if one.taken_by_linen else one.linen,
+            Strong(one.nnx) if one.taken_by_nnx else one.nnx,
+        )
+        for one in ledger
+    )
+    headings = ("Rule", "Dimension", "Linen", "nnx")
+    return Table("ledger", tuple(map(Column, headings)), rows, wrap=True)
+
+
+def overall(known: Sequence[tuple[Array, Ledger]], reading: RulesSemantics) -> Section:
+    """Return whether all arrays follow the rules, and a table of them."""
+    compared = [ledger for _, ledger in known if ledger.follows is not None]
+    follow = sum(bool(ledger.follows) for ledger in compared)
+    library = LIBRARIES[reading]
+    blocks: list[Block] = []
+    if compared:
+        all_follow = follow == len(compared)
+        count = f"{'All' if all_follow else f'{follow} of'} {counted(len(compared), 'array')}"
+        blocks.append(
+            Notice(
+                "success" if all_follow else "warning",
+                (f"{count} with logical axes follow the rules as {library} applies them.",),
+            )
+        )
+    return Section("ledger-all", "All arrays", (*blocks, table(known)))
+
+
+def table(known: Sequence[tuple[Array, Ledger]]) -> Table:
+    """Return one row per array: its spec, the spec of the rules in Linen and in nnx, and if they agree."""
+    columns = (
+        Column("Path", "code"),
+        Column("Logical axes"),
+        Column("Actual"),
+        Column("Linen"),
+        Column("Follows"),
+        Column("nnx"),
+    )
+    rows = tuple(
+        (
+            array.path,
+            logical_text(array.logical_axes),
+            spec_text(array.spec),
+            "invalid" if one.linen is None else spec_text(one.linen),
+            {None: "unknown", True: "yes", False: "no"}[one.follows],
+            spec_text(one.nnx) + (", invalid in JAX" if one.nnx_refusals else ""),
+        )
+        for array, one in known
+    )
+    return Table("ledger_table", columns, rows)

@@ -1,0 +1,120 @@
+"""The summary of a Snapshot: source, model, mesh, versions, and the size of the train state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspector.core.formatting import bytes_text, counted, elements_text, times_text
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import Totals, in_elements, state_totals
+from inspector.figures import provenance
+from inspector.sections.section import Fact, Facts
+
+_MAX_AXES = 6  # of a mesh that a heading names; axes of size 1 come last
+_TITLES = {"target": "Source", "date": "Created"}
+
+
+def facts(snapshot: Snapshot) -> Facts:
+    """Return where the Snapshot comes from and how large its train state is."""
+    known = provenance.facts(snapshot)
+    first = ("target", "model", "mesh")
+    ordered = {key: known[key] for key in (*first, *known)}
+    labelled = [Fact(_TITLES.get(key, key.capitalize()), value) for key, value in ordered.items()]
+    if snapshot.layout is not None:
+        labelled.append(Fact("Layout", layout_text(snapshot.layout)))
+    if snapshot.source.processes > 1:
+        labelled.append(Fact("Processes", str(snapshot.source.processes)))
+    labelled.append(Fact("Train state", state_text(state_totals(snapshot))))
+    return Facts(tuple(labelled))
+
+
+def totals(snapshot: Snapshot) -> Facts:
+    """Return devices, the train state once and per device, and its copies."""
+    elements = in_elements(snapshot)  # a file without types has elements instead of bytes
+    state = state_totals(elements or snapshot)
+    devices = device_count(snapshot)
+    once, per_device = bytes_text(state.bytes), bytes_text(state.per_device)
+    labels, unit = ("Train state", "Per device"), "Bytes"
+    if elements is not None:
+        once, per_device = (
+            elements_text(count).partition(" element")[0]
+            for count in (state.bytes, state.per_device)
+        )
+        labels, unit = ("Elements", "Elements per device"), "Elements"
+    ends = "" if devices is None else f" 1 is no replication, {devices} is full replication."
+    return Facts(
+        (
+            Fact("Devices", "unknown" if devices is None else f"{devices:,}"),
+            Fact(labels[0], once, "Parameters, optimizer state and step, counted once."),
+            Fact(labels[1], per_device, "Train state that each device holds."),
+            Fact(
+                "Copies",
+                "unknown" if state.copies is None else f"{times_text(state.copies)}×",
+                f"{unit} of the train state on all devices over those of one train state.{ends}",
+            ),
+        )
+    )
+
+
+def device_count(snapshot: Snapshot) -> int | None:
+    """Return the devices of the mesh, else those of all programs, or None if these differ."""
+    if snapshot.mesh is not None:
+        return snapshot.mesh.size
+    counts = {program.extra.get("devices") for program in snapshot.programs}
+    (count,) = counts if len(counts) == 1 else (None,)
+    return count if type(count) is int else None
+
+
+def mesh_text(snapshot: Snapshot) -> str:
+    """Return the mesh in short, such as `fsdp 16, and 11 axes of size 1`."""
+    programs = f"{counted(len(snapshot.programs), 'program')}, " if snapshot.programs else ""
+    if snapshot.mesh is None:
+        return f"{programs}mesh unknown"
+    large = [axis for axis in snapshot.mesh.axes if axis.size > 1]
+    named = " × ".join(f"{axis.name} {axis.size}" for axis in large[:_MAX_AXES])
+    if len(large) > _MAX_AXES:
+        named += " × …"
+    small = len(snapshot.mesh.axes) - len(large)
+    rest = f"{counted(small, 'axis', 'axes')} of size 1" if small else ""
+    return programs + ", and ".join(filter(None, (named, rest)))
+
+
+def state_text(state: Totals) -> str:
+    """Return `96.0 MiB once, 24.0 MiB on each device, 2 copies, in 26 arrays`."""
+    if not state.arrays:
+        return "no arrays"
+    arrays = counted(state.arrays, "array")
+    if state.bytes is None and state.per_device is None:
+        return f"{arrays}, bytes unknown"
+    copies = "copies unknown"
+    if state.copies is not None:
+        number = times_text(state.copies)
+        copies = f"{number} {'copy' if number == '1' else 'copies'}"
+    sizes = f"{bytes_text(state.bytes)} once, {bytes_text(state.per_device)} on each device"
+    return f"{sizes}, {copies}, in {arrays}"
+
+
+def layout_text(layout: dict[str, Any]) -> str:
+    """Return the fields of a layout. The file may come from elsewhere, so any JSON is accepted."""
+    words = []
+    for name, value in layout.items():
+        if name == "rules" and isinstance(value, list):
+            value = ",".join(
+                f"{rule[0]}={'+'.join(rule[1])}" if _is_rule(rule) else str(rule) for rule in value
+            )
+        elif isinstance(value, dict):
+            value = " ".join(f"{key}={part}" for key, part in value.items())
+        elif isinstance(value, list):
+            value = ",".join(map(str, value))
+        words.append(f"{name} {value}")
+    return "; ".join(words)
+
+
+def _is_rule(rule: object) -> bool:
+    return (
+        isinstance(rule, list)
+        and len(rule) == 2
+        and isinstance(rule[0], str)
+        and isinstance(rule[1], list)
+        and all(isinstance(axis, str) for axis in rule[1])
+    )

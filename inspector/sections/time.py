@@ -1,0 +1,242 @@
+"""Time of a step: modelled on a chip, measured on this machine, and by kind of operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.compiled import out_of_memory
+from inspector.core.formatting import counted, seconds_text
+from inspector.core.snapshot import Program, Snapshot
+from inspector.core.statistics import statistics, statistics_text
+from inspector.figures import step_model, timings
+from inspector.figures.operation_times import operation_times
+from inspector.figures.roofline import roofline
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.step_model import (
+    Modelled,
+    bound_text,
+    intensity_text,
+    modelled,
+    share_text,
+    wasted_text,
+)
+from inspector.sections import unknown
+from inspector.sections.programs import main_first, title
+from inspector.sections.section import (
+    Block,
+    Code,
+    Column,
+    Columns,
+    Fact,
+    Facts,
+    Folded,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    listing,
+    text,
+)
+
+_SUBJECT = "step times are"
+
+
+def section(snapshot: Snapshot, chip: Chip | None) -> Section:
+    """Return the modelled step of each program and all measured times."""
+    missing = unknown.no_programs(snapshot, _SUBJECT)
+    if missing is not None:
+        return Section("time", "Time", (missing,))
+    blocks: list[Block] = []
+    no_mesh = unknown.no_mesh(snapshot)
+    if chip is None:
+        blocks.append(text("Choose a chip to model a step on it.", quiet=True))
+    elif no_mesh is not None:
+        blocks.append(no_mesh)
+    else:
+        models = models_of(snapshot, chip)
+        inside: list[Block] = []
+        for number, program in enumerate(main_first(snapshot)):
+            parts = modelled_step(
+                snapshot, models[program.name], models.values() if not number else ()
+            )
+            inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
+        blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
+    return Section("time", "Time", (*blocks, *measured(snapshot), *by_operation(snapshot)))
+
+
+def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
+    """Return the modelled step of each program by name. The Snapshot must have a mesh."""
+    assert snapshot.mesh is not None
+    return {program.name: modelled(program, snapshot.mesh, chip) for program in snapshot.programs}
+
+
+def modelled_step(
+    snapshot: Snapshot, model: Modelled, roofline_of: Sequence[Modelled] | object = ()
+) -> tuple[Block, ...]:
+    """Return the time of a step on a chip: the bound, its terms, the roofline, and the formulas.
+
+    Args:
+      roofline_of: the models in the roofline figure. If empty, the figures are left out.
+    """
+    if _failed(snapshot, model):
+        return (
+            unknown.unknown(
+                f"The step time of {model.program} is unknown: the program does not fit into the memory of "
+                "a device, so the compiler produced none."
+            ),
+        )
+    machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
+    intensity = model.intensities[0] if model.intensities else None
+    blocks: list[Block] = [
+        text(f"On {machine}: ", Strong(bound_text(model))),
+        Facts(
+            (
+                Fact(
+                    "Repeated work",
+                    wasted_text(model),
+                    "Share of the matrix-product FLOPs of all devices beyond those of the program before "
+                    "partitioning: work that replication makes several devices do.",
+                ),
+                Fact(
+                    "Utilization at most",
+                    share_text(model.utilisation),
+                    "FLOPs of the program before partitioning, over the peak FLOPs of all devices in the "
+                    "shortest modelled time.",
+                ),
+                Fact(
+                    "FLOPs per HBM byte",
+                    "unknown" if intensity is None else intensity_text(intensity).split(",")[0],
+                    None if intensity is None else intensity_text(intensity),
+                ),
+            )
+        ),
+    ]
+    points = list(roofline_of)  # type: ignore[call-overload]
+    if points:
+        terms = Picture(
+            "step_model",
+            "Modelled terms of a step",
+            lambda width_px: step_model.step_model(model, width_px=width_px),
+        )
+        roofs = Picture(
+            "roofline",
+            "Roofline of the chip with each program",
+            lambda width_px: roofline(model.chip, points, width_px=width_px),
+        )
+        blocks.append(Columns(((terms,), (roofs,))))
+    return (*blocks, _formulas(model))
+
+
+def measured(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return compile and step times measured on this machine; empty if there are none."""
+    timed = [program for program in snapshot.programs if program.seconds is not None]
+    if not any(timings.phase_seconds(program) or program.seconds.steps for program in timed):
+        return ()
+    where = timings.where(snapshot)
+    if where == timings.EMULATED:
+        note = (
+            "Measured on emulated devices, which share the cores of this machine. The times compare "
+            "layouts on one machine; they do not predict an accelerator."
+        )
+    else:
+        target = snapshot.source.target or "the target"
+        note = f"Time that the compiler for {target} took on this machine. No step was run."
+    stages = Picture(
+        "timing_stages",
+        "Compile times",
+        lambda width_px: timings.phases(snapshot.programs, where, width_px=width_px),
+    )
+    steps = Picture(
+        "timing_steps",
+        "Step times",
+        lambda width_px: timings.steps(snapshot.programs, width_px=width_px),
+    )
+    blocks: list[Block] = [text(note, quiet=True), Columns(((stages,), (steps,)))]
+    blocks.append(
+        Folded("Measured times", (_times_table(timed), *_timeit(timed))),
+    )
+    return (Section("measured", "Measured on this machine", tuple(blocks)),)
+
+
+def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the profiled time by kind of operation; empty if nothing was profiled."""
+    mesh = snapshot.mesh
+    profiled = [program for program in snapshot.programs if program.trace is not None]
+    if not profiled or mesh is None:
+        return ()
+    blocks: list[Block] = []
+    for program in profiled:
+        trace = program.trace
+        assert trace is not None
+        blocks += [
+            Picture(
+                f"operation_times:{program.name}",
+                "Profiled time by kind of operation",
+                lambda width_px, trace=trace: operation_times(trace, mesh.size, width_px=width_px),
+            ),
+            text(
+                f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
+                Code(program.name),
+                f", {seconds_text(trace.seconds / trace.steps)} each, on emulated devices.",
+                quiet=True,
+            ),
+        ]
+    return (Section("operations", "Time by operation", tuple(blocks)),)
+
+
+def _failed(snapshot: Snapshot, model: Modelled) -> bool:
+    refused = {finding.extra.get("program") for finding in out_of_memory.refused(snapshot)}
+    return model.program in refused and model.lower_seconds is None
+
+
+def _formulas(model: Modelled) -> Folded:
+    columns = (Column("Term"), Column("Time", "seconds"), Column("Formula"), Column("Based on"))
+    rows = tuple(
+        (term.name, term.seconds, term.formula or "–", term.basis or "the compiled program")
+        for term in model.terms
+    )
+    overlap = (
+        "The step takes at least its longest term (full overlap) and at most the sum of all terms."
+    )
+    intensities = [f"{one.name}: {intensity_text(one)}" for one in model.intensities]
+    return Folded(
+        "Formulas and assumptions",
+        (
+            Table(f"terms:{model.program}", columns, rows, wrap=True),
+            listing(overlap, *intensities, *model.assumptions),
+        ),
+    )
+
+
+def _times_table(programs: Sequence[Program]) -> Table:
+    rows = []
+    for program in programs:
+        seconds = program.seconds
+        assert seconds is not None
+        spread = statistics(seconds.steps)
+        steps = "not measured" if spread is None else statistics_text(spread)
+        rows.append(
+            (
+                program.name,
+                *map(_seconds_cell, (seconds.lower, seconds.compile, seconds.first)),
+                steps,
+            )
+        )
+    headings = ("Program", "Lower", "Compile", "First run", "Steps")
+    return Table("measured_times", tuple(Column(heading) for heading in headings), tuple(rows))
+
+
+def _seconds_cell(seconds: float | None) -> str:
+    return "not measured" if seconds is None else seconds_text(seconds)
+
+
+def _timeit(programs: Sequence[Program]) -> list[Block]:
+    return [
+        text(
+            Code(program.name),
+            " by %%timeit: ",
+            Strong(timings.timeit_text(program.seconds.timeit)),
+        )
+        for program in programs
+        if program.seconds is not None and program.seconds.timeit is not None
+    ]

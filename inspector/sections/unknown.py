@@ -1,0 +1,67 @@
+"""Why something is unknown: what the source of a Snapshot does not contain, and what to do."""
+
+from __future__ import annotations
+
+from inspector.core.snapshot import Kind, Snapshot
+from inspector.sections.section import Notice, unknown
+
+# Sources of arrays or programs that no layout of this project made.
+IMPORTED: dict[Kind, str] = {
+    "orbax": "an Orbax checkpoint",
+    "sharding": "a _sharding file",
+    "maxtext": "a MaxText golden",
+    "hlo": "HLO text",
+    "capture": "a captured state",
+}
+
+
+def imported_from(snapshot: Snapshot) -> str | None:
+    """Return the source in words, or None if the Snapshot was planned, run or compiled from a layout."""
+    return IMPORTED.get(snapshot.source.kind)
+
+
+def source_text(snapshot: Snapshot) -> str:
+    """Return the source in words, `this Snapshot` if it was made from a layout."""
+    return imported_from(snapshot) or "this Snapshot"
+
+
+def no_arrays(snapshot: Snapshot) -> Notice | None:
+    """Return the reason why no array is known, or None if there are arrays."""
+    if snapshot.arrays:
+        return None
+    if snapshot.source.kind == "hlo":
+        return unknown(
+            "HLO text contains only programs, so the sharding of their arrays is unknown."
+        )
+    return unknown(f"{_capital(source_text(snapshot))} contains no arrays.")
+
+
+def no_mesh(snapshot: Snapshot) -> Notice | None:
+    """Return the reason why devices are unknown, or None if the mesh is known."""
+    if snapshot.mesh is not None:
+        return None
+    source = _capital(source_text(snapshot))
+    return unknown(f"{source} contains no mesh, so the devices of each shard are unknown.")
+
+
+def no_programs(snapshot: Snapshot, subject: str) -> Notice | None:
+    """Return the reason why something of the programs is unknown, or None if there are programs.
+
+    Args:
+      subject: what is unknown, with its verb, such as `collectives are`.
+    """
+    if snapshot.programs:
+        return None
+    source = imported_from(snapshot)
+    if source is None:
+        return Notice(
+            "info",
+            (
+                f"Nothing is compiled yet, so {subject} unknown. Build and run the layout to find out.",
+            ),
+        )
+    return unknown(f"{_capital(source)} contains arrays but no program, so {subject} unknown.")
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
