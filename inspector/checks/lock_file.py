@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inspector.compiled import hlo
 from inspector.core import output, record, snapshot, strict_json
+from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import (
     Array,
@@ -72,7 +72,7 @@ class LockedArray:
 
 @dataclass(frozen=True)
 class LockedCollective:
-    """All collectives of one op along the same mesh axes in one program, as `hlo.traffic` sums them.
+    """All collectives of one op along the same mesh axes in one program, as `traffic` sums them.
 
     Executions and bytes are those of one run on one device; `mesh_axes` and figures are None where unknown.
     """
@@ -116,7 +116,7 @@ def locked(found: Snapshot) -> LockFile:
             row.conditional,
         )
         for program in counted
-        for row in hlo.traffic(program.collectives or ())
+        for row in traffic(program.collectives or ())
     ]
     return LockFile(
         source=LockedSource(found.source.kind, found.source.target),

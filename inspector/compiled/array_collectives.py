@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.op_name import parse_op_name
+from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Array, Collective, Snapshot
 
-_REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
+_REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if operation.reduces)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import plotly.graph_objects as go
 
-from inspector.compiled.hlo.collectives import OPS
-from inspector.compiled.hlo.traffic import Traffic
+from inspector.core.collectives import OPS, Traffic
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.figures import frame, labels, palette
 
@@ -15,8 +15,8 @@ _BAR_PX = 26
 _ROW_PX = 44  # a bar, and the words under it
 _LEGEND_PX = 20
 
-# An operation that has no color here is drawn in `palette.UNKNOWN`.
-COLORS = dict(zip(OPS, (*palette.OKABE_ITO, "#8C564B"), strict=False))
+# Operations beyond the palette reuse its colors; one that `OPS` does not list has `palette.UNKNOWN`.
+COLORS = dict(zip(OPS, itertools.cycle((*palette.OKABE_ITO, "#8C564B")), strict=False))
 
 Axes = tuple[str, ...] | None
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from inspector.compiled.hlo.collectives import OPS
 from inspector.core import formatting
+from inspector.core.collectives import OPS
 from inspector.core.snapshot import Trace
 from inspector.figures import frame, labels, palette
 from inspector.figures.timings import EMULATED

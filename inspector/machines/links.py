@@ -1,12 +1,11 @@
-"""Time of one collective over the links between chips.
+"""Model the time of one collective over the links between chips.
 
-TPUs: a group runs along axes of a torus, and data hops from neighbour to neighbour. GPUs: a group runs
+On TPUs a group runs along axes of a torus, and data hops from neighbor to neighbor. On GPUs a group runs
 inside a node, all to all, or over several nodes. The formulas are those of "How to Scale Your Model"
-(https://jax-ml.github.io/scaling-book, chapters 3 and 12), with hops counted where an axis has no
-wrap-around link. They are lower bounds: nobody else uses the links, and nothing is in the way.
+(https://jax-ml.github.io/scaling-book, chapters 3 and 12), with hops counted on an axis without
+wrap-around link. Times are lower bounds: no other traffic uses the links.
 
-Payloads are those of a Snapshot: the bytes of one execution on one device, of the operand, or for an
-all-gather of the result.
+`payload_bytes` is that of a Snapshot's Collective.
 """
 
 from __future__ import annotations
@@ -14,18 +13,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from inspector.compiled.hlo.collectives import OPS
+from inspector.core.collectives import OPERATIONS, OPS, Operation
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.machines.prediction.cost import Estimate, amount, positive, si_text
+from inspector.machines.prediction.cost import (
+    Estimate,
+    require_amount,
+    require_positive,
+    si_text,
+)
 
 
 @dataclass(frozen=True)
 class Ring:
-    """One axis of a torus as a group of `size` chips uses it.
+    """One axis of a torus with `size` chips of a group.
 
-    `bytes_per_second` is one link's, one way. Without `wraps` the chips stand in a line. `two_way` is
-    false for a ring on which data only goes round one way.
+    bytes_per_second: of one link in one direction. hop_seconds: least time from chip to chip.
+    wraps: the ends are linked; otherwise the chips form a line.
+    two_way: data travels in both directions at once.
     """
 
     size: int
@@ -37,27 +42,25 @@ class Ring:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise InvalidInput(f"size of a ring is {self.size}, but must be at least 1")
-        positive("bytes_per_second of a ring", self.bytes_per_second)
-        amount("hop_seconds of a ring", self.hop_seconds)
+        require_positive("bytes_per_second of a ring", self.bytes_per_second)
+        require_amount("hop_seconds of a ring", self.hop_seconds)
         if not self.wraps and not self.two_way:
-            raise InvalidInput(
-                "a ring goes one way but does not wrap around, so that nothing comes back"
-            )
+            raise InvalidInput("two_way of a ring is false, but must be true if it does not wrap")
 
     @property
     def hops(self) -> int:
-        """Hops until everybody's data has been everywhere."""
+        """Hops until the data of every chip has reached every other."""
         return self.size // 2 if self.wraps and self.two_way else self.size - 1
 
     @property
     def inward_bytes_per_second(self) -> float:
-        """What the worst placed chip can take in: the end of a line has one link."""
+        """Bytes per second into the slowest chip; the end of a line has one link."""
         return self.bytes_per_second * (2 if self.wraps and self.two_way else 1)
 
     @property
     def crossings(self) -> float:
-        """All-to-all: how many payloads the busiest link carries one way."""
-        if not self.wraps:  # all that goes from one half to the other
+        """All-to-all: payloads over the busiest link in one direction."""
+        if not self.wraps:  # everything from one half to the other
             return (self.size // 2) * (self.size - self.size // 2) / self.size
         if not self.two_way:
             return (self.size - 1) / 2
@@ -66,14 +69,14 @@ class Ring:
 
 @dataclass(frozen=True)
 class TorusLink:
-    """Axes of a torus that a group runs along at once. `assumption` says why these."""
+    """Axes of a torus that a group uses at once. `assumption` explains the choice in a sentence."""
 
     rings: tuple[Ring, ...]
     assumption: str = ""
 
     def __post_init__(self) -> None:
         if not self.rings:
-            raise InvalidInput("a link over a torus has no rings, but must have at least one")
+            raise InvalidInput("rings of a torus link is empty, but must have at least one entry")
 
     @property
     def size(self) -> int:
@@ -81,7 +84,7 @@ class TorusLink:
 
     @property
     def bytes_per_second(self) -> float:
-        """What a chip can send: both ways on a ring, one way on a line, all axes together."""
+        """Bytes per second that a chip can send over all axes; on a line in one direction only."""
         return sum(ring.inward_bytes_per_second for ring in self.rings if ring.size > 1)
 
     @property
@@ -93,10 +96,10 @@ class TorusLink:
 
 @dataclass(frozen=True)
 class NodeLink:
-    """A group of `members` GPUs in each of `nodes` nodes. `assumption` says why so.
+    """A group of `members` GPUs in each of `nodes` nodes. `assumption` explains it in a sentence.
 
-    `bytes_per_second` is one GPU's into its node, `node_bytes_per_second` that of a whole node of
-    `gpus`, which all groups with members in the node share.
+    bytes_per_second: of one GPU into its node.
+    node_bytes_per_second: of a node with `gpus` GPUs into the network, shared by its groups.
     """
 
     members: int
@@ -112,8 +115,8 @@ class NodeLink:
                 f"a group has {self.members} members in each of {self.nodes} nodes, but must have "
                 f"1 to {self.gpus} in at least one"
             )
-        positive("bytes_per_second of a GPU", self.bytes_per_second)
-        positive("node_bytes_per_second", self.node_bytes_per_second)
+        require_positive("bytes_per_second of a GPU", self.bytes_per_second)
+        require_positive("node_bytes_per_second", self.node_bytes_per_second)
 
     @property
     def size(self) -> int:
@@ -127,13 +130,13 @@ class NodeLink:
 
     @property
     def shared_bytes_per_second(self) -> float:
-        """What the group has of its node's network, the node's other GPUs being as busy."""
+        """The group's share of its node's network bandwidth."""
         return self.node_bytes_per_second * self.members / self.gpus
 
 
 @dataclass(frozen=True)
 class NoLink:
-    """A group whose links are not known, and why."""
+    """A group with unknown links; `assumption` says why."""
 
     assumption: str
 
@@ -142,53 +145,52 @@ Link = TorusLink | NodeLink
 
 
 def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
-    """Seconds of one execution of a collective with this payload on every device of the link.
+    """Return the seconds of one execution of a collective whose groups each use such a link.
 
     Raises:
-      InvalidInput: the op is unknown, or the payload is no such number.
+      InvalidInput: the operation is unknown, or the payload is not a finite number from 0.
     """
-    if op not in OPS:
+    operation = OPERATIONS.get(op)
+    if operation is None:
         raise InvalidInput(f"op is {shown(op)}, but must be one of {', '.join(OPS)}")
-    amount("payload_bytes", payload_bytes)
+    require_amount("payload_bytes", payload_bytes)
     if link.size == 1:
         return Estimate(0.0, "a group of one device moves nothing")
     if isinstance(link, NodeLink):
-        return _over_nodes(op, payload_bytes, link)
-    return _over_torus(op, payload_bytes, link)
+        return _over_nodes(operation, payload_bytes, link)
+    return _over_torus(operation, payload_bytes, link)
 
 
 def effective_bytes_per_second(link: Link) -> float:
-    """The array's bytes over the time of an all-gather, for arrays so large that latency is nothing.
+    """Return the bytes of a large array over the time of its all-gather, without latency.
 
     Raises:
       InvalidInput: the group has one device.
     """
     if link.size == 1:
-        raise InvalidInput("a group of one device gathers nothing, so that it has no bandwidth")
+        raise InvalidInput("size of the group is 1, but must be at least 2 to have a bandwidth")
     if isinstance(link, NodeLink):
         return 1 / _gather_over_nodes(1.0, link)
     return 1 / _gather_bandwidth(1.0, link)
 
 
-def _over_torus(op: str, payload: float, link: TorusLink) -> Estimate:
+def _over_torus(operation: Operation, payload: float, link: TorusLink) -> Estimate:
     latency = sum(ring.hops * ring.hop_seconds for ring in link.rings)
-    if op in ("all-gather", "reduce-scatter", "all-reduce"):
-        times = 2 if op == "all-reduce" else 1
-        seconds = times * max(_gather_bandwidth(payload, link), latency)
-        return Estimate(seconds, _gather_formula(payload, link, times))
+    if operation.route == "ring":
+        seconds = operation.rounds * max(_gather_bandwidth(payload, link), latency)
+        return Estimate(seconds, _gather_formula(payload, link, operation.rounds))
     size = si_text(payload, "B")
-    if op in ("all-to-all", "ragged-all-to-all"):
+    if operation.route == "all-to-all":
         worst = max(link.rings, key=lambda ring: ring.crossings / ring.bytes_per_second)
         seconds = max(payload * worst.crossings / worst.bytes_per_second, latency)
-        dense = ", as if dense" if op == "ragged-all-to-all" else ""
         return Estimate(
             seconds,
             f"{worst.crossings:.3g} × {size} over the busiest link ÷ "
-            f"{si_text(worst.bytes_per_second, 'B/s')}{dense}{_at_least(link)}",
+            f"{si_text(worst.bytes_per_second, 'B/s')}{_dense(operation)}{_at_least(link)}",
         )
     slowest = min(ring.bytes_per_second for ring in link.rings)
-    if op == "collective-permute":
-        # To a neighbour; on a line the last one's data goes all the way back.
+    if operation.route == "pairs":
+        # To a neighbor. On a line the data of the last chip travels all the way back.
         hops = sum(1 if ring.wraps else ring.size - 1 for ring in link.rings)
         latency = max(ring.hop_seconds for ring in link.rings) * hops
     else:
@@ -200,25 +202,25 @@ def _over_torus(op: str, payload: float, link: TorusLink) -> Estimate:
 
 
 def _gather_bandwidth(total: float, link: TorusLink) -> float:
-    """Seconds by bandwidth alone until every chip has all of an array of `total` bytes."""
-    # Each axis alone: size-th parts, hop by hop. Together they share the array so that all end at once.
+    """Return the seconds, without latency, until every chip has all `total` bytes of an array."""
+    # The axes share the array such that all end at the same time.
     rates = [ring.size * ring.bytes_per_second / ring.hops for ring in link.rings if ring.size > 1]
-    # But never faster than what must come in through a chip's links.
+    # The links into one chip are a lower bound.
     inward = total * (link.size - 1) / link.size / link.bytes_per_second
     return max(total / sum(rates), inward)
 
 
-def _gather_formula(total: float, link: TorusLink, times: int) -> str:
-    twice = "2 × " if times == 2 else ""
+def _gather_formula(total: float, link: TorusLink, rounds: int) -> str:
+    factor = _factor(rounds)
     if len(link.rings) == 1:
         (ring,) = link.rings
         part = f"{si_text(total, 'B')} ÷ {ring.size}"
         rate = si_text(ring.bytes_per_second, "B/s")
         hop = si_text(ring.hop_seconds * 1e6, "µs")
-        return f"{twice}{counted(ring.hops, 'hop')} × max({part} ÷ {rate}, {hop})"
+        return f"{factor}{counted(ring.hops, 'hop')} × max({part} ÷ {rate}, {hop})"
     rate = total / _gather_bandwidth(total, link) if total else effective_bytes_per_second(link)
     return (
-        f"{twice}{si_text(total, 'B')} ÷ {si_text(rate, 'B/s')} of {len(link.rings)} axes at once"
+        f"{factor}{si_text(total, 'B')} ÷ {si_text(rate, 'B/s')} of {len(link.rings)} axes at once"
         f"{_at_least(link)}"
     )
 
@@ -232,23 +234,22 @@ def _hops_text(hops: int, link: TorusLink) -> str:
     return f"{counted(hops, 'hop')} of {si_text(hop * 1e6, 'µs')}"
 
 
-def _over_nodes(op: str, payload: float, link: NodeLink) -> Estimate:
+def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimate:
     size = si_text(payload, "B")
     gpu = si_text(link.bytes_per_second, "B/s")
-    if op in ("all-gather", "reduce-scatter", "all-reduce"):
-        times = 2 if op == "all-reduce" else 1
+    if operation.route == "ring":
         inside = f"{link.members - 1}/{link.members} ÷ {gpu}"
         between = f"{link.nodes - 1}/{link.nodes} ÷ {si_text(link.shared_bytes_per_second, 'B/s')}"
         bound = inside if link.nodes == 1 else between if link.members == 1 else ""
         return Estimate(
-            times * _gather_over_nodes(payload, link),
-            f"{'2 × ' if times == 2 else ''}{size} × {bound or f'max({inside}, {between})'}",
+            operation.rounds * _gather_over_nodes(payload, link),
+            f"{_factor(operation.rounds)}{size} × {bound or f'max({inside}, {between})'}",
         )
-    # A GPU's own share of the network out of its node.
+    # One GPU's share of its node's network.
     out = link.node_bytes_per_second / link.gpus
     out_text = si_text(out, "B/s")
-    if op in ("all-to-all", "ragged-all-to-all"):
-        dense = ", as if dense" if op == "ragged-all-to-all" else ""
+    if operation.route == "all-to-all":
+        dense = _dense(operation)
         inside = payload * (link.members - 1) / link.size / link.bytes_per_second
         between = payload * (link.nodes - 1) / link.nodes / out
         if inside >= between:
@@ -262,7 +263,15 @@ def _over_nodes(op: str, payload: float, link: NodeLink) -> Estimate:
 
 
 def _gather_over_nodes(total: float, link: NodeLink) -> float:
-    """The slower of both levels of the tree: bytes × (D − 1) ÷ (D × bandwidth), D children each."""
+    """Return the seconds of the slower level of the tree: bytes × (D − 1) ÷ (D × bandwidth), D children."""
     inside = (link.members - 1) / link.members / link.bytes_per_second
     between = (link.nodes - 1) / link.nodes / link.shared_bytes_per_second
     return total * max(inside, between)
+
+
+def _factor(rounds: int) -> str:
+    return "" if rounds == 1 else f"{rounds} × "
+
+
+def _dense(operation: Operation) -> str:
+    return ", as if dense" if operation.payload == "first operand" else ""

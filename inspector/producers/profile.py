@@ -15,8 +15,8 @@ import jax
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.calls import runs
-from inspector.compiled.hlo.collectives import OPS
 from inspector.compiled.hlo.module import Instruction, Module
+from inspector.core.collectives import OPS
 from inspector.core.snapshot import OperationTime, Trace
 from inspector.producers.distributed import gathered
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compiled.device_traffic import device_traffic
-from inspector.compiled.hlo.collectives import wire_bytes
+from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, Mesh
 from tests.figures.samples import mesh
 
@@ -24,7 +24,7 @@ def collective(
     given_ = {
         "asynchronous": False, "name": op, "computation": "main", "executions": 1,
         "conditional": False, "group_size": group, "groups": on.size // group if group else None,
-        "payload_bytes": payload, "wire_bytes_per_device": wire_bytes(op, payload, group),
+        "payload_bytes": payload, "wire_bytes_per_device": OPERATIONS[op].wire_bytes(payload, group),
     }  # fmt: skip
     return Collective(op=op, mesh_axes=axes, **(given_ | other))
 

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
-from inspector.compiled.hlo.collectives import OPS
-from inspector.compiled.hlo.traffic import traffic
+from inspector.core.collectives import OPS, traffic
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective
 from inspector.figures import labels
 from inspector.figures.collective_bars import COLORS, collective_bars
 from inspector.figures.traffic_map import traffic_map
+from tests.compiled.test_device_traffic import collective
 from tests.figures import drawn, samples
-from tests.machines.prediction.test_device_traffic import collective
 
 ON = samples.DEFAULT_MESH
 KIB = 1024

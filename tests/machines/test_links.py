@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compiled.hlo.collectives import OPS
+from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
 from inspector.machines.links import (
     NodeLink,

@@ -12,9 +12,8 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compiled import out_of_memory
-from inspector.compiled.hlo.collectives import OPS
-from inspector.compiled.hlo.traffic import traffic
 from inspector.core import snapshot
+from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.machines import slices, targets

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.collectives import OPS
+from inspector.core.collectives import OPS
 from inspector.core.snapshot import Trace
 from inspector.producers import profile
 from inspector.producers.profile import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspector.checks.policy.fields import Fields, refuse_unknown
 from inspector.checks.policy.outcome import Outcome, Violation, name
 from inspector.compiled import hlo
-from inspector.compiled.hlo.collectives import OPS
+from inspector.core.collectives import OPS, traffic
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, exact_bytes_text
 from inspector.core.snapshot import Collective, Program, Snapshot
@@ -101,7 +101,7 @@ class Collectives:
                 f"{_executions(row)}, {exact_bytes_text(row.wire_bytes_per_device)} on the wire per "
                 "device; there may be none"
             )
-            for row in hlo.traffic(meant)
+            for row in traffic(meant)
         ]
 
     def _limited(self, meant: Sequence[Collective]) -> tuple[list[Violation], str | None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.answers import Question, Statement, question
-from inspector.compiled.hlo.traffic import Traffic, traffic
+from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inspector.compare.difference.answers import change_text
-from inspector.compiled.hlo.traffic import Traffic, traffic
+from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Program, Snapshot
 from inspector.machines.prediction import memory

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from inspector.compiled.hlo import text
 from inspector.compiled.hlo.flops import target
 from inspector.compiled.hlo.module import Instruction, Module
+from inspector.core.collectives import BY_OPCODE
 
 START = "AsyncCollectiveStart"
 DONE = "AsyncCollectiveDone"
@@ -55,7 +56,9 @@ def _result(opcode: str, written: str | None) -> str | None:
     An all-reduce's may be the result alone: so XLA wrote it until 2026, when it had no operands in it.
     """
     parts = text.items(written) if written is not None and written.startswith("(") else []
-    if opcode == "all-reduce-start" and not (parts and parts[0].startswith("(")):
+    operation = BY_OPCODE.get(opcode)
+    result_alone = operation is not None and not operation.start_returns_operands
+    if result_alone and not (parts and parts[0].startswith("(")):
         return written
     return parts[1] if len(parts) > 1 else None
 

@@ -14,26 +14,11 @@ from inspector.compiled.hlo.mesh_axes import axes_of_groups, axes_of_moves
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.replica_groups import Groups, Mode
 from inspector.compiled.hlo.shapes import Shape, total_bytes
+from inspector.core.collectives import BY_OPCODE, Operation
 from inspector.core.errors import InvalidInput
 from inspector.core.record import LARGEST
 from inspector.core.snapshot import Collective, Mesh
 
-OPS = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "collective-reduce",  # as new as the XLA of jax 0.12
-)
-# What an opcode begins.
-OP_OF = {opcode: op for op in OPS for opcode in (op, f"{op}-start")}
-# The ops that have the flag use_global_device_ids; to them its absence means false.
-_FLAGGED = frozenset({"all-reduce", "all-gather", "reduce-scatter", "collective-reduce"})
-# Ops whose last operand may be the device that sends to all others, or is sent to.
-_ROOTED = frozenset({"collective-broadcast", "collective-reduce"})
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
@@ -68,18 +53,20 @@ def collectives(
       InvalidInput: replica groups, or pairs of a source and a target, are not such.
     """
     held = [
-        (computation, instruction, OP_OF[instruction.opcode])
+        (computation, instruction, BY_OPCODE[instruction.opcode])
         for computation in module.computations
         for instruction in computation.instructions
-        if instruction.opcode in OP_OF
+        if instruction.opcode in BY_OPCODE
     ]
     if not held:
         return ()
     shared = chains(module)
     known = runs(module) if known is None else known
     return tuple(
-        _collective(module, computation, instruction, op, mesh, known[computation.name], shared)
-        for computation, instruction, op in held
+        _collective(
+            module, computation, instruction, operation, mesh, known[computation.name], shared
+        )
+        for computation, instruction, operation in held
         if (computation.name, instruction.name) not in shared.carried_on
     )
 
@@ -90,12 +77,14 @@ def partners(module: Module, instruction: Instruction, devices: int | None = Non
     Raises:
       InvalidInput: replica groups, or pairs of a source and a target, are not such.
     """
-    op = OP_OF[instruction.opcode]
+    operation = BY_OPCODE[instruction.opcode]
     attributes = instruction.attributes
     try:
         flag = attributes.get("use_global_device_ids", "false") == "true"
-        mode = replica_groups.mode("channel_id" in attributes, flag if op in _FLAGGED else None)
-        if op == "collective-permute":
+        mode = replica_groups.mode(
+            "channel_id" in attributes, flag if operation.global_ids else None
+        )
+        if operation.route == "pairs":
             moves = replica_groups.pairs(attributes.get("source_target_pairs", "{}"))
             moves = tuple((pair[0], pair[1]) for pair in _positions(module, moves, mode) or ())
             return Partners(replica_groups.connected(moves), moves)
@@ -130,51 +119,32 @@ def payload_bytes(
 
     Of a ragged-all-to-all it is the whole input, because how much of it is sent only the run knows.
     """
-    op = OP_OF[instruction.opcode]
+    operation = BY_OPCODE[instruction.opcode]
     result = begun(instruction).shape
     operands = tuple(computation.shape_of(operand) for operand in instruction.operands)
-    if op == "all-gather":
+    if operation.payload == "result":
         return result.bytes if result else None
-    if op == "ragged-all-to-all":
+    if operation.payload == "first operand":
         operands = operands[:1]
-    if op in _ROOTED and instruction.attributes.get("has_dynamic_root") == "true":
+    if operation.route == "chain" and instruction.attributes.get("has_dynamic_root") == "true":
         operands = operands[:-1]
     # Of an input, an output and their offsets, the slices stated of the input are sent.
-    if op == "collective-permute" and "slice_sizes" in instruction.attributes:
+    if operation.route == "pairs" and "slice_sizes" in instruction.attributes:
         return _sliced_bytes(instruction, operands[0] if operands else None)
     size = total_bytes(operands) if operands else None
     if size is None and result is not None and result.bytes is not None:
         # The operand's instruction is not in the text; the result has its size, or a part of it.
-        if op != "reduce-scatter":
+        if not operation.result_is_shard:
             return result.bytes
         return result.bytes * group if group else None
     return size
-
-
-def wire_bytes(op: str, payload: int | None, group: int | None) -> int | None:
-    """Bytes that one device sends in one execution, by the ring algorithm with `group` devices.
-
-    A broadcast goes along the ring as a whole, so that all devices but the last send all of it, as they do
-    when all is summed on the way to one.
-    """
-    if group == 1:
-        return 0
-    if op == "collective-permute":
-        return payload
-    if payload is None or group is None:
-        return None
-    if op == "all-reduce":
-        return 2 * payload * (group - 1) // group
-    if op in _ROOTED:
-        return payload
-    return payload * (group - 1) // group
 
 
 def _collective(
     module: Module,
     computation: Computation,
     instruction: Instruction,
-    op: str,
+    operation: Operation,
     mesh: Mesh | None,
     known: Runs,
     shared: Chains,
@@ -188,8 +158,8 @@ def _collective(
     axes = _mesh_axes(joined, mesh) if mesh else None
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
-        op=op,
-        asynchronous=instruction.opcode != op
+        op=operation.name,
+        asynchronous=instruction.opcode != operation.name
         or known.asynchronous
         or (computation.name, instruction.name) in shared.started,
         name=instruction.name,
@@ -200,7 +170,7 @@ def _collective(
         group_size=joined.group_size,
         groups=None if joined.groups is None else len(joined.groups),
         payload_bytes=payload,
-        wire_bytes_per_device=_countable(wire_bytes(op, payload, group)),
+        wire_bytes_per_device=_countable(operation.wire_bytes(payload, group)),
         op_name=metadata.get("op_name") or None,
         source=module.source(metadata),
         spmd_generated=True if generated else None,

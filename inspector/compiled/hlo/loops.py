@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Operand
+from inspector.core.collectives import OPERATIONS
 from inspector.core.record import LARGEST
 
 # Printed as JSON, or as a string that holds JSON.
@@ -73,8 +74,8 @@ _NEVER_CALL = frozenset({
     "clamp", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "gather",
     "dot", "convolution", "reverse", "is-finite", "floor", "ceil", "sign", "remainder",
     "bitcast-convert", "shift-left", "shift-right-logical", "shift-right-arithmetic",
-    "copy-start", "copy-done", "partition-id", "replica-id", "all-gather", "all-to-all",
-    "collective-permute", "collective-broadcast",
+    "copy-start", "copy-done", "partition-id", "replica-id",
+    *(operation.name for operation in OPERATIONS.values() if not operation.reduces),
 })  # fmt: skip
 
 

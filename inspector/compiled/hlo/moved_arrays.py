@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo import text
 from inspector.compiled.hlo.asynchronous import DONE, begun, chains
-from inspector.compiled.hlo.collectives import OP_OF
 from inspector.compiled.hlo.loops import CallSite, call_sites
 from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.core.collectives import BY_OPCODE
 
 # Instructions whose result is data of their operand, moved, cut or converted; the operands that are so.
 _MOVES: Mapping[str, slice] = {
@@ -145,14 +145,14 @@ class _Search:
             (computation.name, instruction.name): set()
             for computation in self._module.computations
             for instruction in computation.instructions
-            if instruction.opcode in OP_OF
+            if instruction.opcode in BY_OPCODE
         }
         if not found:
             return {}
         self._carried_on = chains(self._module).carried_on
         for computation in self._module.computations:
             for instruction in computation.instructions:
-                if instruction.opcode in OP_OF:
+                if instruction.opcode in BY_OPCODE:
                     found[computation.name, instruction.name] = {
                         arguments[number]
                         for number in self._arguments_of(_Frame(computation), instruction)
@@ -170,7 +170,7 @@ class _Search:
                 seen: set[tuple] = set() if params or group not in _STATE else seen_of_state
                 values = self._behind([_Value(top, self._entry.root, part)], group in _STATE, seen)
                 for value in values:
-                    if value.instruction.opcode in OP_OF:
+                    if value.instruction.opcode in BY_OPCODE:
                         key = (value.frame.computation.name, value.instruction.name)
                         found[key].add(path)
                 if params:
@@ -238,7 +238,7 @@ class _Search:
             return self._at(frame, instruction, _MOVES[opcode], ())
         if elementwise and opcode in _ELEMENTWISE:
             return self._at(frame, instruction, _ELEMENTWISE[opcode], ())
-        if opcode in OP_OF:
+        if opcode in BY_OPCODE:
             return self._through_collective(value)
         if opcode.endswith(("-done", "-update")):
             return self._through_done(value)
@@ -267,18 +267,20 @@ class _Search:
         target = instruction.attributes.get("custom_call_target") if "call" in opcode else None
         if target == _DONE:
             held = self._operands(frame, instruction)
-            return [_Value(frame, one, path) for one in held if one.opcode in OP_OF]
+            return [_Value(frame, one, path) for one in held if one.opcode in BY_OPCODE]
         return self._at(frame, instruction, slice(1), path) if target in _SAME_DATA else []
 
     def _through_collective(self, value: _Value) -> list[_Value]:
         """The operand that a collective, or its start, makes this part of its result of."""
         frame, instruction, path = value
-        starts = instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start"
-        if starts:  # (operands, results, context …)
+        operation = BY_OPCODE[instruction.opcode]
+        if (
+            instruction.opcode != operation.name and operation.start_returns_operands
+        ):  # (operands, results, context …)
             path = path[1:]
         several = len(self._operands(frame, instruction)) > 1
         # An all-to-all of several operands has parts of all of them in each of its results.
-        if several and path and OP_OF[instruction.opcode] != "all-to-all":
+        if several and path and operation.route != "all-to-all":
             return self._at(frame, instruction, _one(path[:1]), path[1:])
         return self._at(frame, instruction, slice(None), ())
 
@@ -288,7 +290,9 @@ class _Search:
         if not sources:
             return []
         started = sources[0].opcode
-        if instruction.opcode.endswith("-update") or started == "all-reduce-start":
+        operation = BY_OPCODE.get(started)
+        result_alone = operation is not None and not operation.start_returns_operands
+        if instruction.opcode.endswith("-update") or result_alone:
             inner = path
         elif started == "copy-start":
             inner = ()

@@ -1,7 +1,7 @@
-"""Time that one chip needs: FLOPs over its peak, bytes over its bandwidth, and where the two are equal.
+"""Time of one chip by a roofline: FLOPs over its peak, or bytes over its HBM bandwidth.
 
-A lower bound each, as if the chip did nothing else; "How to Scale Your Model", chapter 1 (rooflines).
-Every number comes with its formula, numbers filled in.
+Each time is a lower bound, as in "How to Scale Your Model", chapter 1 (rooflines), and comes with its
+formula, numbers filled in.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Modelled seconds, and the formula that gave them with its numbers."""
+    """Modelled seconds, and their formula with numbers filled in."""
 
     seconds: float
     formula: str
 
 
 def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
-    """Seconds of one device for so many FLOPs of matrix products with operands of this type.
+    """Return the seconds of one device for matrix products with operands of this type.
 
     Raises:
-      InvalidInput: the FLOPs are no such number, or no peak is known for the type.
+      InvalidInput: `flops` is not a finite number from 0, or the peak for the type is unknown.
     """
-    amount("FLOPs", flops)
+    require_amount("FLOPs", flops)
     peak = chip.peak(dtype)
     if peak is None:
         known = ", ".join(chip.flops_per_second)
-        raise InvalidInput(f"no peak of {chip.title} is known for {shown(dtype)}, only for {known}")
+        raise InvalidInput(
+            f"dtype is {shown(dtype)}, but the peak of {chip.title} is known for {known}"
+        )
     return Estimate(
         flops / peak.flops_per_second,
         f"{si_text(flops, 'FLOP')} of {dtype} ÷ {si_text(peak.flops_per_second, 'FLOP/s')}"
@@ -42,29 +44,29 @@ def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
 
 
 def hbm_time(count: float, chip: Chip) -> Estimate:
-    """Seconds of one device to read or write so many bytes of its HBM.
+    """Return the seconds of one device to read or write `count` bytes of its HBM.
 
     Raises:
-      InvalidInput: the bytes are no such number.
+      InvalidInput: `count` is not a finite number from 0.
     """
-    amount("bytes", count)
+    require_amount("bytes", count)
     rate = chip.hbm_bytes_per_second_per_device
     return Estimate(count / rate, f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
 
 
 def critical_intensity(flops_per_second: float, bytes_per_second: float) -> float:
-    """FLOPs per byte above which a program is bound by compute and below which by these bytes.
+    """Return the FLOPs per byte above which compute is the bottleneck, and below it the bytes.
 
     Raises:
-      InvalidInput: a rate is not above zero.
+      InvalidInput: a rate is not a finite number above 0.
     """
-    amount("FLOP/s", flops_per_second)
-    positive("bytes per second", bytes_per_second)
+    require_amount("FLOP/s", flops_per_second)
+    require_positive("bytes per second", bytes_per_second)
     return flops_per_second / bytes_per_second
 
 
 def si_text(value: float, unit: str) -> str:
-    """A quantity in decimal units with three figures: `33.6 GFLOP`, `90.0 GB/s`."""
+    """Format a quantity with a decimal prefix and three digits: `33.6 GFLOP`, `90.0 GB/s`."""
     power = 0
     while abs(value) >= 999.5 and power < len(_DECIMAL_UNITS) - 1:
         value, power = value / 1000, power + 1
@@ -74,13 +76,13 @@ def si_text(value: float, unit: str) -> str:
     return f"{value:.{decimals}f} {_DECIMAL_UNITS[power]}{unit}"
 
 
-def amount(what: str, value: float) -> None:
-    """Refuse what is no amount: negative, infinite or not a number."""
+def require_amount(what: str, value: float) -> None:
+    """Raise InvalidInput unless the value is a finite number from 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise InvalidInput(f"{what} is {value!r}, but must be a finite number from 0")
 
 
-def positive(what: str, value: float) -> None:
-    """Refuse what is not above zero, infinite or not a number."""
+def require_positive(what: str, value: float) -> None:
+    """Raise InvalidInput unless the value is a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise InvalidInput(f"{what} is {value!r}, but must be a finite number above 0")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compiled.hlo.traffic import traffic
+from inspector.core.collectives import traffic
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
 from inspector.machines.hardware import Chip

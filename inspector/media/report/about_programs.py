@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inspector.compiled.device_traffic import device_traffic
-from inspector.compiled.hlo.traffic import traffic
 from inspector.core import formatting
+from inspector.core.collectives import traffic
 from inspector.core.formatting import bytes_text, counted, times_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures import timings

@@ -9,8 +9,8 @@ import streamlit as st
 
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic
-from inspector.compiled.hlo.traffic import Traffic, traffic
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
+from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import axes_text, collective_bars, grouped

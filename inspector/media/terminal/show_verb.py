@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from inspector.compiled import hlo
 from inspector.core import snapshot
+from inspector.core.collectives import traffic
 from inspector.core.formatting import bytes_text, counted, seconds_text, times_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
@@ -127,7 +127,7 @@ def _on_chip(found: Snapshot, chip: Chip) -> list[str]:
 def _collectives(program: Program) -> str:
     """Collectives by mesh axes and op: how often one run executes them, and the bytes of all of these."""
     rows = [(f"collectives of {program.name}", "op", "executions", "payload", "wire per device")]
-    for row in hlo.traffic(program.collectives or ()):
+    for row in traffic(program.collectives or ()):
         axes = "unknown axes" if row.mesh_axes is None else ", ".join(row.mesh_axes) or "no axis"
         times = "unknown" if row.executions is None else f"{row.executions:,}"
         rows.append(

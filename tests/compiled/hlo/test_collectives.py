@@ -11,8 +11,8 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.collectives import wire_bytes
 from inspector.compiled.hlo.mesh_axes import axes_of_groups, axes_of_moves
+from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from tests.compiled.hlo import given
@@ -313,11 +313,12 @@ def test_wire_bytes_are_those_of_the_ring(payload: int, group: int) -> None:
     part = payload / group
     steps = {"all-reduce": 2 * (group - 1), "reduce-scatter": group - 1, "all-gather": group - 1}
     for op, sent in steps.items():
-        got = wire_bytes(op, payload, group)
+        got = OPERATIONS[op].wire_bytes(payload, group)
         assert (
             math.floor(sent * payload / group * (1 - 1e-12)) <= got <= sent * part + 1e-3 * payload
         )
-    assert wire_bytes("all-to-all", payload, group) == wire_bytes("all-gather", payload, group)
+    gather, exchange = OPERATIONS["all-gather"], OPERATIONS["all-to-all"]
+    assert exchange.wire_bytes(payload, group) == gather.wire_bytes(payload, group)
 
 
 # --- Mesh axes ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo
 from inspector.compiled import text as program_text
-from inspector.compiled.hlo.collectives import OPS
+from inspector.core.collectives import OPS
 from inspector.core.snapshot import Collective
 from inspector.producers.building import mesh_record
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.compiled import hlo
 from inspector.core import record
+from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from tests.compiled.hlo import given
@@ -46,7 +47,7 @@ def read(text: str) -> None:
         return
     for collective in found:
         assert record.decode(Collective, record.encode(collective)) == collective
-    hlo.traffic(found)
+    traffic(found)
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.compiled.hlo import Traffic, traffic
+from inspector.core.collectives import Traffic, traffic
 from inspector.core.snapshot import Collective, Program, Snapshot, Source
 from inspector.media.terminal.show_verb import summary
 

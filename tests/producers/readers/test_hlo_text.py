@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.compiled.hlo.collectives import OPS
 from inspector.core import snapshot, strict_json
+from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.producers.readers import hlo_text

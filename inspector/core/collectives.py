@@ -1,0 +1,143 @@
+"""The collective operations of XLA, and their traffic summed by mesh axes.
+
+`OPERATIONS` is the only list of collective operations. The HLO parser, byte counts, link times, device
+traffic, policies and figures read it, so a new operation needs one entry here and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from inspector.core.snapshot import Collective
+
+Payload = Literal["operands", "first operand", "result"]
+Route = Literal["ring", "all-to-all", "chain", "pairs"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """The rules of one collective operation with payload p in groups of g devices.
+
+    name: its HLO opcode, which is also the `op` of a Collective. An asynchronous one has the opcodes
+      `<name>-start` and `<name>-done`.
+    payload: the arrays that `payload_bytes` counts.
+    route: how the payload travels, which decides the wire bytes and the time on links.
+      ring: each device sends p·(g−1)/g to the next one, `rounds` times over.
+      all-to-all: each device sends p/g to each other one.
+      chain: each device but the last sends p to the next one, from or to a root.
+      pairs: each source sends p to its target; the instruction has `source_target_pairs` and no
+        `replica_groups`.
+    rounds: 2 for all-reduce, which is a reduce-scatter and an all-gather.
+    result_is_shard: the result is 1/g of the payload.
+    reduces: applies a computation, `to_apply`.
+    global_ids: has the attribute `use_global_device_ids`, false if absent.
+    start_returns_operands: the shape of the start is (operands, results, contexts…), not the result alone.
+    """
+
+    name: str
+    payload: Payload
+    route: Route
+    rounds: int = 1
+    result_is_shard: bool = False
+    reduces: bool = False
+    global_ids: bool = False
+    start_returns_operands: bool = True
+
+    def wire_bytes(self, payload: int | None, group_size: int | None) -> int | None:
+        """Return the bytes that a device sends in one execution; None if payload or group is unknown."""
+        if group_size == 1:
+            return 0
+        if self.route == "pairs" or payload is None:
+            return payload
+        if group_size is None:
+            return None
+        if self.route == "chain":
+            return payload
+        return self.rounds * payload * (group_size - 1) // group_size
+
+
+# The order is that of legends. collective-reduce needs the XLA of jax 0.12 or later.
+OPERATIONS: Mapping[str, Operation] = MappingProxyType({
+    operation.name: operation
+    for operation in (
+        Operation(
+            "all-reduce", "operands", "ring", rounds=2, reduces=True, global_ids=True,
+            start_returns_operands=False,
+        ),
+        Operation("all-gather", "result", "ring", global_ids=True),
+        Operation(
+            "reduce-scatter", "operands", "ring", result_is_shard=True, reduces=True, global_ids=True
+        ),
+        Operation("all-to-all", "operands", "all-to-all"),
+        # How much of its input is sent is known only at run time: counted as if all of it.
+        Operation("ragged-all-to-all", "first operand", "all-to-all"),
+        Operation("collective-permute", "operands", "pairs"),
+        Operation("collective-broadcast", "operands", "chain"),
+        Operation("collective-reduce", "operands", "chain", reduces=True, global_ids=True),
+    )
+})  # fmt: skip
+OPS = tuple(OPERATIONS)
+# The HLO opcodes at which a collective begins.
+BY_OPCODE: Mapping[str, Operation] = MappingProxyType(
+    {
+        opcode: operation
+        for operation in OPERATIONS.values()
+        for opcode in (operation.name, f"{operation.name}-start")
+    }
+)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The collectives of one operation along the same mesh axes, summed over one run of the program.
+
+    Bytes are those of one device, with every branch of a conditional taken. A sum is None if one of its
+    terms is unknown, `mesh_axes` is None if the axes are.
+    """
+
+    mesh_axes: tuple[str, ...] | None
+    op: str
+    instructions: int
+    executions: int | None
+    payload_bytes: int | None
+    wire_bytes_per_device: int | None
+    conditional: bool
+
+
+def traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
+    """Return the traffic by mesh axes and operation, most wire bytes first and unknown bytes last."""
+    groups: dict[tuple[tuple[str, ...] | None, str], list[Collective]] = {}
+    for collective in collectives:
+        groups.setdefault((collective.mesh_axes, collective.op), []).append(collective)
+    rows = [
+        Traffic(
+            axes,
+            op,
+            len(group),
+            _total((one.executions, 1) for one in group),
+            _total((one.executions, one.payload_bytes) for one in group),
+            _total((one.executions, one.wire_bytes_per_device) for one in group),
+            any(one.conditional for one in group),
+        )
+        for (axes, op), group in groups.items()
+    ]
+
+    def rank(row: Traffic) -> tuple[bool, int]:
+        return row.wire_bytes_per_device is None, -(row.wire_bytes_per_device or 0)
+
+    return tuple(sorted(rows, key=rank))
+
+
+def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:
+    """Return the sum of executions × amount; an instruction that never runs adds 0."""
+    total = 0
+    for executions, amount in terms:
+        if executions == 0:
+            continue
+        if executions is None or amount is None:
+            return None
+        total += executions * amount
+    return total
