@@ -137,22 +137,24 @@ class Dashboard:
 
     def pin(self, name: str | None = None) -> None:
         """Pin what the Layout page shows, under the name that it suggests or under another one."""
-        self.keyed("pin:popover").get_by_role("button").click()
+        self.open_pin_menu()
         if name is not None:
             field = self.page.get_by_label("Name on the board")
             field.fill(name)
             field.press("Tab")
             self.settle()
         self.page.get_by_role("button", name="Pin to the board").click()
-        self.settle()
-        self.page.keyboard.press("Escape")
         expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
+        self.settle()
+
+    def open_pin_menu(self) -> None:
+        self.page.locator("[class*=st-key-pin-popover]").get_by_role("button").click()
 
     def go_to(self, name: str) -> None:
-        """Follow the navigation to another page, which a narrow window hides behind `4 more`."""
+        """Follow the navigation to another page, which may be one of the guides."""
         link = self.page.get_by_role("link", name=name, exact=True)
         if not link.count():
-            self.page.get_by_test_id("stTopNavSection").locator("visible=true").click()
+            self.page.get_by_text("Guides", exact=True).locator("visible=true").click()
             link = self.page.get_by_role("menuitem", name=name, exact=True)
         link.click()
 

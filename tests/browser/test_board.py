@@ -98,6 +98,24 @@ def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: P
     opened.close()
 
 
+def test_one_click_opens_the_board_while_the_pin_menu_is_open(open_dashboard):
+    dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2")
+    dashboard.open_pin_menu()
+    expect(dashboard.page.get_by_label("Name on the board")).to_be_visible()
+    dashboard.open_board()
+    dashboard.go_to("Layout")
+    dashboard.wait_for_figure("block_map")
+    expect(dashboard.page).to_have_url(f"{dashboard.url}/?mesh=4x2&layers=2&depth=64")
+
+
+def test_the_pin_menu_closes_and_a_notice_opens_the_board(open_dashboard):
+    dashboard = open_dashboard(f"?{SMALL}")
+    dashboard.pin("mine")
+    dashboard.page.get_by_role("link", name="Open board").click()
+    expect(dashboard.keyed("board_table")).to_contain_text("mine")
+    expect(dashboard.page.get_by_role("link", name="Open board")).to_have_count(0)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_slide_has_no_controls_and_says_what_it_is_of(open_dashboard, theme):
     pins = "&".join(

@@ -58,19 +58,19 @@ def test_mended_kept_found_exported_and_opened(open_dashboard, tmp_path: Path):
     assert len(mended.rules) > 1
     assert dict(dashboard.rules()).keys() == dict(mended.rules).keys()
 
-    dashboard.keyed("keep:popover").get_by_role("button").first.click()
+    dashboard.click("keep:open")
     page.get_by_label("Note").fill(NOTE)
     page.get_by_label("Note").press("Tab")
-    # A menu that is closed by mistake keeps what was typed.
+    # A dialog that is closed by mistake keeps what was typed.
     page.keyboard.press("Escape")
-    expect(page.get_by_test_id("stPopoverBody")).to_have_count(0)
+    expect(page.get_by_role("dialog")).to_have_count(0)
     dashboard.settle()
-    dashboard.keyed("keep:popover").get_by_role("button").first.click()
+    dashboard.click("keep:open")
     expect(page.get_by_label("Note")).to_have_value(NOTE)
     name = page.get_by_label("Name in the library").input_value()
     page.get_by_role("button", name="Keep in the library").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
     dashboard.settle()
-    page.keyboard.press("Escape")
 
     dashboard.go_to("Library")
     expect(dashboard.main().get_by_role("heading", name=name)).to_be_visible()

@@ -104,7 +104,7 @@ def _notices() -> None:
     # On a picture, the line about its source says that it is a plan.
     if pins.notes() and not screenshot_mode.on():
         st.info("  \n".join(map(plain, pins.notes())), icon=":material/link:")
-    refused = pins.refused()
+    refused = pins.take_problem()
     if refused:
         st.error(plain(refused), icon=":material/error:")
 

@@ -36,17 +36,20 @@ def page_of(module: str, title: str, icon: str, url_path: str) -> StreamlitPage:
 
 
 layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
-others = [
+main_pages = [
+    layout,
     page_of("board_page", "Board", ":material/view_column:", "board"),
     page_of("open_page", "Open", ":material/file_open:", "open"),
     page_of("library_page", "Library", ":material/bookmarks:", "library"),
-    page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
+]
+guides = [
+    page_of("learn_page", "Learn", ":material/school:", "learn"),
     page_of("assemble_page", "Assemble", ":material/extension:", "assemble"),
     page_of("processes_page", "Processes", ":material/lan:", "processes"),
     page_of("restore_page", "Restore", ":material/settings_backup_restore:", "restore"),
-    page_of("learn_page", "Learn", ":material/school:", "learn"),
+    page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
 ]
-page = st.navigation([layout, *others], position="top")
+page = st.navigation({"": main_pages, "Guides": guides}, position="top")
 session.begin(on_layout_page=page is layout)
 own_model_notice.show()
 page.run()

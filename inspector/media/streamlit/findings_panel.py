@@ -141,5 +141,5 @@ def _make(found: Snapshot, layout: Layout, change: Change) -> None:
         if pins.change(lambda one: one.pinned(free, found)):
             st.toast(f"{plain(free)} is on the board, to compare with.", icon=":material/keep:")
         else:
-            st.toast(plain(pins.refused() or ""), icon=":material/error:")
+            st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
     session.put(change.layout)

@@ -1,4 +1,4 @@
-"""Keep what the page shows in the library, under a name and with a note."""
+"""The button and the dialog that save a Snapshot in the library."""
 
 from __future__ import annotations
 
@@ -6,74 +6,70 @@ import streamlit as st
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit.menu import menu
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, NameTaken
 
 
-def show(found: Snapshot, suggested_name: str, key: str) -> None:
-    """A popover with fields for name and note; what became of it is said there.
-
-    The library is opened only when somebody saves.
+def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
+    """Draw the button. The library is opened only to save.
 
     Args:
-      suggested_name: what the name field holds at first.
-      key: of the widgets, one for each place of the page.
+      snapshot: what to save.
+      suggested_name: initial value of the name field.
+      key: prefix of the widget keys, unique on the page.
     """
-    # Another suggestion is another field, so that the field does not keep an old one.
+    if st.button("Keep", key=f"{key}:open", icon=":material/bookmark:", type="tertiary"):
+        st.session_state.pop(f"{key}:saved", None)
+        _dialog(snapshot, suggested_name, key)
+
+
+@st.dialog("Keep in the library", icon=":material/bookmark:")
+def _dialog(snapshot: Snapshot, suggested_name: str, key: str) -> None:
+    state = st.session_state
+    if state.pop(f"{key}:saved", False):
+        st.rerun()  # closes the dialog
+    # A new key for each suggestion: the field then has the new suggestion.
     name_key, note_key = f"{key}:name:{suggested_name}", f"{key}:note"
-    with menu("Keep", ":material/bookmark:", f"{key}:popover") as drawer:
-        if not drawer.open:
-            return
-        st.text_input(
-            "Name in the library",
-            value=suggested_name,
-            key=name_key,
-            max_chars=LONGEST_NAME,
-            persist_state="page",
-        )
-        st.text_area(
-            "Note",
-            key=note_key,
-            max_chars=LONGEST_NOTE,
-            height=100,
-            placeholder="What it is for",
-            persist_state="page",
-        )
-        taken = st.session_state.get(_taken(key))
-        replacing = taken is not None and taken == (st.session_state.get(name_key) or "").strip()
-        st.button(
-            "Replace it" if replacing else "Keep in the library",
-            key=key,
-            icon=":material/bookmark:",
-            type="primary",
-            on_click=_save,
-            args=(found, name_key, note_key, key, replacing),
-        )
-        refused = st.session_state.pop(_refused(key), None)
-        if refused:
-            st.error(plain(refused), icon=":material/error:")
-        st.caption("The Library page opens it again, also in another session.")
+    st.text_input(
+        "Name in the library",
+        value=suggested_name,
+        key=name_key,
+        max_chars=LONGEST_NAME,
+        persist_state="page",
+    )
+    st.text_area(
+        "Note",
+        key=note_key,
+        max_chars=LONGEST_NOTE,
+        height=100,
+        placeholder="Purpose of this Snapshot",
+        persist_state="page",
+    )
+    name = (state.get(name_key) or "").strip()
+    replace = bool(name) and name == state.get(f"{key}:taken")
+    st.button(
+        "Replace Snapshot" if replace else "Keep in the library",
+        key=key,
+        icon=":material/bookmark:",
+        type="primary",
+        on_click=_save,
+        args=(snapshot, name_key, note_key, key, replace),
+    )
+    if problem := state.pop(f"{key}:problem", None):
+        st.error(plain(problem), icon=":material/error:")
 
 
-def _save(found: Snapshot, name_key: str, note_key: str, key: str, replace: bool) -> None:
+def _save(snapshot: Snapshot, name_key: str, note_key: str, key: str, replace: bool) -> None:
     state = st.session_state
     name = (state.get(name_key) or "").strip()
-    state.pop(_taken(key), None)
+    state.pop(f"{key}:taken", None)
     try:
-        entry = Library().save(name, state.get(note_key) or "", found, replace)
-    except NameTaken as refused:
-        state[_taken(key)] = name
-        state[_refused(key)] = f"{refused}. Take another name, or replace it."
-    except InvalidInput as refused:
-        state[_refused(key)] = str(refused)
+        entry = Library().save(name, state.get(note_key) or "", snapshot, replace)
+    except NameTaken as error:
+        state[f"{key}:taken"] = name
+        state[f"{key}:problem"] = f"{error}. Enter another name, or replace the Snapshot."
+    except InvalidInput as error:
+        state[f"{key}:problem"] = str(error)
     else:
-        st.toast(f"{plain(entry.name)} is in the library.", icon=":material/bookmark_added:")
-
-
-def _taken(key: str) -> str:
-    return f"{key}:taken"
-
-
-def _refused(key: str) -> str:
-    return f"{key}:refused"
+        state[f"{key}:saved"] = True
+        st.toast(f"Saved {plain(entry.name)} in the library.", icon=":material/bookmark_added:")

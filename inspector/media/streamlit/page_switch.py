@@ -1,20 +1,26 @@
-"""From one page to another in the same session."""
+"""Links and switches to other pages of the session."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
-LAYOUT = ""  # the first page's path
+LAYOUT, BOARD, OPEN = "", "board", "open"  # URL paths
 
 
-def to(url_path: str) -> NoReturn:
-    """Leave this run and open the page of this path. Streamlit knows pages by their paths alone."""
-    st.switch_page(
-        st.Page(_never, title="page", url_path=url_path or None, default=url_path == LAYOUT)
+def page(url_path: str) -> StreamlitPage:
+    """Return the page with this path. Streamlit identifies a registered page by its path alone."""
+    return st.Page(
+        _unregistered, title="page", url_path=url_path or None, default=url_path == LAYOUT
     )
 
 
-def _never() -> None:
-    raise AssertionError("the page that is registered under the path is shown")
+def to(url_path: str) -> NoReturn:
+    """Stop this run and open the page with this path."""
+    st.switch_page(page(url_path))
+
+
+def _unregistered() -> None:
+    raise AssertionError("Streamlit runs the registered page with this path")

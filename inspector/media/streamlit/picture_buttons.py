@@ -1,4 +1,4 @@
-"""PNG and SVG of a figure: drawn when they are clicked, with what they are of written on them."""
+"""Downloads of a figure as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import streamlit as st
 from inspector.core.errors import InvalidInput
 from inspector.figures import picture_file, stamp
 from inspector.media.printable import file_name
-from inspector.media.streamlit.menu import menu
 from inspector.media.streamlit.plain_text import plain
 
-_REFUSED_KEY = "picture_refused"  # why the last picture of this session was not drawn
+_PROBLEMS = "picture_problems"  # by key of the picture: why the last download failed
 
 
 def show(
@@ -22,28 +21,32 @@ def show(
     lines: Callable[[], Sequence[str]],
     key: str = "pictures",
 ) -> None:
-    """A small menu under figures; what is in it is made when it is opened.
+    """Draw the button that opens a dialog with PNG and SVG of each figure.
 
     Args:
-      figures: by key, each with its words, which name the file, too.
-      lines: gives what is written on each picture.
-      key: of the menu.
+      figures: by key, each figure with its description, which is also the file name.
+      lines: returns the lines of provenance that are written on each picture.
+      key: of the button.
     """
-    with (
-        st.container(horizontal=True, horizontal_alignment="right"),
-        menu(
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        clicked = st.button(
             "Pictures",
-            ":material/image:",
-            key,
-            help="Each of these figures as PNG or SVG, with what it is of, versions and date on it.",
-        ) as drawer,
-    ):
-        if not drawer.open:
-            return
-        for drawn_key, (figure, words) in figures.items():
-            if len(figures) > 1:
-                st.caption(plain(words))
-            draw(partial(_stamped, figure, lines), f"picture:{drawn_key}", words)
+            key=key,
+            icon=":material/image:",
+            type="tertiary",
+            help="Download these figures as PNG or SVG, with their provenance.",
+        )
+    if clicked:
+        _dialog(figures, lines)
+
+
+@st.dialog("Download pictures", icon=":material/image:")
+def _dialog(
+    figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]
+) -> None:
+    for key, (figure, description) in figures.items():
+        st.caption(plain(description))
+        draw(partial(_stamped, figure, lines), f"picture:{key}", description)
 
 
 def _stamped(figure: go.Figure, lines: Callable[[], Sequence[str]]) -> go.Figure:
@@ -51,43 +54,36 @@ def _stamped(figure: go.Figure, lines: Callable[[], Sequence[str]]) -> go.Figure
 
 
 def draw(make: Callable[[], go.Figure], key: str, name: str) -> None:
-    """A button each for PNG and SVG of a figure that already says what it is of.
-
-    Args:
-      make: gives the figure, when one of them is clicked.
-    """
+    """Draw a PNG and an SVG button. `make` returns the figure when one of them is clicked."""
     missing = picture_file.why_none()
     if missing is not None:
         st.caption(plain(missing[:1].upper() + missing[1:] + "."))
         return
-    # What is made runs beside the page's script, which can only be told in what both have.
-    refused: dict[str, str] = st.session_state.setdefault(_REFUSED_KEY, {})
+    # The picture is made outside the script run, so both share this dictionary.
+    problems: dict[str, str] = st.session_state.setdefault(_PROBLEMS, {})
     dark = st.context.theme.type == "dark"
     with st.container(horizontal=True, gap="small"):
         for form, mime in picture_file.FORMATS.items():
             st.download_button(
                 form.upper(),
-                data=_making(make, form, dark, refused, key),
+                data=partial(_picture, make, form, dark, problems, key),
                 file_name=f"{file_name(name)}.{form}",
                 mime=mime,
                 key=f"{key}:{form}",
                 icon=":material/download:",
                 on_click="ignore",
-                help="Takes a few seconds: a browser on this machine draws it, and nothing is fetched.",
+                help="Rendered by the browser of this machine in a few seconds.",
             )
-    if key in refused:
-        st.caption(f":material/error: The last one failed: {plain(refused[key])}.")
+    if key in problems:
+        st.caption(f":material/error: The last picture failed: {plain(problems[key])}.")
 
 
-def _making(
-    make: Callable[[], go.Figure], form: str, dark: bool, refused: dict[str, str], key: str
-) -> Callable[[], bytes]:
-    def made() -> bytes:
-        refused.pop(key, None)
-        try:
-            return picture_file.picture(make(), form, dark=dark)
-        except InvalidInput as refusal:
-            refused[key] = str(refusal)
-            raise
-
-    return made
+def _picture(
+    make: Callable[[], go.Figure], form: str, dark: bool, problems: dict[str, str], key: str
+) -> bytes:
+    problems.pop(key, None)
+    try:
+        return picture_file.picture(make(), form, dark=dark)
+    except InvalidInput as error:
+        problems[key] = str(error)
+        raise

@@ -1,4 +1,4 @@
-"""Pin what the page shows to the board, under a name."""
+"""The menu that pins a Snapshot to the board, and the notice that leads to the board."""
 
 from __future__ import annotations
 
@@ -7,25 +7,39 @@ import streamlit as st
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import pins
-from inspector.media.streamlit.menu import menu
+from inspector.media.streamlit import page_switch, pins
 from inspector.media.streamlit.plain_text import plain
 
+_PINNED = "pinned_name"  # the name of the pin that was just made
+_NOTICE = "pinned_notice"
+_NOTICE_SECONDS = 10
+# A toast of Streamlit can hold no link to a page of the same session.
+_STYLE = f"""<style>
+.st-key-{_NOTICE} {{
+  position: fixed; top: 4rem; right: 1rem; width: 19rem; z-index: 1000; padding: 0.7rem 1rem;
+  border-radius: 0.5rem; background: var(--st-secondary-background-color, #f5f7fa);
+  box-shadow: 0 2px 12px rgb(0 0 0 / 30%); animation: fade_{_NOTICE} {_NOTICE_SECONDS}s forwards;
+}}
+@keyframes fade_{_NOTICE} {{ 95% {{ opacity: 1; }} to {{ opacity: 0; visibility: hidden; }} }}
+</style>"""
 
-def show(found: Snapshot, suggested_name: str, key: str) -> None:
-    """A popover with a name to change and a button; what became of it is said there.
+
+def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
+    """Draw the menu with a name field and a button.
 
     Args:
-      suggested_name: what the name field holds at first, with a number where that is taken.
-      key: of the widgets, one for each place of the page.
+      snapshot: what to pin.
+      suggested_name: initial value of the name field; a number is added if the name is taken.
+      key: prefix of the widget keys, unique on the page.
     """
     board = pins.board()
     free = boards.free_name(suggested_name, board.names)
-    # Another suggestion is another field, and so is the next one after a pin: none keeps an old name.
+    # A new key for each suggestion and after each pin: the field then has the new suggestion.
     name_key = f"{key}:name:{free}:{len(board.pins)}"
-    with menu("Pin", ":material/keep:", f"{key}:popover") as drawer:
-        if not drawer.open:
-            return
+    # A new key after each pin: the popover then is closed. With `on_change` it would rerun the page when
+    # a click closes it, and that rerun would cancel a page switch by the same click.
+    popover_key = f"{key}:popover:{len(board.pins)}"
+    with st.popover("Pin", icon=":material/keep:", type="tertiary", key=popover_key):
         st.text_input(
             "Name on the board",
             value=free,
@@ -39,25 +53,37 @@ def show(found: Snapshot, suggested_name: str, key: str) -> None:
             icon=":material/keep:",
             type="primary",
             on_click=_pin,
-            args=(found, name_key),
+            args=(snapshot, name_key),
         )
-        refused = pins.refused()
-        if refused:
-            st.error(plain(refused), icon=":material/error:")
-        st.caption(_words(found, board))
+        problem = pins.take_problem()
+        if problem:
+            st.error(plain(problem), icon=":material/error:")
+        st.caption(_description(snapshot, board))
+    if name := st.session_state.pop(_PINNED, None):
+        _show_notice(name, len(board.pins))
 
 
-def _pin(found: Snapshot, name_key: str) -> None:
+def _pin(snapshot: Snapshot, name_key: str) -> None:
     name = st.session_state.get(name_key) or ""
-    if pins.change(lambda board: board.pinned(name, found)):
-        count = len(pins.board().pins)
-        st.toast(f"{plain(name.strip())} is on the board, {count} of {MOST_PINS}.")
+    if pins.change(lambda board: board.pinned(name, snapshot)):
+        st.session_state[_PINNED] = name.strip()
 
 
-def _words(found: Snapshot, board: boards.Board) -> str:
+def _show_notice(name: str, count: int) -> None:
+    with st.container(key=_NOTICE, gap="xxsmall"):
+        st.html(_STYLE)
+        st.markdown(f"Pinned **{plain(name)}**. The board has {count} of {MOST_PINS} layouts.")
+        st.page_link(
+            page_switch.page(page_switch.BOARD),
+            label="Open board",
+            icon=":material/view_column:",
+        )
+
+
+def _description(snapshot: Snapshot, board: boards.Board) -> str:
     if not board.pins:
-        return f"The Board page shows up to {MOST_PINS} layouts side by side."
-    already = [pin.name for pin in board.pins if pin.snapshot is found or pin.snapshot == found]
+        return f"The board compares up to {MOST_PINS} layouts side by side."
+    same = next((pin.name for pin in board.pins if pin.snapshot == snapshot), None)
     names = ", ".join(plain(name) for name in board.names)
-    said = f"{len(board.pins)} of {MOST_PINS} on the board: {names}."
-    return said + (f" This very Snapshot is there as {plain(already[0])}." if already else "")
+    text = f"On the board ({len(board.pins)} of {MOST_PINS}): {names}."
+    return text if same is None else f"{text} This Snapshot is already pinned as {plain(same)}."

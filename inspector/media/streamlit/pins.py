@@ -50,8 +50,8 @@ def change(make: Callable[[Board], Board]) -> bool:
     return True
 
 
-def refused() -> str | None:
-    """Why the last change was refused; said once."""
+def take_problem() -> str | None:
+    """Return why the last change failed, once."""
     return st.session_state.pop(_REFUSED, None)
 
 

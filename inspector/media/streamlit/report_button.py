@@ -1,4 +1,4 @@
-"""The board, or one Snapshot, as a file for a review: HTML, Markdown, and the whole board as a picture."""
+"""The button and the dialog that download a report: HTML, Markdown, or one picture."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media import report
 from inspector.media.streamlit import picture_buttons
-from inspector.media.streamlit.menu import menu
 from inspector.media.streamlit.plain_text import plain
 
 _FORMS = {
-    ".html": ("HTML", "text/html", "Opens offline with figures to zoom into and hover over; 5 MB."),
-    ".md": ("Markdown", "text/markdown", "For a pull request: short, the difference first."),
+    ".html": ("HTML", "text/html", "One file of 5 MB with interactive figures; opens offline."),
+    ".md": ("Markdown", "text/markdown", "A short summary for a pull request."),
 }
 
 
@@ -28,44 +27,47 @@ def show(
     key: str = "report",
     baseline: int = 0,
 ) -> None:
-    """A menu with the files; each is made when it is clicked.
+    """Draw the button. Each file is made when its own button is clicked.
 
     Args:
-      pins: names and Snapshots, one or several.
-      chip: what memory and time are modelled on.
-      baseline: the place of the one that the others are held against.
+      pins: names and Snapshots.
+      chip: accelerator that memory and time are modelled on.
+      baseline: index of the pin that the others are compared with.
     """
-    pins = [*pins[baseline : baseline + 1], *pins[:baseline], *pins[baseline + 1 :]]
-    with menu(
+    if not pins:
+        return
+    ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
+    if st.button(
         "Report",
-        ":material/description:",
-        f"{key}:menu",
-        help="One file for a reviewer: HTML, Markdown, or a picture.",
-    ) as drawer:
-        if not drawer.open or not pins:
-            return
-        names = ", ".join(name for name, _ in pins)
-        st.caption(
-            f"Of {plain(names)}" + (f"; {plain(pins[0][0])} is the baseline." if pins[1:] else ".")
-        )
-        with st.container(horizontal=True, gap="small"):
-            for suffix, (label, mime, meaning) in _FORMS.items():
-                st.download_button(
-                    label,
-                    data=lambda suffix=suffix: report.content(pins, suffix, chip),
-                    file_name=f"sharding-report{suffix}",
-                    mime=mime,
-                    key=f"{key}{suffix}",
-                    icon=":material/download:",
-                    on_click="ignore",
-                    help=f"{meaning} Takes a few seconds.",
-                )
-        st.caption("The whole as a picture")
-        picture_buttons.draw(lambda: _board_picture(pins, chip), f"{key}:picture", "sharding-board")
+        key=f"{key}:menu",
+        icon=":material/description:",
+        type="tertiary",
+        help="Download a report for review.",
+    ):
+        _dialog(ordered, chip, key)
+
+
+@st.dialog("Download a report", icon=":material/description:")
+def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -> None:
+    names = ", ".join(name for name, _ in pins)
+    st.caption(plain(names) + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
+    with st.container(horizontal=True, gap="small"):
+        for suffix, (label, mime, meaning) in _FORMS.items():
+            st.download_button(
+                label,
+                data=lambda suffix=suffix: report.content(pins, suffix, chip),
+                file_name=f"sharding-report{suffix}",
+                mime=mime,
+                key=f"{key}{suffix}",
+                icon=":material/download:",
+                on_click="ignore",
+                help=f"{meaning} Takes a few seconds.",
+            )
+    picture_buttons.draw(lambda: _board_picture(pins, chip), f"{key}:picture", "sharding-board")
 
 
 def _board_picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
-    # Not on top: the pages start without what only a report needs.
+    # Imported here so that pages start without what only a report needs.
     from inspector.media.report.board_picture import board_picture
 
-    return board_picture([(name, audit.audited(found)) for name, found in pins], chip)
+    return board_picture([(name, audit.audited(snapshot)) for name, snapshot in pins], chip)

@@ -220,12 +220,11 @@ def test_the_fields_outlive_the_page(_workers: None) -> None:
 
 
 def test_every_figure_can_be_saved_and_says_what_was_done(page: AssemblePage) -> None:
-    page.test.session_state["pictures"] = page.test.session_state["pictures_of_mistake"] = True
     page.press("loading", "reshard")
     page.break_it("swapped")
     keys = drawn(page.test)
     assert "assemble:resharded" in keys and "assemble:broken:array" in keys
-    assert sorted(offered(page.test)) == sorted(keys)
+    assert sorted(offered(page.test, "pictures", "pictures_of_mistake")) == sorted(keys)
     assembly = assemblies.parse(assemblies.DEFAULTS).unwrap().with_mistake("swapped", 3)
     service = inspection.shared()
     job = service.start_assembly(assembly)

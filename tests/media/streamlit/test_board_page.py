@@ -25,7 +25,7 @@ HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c)"
 
 PAGE = """
 import streamlit as st
-from inspector import board
+from inspector.compare import board
 from inspector.media.streamlit import board_page, pins, session
 session.begin(on_layout_page=False)
 if "path" in st.session_state and "board" not in st.session_state:
@@ -35,9 +35,13 @@ board_page.show()
 
 PIN = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import pin_button
-pin_button.show(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")
+
+def show():
+    pin_button.show(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")
+
+st.navigation([st.Page(show), st.Page(lambda: None, title="Board", url_path="board")]).run()
 """
 
 
@@ -322,7 +326,6 @@ def pin_of(one: Snapshot, name: str, path: Path) -> AppTest:
     snapshot.write(one, path)
     page = AppTest.from_string(PIN, default_timeout=PATIENCE)
     page.session_state["path"], page.session_state["name"] = str(path), name
-    page.session_state["pin:popover"] = True
     return checked(page.run())
 
 
@@ -349,12 +352,11 @@ def test_a_taken_name_is_said_to_be_taken(tmp_path: Path) -> None:
     checked(page.run())
     assert names(page) == ("mine",)
     assert "already" in page.error[0].value
-    assert "This very Snapshot is there as mine" in page.caption[-1].value.replace("\\", "")
+    assert "already pinned as mine" in page.caption[-1].value.replace("\\", "")
 
 
 def test_the_layout_page_has_the_pin_button(open_page) -> None:
     page: ScriptedPage = open_page(depth="64", layers="2")
-    page.open("pin:popover")
     page.press("pin")
     board: Board = page.test.session_state["board"]
     assert board.names == ("Data + tensor 2x4",)

@@ -16,7 +16,7 @@ from inspector.producers.abstract import abstract_state
 
 SCRIPT = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import collectives_panel, selection
 found = snapshot.read(st.session_state["path"])
 if "of" in st.session_state:

@@ -16,7 +16,7 @@ from inspector.producers.abstract import abstract_state
 SCRIPT = """
 import streamlit as st
 from inspector import layout as layouts
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import device_panel, findings_panel, ledger_panel, selection, session
 found = snapshot.read(st.session_state["path"])
 layout = None if found.layout is None else layouts.from_json(found.layout)

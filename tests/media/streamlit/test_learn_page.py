@@ -118,10 +118,9 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
         for kind in ("block_map", "mesh_map")
     }
     assert page.blocks("3:joined:block_map") == [f"device {device}" for device in range(8)]
-    for place in ("3:joined", "5:batch", "7:resharded"):
-        page.test.session_state[f"pictures:pieces:{place}"] = True
-    page.run()
-    assert offered(page.test) == drawn(page.test)
+    figures = drawn(page.test)
+    places = ("3:joined", "5:batch", "7:resharded")
+    assert offered(page.test, *(f"pictures:pieces:{place}" for place in places)) == figures
     walk = walks.parse("pieces", **walks.defaults("pieces")).value
     line = learn_page.provenance_line(
         learn_page.Taken(walk, known), known.steps[2], 3, known.steps[2].drawn[0]

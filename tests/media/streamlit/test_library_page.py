@@ -160,8 +160,6 @@ def test_what_is_opened_is_what_stood_there_also_if_deleted_since(library: Libra
 def test_pinning_puts_it_on_the_board(library: Library) -> None:
     library.save("base", "", FOUND)
     page = Page(page_script)
-    page.test.session_state["library_pin:popover"] = True
-    page.do(page.test)
     page.press("library_pin")
     assert page.test.session_state["board"].names == ("base",)
 
@@ -206,20 +204,27 @@ def test_another_programs_file_is_told_and_not_moved(library: Library) -> None:
 
 def test_keeping_asks_before_it_replaces(library: Library) -> None:
     page = Page(button_script, found=FOUND)
-    page.test.session_state["keep:popover"] = True
-    page.do(page.test)
-    assert not library.path.exists()  # nothing is opened until somebody saves
-    page.do(page.test.text_area(key="keep:note").set_value("first"))
-    page.press("keep")
+
+    def keep(**fields: str) -> None:
+        """Open the dialog, fill its fields, and save."""
+        page.press("keep:open")
+        for key, text in fields.items():
+            field = page.test.text_input if key.startswith("name") else page.test.text_area
+            field(key=f"keep:{key}").set_value(text)
+        page.press("keep")
+
+    page.press("keep:open")
+    assert not library.path.exists()
+    keep(note="first")
     assert library.entry("MLP 2x4").note == "first"
-    page.do(page.test.text_area(key="keep:note").set_value("second"))
-    page.press("keep")
-    assert "Take another name, or replace it" in page.said("error")
-    assert page.test.button(key="keep").label == "Replace it"
+    keep(note="second")
+    page.press("keep:open")
+    assert "replace the Snapshot" in page.said("error")
+    assert page.test.button(key="keep").label == "Replace Snapshot"
     assert library.entry("MLP 2x4").note == "first"
     page.press("keep")
     assert library.entry("MLP 2x4").note == "second"
-    page.do(page.test.text_input(key="keep:name:MLP 2x4").set_value("a\x07b"))
-    page.press("keep")
-    assert "one line of 1 to 120 printable" in page.said("error")
+    keep(**{"name:MLP 2x4": "a\x07b"})
+    page.press("keep:open")
+    assert "1 to 120 printable" in page.said("error")
     assert len(library.entries()) == 1

@@ -17,7 +17,7 @@ from inspector.producers.abstract import abstract_state
 
 SCRIPT = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import memory_panel
 memory_panel.show(snapshot.read(st.session_state["path"]), None)
 """

@@ -38,7 +38,7 @@ open_page.show()
 # Panels are drawn without tabs, which are closed but for one.
 SCRIPT = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import opened_summary, snapshot_panels
 
 found = snapshot.read(st.session_state["path"])

@@ -17,7 +17,7 @@ from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import paired_times_section
 pins = [(name, snapshot.read(path)) for name, path in st.session_state["pins"]]
 paired_times_section.show(pins, st.session_state["baseline"])

@@ -14,7 +14,6 @@ PAGE = "from inspector.media.streamlit import processes_page\nprocesses_page.sho
 
 def test_every_figure_can_be_saved_and_says_what_was_done(_workers: None) -> None:
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
-    page.session_state["pictures"] = True
     page.run()
     assert not page.exception, [error.value for error in page.exception]
     names = ("given", "global", "returned", "mesh")

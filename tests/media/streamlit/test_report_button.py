@@ -1,4 +1,4 @@
-"""The menu of report files on a page: what it offers, and that nothing is made before it is asked for."""
+"""The dialogs that download reports and pictures."""
 
 from __future__ import annotations
 
@@ -26,48 +26,51 @@ chart.draw(overview(pins[0][1].arrays, pins[0][1].mesh), "unstamped", alt="Bytes
 """
 
 
-def opened(*menus: str) -> AppTest:
+def opened(*buttons: str) -> AppTest:
     page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
     page.session_state["name"] = NAME
-    for menu in menus:
-        page.session_state[menu] = True
     page.run()
+    for button in buttons:
+        page.button(key=button).click().run()
     assert not page.exception, [error.value for error in page.exception]
     return page
 
 
-def test_a_closed_menu_has_nothing_in_it() -> None:
+def labels(page: AppTest) -> list[str]:
+    return [one.proto.label for one in page.get("download_button")]
+
+
+def test_nothing_is_offered_before_a_click() -> None:
     page = opened()
-    assert not page.get("download_button")
-    # A figure that nobody knows the Snapshot of has no menu: its picture could not say what it is of.
+    assert labels(page) == []
+    # The figure outside `chart.of` has no provenance, so it has no Pictures button.
     assert len(page.get("plotly_chart")) == 2
+    assert [button.key for button in page.button] == ["report:menu", "pictures"]
 
 
-def test_an_open_menu_offers_every_form_and_names_the_baseline() -> None:
-    page = opened("report:menu", "pictures")
-    labels = [one.proto.label for one in page.get("download_button")]
-    assert labels == ["HTML", "Markdown", "PNG", "SVG", "PNG", "SVG"]
-    words = page.caption[0].value.replace("\\", "")
-    assert words == f"Of {NAME}, one; {NAME} is the baseline."
+def test_dialogs_offer_every_form_and_name_the_baseline() -> None:
+    page = opened("report:menu")
+    assert labels(page) == ["HTML", "Markdown", "PNG", "SVG"]
+    assert page.caption[0].value.replace("\\", "") == f"{NAME}, one (baseline: {NAME})"
     assert r"\<img" in page.caption[0].value
+    assert labels(opened("pictures")) == ["PNG", "SVG"]
 
 
-def test_without_a_browser_the_menu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_browser_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROWSER_PATH", "/nonexistent/chrome")
     page = opened("report:menu")
-    assert [one.proto.label for one in page.get("download_button")] == ["HTML", "Markdown"]
+    assert labels(page) == ["HTML", "Markdown"]
     assert "none was found" in page.caption[-1].value
 
 
-def test_what_a_picture_is_refused_for_is_kept_for_the_page() -> None:
+def test_why_a_picture_failed_is_kept_for_the_page() -> None:
     def fail():
         raise report.InvalidInput("no such figure")
 
-    refused: dict[str, str] = {}
-    make = picture_buttons._making(fail, "png", False, refused, "key")
+    problems: dict[str, str] = {}
     with pytest.raises(report.InvalidInput):
-        make()
-    assert refused == {"key": "no such figure"}
+        picture_buttons._picture(fail, "png", False, problems, "key")
+    assert problems == {"key": "no such figure"}
 
 
 def test_the_whole_board_is_one_figure_with_every_answer() -> None:

@@ -107,8 +107,6 @@ def test_one_array_alone(open_restore) -> None:
     assert (row["Must move"], row["Stays"]) == (49_152, 16_384)
     assert "75 % of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
     (chart,) = page.test.get("plotly_chart")
-    page.test.session_state["pictures"] = True
-    page.run()
     assert offered(page.test) == drawn(page.test) == ["transfer_map"]
     title = json.loads(chart.proto.spec)["layout"]["title"]["text"]
     assert title == f"{path}: bytes from device to device"

@@ -16,7 +16,7 @@ from inspector.producers import emulate
 
 SCRIPT = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import time_panel
 time_panel.show(snapshot.read(st.session_state["path"]), None)
 """

@@ -14,7 +14,7 @@ from tests.machines import torus
 
 SCRIPT = """
 import streamlit as st
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.media.streamlit import torus_section
 torus_section.show(snapshot.read(st.session_state["path"]))
 """
