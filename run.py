@@ -22,9 +22,9 @@ TESTS = ROOT / "tests" / "requirements.txt"
 # The compilers of TPUs and of GPUs, which need not be there: about 1.1 GB on disk together.
 COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Two processes: most tests wait for a browser or a worker half of their time. The browser tests take the
-# longest and come first. See tests/conftest.py for which tests stay together.
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder")
+# Tests of one file run in one process, because they share costly fixtures. Browser tests take longest and
+# run first; each process has a server and a browser of its own.
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 # Chromium draws text as boxes where a machine has no font at all.
 DEBIAN_PACKAGES = ("chromium", "fonts-dejavu-core")
 

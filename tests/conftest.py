@@ -1,4 +1,4 @@
-"""What every test stands on: emulated devices for JAX, and how hypothesis searches."""
+"""Settings for all tests: emulated devices for JAX, a compile cache of their own, Hypothesis."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import atexit
 import os
 import shutil
 import tempfile
-from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
 
-# JAX reads both when it starts, so they are set before any test module can import it. Sixteen devices
-# hold every mesh that the tests make in this process; worker processes set their own number.
+# JAX reads these variables when it starts, so they are set before a test module imports it. Sixteen
+# devices are enough for every mesh of the tests in this process. Worker processes set their own number.
 DEVICES = 16
-# What is compiled runs once or a few times, so that machine code made in half the time serves better than
-# machine code that runs faster: LLVM's optimisations come after all that XLA does to a program, and no
-# collective, FLOP or byte depends on them.
+# Most compiled programs run once, so a fast compile is worth more than fast machine code. LLVM's
+# optimizations change no collective, FLOP or byte.
 os.environ["XLA_FLAGS"] = " ".join(
     (
         os.environ.get("XLA_FLAGS", ""),
@@ -27,15 +23,13 @@ os.environ["XLA_FLAGS"] = " ".join(
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# What compilers answered before this run answers nothing in it, nothing of it stays on the machine, and
-# nobody's own library is touched.
+# A fresh cache and library for this run, deleted at its end.
 os.environ["SHARDING_INSPECTOR_CACHE"] = tempfile.mkdtemp(prefix="sharding-inspector-tests-")
 os.environ["SHARDING_INSPECTOR_LIBRARY"] = os.environ["SHARDING_INSPECTOR_CACHE"]
 atexit.register(shutil.rmtree, os.environ["SHARDING_INSPECTOR_CACHE"], ignore_errors=True)
 
-# No deadline, because no test may depend on how fast or how busy the machine is.
-# CI looks at the same examples each time, so that a change is judged by what it changed, and at fewer of
-# them, because it has 20 minutes; everywhere else the search goes on.
+# No deadline, because the machine may be slow or busy. CI takes the same examples each time, so that only
+# a change of the code changes the result, and fewer of them to save time.
 settings.register_profile(
     "house",
     deadline=None,
@@ -44,20 +38,3 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("house")
-
-
-class ByFile(LoadScopeScheduling):
-    """Tests side by side, those of a file together, for they share what was costly to make.
-
-    The browser tests share one server and one browser, so all of them are one scope.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "browser" if file.startswith("tests/browser/") else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
-    """The scheduler that stands in for the one of `--dist`."""
-    return ByFile(config, log)
