@@ -120,7 +120,7 @@ def test_every_module_is_on_one_side_at_least() -> None:
 
 @pytest.mark.parametrize(
     ("forbidden", "module"),
-    [(JAX, "inspector.producers.emulate"), (STREAMLIT, "inspector.media.streamlit")],
+    [(JAX, "inspector.producers.run"), (STREAMLIT, "inspector.media.streamlit")],
 )
 def test_the_probe_finds_what_is_there(forbidden: tuple[str, ...], module: str) -> None:
     inside = [name for name in INSPECTOR if is_below(name, module)]
@@ -168,6 +168,6 @@ def test_nothing_is_imported_across_the_boundary_later() -> None:
     assert importers([*sources(SERVER_SIDE), ROOT / "app.py"], JAX) == []
     assert importers(sources(WITHOUT_PAGES), STREAMLIT) == []
     # The search sees what is there where it may be.
-    assert importers(sources(["inspector.producers.emulate"]), JAX)
+    assert importers(sources(["inspector.producers.run"]), JAX)
     assert importers([ROOT / "app.py"], STREAMLIT)
     assert imports_of("def f():\n    from jax.sharding import Mesh\n") == ["jax.sharding"]

@@ -20,9 +20,9 @@ from inspector.core.rules import nnx
 from inspector.core.snapshot import Group
 from inspector.layout import Layout
 from inspector.model import Model
-from inspector.producers.building import build_model, reading_rules
+from inspector.producers.build import build_model, reading_rules
+from inspector.producers.describe import own_code
 from inspector.producers.leaves import Leaf, all_leaves, leaves_of
-from inspector.producers.own_code import own_code
 
 
 def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from inspector.guides.assembly import (
     Stage,
     Step,
 )
-from inspector.producers.building import jax_entry
+from inspector.producers.build import jax_entry
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
 
@@ -45,10 +45,10 @@ def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     """
     wanted = assemblies.from_json(payload.get("assembly"))
     report("build")
-    return record.encode(run(wanted))
+    return record.encode(make_array(wanted))
 
 
-def run(wanted: Assembly) -> Assembled:
+def make_array(wanted: Assembly) -> Assembled:
     """Make the array, and read back what lies where; an error of JAX's becomes part of the answer.
 
     Raises:

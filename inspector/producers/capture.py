@@ -19,9 +19,9 @@ from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Group, Snapshot, Source
-from inspector.producers.boxes import Names, Opened, opened
 from inspector.producers.captured_arrays import ArrayRecords, Found, main_mesh, some_of
 from inspector.producers.captured_program import CapturedProgram
+from inspector.producers.leaves import Names, Opened, opened
 
 LEFT_OUT = "left-out"
 

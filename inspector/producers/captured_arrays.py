@@ -25,8 +25,8 @@ from inspector.core.snapshot import (
     Group,
     Shard,
 )
-from inspector.producers.boxes import Names
-from inspector.producers.named import axis_records, entries_of, mesh_record, spec_of
+from inspector.producers.leaves import Names
+from inspector.producers.records import axis_records, entries_of, mesh_record, spec_of
 
 NO_MESH = "no-mesh"
 ABSTRACT_MESH = "abstract-mesh"

@@ -13,9 +13,8 @@ from inspector.compiled import text as program_text
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray
-from inspector.producers.boxes import Opened, opened
-from inspector.producers.memory_analysis import memory_of
-from inspector.producers.named import entries_of, spec_of
+from inspector.producers.leaves import Opened, opened
+from inspector.producers.records import entries_of, memory_of, spec_of
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from inspector.layout import Layout
 from inspector.layout import emulation as machine
 from inspector.layout.plan import now
 from inspector.producers.abstract import versions
-from inspector.producers.building import (
+from inspector.producers.build import (
     build_model,
     make_mesh,
     named_sharding,

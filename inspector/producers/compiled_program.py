@@ -8,7 +8,9 @@ import statistics
 import time
 import timeit
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any, Literal, TypeVar
 
 import jax
 from jax.sharding import NamedSharding
@@ -23,12 +25,12 @@ from inspector.core.snapshot import (
     Trace,
     Work,
 )
+from inspector.models.watching import Watched, listening
 from inspector.producers import profile
-from inspector.producers.building import spec_of
+from inspector.producers.build import Signature
 from inspector.producers.distributed import agreed
 from inspector.producers.leaves import leaves_of
-from inspector.producers.memory_analysis import memory_of
-from inspector.producers.signatures import Signature
+from inspector.producers.records import memory_of, spec_of
 
 Report = Callable[..., None]
 
@@ -244,3 +246,44 @@ def _is_none(leaf: Any) -> bool:
 
 def _spec(sharding: Any, rank: int) -> Any:
     return spec_of(sharding.spec, rank) if isinstance(sharding, NamedSharding) else None
+
+
+_Program = TypeVar("_Program", bound=CompiledProgram)
+
+
+def compile_all(
+    signatures: Iterable[Signature],
+    program_of: Callable[[str], _Program],
+    mesh: Mesh,
+    watched: list[Watched],
+) -> tuple[_Program, ...]:
+    """Compile one program after the other; to be called within `tracing`.
+
+    The compiler needs no Python: while it is at a program, another thread reads the text of the one
+    before. Lowering does need it, so that all of it comes first.
+
+    Args:
+      program_of: makes a program of a name.
+      mesh: in whose terms collectives are told.
+      watched: gets the values that are marked inside of the train step.
+    """
+    programs = []
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        for signature in signatures:
+            program = program_of(signature.name)
+            with listening(watched.append) if signature.name == "train_step" else nullcontext():
+                program.lower(signature)
+            programs.append(program)
+        # MLIR is not to be read and compiled at once: the first program's, which is compiled at once, later.
+        lowered = [reader.submit(program.read_lowered) for program in programs[1:]]
+        read = []
+        for place, program in enumerate(programs):
+            if place:
+                lowered[place - 1].result()
+            program.compile()
+            if not place:
+                read.append(reader.submit(program.read_lowered))
+            read.append(reader.submit(program.read_compiled, mesh))
+        for each in read:
+            each.result()
+    return tuple(programs)

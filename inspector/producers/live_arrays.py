@@ -21,9 +21,9 @@ from inspector.core.snapshot import (
     Mesh,
     Shard,
 )
-from inspector.producers.building import spec_of
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
+from inspector.producers.records import spec_of
 
 
 def live_arrays(leaves: Sequence[Leaf], mesh: Mesh, logical: bool) -> list[Array]:

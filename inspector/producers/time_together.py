@@ -17,9 +17,8 @@ from inspector.layout import Layout
 from inspector.layout import emulation as machine
 from inspector.layout.plan import now
 from inspector.producers.abstract import versions
-from inspector.producers.building import build_model, make_mesh, tracing
+from inspector.producers.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
-from inspector.producers.signatures import signatures
 
 # Rounds that are not counted: the first runs of a program allocate what the later ones use again.
 WARM_UP_ROUNDS = 2

@@ -17,7 +17,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.machines import targets
 from inspector.machines.slices import shape_text
 from inspector.machines.targets import GPUS_PER_NODE, Target
-from inspector.producers.building import mesh_record
+from inspector.producers.records import mesh_record
 
 # How devices come to their places in the mesh: as `jax.devices()` lists them, one host after the other,
 # or so that mesh axes lie along axes of the torus, by `jax.experimental.mesh_utils.create_device_mesh`.

@@ -151,7 +151,7 @@ class Inspection:
             machine.state_bytes_in_a_step(planned), available, "a train step of this layout"
         )
         payload = {"layout": layout.to_json(), "memory": self._memory}
-        return self._runs.submit("emulate", payload, _environment(layout), RUN_TIMEOUT)
+        return self._runs.submit("run", payload, _environment(layout), RUN_TIMEOUT)
 
     def _start_compile(self, layout: Layout, target: Target) -> Job:
         missing = targets.missing(target)

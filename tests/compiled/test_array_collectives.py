@@ -11,8 +11,8 @@ from inspector.compiled.array_collectives import looked_for, moving
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.layout.presets import MLP_PRESETS as PRESETS
-from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
+from inspector.producers.run import run_layout
 
 LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
 FSDP_TENSOR = next(preset for preset in PRESETS if preset.name == "FSDP + tensor")
@@ -20,7 +20,7 @@ FSDP_TENSOR = next(preset for preset in PRESETS if preset.name == "FSDP + tensor
 
 @pytest.fixture(scope="module")
 def found() -> Snapshot:
-    return emulate.run(FSDP_TENSOR.applied_to(LAYOUT), lambda *_, **__: None)
+    return run_layout(FSDP_TENSOR.applied_to(LAYOUT), lambda *_, **__: None)
 
 
 def test_there_and_back_is_the_same(found: Snapshot) -> None:

@@ -8,13 +8,13 @@ from inspector import layout as layouts
 from inspector.compiled import text as program_text
 from inspector.compiled.text import Read
 from inspector.core.snapshot import Program, Snapshot
-from inspector.producers import emulate
+from inspector.producers.run import run_layout
 
 SMALL = {"depth": "64", "batch": "16", "layers": "3", "steps": "1"}
 
 
 def run(fields: dict[str, str]) -> Snapshot:
-    return emulate.run(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
+    return run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
 
 
 def products(program: Program) -> tuple[float, float]:

@@ -12,13 +12,13 @@ import pytest
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
-from inspector.producers.assemble import run
+from inspector.producers.assemble import make_array
 from tests.figures import drawn
 
 
 def made(fields: dict[str, str]) -> tuple[Assembly, Assembled]:
     asked = assemblies.parse(fields).unwrap()
-    return asked, run(asked)
+    return asked, make_array(asked)
 
 
 def numbers(figure: go.Figure) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers import building
+from inspector.producers import build
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import leaves_of
 
@@ -29,9 +29,9 @@ def planned(**fields: str) -> Snapshot:
 
 def linen_shardings(layout: Layout) -> dict[str, NamedSharding]:
     """Path → sharding, by `nn.get_sharding` or `nn.logical_to_mesh_sharding` alone."""
-    mesh = building.make_mesh(layout)
-    with building.tracing(layout, mesh):
-        model = building.build_model(layout)
+    mesh = build.make_mesh(layout)
+    with build.tracing(layout, mesh):
+        model = build.build_model(layout)
         key = jax.random.key(0)
         batch = jax.eval_shape(model.batch, key)
         state = jax.eval_shape(model.init, key, batch)
@@ -39,7 +39,7 @@ def linen_shardings(layout: Layout) -> dict[str, NamedSharding]:
             shardings = nn.get_sharding(state, mesh)
         else:
             shardings = nn.logical_to_mesh_sharding(
-                nn.get_partition_spec(state), mesh, building.linen_rules(layout)
+                nn.get_partition_spec(state), mesh, build.linen_rules(layout)
             )
     is_sharding = lambda leaf: isinstance(leaf, NamedSharding)  # noqa: E731
     leaves = jax.tree.leaves(shardings, is_leaf=is_sharding)
@@ -129,7 +129,7 @@ def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -
     assert mine.keys() == expected.keys()
     for path, array in mine.items():
         theirs = expected[path]
-        assert array.spec == building.spec_of(theirs.spec, len(array.shape))
+        assert array.spec == build.spec_of(theirs.spec, len(array.shape))
         try:
             shard_shape = theirs.shard_shape(array.shape)
         except ValueError:

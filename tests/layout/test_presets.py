@@ -19,7 +19,7 @@ from inspector.layout import presets
 from inspector.layout.plan import plan
 from inspector.models.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
-from inspector.producers.building import spec_of
+from inspector.producers.records import spec_of
 from tests.paths import CASES
 
 CASES = CASES / "rules"

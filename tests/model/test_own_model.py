@@ -24,9 +24,9 @@ from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import ModelEntry, Size, own_model
 from inspector.models import catalogue
-from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
+from inspector.producers.run import run_layout
 from inspector.service import own_model_registration as registration
 from inspector.service.inspection import disagreements
 
@@ -83,7 +83,7 @@ def quiet(*_: object, **__: object) -> None:
 def test_an_example_runs_as_it_was_planned(name) -> None:
     layout = layout_of(name, **SMALL)
     planned = plan(layout, abstract_state(layout))
-    found = emulate.run(layout, quiet)
+    found = run_layout(layout, quiet)
     assert disagreements(planned, found) == ()
     kernel = next(a for a in found.arrays if a.path.endswith("params/up/kernel"))
     assert (kernel.logical_axes, kernel.spec) == (("embed", "hidden"), (None, ("model",)))
@@ -181,7 +181,7 @@ def test_sizes_are_the_parameters_with_a_plain_default(module) -> None:
 
 def test_what_is_optional_may_be_left_out_and_nothing_is_made_up_for_it(module) -> None:
     layout = layout_of(f"{module(PLAIN)}:build", word="any words", rate="-2", steps="1", mesh="8")
-    found = emulate.run(layout, quiet)
+    found = run_layout(layout, quiet)
     assert disagreements(plan(layout, abstract_state(layout)), found) == ()
     assert {one.name for one in found.programs} == {"init", "train_step"}
     assert {array.path for array in found.arrays} == {"batch/x", "params/w"}
@@ -213,7 +213,7 @@ def test_a_model_of_mesh_axes_is_planned_on_meshes_that_have_them(module) -> Non
                          batch=lambda key: {"x": jax.random.normal(key, (8, 4))})
     """)
     layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
-    found = emulate.run(layout, quiet)
+    found = run_layout(layout, quiet)
     assert found.array("params").spec == (("data",), None)
     assert disagreements(plan(layout, abstract_state(layout)), found) == ()
     other = layouts.parse({"model": f"{name}:build", "mesh": "8", "axes": "fsdp"}).unwrap()

@@ -10,7 +10,7 @@ from flax.core import meta
 from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.model import Batch, Model
-from inspector.producers import building
+from inspector.producers import build
 
 MODELS = ("transformer", "moe")
 
@@ -27,6 +27,6 @@ def small(model: str, **fields: str) -> Layout:
 
 def built(model: str, **fields: str) -> tuple[Model, Any, Batch]:
     """A model on one device, its first state with the boxes opened, and a batch."""
-    model = building.build_model(small(model, **fields))
+    model = build.build_model(small(model, **fields))
     batch = model.batch(jax.random.key(1))
     return model, meta.unbox(jax.jit(model.init)(jax.random.key(0), batch)), batch

@@ -14,8 +14,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.models.catalogue import CATALOGUE
-from inspector.producers import building, emulate
+from inspector.producers import build
 from inspector.producers.abstract import abstract_state
+from inspector.producers.run import run_layout
 from inspector.service.inspection import disagreements
 from tests.models.language_models import MODELS, SMALL, small
 
@@ -35,13 +36,13 @@ def layout_of(model: str, preset: str) -> Layout:
 
 @functools.cache
 def run(model: str, preset: str) -> Snapshot:
-    return emulate.run(layout_of(model, preset), lambda *_, **__: None)
+    return run_layout(layout_of(model, preset), lambda *_, **__: None)
 
 
 @functools.cache
 def losses_on_one_device(model: str) -> tuple[float | None, ...]:
     layout = small(model, mesh="1", rules="", scan="true", steps="19")
-    return emulate.run(layout, lambda *_, **__: None).program("train_step").losses
+    return run_layout(layout, lambda *_, **__: None).program("train_step").losses
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -72,20 +73,20 @@ def test_every_preset_learns_what_one_device_learns(model: str, preset: str) -> 
 @pytest.mark.parametrize(("model", "preset"), LAID_OUT)
 def test_constrained_activations_are_where_linens_rules_say(model: str, preset: str) -> None:
     layout = layout_of(model, preset)
-    mesh = building.make_mesh(layout)
+    mesh = build.make_mesh(layout)
     activations = [a for a in run(model, preset).arrays if a.group == "activation"]
     # Each is told once, though the backward pass computes it again.
     assert {a.path.rsplit("/")[-1] for a in activations} == set(layout.entry.constraints)
     assert len({a.path for a in activations}) == len(activations) == len(layout.entry.constraints)
     for array in activations:
-        spec = nn.logical_to_mesh_axes(array.logical_axes, building.linen_rules(layout))
+        spec = nn.logical_to_mesh_axes(array.logical_axes, build.linen_rules(layout))
         expected = jax.sharding.NamedSharding(mesh, spec).shard_shape(array.shape)
         assert array.shard_shape == expected, array.path
 
 
 def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     layout = small("transformer", mesh="4x2", layers="1", steps="1", unconstrained="query,logits")
-    found = emulate.run(layout, lambda *_, **__: None)
+    found = run_layout(layout, lambda *_, **__: None)
     names = {
         a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"
     }

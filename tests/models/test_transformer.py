@@ -14,7 +14,7 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.models.token_training import cross_entropy
-from inspector.producers import building
+from inspector.producers import build
 from inspector.producers.abstract import abstract_state
 from tests.models.language_models import MODELS, built, small
 
@@ -35,7 +35,7 @@ def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str)
     expected = two_losses(loop, state.params)
     assert expected[1] < expected[0]
     for fields in ({"remat": "true"}, {"scan": "true"}, {"scan": "true", "remat": "true"}):
-        other = building.build_model(small(model, optimizer="sgd", **fields))
+        other = build.build_model(small(model, optimizer="sgd", **fields))
         params = stacked if "scan" in fields else state.params
         wanted = jax.eval_shape(other.init, jax.random.key(0), batch).params
         assert jax.tree.structure(meta.unbox(wanted)) == jax.tree.structure(params)
@@ -65,7 +65,7 @@ def test_no_token_sees_those_after_it() -> None:
 
 
 def test_targets_are_the_tokens_after() -> None:
-    batch = building.build_model(small("transformer")).batch(jax.random.key(1))
+    batch = build.build_model(small("transformer")).batch(jax.random.key(1))
     assert batch["tokens"].shape == batch["targets"].shape == (8, 16)
     assert (batch["tokens"][:, 1:] == batch["targets"][:, :-1]).all()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 JOBS = {
-    "compile": "inspector.producers.ahead_of_time:compile_",
+    "compile": "inspector.producers.compile:compile_",
     "describe": f"{__name__}:describe",
     "look": f"{__name__}:look",
     "compiled_alone": f"{__name__}:compiled_alone",
@@ -45,25 +45,25 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
     """
     from inspector import layout as layouts
     from inspector.machines import targets
-    from inspector.producers import ahead_of_time
+    from inspector.producers import compile as compile_module
 
     layout = layouts.from_json(payload["layout"])
     if "mesh" in payload:
         layout = replace(layout, mesh_shape=tuple(payload["mesh"]))
     made = []
-    record = ahead_of_time.AheadOfTimeProgram.record
+    record = compile_module.AheadOfTimeProgram.record
 
     def spying(program: Any) -> Any:
         made.append(program)
         return record(program)
 
-    ahead_of_time.AheadOfTimeProgram.record = spying
+    compile_module.AheadOfTimeProgram.record = spying
     try:
-        found = ahead_of_time.run(
+        found = compile_module.compile_layout(
             layout, targets.parse(payload["target"]), report, payload.get("order", "row-major")
         )
     finally:
-        ahead_of_time.AheadOfTimeProgram.record = record
+        compile_module.AheadOfTimeProgram.record = record
     return {
         "snapshot": json.loads(json.dumps(found.to_json())),
         "seen": {program.name: _seen(program._executable) for program in made},

@@ -17,7 +17,7 @@ from inspector.producers import distributed
 from inspector.producers.capture import capture, capture_compiled
 from inspector.producers.leaves import leaves_of
 from inspector.producers.live_arrays import live_arrays
-from inspector.producers.named import mesh_record
+from inspector.producers.records import mesh_record
 
 JOBS = {"captured": f"{__name__}:captured"}
 MEET = "inspector.producers.distributed:meet"

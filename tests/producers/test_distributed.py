@@ -215,7 +215,7 @@ def test_too_little_memory_is_one_refusal_and_the_processes_stay(service) -> Non
     run(service, layout)
     before = {seat.pid for seat in service._runs.workers()}
     payload = {"layout": layout.to_json(), "memory": 10_000}
-    job = service._runs.submit("emulate", payload, Environment(8, processes=2)).wait(PATIENCE)
+    job = service._runs.submit("run", payload, Environment(8, processes=2)).wait(PATIENCE)
     assert job.error.startswith("this layout as compiled needs about")
     run(service, layout)
     assert {seat.pid for seat in service._runs.workers()} == before

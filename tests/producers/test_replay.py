@@ -25,9 +25,9 @@ from inspector.guides.tutorials import (
     Walk,
     Walked,
 )
-from inspector.producers.building import jax_entry
+from inspector.producers.build import jax_entry
 from inspector.producers.tutorials import replay
-from inspector.producers.tutorials.cells import Cell, cells_of
+from inspector.producers.tutorials.replay import Cell, cells_of
 from inspector.service.inspection import Inspection
 from tests.paths import ROOT
 

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
-from inspector.producers.readers import limits, litter
-from inspector.producers.readers.content import GZIP
+from inspector.producers.readers import limits
+from inspector.producers.readers.content import GZIP, is_litter
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _TAR = b"ustar"
@@ -140,7 +140,7 @@ def _places(
     files: set[str] = set()
     folders: set[str] = set()
     for entry in entries:
-        if not entry.is_dir() and litter.is_litter(entry.orig_filename.split("/")):
+        if not entry.is_dir() and is_litter(entry.orig_filename.split("/")):
             continue
         # `filename` ends at a zero byte, and has other separators than the name as written.
         if "\0" in entry.orig_filename:

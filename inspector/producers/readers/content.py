@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.producers.readers import limits
-from inspector.producers.readers.litter import is_litter
 
 GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
@@ -193,3 +193,14 @@ def files_below(folder: Path, what: str) -> list[Path]:
                 f"{what} holds more than {limits.MOST_FILES:,} files, which is all that is looked at"
             )
     return found
+
+
+_FOLDER = "__MACOSX"
+_FILE = ".DS_Store"
+_PREFIX = "._"  # of a file that has the attributes of another, whose name follows
+
+
+def is_litter(parts: Sequence[str]) -> bool:
+    """Whether the last of a path's parts is such a file or folder, or any is such a folder."""
+    last = parts[-1] if parts else ""
+    return _FOLDER in parts or last == _FILE or last.startswith(_PREFIX)

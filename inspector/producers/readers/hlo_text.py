@@ -5,6 +5,7 @@ The text may be one module or many, cut off, packed with gzip, or a folder that 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -20,13 +21,13 @@ from inspector.core.snapshot import (
     Collective,
     Finding,
     Mesh,
+    MeshAxis,
     Program,
     Snapshot,
     Source,
 )
 from inspector.layout.plan import now
 from inspector.producers.readers import content, hlo_dump, limits
-from inspector.producers.readers.hlo_mesh import mesh_of
 
 CUT = "file-cut"
 MESH_UNKNOWN = "mesh-unknown"
@@ -212,3 +213,31 @@ def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
         if one.source_target_pairs is None and one.groups is not None and one.group_size is not None
     }
     return made.pop() if len(made) == 1 else None
+
+
+_MESH = re.compile(r"^mesh\[([^\]]*)\](?!.*device_ids)", re.S)
+_AXIS = re.compile(r"['\"]([^'\"=]+)['\"]=(\d{1,9})")
+_ANONYMOUS = re.compile(r"_?axis_\d+")
+
+
+def mesh_of(modules: Iterable[Module]) -> Mesh | None:
+    """The one mesh that all groups with named axes are written on; None where there is none, or several."""
+    found: set[tuple[tuple[str, int], ...]] = set()
+    for module in modules:
+        for computation in module.computations:
+            for instruction in computation.instructions:
+                if "mesh[" not in instruction.attributes_text:
+                    continue
+                groups = instruction.attributes.get("replica_groups", "")
+                match = _MESH.match(groups.strip())
+                axes = _AXIS.findall(match[1]) if match else []
+                if axes and not any(_ANONYMOUS.fullmatch(name) for name, _ in axes):
+                    found.add(tuple((name, int(size)) for name, size in axes))
+    if len(found) != 1:
+        return None
+    (axes,) = found
+    size = math.prod(size for _, size in axes)
+    names = {name for name, _ in axes}
+    if not 0 < size <= limits.MOST_DEVICES or len(names) != len(axes):
+        return None
+    return Mesh(tuple(MeshAxis(name, one) for name, one in axes), tuple(range(size)))

@@ -23,7 +23,7 @@ from inspector.core.snapshot import (
 )
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, saved_sharding
-from inspector.producers.readers.placed_array import Room, Stored, placed
+from inspector.producers.readers.imported_array import Room, Stored, placed
 from inspector.producers.readers.saved_sharding import Meshes, SavedSharding, mesh_axes, spec_of
 
 NAMED = "named_shardings.json"

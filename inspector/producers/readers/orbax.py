@@ -27,6 +27,13 @@ from inspector.producers.readers import (
     saved_sharding,
     sharding_file,
 )
+from inspector.producers.readers.imported_array import (
+    UNKNOWN_DTYPE,
+    Room,
+    Stored,
+    on_host,
+    placed,
+)
 from inspector.producers.readers.orbax_folder import (
     COMMITTED,
     MSGPACK,
@@ -34,13 +41,6 @@ from inspector.producers.readers.orbax_folder import (
     STEP,
     TREE,
     Found,
-)
-from inspector.producers.readers.placed_array import (
-    UNKNOWN_DTYPE,
-    Room,
-    Stored,
-    on_host,
-    placed,
 )
 from inspector.producers.readers.saved_sharding import SavedSharding
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.producers.readers import limits
-from inspector.producers.readers.litter import is_litter
+from inspector.producers.readers.content import is_litter
 
 TREE = "_METADATA"
 SHARDING = "_sharding"

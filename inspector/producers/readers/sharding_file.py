@@ -19,7 +19,7 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, orbax_leaves, saved_sharding
-from inspector.producers.readers.placed_array import Room, Stored, placed
+from inspector.producers.readers.imported_array import Room, Stored, placed
 from inspector.producers.readers.saved_sharding import Meshes, SavedSharding
 
 # One member of the object: two JSON strings, and what follows them.

@@ -6,7 +6,10 @@ import contextlib
 import importlib
 import inspect
 import io
+import re
+import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,10 +19,9 @@ from inspector.core.errors import Cancelled, InvalidInput
 from inspector.guides import tutorials as walks
 from inspector.guides.tutorials import Drawn, Step, Walk, Walked
 from inspector.producers.abstract import versions
-from inspector.producers.building import mesh_record
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
-from inspector.producers.tutorials.cells import Cell, cells_of
+from inspector.producers.records import mesh_record
 
 Report = Callable[..., None]
 
@@ -110,3 +112,36 @@ def _refusal(error: Exception | None) -> str:
     if error is None:
         raise InvalidInput("this version of JAX did not refuse it")
     return f"{type(error).__name__}: {error}"
+
+
+_TITLE = re.compile(r"^ *# %% (?P<title>.+)$", re.MULTILINE)
+_NAMES = re.compile(r"^# (?P<what>draw|refused): (?P<names>.+)\n?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step as it is written: its words, its code, and the names that the page asks for after it."""
+
+    title: str
+    words: str
+    code: str
+    draw: tuple[str, ...]
+    refused: str | None
+
+
+def cells_of(source: str) -> tuple[Cell, ...]:
+    """The cells of a function's source in order; what stands before the first one belongs to none."""
+    _, *parts = _TITLE.split(source)
+    return tuple(_cell(title, body) for title, body in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _cell(title: str, body: str) -> Cell:
+    words, _, code = textwrap.dedent(body).strip("\n").partition("\n\n")
+    names = {found["what"]: found["names"].split(", ") for found in _NAMES.finditer(code)}
+    return Cell(
+        title=title,
+        words=" ".join(line.removeprefix("#").strip() for line in words.splitlines()),
+        code=_NAMES.sub("", code).strip("\n"),
+        draw=tuple(names.get("draw", ())),
+        refused=names["refused"][0] if "refused" in names else None,
+    )

@@ -21,7 +21,7 @@ from inspector.compiled import hlo
 from inspector.compiled import text as program_text
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import Collective
-from inspector.producers.building import mesh_record
+from inspector.producers.records import mesh_record
 
 DEVICES = np.array(jax.devices()[:8])
 GRID = Mesh(DEVICES.reshape(2, 4), ("data", "model"))

@@ -22,7 +22,7 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.core.snapshot import Array, Collective, Snapshot
 from inspector.layout.presets import MLP_PRESETS as PRESETS
-from inspector.producers import emulate
+from inspector.producers.run import run_layout
 from tests.compiled.hlo.given import needs_cases, text
 
 SMALL = {"batch": "8", "layers": "3", "depth": "64", "steps": "1"}
@@ -32,7 +32,7 @@ SMALL = {"batch": "8", "layers": "3", "depth": "64", "steps": "1"}
 def run(preset: str, model: str, scan: str) -> Snapshot:
     layout = layouts.parse(SMALL | {"model": model, "scan": scan}).unwrap()
     chosen = next(one for one in PRESETS if one.name == preset)
-    return emulate.run(chosen.applied_to(layout), lambda *_, **__: None)
+    return run_layout(chosen.applied_to(layout), lambda *_, **__: None)
 
 
 def collectives(found: Snapshot, program: str) -> tuple[Collective, ...]:

@@ -27,7 +27,7 @@ from inspector.compiled.hlo.work import work
 from inspector.core import record
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Work
-from inspector.producers.building import (
+from inspector.producers.build import (
     build_model,
     make_mesh,
     named_sharding,

@@ -24,9 +24,9 @@ from inspector.layout.script import script
 from inspector.media import terminal as command_line
 from inspector.model import own_model
 from inspector.models import catalogue
-from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
+from inspector.producers.run import run_layout
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
 from tests.paths import ROOT
@@ -110,7 +110,7 @@ def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -
     for theirs, layout in zip(made, chosen, strict=True):
         refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
     for theirs, layout in zip(made[:2], chosen[:2], strict=True):
-        found = emulate.run(layout, lambda *_, **__: None)
+        found = run_layout(layout, lambda *_, **__: None)
         refuse_other_arrays(theirs["arrays"], found)
         losses = found.program("train_step").losses[: layout.steps]
         assert np.allclose(theirs["losses"], losses, rtol=1e-4)

@@ -22,8 +22,8 @@ from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.models.catalogue import CATALOGUE
 from inspector.models.moe import BALANCE_WEIGHT
-from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
+from inspector.producers.run import run_layout
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
 
@@ -112,7 +112,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != EXPERTS])
 def test_a_script_gives_exactly_the_layout(name: str, scripts: Scripts) -> None:
     layout = parsed(name)
-    found = emulate.run(layout, lambda *_, **__: None)
+    found = run_layout(layout, lambda *_, **__: None)
     theirs = scripts.made(name)
     refuse_other_arrays(theirs["arrays"], found)
     losses = found.program("train_step").losses[: layout.steps]

@@ -28,9 +28,9 @@ from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Part
-from inspector.producers import compiled_program, emulate
 from inspector.producers.abstract import abstract_state
 from inspector.producers.compiled_program import CompiledProgram
+from inspector.producers.run import run_layout
 from tests.figures import samples
 
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "1"}
@@ -63,7 +63,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]) -> tuple[Snapsh
         analyses[self.name] = self._executable.memory_analysis()
 
     monkeypatch.setattr(CompiledProgram, "compile", compile_and_ask)
-    found = emulate.run(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
+    found = run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
     return found, analyses
 
 
@@ -159,7 +159,7 @@ def test_arguments_of_any_size_are_explained(
 
     executable = jax.jit(same, keep_unused=True).lower(*given_arrays).compile()
     found = Snapshot(Source("cpu", "cpu", "now"), None, samples.mesh(x=4), tuple(records))
-    program = Program("p", memory=compiled_program.memory_of(executable), shardings=tuple(asked))
+    program = Program("p", memory=records.memory_of(executable), shardings=tuple(asked))
     one = memory.breakdown(found, program)
     assert one.arguments == (Part("batch", len(shapes), program.memory.arguments),)
 
@@ -337,7 +337,7 @@ def test_a_plan_says_what_is_needed_at_least() -> None:
     layout = layouts.parse(SMALL).unwrap()
     planned = plan(layout, abstract_state(layout))
     fit = memory.fit(planned, V5E)
-    found = emulate.run(layout, lambda *_, **__: None)
+    found = run_layout(layout, lambda *_, **__: None)
     assert fit.fits is None and fit.at_least
     assert fit.needed == found.program("train_step").memory.arguments
     too_large = dataclasses.replace(

@@ -11,8 +11,8 @@ from inspector import layout as layouts
 from inspector.core.snapshot import Collective, Snapshot
 from inspector.layout.plan import plan
 from inspector.media.streamlit import collectives_panel
-from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
+from inspector.producers.run import run_layout
 
 SCRIPT = """
 import streamlit as st
@@ -31,7 +31,7 @@ LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
 
 @pytest.fixture(scope="module")
 def found() -> Snapshot:
-    return emulate.run(LAYOUT, lambda *_, **__: None)
+    return run_layout(LAYOUT, lambda *_, **__: None)
 
 
 def charts(page: AppTest) -> list[str]:

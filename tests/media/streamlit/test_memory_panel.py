@@ -12,8 +12,8 @@ from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
 from inspector.media.streamlit import memory_panel
-from inspector.producers import emulate
 from inspector.producers.abstract import abstract_state
+from inspector.producers.run import run_layout
 
 SCRIPT = """
 import streamlit as st
@@ -27,7 +27,7 @@ LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
 
 @pytest.fixture(scope="module")
 def found() -> Snapshot:
-    return emulate.run(LAYOUT, lambda *_, **__: None)
+    return run_layout(LAYOUT, lambda *_, **__: None)
 
 
 def texts(elements) -> str:
@@ -130,7 +130,7 @@ def test_donating_is_said_to_save_what_it_could(shown, found: Snapshot) -> None:
     donating = layouts.parse(
         {"layers": "2", "depth": "64", "steps": "1", "donate": "true"}
     ).unwrap()
-    said = texts(shown(emulate.run(donating, lambda *_, **__: None)).caption)
+    said = texts(shown(run_layout(donating, lambda *_, **__: None)).caption)
     assert "over arguments that were donated" in said and "would save up to" not in said
 
 

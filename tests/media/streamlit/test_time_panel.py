@@ -12,7 +12,7 @@ from inspector.compiled import out_of_memory
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.prediction.step_model import bound_text, modelled
-from inspector.producers import emulate
+from inspector.producers.run import run_layout
 
 SCRIPT = """
 import streamlit as st
@@ -25,7 +25,7 @@ time_panel.show(snapshot.read(st.session_state["path"]), None)
 @pytest.fixture(scope="module")
 def found() -> Snapshot:
     fields = {"layers": "2", "depth": "64", "steps": "2", "rules": "batch=data", "trace": "true"}
-    return emulate.run(layouts.parse(fields).unwrap(), lambda *_, **__: None)
+    return run_layout(layouts.parse(fields).unwrap(), lambda *_, **__: None)
 
 
 def charts(page: AppTest) -> list[str]:

@@ -19,7 +19,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
-from inspector.producers import importing
+from inspector.producers import import_file
 from inspector.producers.readers import archive, limits
 
 
@@ -78,7 +78,7 @@ def test_a_tar_archive_is_told(tmp_path: Path, mode: Literal["w", "w:gz"]) -> No
         file.add(tmp_path / "file", "file")
     assert archive.is_tar(tmp_path / "it.tar")
     with pytest.raises(InvalidInput, match=r"it\.tar is a tar archive: give the folder in it"):
-        importing.read(tmp_path / "it.tar", "it.tar", None, None, None, lambda *_, **__: None)
+        import_file.read(tmp_path / "it.tar", "it.tar", None, None, None, lambda *_, **__: None)
     assert not archive.is_tar(tmp_path / "file")
     for number, content in enumerate((b"", b"\x1f\x8b", gzip.compress(b"HloModule a"))):
         (tmp_path / str(number)).write_bytes(content)

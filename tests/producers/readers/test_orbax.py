@@ -19,8 +19,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from inspector.core import sharding, snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Spec
-from inspector.producers.checkpoint_metadata import stored_arrays
 from inspector.producers.readers import orbax
+from inspector.producers.readers.stored_metadata import stored_arrays
 from tests.producers.readers import given
 
 P = PartitionSpec

@@ -16,8 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
-from inspector.producers.checkpoint_metadata import stored_arrays
 from inspector.producers.readers import limits, orbax_leaves
+from inspector.producers.readers.stored_metadata import stored_arrays
 from tests.producers.readers.test_orbax import codes, read
 
 P = PartitionSpec

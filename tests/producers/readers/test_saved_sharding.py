@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.producers.readers import limits, saved_sharding, sharding_file
-from inspector.producers.readers.placed_array import Room, Stored, placed
+from inspector.producers.readers.imported_array import Room, Stored, placed
 from inspector.producers.readers.saved_sharding import Meshes
 
 DEVICES = [[{"id": 4 * row + column} for column in range(4)] for row in range(2)]

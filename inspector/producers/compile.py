@@ -34,17 +34,16 @@ from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.models.watching import Watched
 from inspector.producers.abstract import abstract_state, versions
-from inspector.producers.building import build_model, spec_of, tracing
-from inspector.producers.compiled_program import CompiledProgram, Report
-from inspector.producers.compiling import compile_all
-from inspector.producers.signatures import signatures
+from inspector.producers.build import build_model, signatures, tracing
+from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
+from inspector.producers.records import spec_of
 from inspector.producers.topology import DeviceOrder, mesh_on
 
 # The packages of the compilers, whose versions decide what comes out.
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}
 
 
-def compile_(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: a layout as JSON in, a Snapshot of kind `tpu` or `gpu` as JSON out.
 
     `target` in the payload takes the place of the layout's, `device_order` that of the default; `state` is
@@ -55,10 +54,10 @@ def compile_(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     order = payload.get("device_order", getattr(layout, "device_order", "row-major"))
     known = payload.get("state")
     state = None if known is None else record.decode(AbstractState, known, "the abstract arrays")
-    return run(layout, target, report, order, state).to_json()
+    return compile_layout(layout, target, report, order, state).to_json()
 
 
-def run(
+def compile_layout(
     layout: Layout,
     target: Target,
     report: Report,

@@ -22,10 +22,11 @@ from inspector.guides.processes import (
     Step,
     View,
 )
-from inspector.producers.building import jax_entry, mesh_record
+from inspector.producers.build import jax_entry
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
+from inspector.producers.records import mesh_record
 
 # JAX 0.12 says in its errors which line of ours called it, which tells a person nothing.
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)

@@ -7,7 +7,7 @@ from typing import Any
 from jax.sharding import Mesh, PartitionSpec
 
 from inspector.core import snapshot
-from inspector.core.snapshot import Spec
+from inspector.core.snapshot import Memory, Spec
 
 
 def mesh_record(mesh: Mesh) -> snapshot.Mesh:
@@ -40,3 +40,19 @@ def spec_of(partition_spec: PartitionSpec, rank: int) -> Spec:
 def entries_of(partition_spec: PartitionSpec) -> tuple[Any, ...]:
     """Its entries as JAX has them. One with unreduced axes refuses to be iterated over, lest they be lost."""
     return tuple(partition_spec.partitions)
+
+
+def memory_of(executable: Any) -> Memory | None:
+    """The compiler's own analysis of one device's memory; None where it gives none."""
+    analysis = executable.memory_analysis()
+    if analysis is None:
+        return None
+    return Memory(
+        arguments=analysis.argument_size_in_bytes,
+        outputs=analysis.output_size_in_bytes,
+        aliased=analysis.alias_size_in_bytes,
+        temporaries=analysis.temp_size_in_bytes,
+        code=analysis.generated_code_size_in_bytes,
+        # Absent in some versions of jaxlib, and then not known.
+        peak=getattr(analysis, "peak_memory_in_bytes", None),
+    )

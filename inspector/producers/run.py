@@ -13,21 +13,20 @@ from inspector.layout import emulation as machine
 from inspector.layout.plan import now
 from inspector.models.watching import Watched
 from inspector.producers.abstract import versions
-from inspector.producers.building import build_model, make_mesh, mesh_record, tracing
-from inspector.producers.compiled_program import CompiledProgram, Report
-from inspector.producers.compiling import compile_all
+from inspector.producers.build import build_model, make_mesh, signatures, tracing
+from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
 from inspector.producers.leaves import Leaf, all_leaves
 from inspector.producers.live_arrays import chosen_array, live_arrays, live_bytes
-from inspector.producers.signatures import signatures
+from inspector.producers.records import mesh_record
 
 
-def emulate(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def run_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: a layout as JSON in, a Snapshot of kind `cpu` as JSON out."""
-    found = run(layouts.from_json(payload["layout"]), report, payload.get("memory"))
+    found = run_layout(layouts.from_json(payload["layout"]), report, payload.get("memory"))
     return found.to_json() if jax.process_index() == 0 else {}  # all processes found the same
 
 
-def run(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
+def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
     """Compile init, train step and inference, then run them: each once, the last two `layout.steps` times.
 
     `memory` is how many bytes of this machine may be counted on; None asks the machine.

@@ -19,9 +19,10 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.models import training
 from inspector.models.watching import Watched, listening
-from inspector.producers import building, emulate, live_arrays
+from inspector.producers import build, live_arrays
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf
+from inspector.producers.run import run_layout
 from inspector.service.inspection import disagreements
 
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "3"}
@@ -45,14 +46,14 @@ LAYOUTS = {
 
 
 def run(fields: dict[str, str]) -> Snapshot:
-    return emulate.run(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
+    return run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_live_arrays_equal_the_plan(name: str) -> None:
     layout = layouts.parse(SMALL | LAYOUTS[name]).unwrap()
     planned = plan(layout, abstract_state(layout))
-    found = emulate.run(layout, lambda *_, **__: None)
+    found = run_layout(layout, lambda *_, **__: None)
     assert disagreements(planned, found) == ()
     assert from_json(found.to_json()) == found
     # Every sharding asked for is the one that the compiled programs have.
@@ -65,8 +66,8 @@ def test_live_arrays_equal_the_plan(name: str) -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "lion", "momentum", "sgd"])
 def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
     layout = layouts.parse(SMALL | {"optimizer": optimizer}).unwrap()
-    model = building.build_model(layout)
-    with building.tracing(layout, building.make_mesh(layout)):
+    model = build.build_model(layout)
+    with build.tracing(layout, build.make_mesh(layout)):
         batch = model.batch(jax.random.key(0))
         state = model.init(jax.random.key(0), batch)
         after, _ = jax.jit(model.step)(state, batch)
@@ -108,7 +109,7 @@ def test_too_little_memory_is_refused_before_anything_runs() -> None:
     layout = layouts.parse(SMALL).unwrap()
     phases: list[str] = []
     with pytest.raises(InvalidInput, match=r"needs about .* at most .* is allowed"):
-        emulate.run(layout, lambda phase, **_: phases.append(phase), memory=100_000)
+        run_layout(layout, lambda phase, **_: phases.append(phase), memory=100_000)
     assert "compile" in phases and "first run" not in phases
 
 
@@ -133,8 +134,8 @@ def test_mean_squared_error_falls_step_by_step() -> None:
 
 def test_the_sum_is_the_guides_loss() -> None:
     layout = layouts.parse(SMALL).unwrap()
-    model = building.build_model(layout)
-    with building.tracing(layout, building.make_mesh(layout)):
+    model = build.build_model(layout)
+    with build.tracing(layout, build.make_mesh(layout)):
         batch = model.batch(jax.random.key(0))
         state = model.init(jax.random.key(0), batch)
         _, loss = model.step(state, batch)
@@ -143,17 +144,17 @@ def test_the_sum_is_the_guides_loss() -> None:
 
 def compiled_with_watching(layout: Layout, watching: bool) -> tuple[Any, dict[str, Watched]]:
     """Forward and gradients in one program whose outputs the compiler places, and what was watched."""
-    model = building.build_model(layout)
-    mesh = building.make_mesh(layout)
-    with building.tracing(layout, mesh):
+    model = build.build_model(layout)
+    mesh = build.make_mesh(layout)
+    with build.tracing(layout, mesh):
         batch_sharding = {
-            name: building.named_sharding(axes, model, layout, mesh)
+            name: build.named_sharding(axes, model, layout, mesh)
             for name, axes in model.batch_axes.items()
         }
         key = jax.random.key(0)
         batch = jax.eval_shape(model.batch, key)
         state = jax.eval_shape(model.init, key, batch)
-        state_sharding = building.state_shardings(state, model, layout, mesh)
+        state_sharding = build.state_shardings(state, model, layout, mesh)
 
         def both(state: Any, batch: Any) -> Any:
             def loss(params: Any) -> Any:
@@ -219,7 +220,7 @@ def test_constrained_activations_are_where_linens_rules_say() -> None:
     assert len(activations) == 4
     for array in activations:
         expected = nn.logical_to_mesh_axes(array.logical_axes, rules)
-        assert array.spec == building.spec_of(expected, 2)
+        assert array.spec == build.spec_of(expected, 2)
 
 
 def test_a_constraint_that_is_off_is_said_to_be_off() -> None:

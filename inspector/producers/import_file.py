@@ -15,7 +15,6 @@ from typing import Any
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.producers.checkpoint_metadata import stored_arrays
 from inspector.producers.readers import (
     archive,
     checkpoint_folder,
@@ -29,11 +28,12 @@ from inspector.producers.readers import (
 )
 from inspector.producers.readers.guess import FileKind
 from inspector.producers.readers.orbax_folder import SHARDING
+from inspector.producers.readers.stored_metadata import stored_arrays
 
 UNPACKED = "unpacked"
 
 
-def import_(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """`path`, `name` for sentences, `kind` or None to have it guessed, `step` of a checkpoint or None.
 
     `folder` is where a zip file may be unpacked, which whoever made it removes; None to refuse one.
