@@ -15,7 +15,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers import build
+from inspector.producers import build, records
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import leaves_of
 
@@ -129,7 +129,7 @@ def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -
     assert mine.keys() == expected.keys()
     for path, array in mine.items():
         theirs = expected[path]
-        assert array.spec == build.spec_of(theirs.spec, len(array.shape))
+        assert array.spec == records.spec_of(theirs.spec, len(array.shape))
         try:
             shard_shape = theirs.shard_shape(array.shape)
         except ValueError:

@@ -21,7 +21,7 @@ from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.guides.assembly import snapshot as assembly_snapshot
 from inspector.guides.assembly.script import script
-from inspector.producers.assemble import assemble, run
+from inspector.producers.assemble import assemble, make_array
 
 ARRAYS = {
     "reference": {},
@@ -63,7 +63,7 @@ def by_hand(asked: Assembly, spec: tuple) -> jax.Array:
 @pytest.mark.parametrize("way", assemblies.WAYS)
 def test_every_way_gives_the_same_array_as_jax(way: str, name: str) -> None:
     asked = ask(way, name)
-    made = run(asked)
+    made = make_array(asked)
     assert made.refusal is None and pieces.faults(asked, made) == ()
     stages = [(made.joined, asked.spec)]
     if asked.target is not None:
@@ -89,12 +89,12 @@ def test_every_way_gives_the_same_array_as_jax(way: str, name: str) -> None:
 
 def test_the_references_shapes() -> None:
     """`(8, 8)` of 2 × 4 pieces, and two rows of 32 features for each device of a mesh of two rows."""
-    made = run(ask("pieces", "reference"))
+    made = make_array(ask("pieces", "reference"))
     assert made.joined.array.shape == (8, 8)
     assert [piece.shape for piece in made.pieces] == [(4, 2)] * 8
     assert [piece.on for piece in made.pieces] == list(range(8))
     assert made.pieces[3].values == (6, 7, 14, 15, 22, 23, 30, 31)
-    batch = run(ask("pieces", "data-parallel"))
+    batch = make_array(ask("pieces", "data-parallel"))
     assert batch.joined.array.shape == (2 * 8, 32)
     assert {contents.shape for contents in batch.joined.contents} == {(2, 32)}
     assert batch.joined.array.spec == (("x", "y"), None)
@@ -103,18 +103,18 @@ def test_the_references_shapes() -> None:
 @pytest.mark.parametrize("columns", [1, 2, 3, 8])
 def test_the_reference_on_other_meshes_of_two_rows(columns: int) -> None:
     mesh = f"2x{columns}"
-    batch = run(assemblies.parse({"mesh": mesh, "loading": "batch"}).unwrap())
+    batch = make_array(assemblies.parse({"mesh": mesh, "loading": "batch"}).unwrap())
     assert batch.joined.array.shape == (2 * 2 * columns, 32)
     assert {contents.shape for contents in batch.joined.contents} == {(2, 32)}
     if 8 % columns == 0:
-        whole = run(assemblies.parse({"mesh": mesh}).unwrap())
+        whole = make_array(assemblies.parse({"mesh": mesh}).unwrap())
         assert whole.joined.array.shape == (8, 8)
         assert {piece.shape for piece in whole.pieces} == {(4, 8 // columns)}
 
 
 def test_a_callback_is_asked_once_for_what_is_the_same_everywhere() -> None:
-    assert len(run(ask("callback", "everywhere the same")).pieces) == 1
-    assert len(run(ask("callback", "rows cut, columns copied")).pieces) == 8
+    assert len(make_array(ask("callback", "everywhere the same")).pieces) == 1
+    assert len(make_array(ask("callback", "rows cut, columns copied")).pieces) == 8
 
 
 # What JAX does with each mistake on this version: the class of its error, or None if it says nothing.
@@ -141,7 +141,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("way", "mistake"), ANSWERS)
 def test_jaxs_own_words(way: str, mistake: str) -> None:
-    made = run(ask(way, "reference", mistake))
+    made = make_array(ask(way, "reference", mistake))
     answer = ANSWERS[way, mistake]
     if answer is None:
         assert made.refusal is None and made.joined is not None
@@ -164,7 +164,7 @@ def test_faults_are_found_where_and_only_where_something_is_wrong(
     way: str, name: str, mistake: str
 ) -> None:
     asked = ask(way, name, mistake)
-    made = run(asked)
+    made = make_array(asked)
     found = pieces.faults(asked, made)
     wrong = pieces.wrong_elements(asked, made.joined) if made.joined else {}
     verdict = pieces.verdict(asked, made)
@@ -187,8 +187,8 @@ def test_faults_are_found_where_and_only_where_something_is_wrong(
 def test_swapped_pieces_are_wrong_exactly_there(way: str, name: str) -> None:
     asked = ask(way, name, "swapped", device=1)
     other = assemblies.swap_partner(asked)
-    made = run(asked)
-    right = run(ask(way, name))
+    made = make_array(asked)
+    right = make_array(ask(way, name))
     differing = {
         one.device
         for one, good in zip(made.joined.contents, right.joined.contents, strict=True)
@@ -203,7 +203,7 @@ def test_swapped_pieces_are_wrong_exactly_there(way: str, name: str) -> None:
 
 def test_differing_copies_are_hidden_from_whoever_reads_the_whole_array() -> None:
     asked = ask("pieces", "rows cut, columns copied", "copies", device=2)
-    made = run(asked)
+    made = make_array(asked)
     (fault,) = pieces.faults(asked, made)
     assert "Devices 0, 1, 2, 3 should hold the same and do not" in fault.sentence
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
@@ -218,7 +218,7 @@ def test_differing_copies_are_hidden_from_whoever_reads_the_whole_array() -> Non
 
 def test_a_reshard_keeps_what_is_there_and_counts_the_rest() -> None:
     asked = ask("pieces", "tensor-parallel")
-    made = run(asked)
+    made = make_array(asked)
     assert made.collectives == ("all-to-all",)
     before = {held.device: set(held.values) for held in made.joined.contents}
     after = {held.device: set(held.values) for held in made.resharded.contents}
@@ -238,7 +238,7 @@ def test_a_reshard_keeps_what_is_there_and_counts_the_rest() -> None:
 def test_a_reshard_that_only_drops_copies_moves_nothing() -> None:
     fields = {"loading": "reshard", "batch_axes": "x", "target": "x, y"}
     asked = assemblies.parse(fields).unwrap()
-    made = run(asked)
+    made = make_array(asked)
     assert made.collectives == ()
     assert {arrival.received for arrival in pieces.arrivals(asked, made)} == {()}
 
@@ -246,7 +246,7 @@ def test_a_reshard_that_only_drops_copies_moves_nothing() -> None:
 def test_a_reshard_that_jax_refuses_leaves_the_array_that_was_loaded() -> None:
     fields = {"loading": "reshard", "features": "6", "target": "None, y"}
     asked = assemblies.parse(fields).unwrap()
-    made = run(asked)
+    made = make_array(asked)
     assert made.refusal.step == "reshard" and made.refusal.kind == "IndivisibleError"
     assert made.joined is not None and made.resharded is None
     (fault,) = pieces.faults(asked, made)
@@ -257,24 +257,24 @@ def test_the_job_takes_and_gives_plain_json() -> None:
     asked = ask("pieces", "tensor-parallel", "swapped")
     phases: list[str] = []
     result = assemble({"assembly": asked.to_json()}, lambda phase, **_: phases.append(phase))
-    assert record.decode(Assembled, result) == run(asked)
+    assert record.decode(Assembled, result) == make_array(asked)
     assert phases == ["build"]
 
 
 def test_more_devices_than_there_are_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the mesh has 64 devices, but this process has 16"):
-        run(assemblies.parse({"mesh": "64", "axes": "x", "spec": "None"}).unwrap())
+        make_array(assemblies.parse({"mesh": "64", "axes": "x", "spec": "None"}).unwrap())
 
 
 def test_it_is_a_snapshot_too() -> None:
     asked = ask("pieces", "tensor-parallel")
-    found = assembly_snapshot.snapshot(asked, run(asked))
+    found = assembly_snapshot.snapshot(asked, make_array(asked))
     assert snapshot.from_json(found.to_json()) == found
     assert [array.path for array in found.arrays] == ["batch", "batch, resharded"]
     assert found.findings == ()
     for mistake, code in (("shape", "refused-by-jax"), ("swapped", "wrong-numbers")):
         broken = ask("pieces", "reference", mistake)
-        (finding,) = assembly_snapshot.snapshot(broken, run(broken)).findings
+        (finding,) = assembly_snapshot.snapshot(broken, make_array(broken)).findings
         assert (finding.level, finding.code) == ("error", code)
 
 
@@ -286,7 +286,7 @@ def test_the_script_does_what_the_job_did(
     monkeypatch: pytest.MonkeyPatch, way: str, name: str, mistake: str
 ) -> None:
     asked = ask(way, name, mistake)
-    made = run(asked)
+    made = make_array(asked)
     monkeypatch.setattr(
         os, "environ", dict(os.environ)
     )  # it sets variables for a process of its own
@@ -316,14 +316,14 @@ def test_the_script_runs_by_itself(tmp_path, way: str, name: str, mistake: str) 
     asked = ask(way, name, mistake)
     done = run_alone(tmp_path, asked)
     assert done.returncode == 0, done.stderr
-    assert_prints(done.stdout, run(asked))
+    assert_prints(done.stdout, make_array(asked))
 
 
 def test_the_script_with_a_mistake_ends_with_jaxs_error(tmp_path) -> None:
     asked = ask("pieces", "reference", "missing")
     done = run_alone(tmp_path, asked)
     assert done.returncode == 1 and done.stdout == ""
-    assert run(asked).refusal.text in done.stderr
+    assert make_array(asked).refusal.text in done.stderr
 
 
 def run_alone(folder, asked: Assembly) -> subprocess.CompletedProcess[str]:
@@ -331,7 +331,7 @@ def run_alone(folder, asked: Assembly) -> subprocess.CompletedProcess[str]:
     path = folder / "assembled.py"
     path.write_text(script(asked), encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "TMPDIR")}
-    return subprocess.run(
+    return subprocess.make_array(
         [sys.executable, str(path)], cwd=folder, env=kept, capture_output=True, text=True
     )
 

@@ -19,7 +19,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.models import training
 from inspector.models.watching import Watched, listening
-from inspector.producers import build, live_arrays
+from inspector.producers import build, live_arrays, records
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf
 from inspector.producers.run import run_layout
@@ -220,7 +220,7 @@ def test_constrained_activations_are_where_linens_rules_say() -> None:
     assert len(activations) == 4
     for array in activations:
         expected = nn.logical_to_mesh_axes(array.logical_axes, rules)
-        assert array.spec == build.spec_of(expected, 2)
+        assert array.spec == records.spec_of(expected, 2)
 
 
 def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
