@@ -63,7 +63,7 @@ def layout_of(target: str, fields: dict[str, str]) -> Layout:
 def _measured(layout: Layout, pairs: int) -> Result:
     machine = layout.machine
     assert machine is not None
-    if lacking := targets.missing(machine):
+    if lacking := targets.missing_compiler(machine):
         raise InvalidInput(lacking)
     request = {
         "topology": _topology(machine),

@@ -253,7 +253,7 @@ def _text_of_axes(value: Any, what: str) -> str:
 def _mesh_for(text: str, target: str) -> tuple[int, ...]:
     shape = texts.parse_mesh(text, texts.most_devices(target))
     if targets.is_target(target):
-        targets.refuse_other_size(targets.parse(target), shape)
+        targets.require_size(targets.parse(target), shape)
     return shape
 
 

@@ -1,54 +1,64 @@
-"""Accelerator chips: what one holds, computes and moves, with the unit and the source of every figure.
+"""Accelerator chips: memory, peak FLOP/s and links of each, with units and sources.
 
-Figures are per chip and decimal (1 TB/s is 1e12 B/s); what one JAX device has of them follows from
-`Chip.devices`. Sources, named at each chip:
+To add a chip, add an entry to `_TABLE`. For a GPU to be a compile target, add its description to
+`gpu_targets/` as well. All figures are per chip and decimal (1 TB/s is 1e12 B/s).
 
-* book: "How to Scale Your Model", https://jax-ml.github.io/scaling-book, the tables of its chapters
-  on TPUs and GPUs, rounded as they stand there so that its published answers come out.
-* Google: https://cloud.google.com/tpu/docs/v3 (v4, v5e, v5p, v6e, tpu7x).
-* NVIDIA: the data sheets of A100, H100, H200 and HGX B200; rates without sparsity.
+Sources of the figures. Comments name them; a figure without a comment is from the book.
+
+* book: "How to Scale Your Model", https://jax-ml.github.io/scaling-book, tables of the chapters on TPUs and
+  GPUs, rounded as there.
+* Google: https://cloud.google.com/tpu/docs/v3 (v4, v5e, v5p, v6e, tpu7x), and .../tpu/docs/types-topologies
+  for the shapes of slices.
+* NVIDIA: data sheets of A100, H100, H200, HGX B200 and GB200 NVL72, rates without sparsity.
+* XLA: the memory in its out-of-memory messages.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from inspector.core.errors import InvalidInput, shown
 
 GIB = 2**30
+CUBE_EDGE = 4  # chips
 
-# Chips of a cube of 4×4×4. TPU v4, v5p and 7x wrap around through optical switches between cubes, so
-# that a smaller slice is a mesh without wrap-around links (book, "TPU networking").
-_CUBE_CHIPS = 64
-_CUBE_EDGE = 4
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Torus:
-    """How TPUs are linked: each to its neighbours along `axes` axes of a grid of chips.
+    """Links of a TPU chip: two per axis, to its neighbors in a grid of chips.
 
-    `bytes_per_second` is what one link carries one way; a chip has two links an axis. `wraps` says when
-    the ends of an axis are linked: `pod edge`, where it is as long as the pod's axis; `cube`, where the
-    slice is made of whole cubes of 4×4×4 chips. `hop_seconds` is the least time from chip to chip.
+    axes: dimensions of the grid.
+    bytes_per_second: of one link in one direction.
+    pod: chips along each axis of the largest slice. host: chips of one host.
+    wraps: which axes of a slice have linked ends. "pod edge": those as long as an axis of the pod. "cube":
+      all of a slice made of 4×4×4 cubes, which optical switches connect (book, "TPU networking").
+    slices: the shapes in which slices exist. With "cube", all boxes of cubes exist as well.
+    largest_job: most chips that Google schedules in one slice; None if that is the pod.
+    hop_seconds: least time from chip to chip.
     """
 
     axes: int
     bytes_per_second: float
-    pod: tuple[int, ...]
-    host: tuple[int, ...]
+    pod: Shape
+    host: Shape
     wraps: Literal["pod edge", "cube"]
-    hop_seconds: float = 1e-6  # s; book, "about 1 µs" a hop
+    slices: tuple[Shape, ...]
+    largest_job: int | None = None
+    hop_seconds: float = 1e-6  # s; book, "about 1 µs"
 
     def wraps_around(self, length: int, chips: int) -> bool:
-        """Whether an axis of `length` chips in a slice of `chips` has a link from its end to its start."""
+        """Return whether the ends of an axis of `length` chips are linked in a slice of `chips`."""
         if self.wraps == "pod edge":
             return length in self.pod
-        return length % _CUBE_EDGE == 0 and chips >= _CUBE_CHIPS
+        return length % CUBE_EDGE == 0 and chips >= CUBE_EDGE**3
 
     @property
     def wrap_rule(self) -> str:
@@ -56,17 +66,17 @@ class Torus:
             edges = " or ".join(map(str, sorted(set(self.pod))))
             return f"wraps around only where it is {edges} chips long"
         return (
-            f"wraps around where it is a multiple of {_CUBE_EDGE} chips long, in slices of at least "
-            f"{_CUBE_CHIPS} chips"
+            f"wraps around where it is a multiple of {CUBE_EDGE} chips long, in slices of at least "
+            f"{CUBE_EDGE**3} chips"
         )
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """How GPUs are linked: all to all inside a node of `gpus`, and node to node over a network.
+    """Links of a GPU: all to all inside a node of `gpus`, and a network between nodes.
 
-    `bytes_per_second` is what one GPU sends to its node (NVLink, one way), `node_bytes_per_second`
-    what all of a node's GPUs together send to other nodes.
+    bytes_per_second: from one GPU into its node, in one direction.
+    node_bytes_per_second: from all GPUs of a node to other nodes, in one direction.
     """
 
     gpus: int
@@ -76,7 +86,11 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s of one JAX device for matrix products; `assumption` where operands are run as another type."""
+    """FLOP/s of one JAX device for matrix products.
+
+    runs_as: the operand type that the hardware multiplies.
+    assumption: a sentence if that is not the type of the operands.
+    """
 
     flops_per_second: float
     runs_as: str
@@ -87,33 +101,38 @@ class Peak:
 class Chip:
     """One kind of accelerator chip.
 
-    hbm_bytes: capacity as it is sold. hbm_bytes_per_second: between HBM and the chip.
-    flops_per_second: peak of matrix products by operand type: bf16 (float16 too), int8, fp8, fp4, tf32.
-    float32_as: the operand type as which XLA multiplies float32 by default.
-    cores: TensorCores (TPU) or 1. devices: what JAX shows of it; each has an equal part of the chip.
-    allocatable_bytes: what XLA lets programs use of one device's HBM; None where no source was found.
-    dcn_bytes_per_second, pcie_bytes_per_second: per chip, to the data centre and to its host; None
-    where unknown.
+    hbm_bytes: capacity as sold. hbm_bytes_per_second: between HBM and the chip.
+    flops_per_second: peak of matrix products by operand type (bf16, int8, fp8, fp4, tf32); float16 is bf16.
+    float32_as: the operand type with which XLA multiplies float32 by default.
+    cores: TensorCores of a TPU, 1 for a GPU.
+    devices: JAX devices of a chip, which share it equally.
+    allocatable_bytes: HBM of one device that XLA gives to programs; None if unknown.
+    dcn_bytes_per_second, pcie_bytes_per_second: to the data center network and to the host; None if unknown.
+    slice_prefix: the name of a slice before its number of TensorCores, if not the name of the chip.
     """
 
     name: str
     title: str
-    kind: Literal["tpu", "gpu"]
     hbm_bytes: int
     hbm_bytes_per_second: float
     flops_per_second: Mapping[str, float]
-    float32_as: str
     network: Torus | Nodes
-    source: str
+    kind: Literal["tpu", "gpu"]
+    float32_as: Literal["bf16", "tf32"]
     cores: int = 1
     devices: int = 1
     allocatable_bytes: int | None = None
     dcn_bytes_per_second: float | None = None
     pcie_bytes_per_second: float | None = None
+    slice_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flops_per_second", MappingProxyType({**self.flops_per_second}))
+        object.__setattr__(self, "slice_prefix", self.slice_prefix or self.name)
 
     @property
     def pod_chips(self) -> int | None:
-        """Chips of the largest pod; None for GPUs, which have no such limit."""
+        """Chips of the largest pod; None for GPUs."""
         return math.prod(self.network.pod) if isinstance(self.network, Torus) else None
 
     @property
@@ -125,10 +144,7 @@ class Chip:
         return self.hbm_bytes_per_second / self.devices
 
     def peak(self, dtype: str) -> Peak | None:
-        """What one device reaches with operands of this type, by JAX's or XLA's name of it.
-
-        None where no figure is known, such as float64.
-        """
+        """Return the peak of one device for operands of a JAX or XLA type; None if unknown."""
         runs_as, assumption = self._operand(dtype)
         rate = self.flops_per_second.get(runs_as) if runs_as else None
         return None if rate is None else Peak(rate / self.devices, runs_as, assumption)
@@ -137,7 +153,7 @@ class Chip:
         if dtype in ("bfloat16", "bf16"):
             return "bf16", None
         if dtype in ("float16", "f16"):
-            note = "float16 is taken to run as fast as bfloat16"
+            note = "float16 is assumed to run as fast as bfloat16"
             return "bf16", note if self.kind == "tpu" else None
         if dtype in ("float32", "f32"):
             passes = {"bf16": "in one bfloat16 pass", "tf32": "as TF32"}[self.float32_as]
@@ -152,10 +168,10 @@ class Chip:
 
 
 def chip(name: str) -> Chip:
-    """The chip of this name, in any case.
+    """Return the chip of this name, in any case.
 
     Raises:
-      InvalidInput: there is none; the sentence lists the choices.
+      InvalidInput: `CHIPS` has no such chip.
     """
     found = CHIPS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
@@ -165,190 +181,128 @@ def chip(name: str) -> Chip:
     return found
 
 
-# One NVLink domain of 72 GPUs with 18 × 4 ports of 400 Gbit/s to the outside (book, GPUs).
-_NVL72 = Nodes(gpus=72, bytes_per_second=900e9, node_bytes_per_second=3600e9)
+# XLA multiplies float32 in one bfloat16 pass on TPUs, and as TF32 on GPUs.
+_tpu = functools.partial(Chip, kind="tpu", float32_as="bf16")
+_gpu = functools.partial(Chip, kind="gpu", float32_as="tf32")
 
-_V3 = Chip(
-    name="v3",
-    title="TPU v3",
-    kind="tpu",
-    hbm_bytes=32_000_000_000,  # B; book (Google: 32 GiB)
-    hbm_bytes_per_second=9.0e11,  # B/s; book, Google
-    # FLOP/s; book. Google has 1.23e14 for bf16.
-    flops_per_second=MappingProxyType({"bf16": 1.4e14, "int8": 1.4e14}),
-    float32_as="bf16",
-    # B/s one way a link; book. No source for where slices smaller than the pod wrap around: taken as v5e.
-    network=Torus(2, 1e11, pod=(32, 32), host=(4, 2), wraps="pod edge"),
-    cores=2,
-    devices=2,  # JAX shows both cores of a v3 chip
-    allocatable_bytes=int(15.48 * GIB),  # B a device; XLA's message "Used … of 15.48G hbm"
-    dcn_bytes_per_second=6.25e9,  # B/s a chip; book
-    pcie_bytes_per_second=1.6e10,  # B/s a chip; book
-    source="scaling book, TPUs; Google, TPU v3",
-)
+_UP_TO_256 = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+_BELOW_A_CUBE = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
-_V4 = Chip(
-    name="v4",
-    title="TPU v4",
-    kind="tpu",
-    hbm_bytes=32_000_000_000,  # B; book (Google: 32 GiB)
-    hbm_bytes_per_second=1.2e12,  # B/s; book, Google
-    flops_per_second=MappingProxyType({"bf16": 2.75e14, "int8": 2.75e14}),  # FLOP/s; book, Google
-    float32_as="bf16",
-    network=Torus(3, 4.5e10, pod=(16, 16, 16), host=(2, 2, 1), wraps="cube"),  # B/s; book
-    # Its two cores run as one ("megacore") on Cloud TPU, and JAX shows one device; a topology that is
-    # described to the compiler without hardware may show two.
-    cores=2,
-    devices=1,
-    allocatable_bytes=int(30.75 * GIB),  # B a device; XLA's message "Used … of 30.75G hbm"
-    dcn_bytes_per_second=6.25e9,  # B/s a chip; book
-    pcie_bytes_per_second=1.6e10,  # B/s a chip; book
-    source="scaling book, TPUs; Google, TPU v4",
-)
+# NVIDIA: bf16 9.89e14, fp8 1.979e15. int8, tf32: NVIDIA.
+_HOPPER = {"bf16": 9.9e14, "fp8": 2.0e15, "int8": 1.979e15, "tf32": 4.945e14}  # FLOP/s
 
-_V5E = Chip(
-    name="v5e",
-    title="TPU v5e",
-    kind="tpu",
-    hbm_bytes=16_000_000_000,  # B; book, Google
-    hbm_bytes_per_second=8.1e11,  # B/s; book. Google has 8.19e11, a later edition of the book 8.2e11.
-    flops_per_second=MappingProxyType({"bf16": 1.97e14, "int8": 3.94e14}),  # FLOP/s; book, Google
-    float32_as="bf16",
-    network=Torus(2, 4.5e10, pod=(16, 16), host=(4, 2), wraps="pod edge"),  # B/s; book
-    allocatable_bytes=int(15.75 * GIB),  # B; XLA's message "exceeds available 15.75G"
-    dcn_bytes_per_second=3.125e9,  # B/s a chip; book; Google: 2 × 100 Gbit/s a host of 8
-    pcie_bytes_per_second=1.6e10,  # B/s a chip; book
-    source="scaling book, TPUs; Google, TPU v5e",
-)
-
-_V5P = Chip(
-    name="v5p",
-    title="TPU v5p",
-    kind="tpu",
-    hbm_bytes=96_000_000_000,  # B; book (Google: 96 GiB, of which 95 can be used)
-    hbm_bytes_per_second=2.8e12,  # B/s; book (Google: 2.765e12)
-    # FLOP/s; book. fp8: Google, as fast as bf16.
-    flops_per_second=MappingProxyType({"bf16": 4.59e14, "int8": 9.18e14, "fp8": 4.59e14}),
-    float32_as="bf16",
-    # B/s one way a link; book. Google has 1,200 GB/s for six links both ways: 1e11.
-    network=Torus(3, 9e10, pod=(16, 20, 28), host=(2, 2, 1), wraps="cube"),
-    cores=2,
-    devices=1,  # megacore: JAX shows one device
-    allocatable_bytes=int(95.73 * GIB),  # B; XLA's message "exceeds available HBM (95.73G)"
-    dcn_bytes_per_second=6.25e9,  # B/s a chip; book; Google: 50 Gbit/s
-    pcie_bytes_per_second=1.6e10,  # B/s a chip; book
-    source="scaling book, TPUs; Google, TPU v5p",
-)
-
-_V6E = Chip(
-    name="v6e",
-    title="TPU v6e (Trillium)",
-    kind="tpu",
-    hbm_bytes=32_000_000_000,  # B; book, Google
-    hbm_bytes_per_second=1.6e12,  # B/s; book (Google: 1.638e12)
-    # FLOP/s; book (Google: 9.18e14, 1.836e15). fp8: Google, as fast as bf16.
-    flops_per_second=MappingProxyType({"bf16": 9.20e14, "int8": 1.84e15, "fp8": 9.20e14}),
-    float32_as="bf16",
-    network=Torus(2, 9e10, pod=(16, 16), host=(4, 2), wraps="pod edge"),  # B/s; book
-    dcn_bytes_per_second=1.25e10,  # B/s a chip; book; Google: 4 × 200 Gbit/s a host of 8
-    pcie_bytes_per_second=3.2e10,  # B/s a chip; book
-    source="scaling book, TPUs; Google, TPU v6e",
-)
-
-_TPU7X = Chip(
-    name="tpu7x",
-    title="TPU7x (Ironwood)",
-    kind="tpu",
-    hbm_bytes=192_000_000_000,  # B; book (Google: 192 GiB)
-    hbm_bytes_per_second=7.4e12,  # B/s; book (Google: 7.38e12)
-    # FLOP/s; book (Google: 2.307e15, 4.614e15). Google gives the second figure for fp8 and none for int8.
-    flops_per_second=MappingProxyType({"bf16": 2.3e15, "fp8": 4.61e15}),
-    float32_as="bf16",
-    # B/s one way a link; book. The pod is as the book writes it: 9,216 chips (Google).
-    network=Torus(3, 9e10, pod=(4, 4, 576), host=(2, 2, 1), wraps="cube"),
-    cores=2,
-    devices=2,  # Google, "dual-chiplet architecture": two devices with 96 GiB each
-    dcn_bytes_per_second=1.25e10,  # B/s a chip; book; Google: 100 Gbit/s
-    source="scaling book, TPUs; Google, TPU7x",
-)
-
-_A100 = Chip(
-    name="a100",
-    title="NVIDIA A100 SXM 80 GB",
-    kind="gpu",
-    hbm_bytes=80_000_000_000,  # B; NVIDIA
-    hbm_bytes_per_second=2.0e12,  # B/s; book (NVIDIA: 2.039e12)
-    # FLOP/s; book (NVIDIA: 3.12e14, 6.24e14). It has no fp8: the book's figure is that of int8.
-    # tf32: NVIDIA.
-    flops_per_second=MappingProxyType({"bf16": 3.1e14, "int8": 6.2e14, "tf32": 1.56e14}),
-    float32_as="tf32",
-    # 12 NVLinks of 25 GB/s (book); eight network cards of 200 Gbit/s a node (NVIDIA DGX A100).
-    network=Nodes(gpus=8, bytes_per_second=300e9, node_bytes_per_second=200e9),
-    pcie_bytes_per_second=3.2e10,  # B/s one way; PCIe 4.0 × 16
-    source="scaling book, GPUs; NVIDIA A100 data sheet",
-)
-
-_H100 = Chip(
-    name="h100",
-    title="NVIDIA H100 SXM",
-    kind="gpu",
-    hbm_bytes=80_000_000_000,  # B; book, NVIDIA
-    hbm_bytes_per_second=3.4e12,  # B/s; book (NVIDIA: 3.35e12)
-    # FLOP/s; book (NVIDIA: 9.89e14, 1.979e15). int8, tf32: NVIDIA.
-    flops_per_second=MappingProxyType(
-        {"bf16": 9.9e14, "fp8": 2.0e15, "int8": 1.979e15, "tf32": 4.945e14}
+# Columns: name, title, HBM in B, HBM in B/s, peaks in FLOP/s, network in B/s. Below: DCN and PCIe in B/s.
+_TABLE = (
+    _tpu(
+        "v3", "TPU v3",
+        32_000_000_000,  # Google: 32 GiB
+        9.0e11, {"bf16": 1.4e14, "int8": 1.4e14},  # Google: bf16 1.23e14
+        # No source for the wrap-around of slices smaller than the pod: assumed to be that of v5e.
+        Torus(
+            2, 1e11, pod=(32, 32), host=(4, 2), wraps="pod edge",
+            slices=((2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (16, 32), (32, 32)),
+        ),
+        cores=2, devices=2,
+        allocatable_bytes=int(15.48 * GIB),  # XLA: "Used … of 15.48G hbm"
+        dcn_bytes_per_second=6.25e9, pcie_bytes_per_second=1.6e10,
     ),
-    float32_as="tf32",
-    # 18 NVLinks of 25 GB/s; eight network cards of 400 Gbit/s a node (book).
-    network=Nodes(gpus=8, bytes_per_second=450e9, node_bytes_per_second=400e9),
-    pcie_bytes_per_second=6.4e10,  # B/s one way; PCIe 5.0 × 16
-    source="scaling book, GPUs; NVIDIA H100 data sheet",
-)
-
-_H200 = replace(
-    _H100,
-    name="h200",
-    title="NVIDIA H200 SXM",
-    hbm_bytes=141_000_000_000,  # B; book, NVIDIA
-    hbm_bytes_per_second=4.8e12,  # B/s; book, NVIDIA
-    source="scaling book, GPUs; NVIDIA H200 data sheet",
-)
-
-_B200 = Chip(
-    name="b200",
-    title="NVIDIA B200",
-    kind="gpu",
-    hbm_bytes=192_000_000_000,  # B; book
-    hbm_bytes_per_second=8.0e12,  # B/s; book, NVIDIA
-    # FLOP/s; book. int8 as fp8, tf32 the half of bf16: NVIDIA HGX B200 (72, 72, 36 and 18 PFLOP/s with
-    # sparsity for eight).
-    flops_per_second=MappingProxyType(
-        {"bf16": 2.3e15, "fp8": 4.5e15, "fp4": 9.0e15, "int8": 4.5e15, "tf32": 1.125e15}
+    _tpu(
+        "v4", "TPU v4",
+        32_000_000_000,  # Google: 32 GiB
+        1.2e12, {"bf16": 2.75e14, "int8": 2.75e14},
+        Torus(3, 4.5e10, pod=(16, 16, 16), host=(2, 2, 1), wraps="cube", slices=_BELOW_A_CUBE),
+        # Cloud TPU fuses both cores into one device ("megacore").
+        cores=2,
+        allocatable_bytes=int(30.75 * GIB),  # XLA: "Used … of 30.75G hbm"
+        dcn_bytes_per_second=6.25e9, pcie_bytes_per_second=1.6e10,
     ),
-    float32_as="tf32",
-    # 18 NVLinks of 50 GB/s; eight network cards of 400 Gbit/s a node (book).
-    network=Nodes(gpus=8, bytes_per_second=900e9, node_bytes_per_second=400e9),
-    pcie_bytes_per_second=6.4e10,  # B/s one way; PCIe 5.0 × 16
-    source="scaling book, GPUs; NVIDIA HGX B200 data sheet",
-)
-
-_GB200 = replace(
-    _B200,
-    name="gb200",
-    title="NVIDIA GB200 NVL72",
-    hbm_bytes=186_000_000_000,  # B; NVIDIA
-    # FLOP/s; NVIDIA GB200 NVL72 (fp4 20, fp8 and int8 10, bf16 5, tf32 2.5 PFLOP/s a GPU with sparsity):
-    # the same silicon as B200's, which is given less power.
-    flops_per_second=MappingProxyType(
-        {"bf16": 2.5e15, "fp8": 5.0e15, "fp4": 1.0e16, "int8": 5.0e15, "tf32": 1.25e15}
+    _tpu(
+        "v5e", "TPU v5e",
+        16_000_000_000,
+        8.1e11,  # Google: 8.19e11
+        {"bf16": 1.97e14, "int8": 3.94e14},
+        Torus(2, 4.5e10, pod=(16, 16), host=(4, 2), wraps="pod edge", slices=_UP_TO_256),
+        allocatable_bytes=int(15.75 * GIB),  # XLA: "exceeds available 15.75G"
+        dcn_bytes_per_second=3.125e9,  # Google: 2 × 100 Gbit/s for a host of 8
+        pcie_bytes_per_second=1.6e10,
+        slice_prefix="v5litepod",  # Google
     ),
-    network=_NVL72,
-    source="scaling book, GPUs; NVIDIA GB200 NVL72 data sheet",
-)
-
-CHIPS: Mapping[str, Chip] = MappingProxyType(
-    {
-        one.name: one
-        for one in (_V3, _V4, _V5E, _V5P, _V6E, _TPU7X, _A100, _H100, _H200, _B200, _GB200)
-    }
-)
+    _tpu(
+        "v5p", "TPU v5p",
+        96_000_000_000,  # Google: 96 GiB, of which 95 are usable
+        2.8e12,  # Google: 2.765e12
+        {"bf16": 4.59e14, "int8": 9.18e14, "fp8": 4.59e14},  # fp8: Google
+        # Google: 1,200 GB/s over six links in both directions, which is 1e11 per link.
+        Torus(
+            3, 9e10, pod=(16, 20, 28), host=(2, 2, 1), wraps="cube", slices=_BELOW_A_CUBE,
+            largest_job=6144,  # chips; Google
+        ),
+        cores=2,  # megacore, as v4
+        allocatable_bytes=int(95.73 * GIB),  # XLA: "exceeds available HBM (95.73G)"
+        dcn_bytes_per_second=6.25e9,  # Google: 50 Gbit/s
+        pcie_bytes_per_second=1.6e10,
+    ),
+    _tpu(
+        "v6e", "TPU v6e (Trillium)",
+        32_000_000_000,
+        1.6e12,  # Google: 1.638e12
+        # Google: 9.18e14 and 1.836e15. fp8: Google.
+        {"bf16": 9.20e14, "int8": 1.84e15, "fp8": 9.20e14},
+        Torus(2, 9e10, pod=(16, 16), host=(4, 2), wraps="pod edge", slices=_UP_TO_256),
+        dcn_bytes_per_second=1.25e10,  # Google: 4 × 200 Gbit/s for a host of 8
+        pcie_bytes_per_second=3.2e10,
+    ),
+    _tpu(
+        "tpu7x", "TPU7x (Ironwood)",
+        192_000_000_000,  # Google: 192 GiB
+        7.4e12,  # Google: 7.38e12
+        # Google: 2.307e15 and 4.614e15, the second for fp8; none for int8.
+        {"bf16": 2.3e15, "fp8": 4.61e15},
+        Torus(
+            3, 9e10, pod=(4, 4, 576), host=(2, 2, 1), wraps="cube", slices=((1, 1, 1), *_BELOW_A_CUBE)
+        ),
+        cores=2, devices=2,  # Google, "dual-chiplet architecture"
+        dcn_bytes_per_second=1.25e10,  # Google: 100 Gbit/s
+    ),
+    _gpu(
+        "a100", "NVIDIA A100 SXM 80 GB",
+        80_000_000_000,
+        2.0e12,  # NVIDIA: 2.039e12
+        # NVIDIA: 3.12e14 and 6.24e14. int8: fp8 in the book, which an A100 lacks. tf32: NVIDIA.
+        {"bf16": 3.1e14, "int8": 6.2e14, "tf32": 1.56e14},
+        # 12 NVLinks of 25 GB/s. Node: 8 cards of 200 Gbit/s (NVIDIA DGX A100).
+        Nodes(8, 300e9, 200e9),
+        pcie_bytes_per_second=3.2e10,  # one direction; PCIe 4.0 × 16
+    ),
+    _gpu(
+        "h100", "NVIDIA H100 SXM",
+        80_000_000_000,
+        3.4e12,  # NVIDIA: 3.35e12
+        _HOPPER,
+        Nodes(8, 450e9, 400e9),  # 18 NVLinks of 25 GB/s. Node: 8 cards of 400 Gbit/s.
+        pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
+    ),
+    _gpu(
+        "h200", "NVIDIA H200 SXM",
+        141_000_000_000, 4.8e12, _HOPPER, Nodes(8, 450e9, 400e9),
+        pcie_bytes_per_second=6.4e10,
+    ),
+    _gpu(
+        "b200", "NVIDIA B200",
+        192_000_000_000, 8.0e12,
+        # int8, tf32: NVIDIA HGX B200, 72 and 18 PFLOP/s with sparsity for eight.
+        {"bf16": 2.3e15, "fp8": 4.5e15, "fp4": 9.0e15, "int8": 4.5e15, "tf32": 1.125e15},
+        Nodes(8, 900e9, 400e9),  # 18 NVLinks of 50 GB/s. Node: 8 cards of 400 Gbit/s.
+        pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
+    ),
+    _gpu(
+        "gb200", "NVIDIA GB200 NVL72",
+        186_000_000_000,  # NVIDIA
+        8.0e12,
+        # NVIDIA: fp4 20, fp8 and int8 10, bf16 5, tf32 2.5 PFLOP/s with sparsity. More power than a B200.
+        {"bf16": 2.5e15, "fp8": 5.0e15, "fp4": 1.0e16, "int8": 5.0e15, "tf32": 1.25e15},
+        Nodes(72, 900e9, 3600e9),  # one NVLink domain; 18 × 4 ports of 400 Gbit/s
+        pcie_bytes_per_second=6.4e10,
+    ),
+)  # fmt: skip
+CHIPS: Mapping[str, Chip] = MappingProxyType({one.name: one for one in _TABLE})

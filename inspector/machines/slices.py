@@ -1,11 +1,9 @@
-"""TPU slices: what they are called, which shapes there are, and what a slice of a shape consists of.
+"""TPU slices: their names and shapes, and the chips, hosts and links of each.
 
-A slice is named after its TensorCores: `v5p-128` has 64 chips of two, `v6e-16` has 16 chips of one. Sources:
-
-* Google: https://cloud.google.com/tpu/docs/v5p (v3, v4, v5e, v6e, tpu7x) and .../tpu/docs/types-topologies:
-  shapes, hosts (there: VMs) and names.
-* MaxText: its table of names, https://github.com/AI-Hypercomputer/maxtext, accelerator_to_spec_map.py: names
-  and shapes of whole cubes, and where slices wrap around.
+A slice is named after its TensorCores: `v5p-128` has 64 chips of two, `v6e-16` has 16 chips of one. Shapes,
+hosts and names are those of https://cloud.google.com/tpu/docs/v5p (v3, v4, v5e, v6e, tpu7x). Names and
+wrap-around links agree with MaxText's accelerator_to_spec_map.py
+(https://github.com/AI-Hypercomputer/maxtext).
 """
 
 from __future__ import annotations
@@ -18,32 +16,9 @@ from dataclasses import dataclass
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.machines.hardware import CHIPS, Chip, Torus
+from inspector.machines.hardware import CHIPS, CUBE_EDGE, Chip, Shape, Torus
 
-Shape = tuple[int, ...]
-
-# Shapes of two axes, which are given out as they stand here (Google).
-_FLAT: dict[str, tuple[Shape, ...]] = {
-    "v3": ((2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (16, 32), (32, 32)),
-    "v5e": ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)),
-    "v6e": ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)),
-}
-# Shapes of three axes that are less than a cube. Larger slices are made of whole cubes of 4×4×4, which
-# optical switches join to any box of at most a pod.
-_LESS_THAN_A_CUBE: dict[str, tuple[Shape, ...]] = {
-    "v4": ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)),
-    "v5p": ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)),
-    "tpu7x": ((1, 1, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)),
-}
-_CUBE_EDGE = 4
-
-GENERATIONS = tuple(name for name in CHIPS if name in _FLAT or name in _LESS_THAN_A_CUBE)
-
-# What is written before the number of TensorCores in a slice's name, where it is not the generation.
-_PREFIXES = {"v5e": "v5litepod"}
-
-# Google: v5p pods have 8,960 chips, and "the largest job that can be scheduled" has 6,144.
-_LARGEST_JOB = {"v5p": 6144}
+GENERATIONS = tuple(name for name, chip in CHIPS.items() if isinstance(chip.network, Torus))
 
 _SHAPE = re.compile(r"[0-9]{1,4}(?:x[0-9]{1,4}){1,3}")
 _NAME = re.compile(r"([a-z][a-z0-9]*)-([0-9]{1,6})")
@@ -51,7 +26,7 @@ _NAME = re.compile(r"([a-z][a-z0-9]*)-([0-9]{1,6})")
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a generation's pod: `shape` is its chips along the axes x, y and, if there are three, z."""
+    """A slice of a TPU generation. `shape` is the number of chips along x, y and, on some, z."""
 
     generation: str
     shape: Shape
@@ -62,13 +37,13 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """The shape as it is written, `4x4x8`."""
+        """The shape as text, `4x4x8`."""
         return shape_text(self.shape)
 
     @property
     def name(self) -> str:
-        """What it is called after its TensorCores, `v5p-256`; other shapes may be called the same."""
-        return f"{_PREFIXES.get(self.generation, self.generation)}-{self.cores}"
+        """The name, `v5p-256`. Slices of other shapes can have the same name."""
+        return f"{self.chip.slice_prefix}-{self.cores}"
 
     @property
     def chips(self) -> int:
@@ -81,15 +56,15 @@ class Slice:
 
     @property
     def devices(self) -> int:
-        """What JAX shows of it. Two cores that run as one ("megacore", v4 and v5p) are one device."""
+        """JAX devices. The two cores of a v4 or v5p chip are one device ("megacore")."""
         return self.chips * self.chip.devices
 
     @property
     def host_shape(self) -> tuple[int, int, int]:
-        """Chips of one host along x, y and z. A host is a virtual machine, and one process of JAX."""
+        """Chips of one host along x, y and z. A host is a virtual machine that runs one JAX process."""
         if self.chips == 1:
             return (1, 1, 1)
-        if self.shape == (2, 4):  # v5litepod-8 and v6e-8 are one machine (Google)
+        if self.shape == (2, 4):  # v5litepod-8 and v6e-8 are one host (Google)
             return (2, 4, 1)
         return (2, 2, 1)
 
@@ -99,12 +74,12 @@ class Slice:
 
     @property
     def wraps(self) -> tuple[bool, ...]:
-        """For each axis whether its ends are linked."""
+        """Whether the ends of each axis are linked."""
         return tuple(self._torus.wraps_around(length, self.chips) for length in self.shape)
 
     @property
     def links(self) -> int:
-        """Links between neighbouring chips, those that wrap around included."""
+        """Links between neighboring chips, including wrap-around links."""
         return sum(
             self.chips // length * (length - 1 + wraps)
             for length, wraps in zip(self.shape, self.wraps, strict=True)
@@ -112,18 +87,19 @@ class Slice:
 
     @property
     def remark(self) -> str | None:
-        """What else there is to know of it, in a sentence."""
-        most = _LARGEST_JOB.get(self.generation)
-        if most is not None and self.chips > most:
-            return (
-                f"Google schedules jobs of at most {most:,} {self.chip.title} chips in one slice; "
-                f"this is {'the whole pod' if self.chips == self.chip.pod_chips else 'larger'}."
-            )
-        return None
+        """A sentence on the limit of scheduled jobs; None if the slice is within it."""
+        largest = self._torus.largest_job
+        if largest is None or self.chips <= largest:
+            return None
+        size = "the whole pod" if self.chips == self.chip.pod_chips else "larger"
+        return (
+            f"Google schedules jobs of at most {largest:,} {self.chip.title} chips in one slice; "
+            f"this is {size}."
+        )
 
     @property
     def sentence(self) -> str:
-        """What it consists of: `v5p-128: 64 chips (4×4×4), 128 TensorCores, …`."""
+        """The parts of the slice: `v5p-128: 64 chips (4×4×4), 128 TensorCores, …`."""
         around = [
             axis for axis, wraps in zip("xyz", self.wraps, strict=False) if wraps and self.chips > 1
         ]
@@ -138,33 +114,28 @@ class Slice:
 
     @property
     def _torus(self) -> Torus:
-        network = self.chip.network
-        assert isinstance(network, Torus)  # every generation here is one of TPUs
-        return network
+        return _torus_of(self.generation)
 
 
 @functools.cache
 def slices(generation: str) -> tuple[Slice, ...]:
-    """Every shape of slice there is of a generation: fewest chips first, among equals the most compact.
+    """Return all slices of a generation, fewest chips first and then the most compact.
 
     Raises:
-      InvalidInput: there is no such generation.
+      InvalidInput: the generation is unknown.
     """
-    if generation not in GENERATIONS:
-        raise InvalidInput(
-            f"TPU generation is {shown(generation)}, but must be one of {', '.join(GENERATIONS)}"
-        )
-    shapes = [*_FLAT.get(generation, ()), *_LESS_THAN_A_CUBE.get(generation, ())]
-    if generation in _LESS_THAN_A_CUBE:
-        cubes = (CHIPS[generation].pod_chips or 0) // _CUBE_EDGE**3
-        shapes += [tuple(_CUBE_EDGE * edge for edge in edges) for edges in _boxes(cubes)]
+    torus = _torus_of(generation)
+    shapes = list(torus.slices)
+    if torus.wraps == "cube":
+        cubes = math.prod(torus.pod) // CUBE_EDGE**3
+        shapes += [tuple(CUBE_EDGE * edge for edge in edges) for edges in _boxes(cubes)]
     found = [Slice(generation, shape) for shape in shapes]
     return tuple(sorted(found, key=lambda one: (one.chips, sum(one.shape), one.shape)))
 
 
 @functools.cache
 def named_slices(generation: str) -> tuple[Slice, ...]:
-    """One slice for each name of a generation, the most compact of its shapes, fewest chips first."""
+    """Return one slice per name, the most compact one, fewest chips first."""
     by_name: dict[str, Slice] = {}
     for one in slices(generation):
         by_name.setdefault(one.name, one)
@@ -172,10 +143,10 @@ def named_slices(generation: str) -> tuple[Slice, ...]:
 
 
 def slice_of(generation: str, topology: str) -> Slice:
-    """The slice of this shape, `4x4x8`.
+    """Return the slice of a shape such as `4x4x8`.
 
     Raises:
-      InvalidInput: there is no such generation or no such slice of it; the sentence says which there are.
+      InvalidInput: the generation is unknown, or has no slice of this shape.
     """
     every = slices(generation)
     text = topology.strip().lower().replace("×", "x")
@@ -190,21 +161,22 @@ def slice_of(generation: str, topology: str) -> Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice that is called so, `v5p-128`, `v5litepod-16` (or `v5e-16`); of several the most compact.
+    """Return the most compact slice with a name such as `v5p-128` or `v5litepod-16` (or `v5e-16`).
 
     Raises:
-      InvalidInput: there is none; the sentence names the nearest.
+      InvalidInput: no slice has this name.
     """
-    found = _NAME.fullmatch(name.strip().lower())
-    generation = {prefix: own for own, prefix in _PREFIXES.items()}.get(
-        found[1] if found else "", found[1] if found else ""
+    match = _NAME.fullmatch(name.strip().lower())
+    prefix = match[1] if match else ""
+    generation = next(
+        (one for one in GENERATIONS if prefix in (one, CHIPS[one].slice_prefix)), None
     )
-    if found is None or generation not in GENERATIONS:
+    if match is None or generation is None:
         raise InvalidInput(
-            f"slice is {shown(name)}, but must be the name of one, such as v5p-128 or v5litepod-16, "
+            f"slice is {shown(name)}, but must be a name such as v5p-128 or v5litepod-16, "
             f"of generation {', '.join(GENERATIONS)}"
         )
-    every, cores = named_slices(generation), int(found[2])
+    every, cores = named_slices(generation), int(match[2])
     for one in every:
         if one.cores == cores:
             return one
@@ -219,8 +191,18 @@ def shape_text(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
+def _torus_of(generation: str) -> Torus:
+    if generation not in GENERATIONS:
+        raise InvalidInput(
+            f"TPU generation is {shown(generation)}, but must be one of {', '.join(GENERATIONS)}"
+        )
+    network = CHIPS[generation].network
+    assert isinstance(network, Torus)
+    return network
+
+
 def _boxes(cubes: int) -> list[Shape]:
-    """Every (a, b, c) in ascending order whose product is at most `cubes`."""
+    """Return each ascending (a, b, c) with a product of at most `cubes`."""
     return [
         (a, b, c)
         for a, b in itertools.combinations_with_replacement(range(1, cubes + 1), 2)
@@ -230,18 +212,18 @@ def _boxes(cubes: int) -> list[Shape]:
 
 
 def _allowed(generation: str) -> str:
-    if generation in _FLAT:
-        return f"one of {', '.join(map(shape_text, _FLAT[generation]))}"
-    small = ", ".join(map(shape_text, _LESS_THAN_A_CUBE[generation]))
-    most = CHIPS[generation].pod_chips
+    torus = _torus_of(generation)
+    shapes = ", ".join(map(shape_text, torus.slices))
+    if torus.wraps == "pod edge":
+        return f"one of {shapes}"
     return (
-        f"{small}, or three multiples of {_CUBE_EDGE} in ascending order such as 4x4x8, "
-        f"at most {most:,} chips"
+        f"{shapes}, or three multiples of {CUBE_EDGE} in ascending order such as 4x4x8, "
+        f"at most {math.prod(torus.pod):,} chips"
     )
 
 
 def _hint(shape: Shape, every: tuple[Slice, ...]) -> str:
-    """The same lengths in the right order, or else the slice with the nearest number of chips."""
+    """Return the same edges in ascending order, or else the slice with the nearest number of chips."""
     if not shape or 0 in shape:
         return ""
     for one in every:

@@ -1,4 +1,4 @@
-"""The machine that a layout is compiled for, which need not be there: `tpu:v5p:4x4x4`, `gpu:h100:8`."""
+"""Compile targets, such as `tpu:v5p:4x4x4` and `gpu:h100:8`. The machine need not be present."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from inspector.core.errors import InvalidInput, shown
@@ -17,12 +18,13 @@ from inspector.machines import slices
 from inspector.machines.hardware import CHIPS, Chip
 from inspector.machines.slices import Slice
 
-# Kinds of machines, as a Snapshot's source names them.
+# The kinds of targets, which are also kinds of a Snapshot's source.
 KINDS = ("tpu", "gpu")
-# A GPU is described to the compiler by a file in inspector/machines/gpu_targets/, written for these.
-GPU_CHIPS = ("a100", "h100", "h200", "b200")
-GPUS_PER_NODE = 8  # HGX and DGX boards of all four (NVIDIA)
-MOST_GPUS = 16_384  # as many as H100s trained Llama 3 (arXiv:2407.21783)
+# The compiler needs a description of each GPU, which is in this folder.
+GPU_DESCRIPTIONS = Path(__file__).parent / "gpu_targets"
+GPU_CHIPS = tuple(name for name in CHIPS if (GPU_DESCRIPTIONS / f"{name}.textproto").is_file())
+GPUS_PER_NODE = 8  # HGX and DGX boards (NVIDIA)
+MOST_GPUS = 16_384  # the largest run of Llama 3 (arXiv:2407.21783)
 
 FORMS = (
     "tpu:<generation>:<topology> such as tpu:v5p:4x4x4, or gpu:<chip>:<count> such as gpu:h100:8"
@@ -30,22 +32,21 @@ FORMS = (
 
 _COUNT = re.compile(r"[0-9]{1,9}")
 
-# What each kind needs: a package that is there if and only if its compiler is installed.
-_NEEDED = {
+# The package of the compiler for each kind, and the file that installs it.
+_COMPILERS = {
     "tpu": ("libtpu", "requirements-tpu.txt"),
     "gpu": ("jax_cuda13_plugin", "requirements-gpu.txt"),
 }
 
 _TPU_VARIABLES = (
-    # Two processes may compile at once: none of them touches a TPU, which the lock is for.
+    # The lock protects a TPU. Compiling uses none, so several processes may compile at once.
     ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
-    # Nobody on this machine is asked which TPU it has: neither Google's metadata server nor the network.
-    # The type is that of no particular target; the topology that is asked for decides.
+    # Do not ask Google's metadata server for the TPU. The topology decides, not this accelerator type.
     ("TPU_SKIP_MDS_QUERY", "1"),
     ("TPU_ACCELERATOR_TYPE", "v5p-8"),
     ("TPU_WORKER_HOSTNAMES", "localhost"),
     ("TPU_WORKER_ID", "0"),
-    # Otherwise every process leaves a log in /tmp/tpu_logs.
+    # By default each process writes a log to /tmp/tpu_logs.
     ("TPU_LOG_DIR", "disabled"),
     ("TPU_STDERR_LOG_LEVEL", "3"),
     ("TPU_MIN_LOG_LEVEL", "3"),
@@ -54,7 +55,7 @@ _TPU_VARIABLES = (
 
 @dataclass(frozen=True)
 class Target:
-    """A machine. `slice` is that of TPUs and None for GPUs; `devices` are those that JAX shows of it."""
+    """A machine to compile for. `slice` is None for GPUs; `devices` counts JAX devices."""
 
     kind: Literal["tpu", "gpu"]
     chip_name: str
@@ -67,7 +68,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """The target as it is written."""
+        """The target as text, `tpu:v5p:4x4x4`."""
         part = str(self.devices) if self.slice is None else self.slice.topology
         return f"{self.kind}:{self.chip_name}:{part}"
 
@@ -77,14 +78,14 @@ class Target:
 
     @property
     def hosts(self) -> int:
-        """Machines, each of which runs one process of JAX."""
+        """Hosts, each of which runs one JAX process."""
         if self.slice is not None:
             return self.slice.hosts
         return math.ceil(self.devices / GPUS_PER_NODE)
 
     @property
     def sentence(self) -> str:
-        """What it consists of."""
+        """The parts of the machine in words, without a final period."""
         if self.slice is not None:
             return self.slice.sentence
         nodes = counted(self.hosts, "node")
@@ -93,15 +94,15 @@ class Target:
 
 
 def is_target(text: str) -> bool:
-    """Whether the text begins like one of a machine; what follows may still be wrong."""
+    """Return whether the text starts like a target; the rest may still be invalid."""
     return text.strip().lower().startswith(("tpu:", "gpu:"))
 
 
 def parse(text: str) -> Target:
-    """Read a target. Of TPUs, the name of a slice does as well: `tpu:v5p-128` is `tpu:v5p:4x4x4`.
+    """Parse a target. The name of a TPU slice is also allowed: `tpu:v5p-128` is `tpu:v5p:4x4x4`.
 
     Raises:
-      InvalidInput: it is not one; the sentence says what is allowed.
+      InvalidInput: the text is not a target.
     """
     kind, _, rest = text.strip().lower().partition(":")
     first, separator, second = rest.partition(":")
@@ -113,27 +114,23 @@ def parse(text: str) -> Target:
                 return _of_slice(slices.slice_named(first))
         if kind == "gpu" and separator:
             return _of_gpus(first, second)
-    except InvalidInput as refused:
-        raise InvalidInput(f"target {shown(text)}: {refused}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"target {shown(text)}: {error}") from None
     raise InvalidInput(f"target is {shown(text)}, but must be {FORMS}")
 
 
-def compiled_for(found: Snapshot) -> Target | None:
-    """The machine that a Snapshot's programs were compiled for; None where they were for none."""
-    if found.source.kind not in KINDS or found.source.target is None:
+def compiled_for(snapshot: Snapshot) -> Target | None:
+    """Return the target for which the programs were compiled; None if there was none."""
+    if snapshot.source.kind not in KINDS or snapshot.source.target is None:
         return None
     try:
-        return parse(found.source.target)
-    except InvalidInput:  # a file may say anything
+        return parse(snapshot.source.target)
+    except InvalidInput:  # the file may come from anywhere
         return None
 
 
-def refuse_other_size(target: Target, mesh_shape: Sequence[int]) -> None:
-    """Refuse a mesh that has more or fewer devices than the target.
-
-    Raises:
-      InvalidInput: the sentence names both, and how the devices of the target come about.
-    """
+def require_size(target: Target, mesh_shape: Sequence[int]) -> None:
+    """Raise InvalidInput unless the mesh has as many devices as the target."""
     size = math.prod(mesh_shape)
     if size == target.devices:
         return
@@ -145,9 +142,9 @@ def refuse_other_size(target: Target, mesh_shape: Sequence[int]) -> None:
     )
 
 
-def missing(target: Target) -> str | None:
-    """What to install before anything can be compiled for this target, in a sentence; None if nothing."""
-    package, requirements = _NEEDED[target.kind]
+def missing_compiler(target: Target) -> str | None:
+    """Return how to install the compiler for this target, in a sentence; None if it is installed."""
+    package, requirements = _COMPILERS[target.kind]
     if importlib.util.find_spec(package) is not None:
         return None
     return (
@@ -157,19 +154,24 @@ def missing(target: Target) -> str | None:
 
 
 def environment(target: Target) -> tuple[tuple[str, str], ...]:
-    """What must be in the environment of a worker, as (name, value), before JAX starts in it.
+    """Return the environment variables that a worker needs before JAX starts, as (name, value).
 
-    The same for all targets of a kind, so that one worker compiles for all of them. Emulated runs need
-    workers without it.
+    They are equal for all targets of a kind, so that these share a worker. Emulated runs need a worker
+    without them.
     """
     return _TPU_VARIABLES if target.kind == "tpu" else (("XLA_FLAGS", _gpu_flags()),)
 
 
+def gpu_description(chip_name: str) -> str:
+    """Return the description of a GPU that XLA compiles for, a `GpuTargetConfigProto` as text."""
+    return (GPU_DESCRIPTIONS / f"{chip_name}.textproto").read_text(encoding="utf-8")
+
+
 def _gpu_flags() -> str:
-    """The flags of the environment, and after them those without which a GPU would have to be there."""
-    # Both try kernels out on the GPU to find the fastest, and there is none.
-    without_trials = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
-    return f"{os.environ.get('XLA_FLAGS', '')} {without_trials}".strip()
+    """Return the flags of the environment, and those that let XLA compile without a GPU."""
+    # Both features time kernels on a GPU.
+    without_timing = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
+    return f"{os.environ.get('XLA_FLAGS', '')} {without_timing}".strip()
 
 
 def _of_slice(one: Slice) -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import jax
@@ -24,8 +23,6 @@ from inspector.producers.records import mesh_record
 DeviceOrder = Literal["row-major", "torus"]
 DEVICE_ORDERS: tuple[str, ...] = get_args(DeviceOrder)
 
-_GPU_FILES = Path(__file__).parents[1] / "machines" / "gpu_targets"
-
 
 def devices_of(target: Target) -> list[Any]:
     """JAX's devices of the target, in the order in which `jax.devices()` has them on such a machine.
@@ -35,7 +32,7 @@ def devices_of(target: Target) -> list[Any]:
     Raises:
       InvalidInput: the compiler is not installed, or does not know such a machine.
     """
-    if lacking := targets.missing(target):
+    if lacking := targets.missing_compiler(target):
         raise InvalidInput(lacking)
     try:
         if target.slice is None:
@@ -44,7 +41,7 @@ def devices_of(target: Target) -> list[Any]:
                 platform="cuda",
                 # Slices × machines × GPUs of one machine.
                 topology=f"1x{nodes}x{min(target.devices, GPUS_PER_NODE)}",
-                target_config=(_GPU_FILES / f"{target.chip_name}.textproto").read_text("utf-8"),
+                target_config=targets.gpu_description(target.chip_name),
             ).devices
         one = target.slice
         wraps = (*one.wraps, False)[:3]
@@ -74,7 +71,7 @@ def mesh_on(
     Raises:
       InvalidInput: the mesh has another size, the order is unknown, or JAX cannot lay it on the torus.
     """
-    targets.refuse_other_size(target, mesh_shape)
+    targets.require_size(target, mesh_shape)
     if order not in DEVICE_ORDERS:
         raise InvalidInput(
             f"device_order is {shown(order)}, but must be one of {', '.join(DEVICE_ORDERS)}"

@@ -154,7 +154,7 @@ class Inspection:
         return self._runs.submit("run", payload, _environment(layout), RUN_TIMEOUT)
 
     def _start_compile(self, layout: Layout, target: Target) -> Job:
-        missing = targets.missing(target)
+        missing = targets.missing_compiler(target)
         if missing is not None:
             raise InvalidInput(missing)
         # Nothing is allocated on the one emulated device that such a worker has.

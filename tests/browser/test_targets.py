@@ -12,7 +12,7 @@ from tests.browser.dashboard import NARROW, WIDE, Dashboard
 
 SMALL = "depth=256&layers=2&batch=64&steps=1"
 for text in ("tpu:v5e:2x4", "gpu:h100:8"):
-    if lacking := targets.missing(targets.parse(text)):
+    if lacking := targets.missing_compiler(targets.parse(text)):
         pytest.skip(lacking, allow_module_level=True)
 
 

@@ -76,7 +76,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("topology", "cores", "chips", "hosts"), rows(GOOGLE_V5P))
-def test_v5p_is_as_google_has_it(topology: str, cores: str, chips: str, hosts: str) -> None:
+def test_v5p_slices_of_google(topology: str, cores: str, chips: str, hosts: str) -> None:
     one = slice_of("v5p", topology)
     assert (one.cores, one.chips, one.hosts) == (int(cores), int(chips), int(hosts))
     assert one.name == f"v5p-{cores}"
@@ -85,7 +85,7 @@ def test_v5p_is_as_google_has_it(topology: str, cores: str, chips: str, hosts: s
 
 @pytest.mark.parametrize(("topology", "chips", "machines"), rows(GOOGLE_V6E))
 @pytest.mark.parametrize(("generation", "prefix"), [("v6e", "v6e"), ("v5e", "v5litepod")])
-def test_flat_slices_are_as_google_has_them(
+def test_v5e_and_v6e_slices_of_google(
     generation: str, prefix: str, topology: str, chips: str, machines: str
 ) -> None:
     one = slice_of(generation, topology)
@@ -94,13 +94,13 @@ def test_flat_slices_are_as_google_has_them(
 
 
 @pytest.mark.parametrize(("name", "topology", "wraps"), rows(MAXTEXT))
-def test_names_and_wraps_are_as_maxtext_has_them(name: str, topology: str, wraps: str) -> None:
+def test_names_and_wrap_around_of_maxtext(name: str, topology: str, wraps: str) -> None:
     one = slice_named(name)
     assert one.topology == topology
     assert one.wraps == tuple(word == "yes" for word in wraps.split(","))
 
 
-def test_a_name_counts_cores_and_not_chips_or_devices() -> None:
+def test_name_counts_tensorcores() -> None:
     assert slice_named("v5p-128").chips == 64
     v3 = slice_named("v3-8")
     assert (v3.topology, v3.chips, v3.devices) == ("2x2", 4, 8)
@@ -109,7 +109,7 @@ def test_a_name_counts_cores_and_not_chips_or_devices() -> None:
 
 
 @pytest.mark.parametrize("generation", slices.GENERATIONS)
-def test_every_slice_fits_into_its_pod_and_the_largest_is_the_pod(generation: str) -> None:
+def test_all_slices_of_a_generation(generation: str) -> None:
     every = slices.slices(generation)
     assert len(set(every)) == len(every)
     assert max(one.chips for one in every) == CHIPS[generation].pod_chips
@@ -121,7 +121,7 @@ def test_every_slice_fits_into_its_pod_and_the_largest_is_the_pod(generation: st
 
 
 @given(st.sampled_from([one for name in slices.GENERATIONS for one in slices.slices(name)]))
-def test_links_are_those_counted_chip_by_chip(one: Slice) -> None:
+def test_links_are_counted_chip_by_chip(one: Slice) -> None:
     if one.chips > 512:
         return
     counted = 0
@@ -152,7 +152,7 @@ def test_links_are_those_counted_chip_by_chip(one: Slice) -> None:
         ("v4", "٤x٤x٤", "but must be"),
     ],
 )
-def test_a_shape_that_there_is_not_is_refused(generation: str, topology: str, said: str) -> None:
+def test_invalid_topology(generation: str, topology: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         slice_of(generation, topology)
 
@@ -163,17 +163,17 @@ def test_a_shape_that_there_is_not_is_refused(generation: str, topology: str, sa
         ("v5p-100", "nearest: v5p-128, 4x4x4"),
         ("v5p", "v5p-128 or v5litepod-16"),
         ("h100-8", "of generation v3"),
-        ("v5p-99999999999", "but must be the name"),
-        ("", "but must be the name"),
+        ("v5p-99999999999", "but must be a name"),
+        ("", "but must be a name"),
     ],
 )
-def test_a_name_that_there_is_not_is_refused(name: str, said: str) -> None:
+def test_invalid_name(name: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         slice_named(name)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_slice_or_a_sentence(text: str) -> None:
+def test_arbitrary_text(text: str) -> None:
     for read in (slice_named, lambda one: slice_of("v5p", one)):
         try:
             assert isinstance(read(text), Slice)

@@ -50,7 +50,7 @@ def pool() -> Iterator[Pool]:
 
 def start(pool: Pool, job: str, target: str, **payload: Any) -> Job:
     machine = targets.parse(target)
-    if lacking := targets.missing(machine):
+    if lacking := targets.missing_compiler(machine):
         pytest.skip(lacking)
     environment = Environment(1, targets.environment(machine))
     return pool.submit(job, {"target": target, **payload}, environment, PATIENCE)

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, tuple[int, int], str, dict[str, str]]] = {
 @pytest.fixture(scope="module")
 def meshes() -> Iterator[dict[str, Mesh]]:
     machine = targets.parse("tpu:v5p:4x4x4")
-    if lacking := targets.missing(machine):
+    if lacking := targets.missing_compiler(machine):
         pytest.skip(lacking)
     with Pool(workers=1, jobs="tests.producers.placed") as pool:
         wanted = [(target, sizes, order) for target, sizes, order, _ in CASES.values()]

@@ -119,7 +119,7 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
 
 def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
     layout = small(target="tpu:v5e:2x4", rules="batch=data")
-    missing = targets.missing(layout.machine)
+    missing = targets.missing_compiler(layout.machine)
     if missing is not None:
         pytest.skip(missing)
     kept = CompileCache(tmp_path / "answers.sqlite3")

@@ -119,7 +119,7 @@ def _label(label: str, compiled: bool, ran: bool) -> str:
 
 
 def _words_on_compiling(service: Inspection, layout: Layout, ran: bool) -> str:
-    missing = targets.missing(layout.machine)
+    missing = targets.missing_compiler(layout.machine)
     if missing is not None:
         return plain(f"{missing}.")
     if ran:

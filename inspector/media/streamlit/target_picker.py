@@ -48,7 +48,7 @@ def draw(kept: CompileCache) -> None:
     else:
         _draw_gpus(target)
     st.caption(plain(target.sentence))
-    missing = targets.missing(target)
+    missing = targets.missing_compiler(target)
     if missing is not None:
         st.markdown(f":orange[:material/download: :small[{plain(missing)}]]")
     _draw_kept(kept)
