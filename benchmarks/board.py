@@ -49,7 +49,7 @@ def board_seconds(found: Sequence[Snapshot]) -> float:
     difference.spec_rows(found)
     for one in found[1:]:
         difference.sentences(found[0], one, CHIP)
-        difference.reservations(found[0], one)
+        difference.caveats(found[0], one)
     return time.perf_counter() - began
 
 

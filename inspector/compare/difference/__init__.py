@@ -1,22 +1,23 @@
-"""What differs between Snapshots: array by array, question by question, and in sentences that name causes."""
+"""What differs between Snapshots: per array, per question, and in sentences that name causes."""
 
-from inspector.compare.difference.answers import Answer, Question
 from inspector.compare.difference.array_differences import ArrayDifference, arrays
-from inspector.compare.difference.full import to_json
+from inspector.compare.difference.caveats import Caveat, caveats
+from inspector.compare.difference.comparison_json import to_json
+from inspector.compare.difference.question import Answer, Question
 from inspector.compare.difference.questions import questions
-from inspector.compare.difference.reservations import reservations
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import SpecRow, spec_rows
-from inspector.compare.difference.splitting import without_idle_axes
+from inspector.compare.difference.splits import without_idle_axes
 
 __all__ = [
     "Answer",
     "ArrayDifference",
+    "Caveat",
     "Question",
     "SpecRow",
     "arrays",
+    "caveats",
     "questions",
-    "reservations",
     "sentences",
     "spec_rows",
     "to_json",

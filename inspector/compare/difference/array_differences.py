@@ -1,35 +1,34 @@
-"""Two Snapshots leaf by leaf: what is not the same of each array."""
+"""Two Snapshots compared array by array."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compare.difference.splitting import Places, Split, split_of, trimmed
+from inspector.compare.difference.splits import Places, Split, split_of, trimmed
 from inspector.core.snapshot import Array, Snapshot
 
-# What may differ of an array that both have, in the order in which it is named.
+# What can differ between two arrays with the same path, in display order.
 FACTS = (
     *("group", "shape", "dtype", "logical axes", "spec"),
     *("placement", "bytes", "bytes per device", "replicas"),
 )
-# Where an array lies, against where it lay.
+# `other names`: mesh axes with other names or sizes put the same blocks on the same devices.
 Placement = Literal["same", "other names", "other", "unknown"]
-UNKNOWN = "unknown"  # as readers write the dtype of a file that does not tell it
+UNKNOWN = "unknown"  # the dtype of an array whose file does not record one
 ONLY_BEFORE, ONLY_AFTER = "only before", "only after"
 
 
 @dataclass(frozen=True)
 class ArrayDifference:
-    """One path in two Snapshots.
+    """One array path in two Snapshots.
 
-    before, after: None where the path is in one of them only.
-    changed: the facts that differ, of `FACTS`, or `only before`, `only after`; empty if all are the
-      same. What one of the two does not know is no difference.
-    placement: `same` if the same split puts the same blocks on the same devices, `other names` if axes of
-      other names or sizes put them there all the same.
-    split_before, split_after: the mesh axes larger than 1 that split each dimension; None where there is
-      no spec.
+    before, after: the array, or None if this Snapshot does not have the path.
+    changed: the entries of `FACTS` that differ, or `only before` or `only after`. A value that is unknown
+      in one Snapshot does not count as a difference.
+    split_before, split_after: the mesh axes that split each dimension, or None without a spec.
     """
 
     path: str
@@ -42,30 +41,41 @@ class ArrayDifference:
 
     @property
     def bytes_gained(self) -> int | None:
-        """Bytes on each device after, less those before; an array that is not there has none."""
-        held = [0 if one is None else one.bytes_per_device for one in (self.before, self.after)]
-        return None if None in held else held[1] - held[0]
+        """The change of bytes per device. A missing array has 0 bytes."""
+        was, now = (
+            0 if array is None else array.bytes_per_device for array in (self.before, self.after)
+        )
+        return None if was is None or now is None else now - was
 
     @property
     def either(self) -> Array:
-        """The array after, or before where there is no other."""
-        found = self.after or self.before
-        assert found is not None, "a path is of an array"
-        return found
+        """The array after, or else before."""
+        array = self.after or self.before
+        assert array is not None
+        return array
+
+    def split_dimensions(self) -> Iterator[int]:
+        """Yield the dimensions that are split by other mesh axes, or into another number of parts."""
+        was, now = self.split_before, self.split_after
+        if was is None or now is None or ("shape" in self.changed and len(was) != len(now)):
+            return
+        for dimension, (old, new) in enumerate(itertools.zip_longest(was, now, fillvalue=())):
+            if old != new:
+                yield dimension
 
 
 def arrays(before: Snapshot, after: Snapshot) -> tuple[ArrayDifference, ...]:
-    """Every array of both, paired by path: in the order of `before`, then what only `after` has."""
+    """Pair the arrays by path: first in the order of `before`, then those that only `after` has."""
     others = {array.path: array for array in after.arrays}
     places = Places(before.mesh, after.mesh)
-    found = []
-    for array in before.arrays:
-        other = others.pop(array.path, None)
-        found.append(_difference(array, other, before, after, places))
+    pairs = [
+        _difference(array, others.pop(array.path, None), before, after, places)
+        for array in before.arrays
+    ]
     for path, array in others.items():
         split = split_of(array, after.mesh)
-        found.append(ArrayDifference(path, None, array, (ONLY_AFTER,), split_after=split))
-    return tuple(found)
+        pairs.append(ArrayDifference(path, None, array, (ONLY_AFTER,), split_after=split))
+    return tuple(pairs)
 
 
 def _difference(
@@ -74,27 +84,26 @@ def _difference(
     was = split_of(array, before.mesh)
     if other is None:
         return ArrayDifference(array.path, array, None, (ONLY_BEFORE,), split_before=was)
-    becomes = split_of(other, after.mesh)
-    respelled = was is not None and becomes is not None and trimmed(was) != trimmed(becomes)
+    now = split_of(other, after.mesh)
+    other_spec = was is not None and now is not None and trimmed(was) != trimmed(now)
     same = places.same(array, other)
     placement: Placement = "unknown"
     if same is not None:
-        placement = "other" if not same else "other names" if respelled else "same"
+        placement = "other" if not same else "other names" if other_spec else "same"
     differs = {
         "group": array.group != other.group,
         "shape": _differ(array.shape, other.shape),
         "dtype": UNKNOWN not in (array.dtype, other.dtype) and array.dtype != other.dtype,
         "logical axes": _differ(array.logical_axes, other.logical_axes),
-        "spec": respelled,
+        "spec": other_spec,
         "placement": placement == "other",
         "bytes": _differ(array.bytes, other.bytes),
         "bytes per device": _differ(array.bytes_per_device, other.bytes_per_device),
         "replicas": _differ(array.replicas, other.replicas),
     }
     changed = tuple(fact for fact in FACTS if differs[fact])
-    return ArrayDifference(array.path, array, other, changed, placement, was, becomes)
+    return ArrayDifference(array.path, array, other, changed, placement, was, now)
 
 
 def _differ(one: object, other: object) -> bool:
-    """Whether both are known and not the same."""
     return one is not None and other is not None and one != other

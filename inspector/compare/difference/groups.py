@@ -1,127 +1,180 @@
-"""Arrays that differ for the same reason, together: each of them in exactly one group."""
+"""Arrays that differ for the same reason, grouped: each array is in exactly one group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inspector.compare.difference.amounts import Amount, per_device
 from inspector.compare.difference.array_differences import ArrayDifference
-from inspector.compare.difference.causes import Causes, by_parameter, split_dimensions
-from inspector.compare.difference.mesh_change import Axes
-from inspector.core.snapshot import Snapshot
+from inspector.compare.difference.cause import Cause
+from inspector.compare.difference.causes import Causes
+from inspector.compare.difference.question import MINUS, change_text
+from inspector.compare.difference.splits import Axes, elements_per_device
+from inspector.core.formatting import bytes_text, elements_text
+from inspector.core.snapshot import Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
+from inspector.machines.prediction import memory
 
-DIMENSION = "dimension"  # how one without a logical axis is called, with its number after it
 # From these mesh axes to those.
 Change = tuple[Axes, Axes]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Differences with the same causes, or, where no cause is known, with the same changes.
+class Amount:
+    """What one device holds before and after, in bytes or elements. None if unknown."""
 
-    state: what each device holds of those of them that are train state. all: of all of them.
-    partly: how many have only some of the changes that the others have.
+    unit: str
+    before: int | None
+    after: int | None
+
+    @property
+    def gained(self) -> int | None:
+        return None if self.before is None or self.after is None else self.after - self.before
+
+    @property
+    def text(self) -> str:
+        """The change: `24.0 MiB → 48.0 MiB per device (+100%)`."""
+        in_unit = bytes_text if self.unit == "bytes" else elements_text
+        was, now = in_unit(self.before), in_unit(self.after)
+        if self.before is None or self.after is None or not self.gained:
+            return f"{was} → {now} per device" if was != now else f"{now} per device, unchanged"
+        change = change_text(self.before, self.after)
+        if was == now:
+            sign = "+" if self.gained > 0 else MINUS
+            return f"{sign}{in_unit(abs(self.gained))} to {now} per device ({change})"
+        return f"{was} → {now} per device ({change})"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Arrays with the same causes or, if no cause is known, with the same changes.
+
+    state: what a device holds of the train state in this group. all: what it holds of all its arrays.
+    partial: how many arrays have only some of the changes.
     """
 
-    causes: tuple[str, ...]
+    causes: tuple[Cause, ...]
     differences: tuple[ArrayDifference, ...]
     state: Amount
     all: Amount
-    partly: int = 0
+    partial: int = 0
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
-        """Groups with more of it are told first: train state that a device gains or loses, then bytes of
-        all arrays, then how much they are and how many."""
-        moved = max(self.all.before or 0, self.all.after or 0)
-        return abs(self.state.gained or 0), abs(self.all.gained or 0), moved, len(self.differences)
+        """The rank of the group: by gained bytes of train state, then of all arrays, then by size."""
+        held = max(self.all.before or 0, self.all.after or 0)
+        return abs(self.state.gained or 0), abs(self.all.gained or 0), held, len(self.differences)
 
 
-def groups(
-    differences: Sequence[ArrayDifference], causes: Causes, before: Snapshot, after: Snapshot
-) -> tuple[Group, ...]:
-    """All arrays that differ, the largest group first."""
+# The causes of a group, and its changes if no cause is known.
+_Key = tuple[tuple[Cause, ...], frozenset]
+
+
+def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Group, ...]:
+    """Return the groups of all arrays that differ, the largest first."""
     changed = [one for one in differences if one.changed]
-    told = by_parameter({one.path: causes.of(one) for one in changed})
-    together: dict[tuple, list[ArrayDifference]] = {}
+    known = {one.path: causes.of(one) for one in changed}
+    members: dict[_Key, list[ArrayDifference]] = {}
     for one in changed:
-        clauses = told[one.path]
-        key = (clauses, frozenset() if clauses else kind(one))
-        together.setdefault(key, []).append(one)
-    partly: dict[tuple, int] = {}
-    for key in sorted(together, key=lambda key: len(together[key])):
-        host = _host_by_causes(key, together) if key[0] else _host_by_changes(key, together)
+        found = known[one.path]
+        kind, _, rest = one.path.partition("/")
+        if not found and kind == "gradient":  # gradients are placed as their parameters
+            found = known.get(f"params/{rest}", ())
+        members.setdefault((found, frozenset() if found else _changes(one)), []).append(one)
+    partial: dict[_Key, int] = {}
+    for key in sorted(members, key=lambda key: len(members[key])):
+        host = _host(key, members)
         if host is not None:
-            partly[host] = partly.pop(key, 0) + partly.get(host, 0) + len(together[key])
-            together[host] += together.pop(key)
+            moved = members.pop(key)
+            partial[host] = partial.pop(key, 0) + partial.get(host, 0) + len(moved)
+            members[host] += moved
     order = {one.path: place for place, one in enumerate(changed)}
-    found = []
-    for key, members in together.items():
-        members.sort(key=lambda one: order[one.path])
-        state = [one for one in members if one.either.group in STATE_GROUPS]
-        found.append(
-            Group(
-                key[0],
-                tuple(members),
-                per_device(state, before, after),
-                per_device(members, before, after),
-                partly.get(key, 0),
-            )
-        )
-    return tuple(sorted(found, key=lambda one: [-number for number in one.weight]))
+    found_groups = []
+    for key, each in members.items():
+        each.sort(key=lambda one: order[one.path])
+        state = [one for one in each if one.either.group in STATE_GROUPS]
+        amounts = (_amount(some, causes.before, causes.after) for some in (state, each))
+        found_groups.append(Group(key[0], tuple(each), *amounts, partial.get(key, 0)))
+    return tuple(sorted(found_groups, key=lambda group: group.weight, reverse=True))
 
 
-def kind(one: ArrayDifference) -> frozenset:
-    """What differs of an array, so that arrays of one kind are told together."""
-    marks: set = set()
-    for fact in one.changed:
-        if fact in ("only before", "only after", "shape", "group", "logical axes"):
-            marks.add(fact)
-        elif fact == "dtype" and one.before and one.after:
-            marks.add((fact, one.before.dtype, one.after.dtype))
-    marks |= set(axis_changes(one))
-    if not marks:
-        marks |= set(one.changed)
-    return frozenset(marks)
+def axis_changes(
+    one: ArrayDifference, meshes: Sequence[Mesh | None] = (None, None)
+) -> dict[Change, str]:
+    """Return the changed mesh axes per dimension, with the dimension's logical axis or `dimension 0`.
 
-
-def axis_changes(one: ArrayDifference) -> dict[Change, str]:
-    """What the dimensions that are split otherwise changed from and to, each with its logical axis.
-
-    A dimension without one is called by its number, from 0.
+    With `meshes`, also list the axes of size 1 that are larger in the other mesh.
     """
-    was, becomes = one.split_before, one.split_after
-    if was is None or becomes is None:
-        return {}
     names = one.either.logical_axes or ()
-    found = {}
-    for dimension in split_dimensions(one):
+    changes = {}
+    for dimension in one.split_dimensions():
+        splits = (one.split_before or (), one.split_after or ())
+        was, now = (split[dimension] if dimension < len(split) else () for split in splits)
+        if None not in meshes and one.before and one.after:
+            was, now = (
+                _with_idle(array.spec, dimension, axes, own, other)
+                for array, axes, own, other in (
+                    (one.before, was, meshes[0], meshes[1]),
+                    (one.after, now, meshes[1], meshes[0]),
+                )
+            )
         name = names[dimension] if dimension < len(names) else None
-        change = tuple(
-            split[dimension] if dimension < len(split) else () for split in (was, becomes)
-        )
-        found[change] = name or f"{DIMENSION} {dimension}"
-    return found
+        changes[was, now] = name or f"dimension {dimension}"
+    return changes
 
 
-def _host_by_changes(key: tuple, together: dict[tuple, list[ArrayDifference]]) -> tuple | None:
-    """The larger group without a cause that has all changes of this one, and more."""
-    marks = key[1]
-    if not marks:
-        return None
-    larger = [
-        other
-        for other in together
-        if not other[0] and marks < other[1] and len(together[other]) >= len(together[key])
+def _with_idle(spec, dimension: int, axes: Axes, mesh: Mesh, other: Mesh) -> Axes:
+    larger = {axis.name for each in (mesh, other) for axis in each.axes if axis.size > 1}
+    sizes = {axis.name: axis.size for axis in mesh.axes}
+    named = (spec[dimension] if spec and dimension < len(spec) else None) or ()
+    return tuple((name, sizes[name]) for name in named if name in larger and name in sizes) or axes
+
+
+def _changes(one: ArrayDifference) -> frozenset:
+    """Return what differs, in a form in which similar arrays are equal."""
+    marks: set = {
+        fact
+        for fact in one.changed
+        if fact in ("only before", "only after", "shape", "group", "logical axes")
+    }
+    if "dtype" in one.changed and one.before and one.after:
+        marks.add(("dtype", one.before.dtype, one.after.dtype))
+    marks.update(axis_changes(one))
+    return frozenset(marks or one.changed)
+
+
+def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
+    """Return the largest group whose causes or changes include all of this group's, and more.
+
+    Train state joins another group only if no cause is known.
+    """
+    causes, changes = key
+    if causes:
+        if any(one.either.group in STATE_GROUPS for one in members[key]):
+            return None
+        larger = [other for other in members if set(causes) < set(other[0])]
+    else:
+        larger = [
+            other
+            for other in members
+            if changes and changes < other[1] and len(members[other]) >= len(members[key])
+        ]
+    return max(larger, key=lambda other: len(members[other]), default=None)
+
+
+def _amount(differences: Iterable[ArrayDifference], before: Snapshot, after: Snapshot) -> Amount:
+    pairs = [(one.before, one.after) for one in differences]
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    held = [
+        memory.summed(0 if array is None else array.bytes_per_device for array in side)
+        for side in sides
     ]
-    return max(larger, key=lambda other: len(together[other]), default=None)
-
-
-def _host_by_causes(key: tuple, together: dict[tuple, list[ArrayDifference]]) -> tuple | None:
-    """For arrays that are no train state: the group that has their causes and more."""
-    if any(one.either.group in STATE_GROUPS for one in together[key]):
-        return None
-    larger = [other for other in together if set(key[0]) < set(other[0])]
-    return max(larger, key=lambda other: len(together[other]), default=None)
+    elements = [
+        memory.summed(
+            0 if array is None else elements_per_device(array, each.mesh) for array in side
+        )
+        for side, each in zip(sides, (before, after), strict=True)
+    ]
+    if None in held and None not in elements:
+        return Amount("elements", *elements)
+    return Amount("bytes", *held)

@@ -1,4 +1,4 @@
-"""How a Snapshot came to be, in a word, and what it is of."""
+"""What a Snapshot was made from: its source, model and sizes."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _WORDS = {
 IMPORTED = "imported"
 
 
-def word(found: Snapshot) -> str:
-    """`planned`, `run` (on emulated devices), `compiled` (not run), `captured` (a live job) or `imported`."""
-    return _WORDS.get(found.source.kind, IMPORTED)
+def word(snapshot: Snapshot) -> str:
+    """Return `planned`, `run` (on emulated devices), `compiled`, `captured` or `imported`."""
+    return _WORDS.get(snapshot.source.kind, IMPORTED)
 
 
-def text(found: Snapshot) -> str:
-    """The word with the target or the kind of file: `compiled for tpu:v5p:4x4x4`, `imported from maxtext`."""
-    kind, target = found.source.kind, found.source.target
+def text(snapshot: Snapshot) -> str:
+    """Return the source in words: `compiled for tpu:v5p:4x4x4`, `imported from maxtext`."""
+    kind, target = snapshot.source.kind, snapshot.source.target
     if kind in targets.KINDS:
         return f"compiled for {target or kind}"
     if kind == "cpu":
         return "run on emulated devices"
-    if word(found) == IMPORTED:
+    if word(snapshot) == IMPORTED:
         return f"imported from {kind}"
-    return word(found)
+    return word(snapshot)
 
 
-def model(found: Snapshot) -> str | None:
-    """The model's name; None where the Snapshot does not tell."""
-    name = (found.layout or {}).get("model")
+def model(snapshot: Snapshot) -> str | None:
+    """Return the model's name, or None if the Snapshot does not record it."""
+    name = (snapshot.layout or {}).get("model")
     return name if isinstance(name, str) else None
 
 
-def sizes(found: Snapshot) -> dict[str, str] | None:
-    """The sizes that the model was built with, as text; None where the Snapshot does not tell."""
-    plain = (found.layout or {}).get("sizes")
+def sizes(snapshot: Snapshot) -> dict[str, str] | None:
+    """Return the model's sizes as text, or None if the Snapshot does not record them."""
+    plain = (snapshot.layout or {}).get("sizes")
     if not isinstance(plain, dict):
         return None
     return {
@@ -53,20 +53,19 @@ def sizes(found: Snapshot) -> dict[str, str] | None:
     }
 
 
-def chip(found: Snapshot, chosen: Chip | None) -> Chip | None:
-    """The chip to model it on: the chosen one, else the one that it was compiled for."""
-    target = targets.compiled_for(found)
+def chip(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
+    """Return the chosen chip, or else the chip that the Snapshot was compiled for."""
+    target = targets.compiled_for(snapshot)
     return chosen or (target.chip if target else None)
 
 
 def mesh_text(mesh: Mesh | None) -> str:
-    """The axes larger than 1 with their sizes, `data 2 × model 4`; how many more there are of size 1."""
+    """Return the mesh axes larger than 1: `data 2 × model 4 (and 1 axis of size 1)`."""
     if mesh is None:
         return "unknown"
     split = [f"{axis.name} {axis.size}" for axis in mesh.axes if axis.size > 1]
-    whole = len(mesh.axes) - len(split)
+    idle = len(mesh.axes) - len(split)
     if not split:
         return "1 device" if mesh.size == 1 else "unknown"
-    return " × ".join(split) + (
-        f" (and {counted(whole, 'axis', 'axes')} of size 1)" if whole else ""
-    )
+    suffix = f" (and {counted(idle, 'axis', 'axes')} of size 1)" if idle else ""
+    return " × ".join(split) + suffix

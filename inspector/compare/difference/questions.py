@@ -1,118 +1,182 @@
-"""The rows of the board: the same questions to every Snapshot, each answer held against a baseline."""
+"""The rows of the Board: the same questions to every Snapshot, answered relative to a baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from inspector.compare.difference import origin
-from inspector.compare.difference.answers import Question, Statement, question
-from inspector.compare.difference.program_questions import program_questions
-from inspector.compare.difference.state_questions import state_questions
+from inspector.compare.difference.caveats import remark
+from inspector.compare.difference.program_rows import OTHER_COMPILER, Row, program_rows
+from inspector.compare.difference.question import UNKNOWN, Better, Question, Statement, question
+from inspector.compare.difference.splits import elements_per_device
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Level, Snapshot
+from inspector.core.formatting import bytes_text, counted, times_text
+from inspector.core.rules.recorded import recorded
+from inspector.core.rules.sentences import rule_text
+from inspector.core.snapshot import Array, Level, Snapshot
+from inspector.core.totals import STATE_GROUPS, totals
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction import memory
 
-LAYOUT, FINDINGS = "Layout", "Findings"
-_LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+LAYOUT, STATE, FINDINGS = "Layout", "Train state", "Findings"
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+_Ask = Callable[[Snapshot], Statement]
 
 
 def questions(
     snapshots: Sequence[Snapshot], baseline: int = 0, chip: Chip | None = None
 ) -> tuple[Question, ...]:
-    """All rows in the order of a page, with one answer a Snapshot.
+    """Return all rows in display order, with one answer per Snapshot.
 
     Args:
-      baseline: the place of the Snapshot that the others are held against.
-      chip: what memory and time are modelled on; without one, each compiled Snapshot's own.
+      baseline: the index of the Snapshot that the others are compared with.
+      chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
 
     Raises:
-      InvalidInput: there are no Snapshots, or none at `baseline`.
+      InvalidInput: if there is no Snapshot at index `baseline`.
     """
     if not 0 <= baseline < len(snapshots):
         raise InvalidInput(
-            f"baseline is {baseline}, but must be the place of one of {counted(len(snapshots), 'Snapshot')}"
+            f"baseline is {baseline}, but must be the index of one of {counted(len(snapshots), 'Snapshot')}"
         )
-    remarks = _remarks(snapshots, baseline)
-    return (
-        *_of_layouts(snapshots, baseline),
-        *state_questions(snapshots, baseline, remarks),
-        *program_questions(snapshots, baseline, chip, remarks),
-        *_of_findings(snapshots, baseline, remarks),
-    )
-
-
-def _of_layouts(snapshots: Sequence[Snapshot], baseline: int) -> list[Question]:
-    rows = {
-        "Source": [origin.text(found) for found in snapshots],
-        "Model": [origin.model(found) or "unknown" for found in snapshots],
-        "Mesh": [origin.mesh_text(found.mesh) for found in snapshots],
-        "Rules": [_rules_text(found) for found in snapshots],
-    }
+    reference = snapshots[baseline]
+    remarks = [remark(reference, snapshot) for snapshot in snapshots]
+    of_programs = [
+        text or (OTHER_COMPILER if snapshot.source.kind != reference.source.kind else "")
+        for text, snapshot in zip(remarks, snapshots, strict=True)
+    ]
     made = [
-        question(LAYOUT, title, [Statement(text) for text in texts], baseline)
-        for title, texts in rows.items()
+        question(LAYOUT, title, [ask(snapshot) for snapshot in snapshots], baseline)
+        for title, ask in _LAYOUT
     ]
-    devices = [
-        Statement("unknown")
-        if found.mesh is None
-        else Statement(f"{found.mesh.size:,}", found.mesh.size)
-        for found in snapshots
+    made += [
+        question(
+            STATE, title, [ask(snapshot) for snapshot in snapshots], baseline, better, "", remarks
+        )
+        for title, better, ask in _state_rows(snapshots)
     ]
-    made.insert(3, question(LAYOUT, "Devices", devices, baseline))
-    return made
-
-
-def _of_findings(
-    snapshots: Sequence[Snapshot], baseline: int, remarks: Sequence[str]
-) -> list[Question]:
-    made = []
-    for level in _LEVELS:
-        counts = [sum(one.level == level for one in found.findings) for found in snapshots]
-        statements = [Statement(f"{count:,}" if count else "none", count) for count in counts]
-        better = None if level == "note" else "less"
-        title = f"{level.capitalize()}s"
-        made.append(question(FINDINGS, title, statements, baseline, better, remarks=remarks))
-    return made
-
-
-def _rules_text(found: Snapshot) -> str:
-    layout = found.layout or {}
-    rules, specs = layout.get("rules"), layout.get("specs")
-    if isinstance(rules, list):
-        said = [
-            f"{name} → {' + '.join(map(str, axes)) or 'none'}"
-            for name, axes in (rule for rule in rules if _is_pair(rule))
+    made += [
+        row.compared(baseline, of_programs)
+        for row in program_rows(snapshots, chip, origin.chip(reference, chip))
+    ]
+    for level in LEVELS:
+        counts = [
+            _number(sum(f.level == level for f in each.findings), "none") for each in snapshots
         ]
-        return ", ".join(said) or "none"
-    if isinstance(specs, dict):
-        return "none: the model names mesh axes"
-    return "unknown"
+        row = Row(FINDINGS, f"{level.capitalize()}s", None if level == "note" else "less", counts)
+        made.append(row.compared(baseline, remarks))
+    return tuple(made)
 
 
-def _is_pair(rule: object) -> bool:
-    return isinstance(rule, list) and len(rule) == 2 and isinstance(rule[1], list)
+def state_question(title: str, snapshots: Sequence[Snapshot]) -> Question:
+    """Return one row about the train state, with the first Snapshot as its baseline."""
+    better, ask = next((row[1], row[2]) for row in (*_STATE, *_ELEMENTS) if row[0] == title)
+    return question(STATE, title, [ask(snapshot) for snapshot in snapshots], 0, better)
 
 
-def _remarks(snapshots: Sequence[Snapshot], baseline: int) -> list[str]:
-    """What to keep in mind when figures of each are held against those of the baseline."""
-    against = snapshots[baseline]
-    made = []
-    for found in snapshots:
-        models = origin.model(found), origin.model(against)
-        sizes = origin.sizes(found), origin.sizes(against)
-        if None not in models and models[0] != models[1]:
-            made.append("another model")
-        elif None not in sizes and sizes[0] != sizes[1]:
-            made.append("other sizes")
-        elif None in models and {a.path for a in found.arrays} != {a.path for a in against.arrays}:
-            made.append("other arrays")
-        elif (
-            found.mesh is not None
-            and against.mesh is not None
-            and found.mesh.size != against.mesh.size
-        ):
-            made.append("another number of devices")
-        else:
-            made.append("")
-    return made
+def _number(value: int | None, zero: str = "0") -> Statement:
+    return Statement(UNKNOWN if value is None else f"{value:,}" if value else zero, value)
+
+
+def _bytes(value: int | None) -> Statement:
+    return Statement(bytes_text(value), value)
+
+
+def _times(factor: float | None) -> Statement:
+    # A few replicated scalars change the factor below what is shown, which is not a difference.
+    return Statement(UNKNOWN if factor is None else f"{times_text(factor)}×", factor, as_read=True)
+
+
+def _rules(snapshot: Snapshot) -> Statement:
+    rules = recorded(snapshot)
+    if rules is not None:
+        return Statement(", ".join(map(rule_text, rules)) or "none")
+    has_specs = isinstance((snapshot.layout or {}).get("specs"), dict)
+    return Statement("none: the model has device axes" if has_specs else UNKNOWN)
+
+
+_LAYOUT: tuple[tuple[str, _Ask], ...] = (
+    ("Source", lambda each: Statement(origin.text(each))),
+    ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
+    ("Mesh", lambda each: Statement(origin.mesh_text(each.mesh))),
+    ("Devices", lambda each: _number(each.mesh.size if each.mesh else None)),
+    ("Rules", _rules),
+)
+
+
+def _of(groups: Sequence[str], measure: Callable[[Snapshot, list[Array]], Statement]) -> _Ask:
+    """Return a question about the arrays of some groups."""
+
+    def ask(snapshot: Snapshot) -> Statement:
+        arrays = [array for array in snapshot.arrays if array.group in groups]
+        if not arrays:
+            return Statement("none", excluded="it has no such arrays")
+        return measure(snapshot, arrays)
+
+    return ask
+
+
+def _per_device(*groups: str) -> _Ask:
+    return _of(groups, lambda snapshot, _: _bytes(totals(snapshot, groups).per_device))
+
+
+def _duplicated(snapshot: Snapshot, arrays: list[Array]) -> Statement:
+    everywhere = memory.summed(
+        None if array.shape is None else memory.bytes_everywhere(array, snapshot.mesh)
+        for array in arrays
+    )
+    once = totals(snapshot, STATE_GROUPS).bytes
+    return _bytes(None if everywhere is None or once is None else everywhere - once)
+
+
+def _largest(snapshot: Snapshot, arrays: list[Array]) -> Statement:
+    if any(array.bytes_per_device is None for array in arrays):
+        return Statement(UNKNOWN)
+    largest = max(arrays, key=lambda array: array.bytes_per_device or 0)
+    held = largest.bytes_per_device
+    return Statement(f"{bytes_text(held)}, {largest.path}", held)
+
+
+def _elements_once(arrays: list[Array]) -> int | None:
+    return memory.summed(None if a.shape is None else math.prod(a.shape) for a in arrays)
+
+
+def _elements_held(snapshot: Snapshot, arrays: list[Array]) -> int | None:
+    return memory.summed(elements_per_device(array, snapshot.mesh) for array in arrays)
+
+
+def _element_copies(snapshot: Snapshot, arrays: list[Array]) -> Statement:
+    once, held = _elements_once(arrays), _elements_held(snapshot, arrays)
+    known = once and held is not None and snapshot.mesh is not None
+    return _times(held * snapshot.mesh.size / once if known else None)
+
+
+_StateRow = tuple[str, Better | None, _Ask]
+_STATE: tuple[_StateRow, ...] = (
+    ("Arrays", None, _of(STATE_GROUPS, lambda _, arrays: _number(len(arrays)))),
+    ("Bytes once", None, _of(STATE_GROUPS, lambda s, _: _bytes(totals(s, STATE_GROUPS).bytes))),
+    ("Bytes per device", "less", _per_device(*STATE_GROUPS)),
+    ("Parameters per device", "less", _per_device("params")),
+    ("Optimizer state per device", "less", _per_device("opt_state")),
+    ("Copies", "less", _of(STATE_GROUPS, lambda s, _: _times(totals(s, STATE_GROUPS).copies))),
+    ("Duplicated on all devices", "less", _of(STATE_GROUPS, _duplicated)),
+    ("Largest array per device", "less", _of(STATE_GROUPS, _largest)),
+)
+# Shown only if the bytes of a Snapshot are unknown.
+_ELEMENTS: tuple[_StateRow, ...] = (
+    ("Elements once", None, _of(STATE_GROUPS, lambda _, arrays: _number(_elements_once(arrays)))),
+    ("Elements per device", "less", _of(STATE_GROUPS, lambda s, a: _number(_elements_held(s, a)))),
+    (
+        "Parameter elements per device",
+        "less",
+        _of(("params",), lambda s, a: _number(_elements_held(s, a))),
+    ),
+    ("Copies of elements", "less", _of(STATE_GROUPS, _element_copies)),
+)
+
+
+def _state_rows(snapshots: Sequence[Snapshot]) -> tuple[_StateRow, ...]:
+    unknown = any(totals(each, STATE_GROUPS).per_device is None for each in snapshots)
+    return _STATE + _ELEMENTS if unknown else _STATE

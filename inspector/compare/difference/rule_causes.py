@@ -1,159 +1,177 @@
-"""What of two layouts' rules made a dimension lie otherwise, as each of the two models reads its rules.
+"""Which change of the rules made a dimension split differently.
 
-To Flax Linen the first rule whose mesh axes are free decides, so that another name's rule or the order may be
-the cause. To nnx the last rule for a name decides, and nothing else.
+Flax Linen takes the first rule whose mesh axes are free, so the rule of another logical axis, or the order,
+can be the cause. Flax nnx takes the last rule of a name and nothing else.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from inspector.compare.difference.layout_change import LayoutChange, rule_text
+from inspector.compare.difference.cause import Cause
 from inspector.core.rules import Rule, linen, nnx
-from inspector.core.snapshot import Array, Mesh
+from inspector.core.rules.recorded import recorded, semantics
+from inspector.core.rules.sentences import rule_text
+from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.model import RulesSemantics
 
-REORDERED = "The same rules stand in another order"
+REORDERED = Cause("rules", "reordered")
+UNUSED = Cause("rules", "that nnx does not use changed")
 
-_READERS: dict[RulesSemantics, str] = {"linen": "Flax Linen", "nnx": "Flax nnx"}
+_Rules = tuple[Rule, ...]
 
 
 @dataclass(frozen=True)
 class RuleCauses:
-    """The rules of two layouts, and how each of them is read."""
+    """The rules of two layouts, and how each model reads them.
 
-    layout: LayoutChange
-    readings: tuple[RulesSemantics, RulesSemantics] = ("linen", "linen")
+    changes: the change of each logical axis. others: changes of the list that change no single rule.
+    """
 
-    @property
-    def every(self) -> tuple[str, ...]:
-        """Every clause, whether an array follows from it or not."""
-        named = (self._clause(name) for name in self.layout.rules)
-        return (*named, REORDERED if self.layout.reordered else "", self.reading)
+    before: _Rules | None
+    after: _Rules | None
+    readers: tuple[RulesSemantics, RulesSemantics]
+    changes: dict[str, Cause]
+    others: tuple[Cause, ...]
 
-    @property
-    def reading(self) -> str:
-        """That the same rules mean something else to the second model; empty if they do not."""
-        before, after = self.readings
-        if before == after or self.layout.before_rules is None or self.layout.after_rules is None:
-            return ""
-        return f"Rules are read as {_READERS[after]} reads them, no longer as {_READERS[before]}"
-
-    def of(self, dimension: int, before: Array, after: Array) -> tuple[str, ...]:
-        """The clauses for a dimension with a logical axis that is split otherwise; empty if none is known."""
-        name = (after.logical_axes or ())[dimension]
-        if self._is_read_otherwise(dimension, after):
-            clauses = (
-                self.reading,
-                self._of_name(name, before, after) if self._acts(dimension, after) else "",
-            )
+    @classmethod
+    def between(cls, before: Snapshot, after: Snapshot) -> RuleCauses:
+        old, new = recorded(before), recorded(after)
+        readers = semantics(before), semantics(after)
+        if old is None or new is None:
+            return cls(old, new, readers, {}, ())
+        others = []
+        if readers[0] != readers[1]:
+            others.append(Cause("rule reader", "", *(f"Flax {_NAMES[one]}" for one in readers)))
+        if readers == ("nnx", "nnx"):
+            changes = _changes(tuple(dict(old).items()), tuple(dict(new).items()))
+            for name, cause in changes.items():
+                if cause.after is None:
+                    meaning = f"no rule, so nnx reads {name} as a mesh axis"
+                    changes[name] = replace(cause, after=meaning)
         else:
-            clauses = (self._of_name(name, before, after),)
-        return tuple(clause for clause in clauses if clause)
+            changes = _changes(old, new)
+        if not changes and old != new:
+            others.append(REORDERED if sorted(old) == sorted(new) else UNUSED)
+        return cls(old, new, readers, changes, tuple(others))
+
+    @property
+    def every(self) -> tuple[Cause, ...]:
+        """All causes, whether an array differs because of them or not."""
+        return (*self.changes.values(), *self.others)
+
+    @property
+    def reader(self) -> Cause | None:
+        """The cause that the second model reads rules differently; None if it does not."""
+        return next((cause for cause in self.others if cause.kind == "rule reader"), None)
+
+    def without_axes(self, mesh: Mesh | None) -> dict[Cause, tuple[str, ...]]:
+        """Return the removed rules whose mesh axes are all missing in this mesh, with these axes."""
+        axes = {rule_text(rule): rule[1] for rule in self.before or ()}
+        left = set(mesh.axis_names) if mesh else set()
+        return {
+            cause: named
+            for cause in self.changes.values()
+            if cause.after is None
+            and (named := axes.get(cause.before or ""))
+            and not left & set(named)
+        }
+
+    def of(self, dimension: int, before: Array, after: Array) -> tuple[Cause, ...]:
+        """Return why a dimension with a logical axis is split differently, as far as the rules say."""
+        name = (after.logical_axes or ())[dimension]
+        found: list[Cause | None] = []
+        if self.reader and self._differ(dimension, after, (self.after, self.after), self.readers):
+            found.append(self.reader)
+            readers = (self.readers[1], self.readers[1])
+            if not self._differ(dimension, after, (self.before, self.after), readers):
+                name = None
+        found.append(self._of_name(name, before, after))
+        return tuple(cause for cause in found if cause)
 
     def would_split(self, dimension: int, array: Array, mesh: Mesh) -> tuple[str, ...] | None:
-        """The mesh axes that the first layout's rules would give a dimension on another mesh.
+        """Return the axes larger than 1 that the first layout's rules would use on another mesh.
 
-        Axes which that mesh lacks or has in size 1 left out; None where the rules are not known, or refused.
+        Return None if the rules are unknown, or if Flax rejects them for this array.
         """
-        if self.layout.before_rules is None:
+        if self.before is None or not (self.changes or self.others):
             return None
-        split = {axis.name for axis in mesh.axes if axis.size > 1}
-        old = tuple(
-            (name, tuple(axis for axis in to if axis in mesh.axis_names))
-            for name, to in self.layout.before_rules
+        known = tuple(
+            (name, tuple(axis for axis in axes if axis in mesh.axis_names))
+            for name, axes in self.before
         )
-        would = _axes(dimension, array, old, self.readings[0])
-        return None if would is None else tuple(axis for axis in would if axis in split)
+        axes = _axes(dimension, array, known, self.readers[0])
+        larger = {axis.name for axis in mesh.axes if axis.size > 1}
+        return None if axes is None else tuple(axis for axis in axes if axis in larger)
 
-    def _of_name(self, name: str | None, before: Array, after: Array) -> str:
-        """The rule of this logical axis that changed, or that of another one, which stands in its way."""
-        layout = self.layout
+    def _of_name(self, name: str | None, before: Array, after: Array) -> Cause | None:
+        """Return the change of this name's rules, or else of the rules that take its mesh axes."""
         if name is None:
-            return ""
-        if name in layout.rules and self._decides(name):
-            return self._clause(name)
-        if layout.reordered and "linen" in self.readings:
+            return None
+        if name in self.changes:
+            return self.changes[name]
+        if REORDERED in self.others and "linen" in self.readers:
             return REORDERED
         sides = (
-            (after, layout.after_rules, self.readings[1]),
-            (before, layout.before_rules, self.readings[0]),
+            (after, self.after, self.readers[1]),
+            (before, self.before, self.readers[0]),
         )
-        for array, rules, reading in sides:
-            for other in _in_its_way(name, array, rules or ()) if reading == "linen" else ():
-                if other in layout.rules:
-                    return self._clause(other)
-        return ""
+        for array, rules, reader in sides:
+            for other in _competitors(name, array, rules or ()) if reader == "linen" else ():
+                if other in self.changes:
+                    return self.changes[other]
+        return None
 
-    def _decides(self, name: str) -> bool:
-        """Whether the change of a name's rules can change where it goes: to nnx only that of the last."""
-        if "linen" in self.readings:
-            return True
-        before, after = self._last(name)
-        return before != after
-
-    def _last(self, name: str) -> tuple[Rule | None, Rule | None]:
-        before, after = (
-            next((rule for rule in reversed(rules or ()) if rule[0] == name), None)
-            for rules in (self.layout.before_rules, self.layout.after_rules)
+    def _differ(
+        self,
+        dimension: int,
+        array: Array,
+        rules: tuple[_Rules | None, _Rules | None],
+        readers: tuple[RulesSemantics, RulesSemantics],
+    ) -> bool:
+        was, now = (
+            _axes(dimension, array, one or (), reader)
+            for one, reader in zip(rules, readers, strict=True)
         )
-        return before, after
+        return was != now
 
-    def _clause(self, name: str) -> str:
-        """What happened to the rules of a name, and what nnx makes of it."""
-        change = self.layout.rules[name]
-        said = f"{change.clause[:1].upper()}{change.clause[1:]}"
-        if self.readings != ("nnx", "nnx"):
-            return said
-        before, after = self._last(name)
-        if after is None:
-            return f"{said}, so that nnx takes {name} for a mesh axis"
-        if before == after:
-            return f"{said}, but nnx takes the last of {name} as before, {rule_text(after)}"
-        count = max(
-            sum(rule[0] == name for rule in rules or ())
-            for rules in (self.layout.before_rules, self.layout.after_rules)
-        )
-        if count > 1 and before is not None:
-            return (
-                f"The last rule of {name}, which nnx takes, is {rule_text(after)} in place of "
-                f"{rule_text(before)}"
-            )
-        return said
 
-    def _is_read_otherwise(self, dimension: int, array: Array) -> bool:
-        """Whether the second layout's rules mean something else for a dimension, read the other way."""
-        if not self.reading:
-            return False
-        rules = self.layout.after_rules or ()
-        was, becomes = (_axes(dimension, array, rules, reading) for reading in self.readings)
-        return was != becomes
+_NAMES: dict[RulesSemantics, str] = {"linen": "Linen", "nnx": "nnx"}
 
-    def _acts(self, dimension: int, array: Array) -> bool:
-        """Whether the rules of the first layout, read the new way, give a dimension other axes."""
-        was, becomes = (
-            _axes(dimension, array, rules or (), self.readings[1])
-            for rules in (self.layout.before_rules, self.layout.after_rules)
-        )
-        return was != becomes
+
+def _changes(before: _Rules, after: _Rules) -> dict[str, Cause]:
+    changes = {}
+    for name in dict.fromkeys(rule[0] for rule in (*before, *after)):
+        old = [rule for rule in before if rule[0] == name]
+        new = [rule for rule in after if rule[0] == name]
+        if old == new:
+            continue
+        gone, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
+        if not gone and not added:  # the rules of one name in another order
+            gone, added = Counter(old), Counter(new)
+        changes[name] = Cause("rule", "", _texts(gone), _texts(added))
+    return changes
+
+
+def _texts(rules: Counter[Rule]) -> str | None:
+    return ", ".join(map(rule_text, rules.elements())) or None
 
 
 def _axes(
-    dimension: int, array: Array, rules: tuple[Rule, ...], reading: RulesSemantics
+    dimension: int, array: Array, rules: _Rules, reader: RulesSemantics
 ) -> tuple[str, ...] | None:
-    """The mesh axes that rules give a dimension; None where Linen refuses the array."""
+    """Return the mesh axes that rules give a dimension, or None if Linen rejects the array."""
     names = array.logical_axes or ()
-    if reading == "nnx":
-        return nnx.partition_spec(names, rules)[dimension] or ()
     try:
-        return linen.partition_spec(names, rules)[dimension] or ()
+        return (nnx if reader == "nnx" else linen).partition_spec(names, rules)[dimension] or ()
     except ValueError:
         return None
 
 
-def _in_its_way(name: str, array: Array, rules: tuple[Rule, ...]) -> Iterator[str]:
-    """The logical axes that took a mesh axis which a rule of this one wanted, as Linen reads the rules."""
+def _competitors(name: str, array: Array, rules: _Rules) -> Iterator[str]:
+    """Yield the logical axes that took a mesh axis before a rule of `name` could."""
     names = array.logical_axes or ()
     try:
         trials = linen.ledger(names, rules)

@@ -1,228 +1,307 @@
-"""The difference of two Snapshots in sentences that name causes, the largest first."""
+"""The difference of two Snapshots in sentences that name causes, the largest difference first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from inspector.compare.difference import origin
-from inspector.compare.difference.amounts import per_device
-from inspector.compare.difference.answers import change_text
-from inspector.compare.difference.array_differences import (  # fmt: skip
+from inspector.compare.difference.array_differences import (
     ONLY_AFTER,
     ONLY_BEFORE,
     ArrayDifference,
     arrays,
 )
+from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes, causes
-from inspector.compare.difference.group_sentence import group_sentence, joined
-from inspector.compare.difference.groups import Group, groups
-from inspector.compare.difference.one_sided import (
-    PROGRAMS_ASIDE,
-    arrays_of_one_sentence,
-    only_of_compiled,
-    only_of_compiled_sentence,
-    programs_sentence,
-)
-from inspector.compare.difference.traffic_change import memory_sentence, traffic_sentence
-from inspector.core.formatting import and_text, counted, times_text
-from inspector.core.snapshot import Program, Snapshot
-from inspector.core.totals import STATE_GROUPS, state_totals
+from inspector.compare.difference.caveats import INSIDE_STEP, knows_inside_step
+from inspector.compare.difference.groups import Group, axis_changes, groups
+from inspector.compare.difference.program_rows import TIME, Row, program_rows
+from inspector.compare.difference.question import MINUS, Question
+from inspector.compare.difference.questions import LEVELS, state_question
+from inspector.compare.difference.spec_rows import title
+from inspector.compare.difference.splits import axes_text
+from inspector.core.formatting import and_text, bytes_text, counted, shape_text
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import STATE_GROUPS
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.cost import si_text
-from inspector.machines.prediction.step_model import bound_text, modelled
 
-# Below it, FLOPs differ by what compilers fuse, and not by what a layout makes a device do.
+_MOST_PARTS = 4
+_MOST_CHANGES = 3
+_MOST_CAUSES = 4
+# Smaller parts of a sum, and smaller changes of FLOPs, are not worth a mention.
 _LEAST_SHARE = 0.01
+_DIFFERENT = ("better", "worse", "different")
 
 
-def sentences(
-    before: Snapshot, after: Snapshot, chip: Chip | None = None, limit: int | None = None
-) -> tuple[str, ...]:
-    """How much differs, and the largest cause with what follows from it; then the other causes, collectives
-    and memory, those first by which most bytes changed; then FLOPs, modelled time and findings.
+def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tuple[str, ...]:
+    """Return how much differs, then the causes, collectives and memory by changed bytes, then the rest.
 
     Args:
-      chip: what the time of programs is modelled on; nothing is said of it without one.
-      limit: at most so many sentences, the last of which then says how many smaller changes there are.
+      chip: the chip on which the time of programs is modelled. Without it, no time is compared.
     """
-    every = arrays(before, after) if before.arrays and after.arrays else ()
-    aside = only_of_compiled(every, before, after)
-    compared = [one for one in every if one not in aside]
     why = causes(before, after)
-    found = groups(compared, why, before, after)
-    told = [(_moved(group), group_sentence(group, why)) for group in found]
-    sized = sorted((*told[1:], *_of_programs(before, after, why)), key=lambda one: -one[0])
-    said = [
-        *arrays_of_one_sentence(before, after),
-        *_headline(before, after, compared, why),
-        *(sentence for _, sentence in (*told[:1], *sized)),
-        *_without_arrays(why, found),
-        *programs_sentence(before, after),
-        *_of_work(before, after, chip),
-        *only_of_compiled_sentence(aside),
-        *_of_findings(before, after),
-        *_aside(before, after, why),
+    every = arrays(why.before, after) if before.arrays and after.arrays else ()
+    compared = [one for one in every if not _known_in_one(one, before, after)]
+    found = groups(compared, why)
+    by_bytes = [(_moved(group), _group(group, why)) for group in found]
+    by_bytes[1:] = sorted((*by_bytes[1:], *_programs(why, chip)), key=lambda one: -one[0])
+    texts = [
+        *_headline(compared, why),
+        *(text for _, text in by_bytes),
+        *_without_effect(why, found),
+        *_other_programs(before, after),
+        *_findings(before, after),
+        *_source(before, after),
     ]
-    if not said:
-        return (_nothing(before, after, compared),)
-    if limit is not None and len(said) > limit:
-        left = len(said) - limit
-        said = [*said[:limit]]
-        said[-1] = f"{said[-1].removesuffix('.')}; and {counted(left, 'smaller change')}."
-    return tuple(said)
+    return tuple(texts) or (_nothing(before, after, len(compared)),)
 
 
-def _nothing(before: Snapshot, after: Snapshot, compared: Sequence[ArrayDifference]) -> str:
-    """That all is the same which both of them have."""
-    have = {
-        "arrays": bool(compared),
-        "mesh": before.mesh is not None and after.mesh is not None,
-        "layout": before.layout is not None and after.layout is not None,
-        "programs": bool(before.programs) and bool(after.programs),
-    }
-    same = [what for what, both in have.items() if both]
-    if not same:
-        return "Neither has arrays, a mesh or programs: there is nothing to compare."
-    are = "is" if same in (["mesh"], ["layout"]) else "are"
-    counts = f", {counted(len(compared), 'array')} compared" if compared else ""
-    return f"Nothing differs: the {and_text(same)} {are} the same{counts}."
+def row_text(row: Question, parts: Sequence[str] = ()) -> str:
+    """Return the second answer against the first: `Memory · step: 2 MiB → 1 MiB (−50%, better): …`."""
+    was, now = row.answers
+    word = now.verdict if now.verdict in ("better", "worse") else ""
+    change = ", ".join(part for part in (now.change, word) if part)
+    text = f"{row.section} · {row.title}: {was.text} → {now.text}" + (
+        f" ({change})" if change else ""
+    )
+    return f"{text}: {', '.join(parts)}" if parts else text
+
+
+def _known_in_one(one: ArrayDifference, before: Snapshot, after: Snapshot) -> bool:
+    """Return whether the other Snapshot cannot know this array, as it was not compiled."""
+    return one.either.group in INSIDE_STEP and (
+        (one.before is None and not knows_inside_step(before))
+        or (one.after is None and not knows_inside_step(after))
+    )
 
 
 def _moved(group: Group) -> float:
-    """The bytes per device that a group of arrays gains or loses; those of which only elements or nothing
-    is known stay in their order before what is known."""
+    """Return the gained bytes per device. Groups with unknown bytes come first."""
     amount = group.state if group.state.gained else group.all
-    if amount.gained is None or amount.unit != "bytes":
-        return math.inf
-    return abs(amount.gained)
+    known = amount.gained is not None and amount.unit == "bytes"
+    return abs(amount.gained or 0) if known else math.inf
 
 
-def _headline(
-    before: Snapshot, after: Snapshot, compared: Sequence[ArrayDifference], why: Causes
-) -> Iterator[str]:
-    """How many arrays differ and what a device holds in all; nothing if all arrays are the same."""
+def _headline(compared: Sequence[ArrayDifference], why: Causes) -> Iterator[str]:
+    """Yield the mesh if it changed, the number of arrays that differ, and the size of the train state."""
     changed = [one for one in compared if one.changed]
     if not changed:
         return
-    common = sum(one.before is not None and one.after is not None for one in compared)
-    differ = sum(one.before is not None and one.after is not None for one in changed)
-    come = sum(one.changed == (ONLY_AFTER,) for one in changed)
-    gone = sum(one.changed == (ONLY_BEFORE,) for one in changed)
-    said = []
-    if differ:
-        which = None
-        if differ == common > 1:
-            which = "both arrays" if common == 2 else f"all {counted(common, 'array')}"
-        which = which or f"{differ:,} of {counted(common, 'array')}"
-        said.append(f"{which} differ{'s' * (differ == 1)}")
-    for count, what in ((come, "new"), (gone, "gone")):
-        if count:
-            noun = f"{count:,}" if said else counted(count, "array")
-            said.append(f"{noun} {'is' if count == 1 else 'are'} {what}")
-    state = [one for one in compared if one.either.group in STATE_GROUPS]
-    held = f"; {_holding(before, after, state)}" if state else ""
-    words = f"{', '.join(said)}{held}."
-    yield f"{why.mesh.clause}: {words}" if why.mesh.moves else f"{words[:1].upper()}{words[1:]}"
-
-
-def _holding(before: Snapshot, after: Snapshot, state: list[ArrayDifference]) -> str:
-    held = per_device(state, before, after)
-    if held.before is None or held.after is None:
-        return "how much each device holds of the train state is not known of both"
-    if held.before == held.after:
-        words = f"each device holds {held.text(held.after)} of train state as before"
-    else:
-        words = (
-            f"each device holds {held.text(held.after)} of train state in place of "
-            f"{held.text(held.before, unit=False)} ({change_text(held.before, held.after)})"
-        )
-    copies = state_totals(before).copies, state_totals(after).copies
-    was, now = map(times_text, copies)
-    if None not in copies and was != now:
-        words += f"; copies on all devices: {now} in place of {was}"
-    return words
-
-
-def _without_arrays(why: Causes, found: Sequence[Group]) -> Iterator[str]:
-    """The causes from which no array follows, all in one sentence; of another model they say nothing."""
-    told = {clause for group in found for clause in group.causes}
-    if found and why.mesh.moves:
-        told.add(why.mesh.clause)
-    if why.donation:
-        yield f"{why.donation}."
-    if why.model and why.model in told:
-        return
-    if why.mesh.clause in told:
-        for rule, axes in why.idle_rules.items():
-            noun = "axis" if len(axes) == 1 else "axes"
-            yield f"The rule {rule} is gone with the mesh {noun} {and_text(axes)}."
-            told.add(f"The rule {rule} is gone")
-    left = tuple(clause for clause in why.every if clause not in (*told, why.donation))
-    if left:
-        yield f"{joined(left)}; no array lies otherwise for {'it' if len(left) == 1 else 'them'}."
-
-
-def _pairs(before: Snapshot, after: Snapshot) -> list[tuple[Program, Program]]:
-    return [
-        (old, new)
-        for new in after.programs
-        if (old := before.program(new.name)) is not None and new.name not in PROGRAMS_ASIDE
+    new, gone = (
+        sum(one.changed == (fact,) for one in changed) for fact in (ONLY_AFTER, ONLY_BEFORE)
+    )
+    common = [one for one in compared if one.before and one.after]
+    differ = len(changed) - new - gone
+    counts = [f"{differ:,} of {counted(len(common), 'array')} differ"] if common else []
+    counts += [
+        f"{counted(count, 'array')} {word}"
+        for count, word in ((new, "new"), (gone, "gone"))
+        if count
     ]
+    text = ", ".join(counts)
+    mesh = f"{_joined(why.mesh)}: " if why.moves else ""
+    yield f"{mesh}{text}{_state(why)}."
 
 
-def _of_programs(before: Snapshot, after: Snapshot, why: Causes) -> list[tuple[int, str]]:
-    """Collectives and memory of each program, with the bytes by which they changed."""
-    sized = []
-    for old, new in _pairs(before, after):
-        sized.append(traffic_sentence(old, new, why.mesh.renamed))
-        sized.append(memory_sentence(before, after, new.name))
-    return [one for one in sized if one is not None]
+def _state(why: Causes) -> str:
+    """Return the change of the train state per device, as the end of a sentence."""
+    both = (why.before, why.after)
+    if not any(array.group in STATE_GROUPS for each in both for array in each.arrays):
+        return ""
+    size = state_question("Bytes per device", both)
+    copies = state_question("Copies", both)
+    if size.answers[1].verdict == "unknown":
+        size = state_question("Elements per device", both)
+        copies = state_question("Copies of elements", both)
+    rows = [
+        row_text(row)
+        for row in (size, copies)
+        if row.answers[1].verdict in ("better", "worse", "different")
+    ]
+    if size.answers[1].verdict in ("unknown", "not comparable"):
+        rows = [f"{size.section} per device unknown"]
+    elif size.answers[1].verdict == "equal":
+        rows = [f"{size.section} per device unchanged at {size.answers[1].text}"]
+    return "; " + "; ".join(rows)
 
 
-def _of_work(before: Snapshot, after: Snapshot, chip: Chip | None) -> Iterator[str]:
-    """FLOPs of each program, and what its time is modelled at."""
-    for old, new in _pairs(before, after):
-        work = old.flops_per_device, new.flops_per_device
-        if None not in work and abs(work[1] - work[0]) >= _LEAST_SHARE * max(work):
-            yield (
-                f"{new.name} computes {si_text(work[1], 'FLOP')} per device and run in place of "
-                f"{si_text(work[0], 'FLOP')} ({change_text(*work)})."
-            )
-        if chip is None or before.mesh is None or after.mesh is None:
+# --- Arrays ---------------------------------------------------------------------------------------
+
+
+def _group(group: Group, why: Causes) -> str:
+    """Return a group as one sentence: its causes, its arrays, their changes, the bytes per device."""
+    headline = set(why.mesh) if why.moves else set()
+    own = [cause for cause in group.causes if cause not in headline]
+    lead = _joined(own, ["mesh"] if len(own) < len(group.causes) else [])
+    common = [one for one in group.differences if one.before and one.after]
+    parts = []
+    if common:
+        partial = [f"{group.partial:,} of them only in part"] if group.partial else []
+        parts.append(", ".join([_who(common), *partial, *_changes(common, why)]))
+    for fact, word in ((ONLY_AFTER, "new"), (ONLY_BEFORE, "gone")):
+        members = [one for one in group.differences if one.changed == (fact,)]
+        if members:
+            parts.append(f"{_who(members)} {word}")
+    return f"{lead or 'Unknown cause'}: {'; '.join([*parts, _held(group)])}."
+
+
+def _who(members: Sequence[ArrayDifference]) -> str:
+    """Return the number of arrays with their paths: `4 arrays (params/W_{0…3})`."""
+    arrays_ = [one.either for one in members]
+    groups_ = {array.group for array in arrays_}
+    noun = groups_.pop() if groups_ in ({"activation"}, {"gradient"}) else "array"
+    return f"{counted(len(arrays_), noun)} ({title(arrays_)})"
+
+
+def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
+    """Return what changed: mesh axes per logical axis, shapes, dtypes, or else the facts by name."""
+    meshes = why.before.mesh, why.after.mesh
+    names: dict[tuple, Counter[str]] = {}
+    for one in [m for m in members if m.either.logical_axes is not None] or members:
+        for change, name in axis_changes(one, meshes).items():
+            names.setdefault(change, Counter())[name] += 1
+    ordered = sorted(names.items(), key=lambda item: -item[1].total())
+    texts = [
+        f"{_some(counts)} from {axes_text(was)} to {axes_text(now)}"
+        for (was, now), counts in ordered[:_MOST_CHANGES]
+    ]
+    if len(ordered) > _MOST_CHANGES:
+        texts.append(f"{len(ordered) - _MOST_CHANGES} more such changes")
+    pairs = [(m.changed, m.before, m.after) for m in members if m.before and m.after]
+    shapes = {(a.shape, b.shape) for facts, a, b in pairs if "shape" in facts}
+    dtypes = {(a.dtype, b.dtype) for facts, a, b in pairs if "dtype" in facts}
+    if len(shapes) == 1:
+        texts += [f"shape {shape_text(was)} → {shape_text(now)}" for was, now in shapes]
+    elif shapes:
+        texts.append("other shapes")
+    texts += [f"dtype {was} → {now}" for was, now in sorted(dtypes)]
+    if not texts and any("placement" in one.changed for one in members):
+        texts.append(_other_devices(members, *meshes))
+    return texts or list(dict.fromkeys(f"other {fact}" for one in members for fact in one.changed))
+
+
+def _other_devices(members: Iterable[ArrayDifference], before, after) -> str:
+    replicated = not any(axes for one in members for axes in one.split_after or ())
+    if replicated and before and after and before.size != after.size:
+        return f"replicated on {before.size:,} → {counted(after.size, 'device')}"
+    return "the same split on other devices"
+
+
+def _held(group: Group) -> str:
+    if all(one.placement == "other names" for one in group.differences):
+        return "the same placement"
+    state = [one for one in group.differences if one.either.group in STATE_GROUPS]
+    amount = group.state if state else group.all
+    if amount.gained is None:
+        return "bytes per device unknown"
+    prefix = "train state " if state and len(state) < len(group.differences) else ""
+    return prefix + amount.text
+
+
+# --- Programs and findings ------------------------------------------------------------------------
+
+
+def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
+    """Yield collectives, memory, FLOPs and modelled time that differ, with their changed bytes."""
+    both = (why.before, why.after)
+    for row in program_rows(both, chip, origin.chip(why.before, chip)):
+        answers = row.compared(0)
+        if row.program is None or answers.answers[1].verdict not in _DIFFERENT:
             continue
-        models = modelled(old, before.mesh, chip), modelled(new, after.mesh, chip)
-        was, becomes = (one.lower_seconds for one in models)
-        if was is not None and becomes is not None and (change := change_text(was, becomes)):
-            yield (
-                f"On {chip.title}, {new.name} is modelled at {bound_text(models[1])}, in place of "
-                f"{bound_text(models[0])} ({change} for the lower bound)."
-            )
+        values = [answer.value or 0 for answer in answers.answers]
+        moved = abs(values[1] - values[0])
+        if any(statement.parts for statement in row.statements):
+            yield moved, f"{row_text(answers, _parts(row))}."
+        elif row.section == TIME and moved >= _LEAST_SHARE * max(values):
+            yield -1, f"{row_text(answers)}."
 
 
-def _of_findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    told = [
-        {(one.level, one.code, one.array): one for one in found.findings}
-        for found in (before, after)
+def _parts(row: Row) -> list[str]:
+    """Return the parts whose change explains the change of a sum, the largest first."""
+    old, new = (statement.parts or {} for statement in row.statements)
+    gains = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
+    ordered = sorted(gains.items(), key=lambda item: -abs(item[1]))
+    least = _LEAST_SHARE * abs(ordered[0][1]) if ordered else 0
+    return [
+        f"{name} {'+' if gain > 0 else MINUS}{bytes_text(abs(gain))}"
+        for name, gain in ordered[:_MOST_PARTS]
+        if gain and abs(gain) >= least
     ]
-    for mine, other, what in ((told[1], told[0], "new"), (told[0], told[1], "gone")):
-        rows = [one for key, one in mine.items() if key not in other]
+
+
+def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    if not before.programs or not after.programs:
+        return
+    old, new = ({program.name for program in each.programs} for each in (before, after))
+    for names, which in ((old - new, "first"), (new - old, "second")):
+        if names:
+            yield f"Programs only in the {which}: {', '.join(sorted(names))}."
+
+
+def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    keyed = [
+        {(one.level, one.code, one.array): one for one in each.findings} for each in (before, after)
+    ]
+    for own, other, word in ((keyed[1], keyed[0], "New"), (keyed[0], keyed[1], "Resolved")):
+        rows = [finding for key, finding in own.items() if key not in other]
         if rows:
-            levels = {
-                level: sum(one.level == level for one in rows)
-                for level in ("error", "warning", "note")
-            }
-            counts = [counted(count, level) for level, count in levels.items() if count]
-            are = "is" if len(rows) == 1 else "are"
-            yield f"{' and '.join(counts)} {are} {what}: {rows[0].message.removesuffix('.')}" + (
-                f", and {len(rows) - 1:,} more." if len(rows) > 1 else "."
-            )
+            levels = Counter(finding.level for finding in rows)
+            counts = and_text([counted(levels[name], name) for name in LEVELS if levels[name]])
+            more = f", and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+            yield f"{word}: {counts}: {rows[0].message.removesuffix('.')}{more}."
 
 
-def _aside(before: Snapshot, after: Snapshot, why: Causes) -> Iterator[str]:
+# --- Causes ---------------------------------------------------------------------------------------
+
+
+def _without_effect(why: Causes, found: Sequence[Group]) -> Iterator[str]:
+    """Yield the causes because of which no array differs. A new model explains everything."""
+    used = {cause for group in found for cause in group.causes}
+    if found and why.moves:
+        used.update(why.mesh)
+    if used.intersection(why.model):
+        return
+    if used.intersection(why.mesh):
+        for cause, axes in why.rules.without_axes(why.after.mesh).items():
+            noun = "axis" if len(axes) == 1 else "axes"
+            yield f"{_joined([cause])} with mesh {noun} {and_text(axes)}."
+            used.add(cause)
+    left = [cause for cause in why.every if cause not in used]
+    if left:
+        yield f"Changed without an effect on arrays: {', '.join(cause.text for cause in left)}."
+
+
+def _source(before: Snapshot, after: Snapshot) -> Iterator[str]:
     texts = origin.text(before), origin.text(after)
-    said = list(why.layout.aside)
     if texts[0] != texts[1]:
-        said.insert(0, f"the second is {texts[1]} and the first {texts[0]}")
-    if said:
-        yield f"Besides: {', '.join(said)}."
+        yield f"Layout · Source: {texts[0]} → {texts[1]}."
+
+
+def _nothing(before: Snapshot, after: Snapshot, compared: int) -> str:
+    known = {
+        counted(compared, "array"): compared,
+        "mesh": before.mesh and after.mesh,
+        "layout": before.layout and after.layout,
+        "programs": before.programs and after.programs,
+    }
+    same = [name for name, both in known.items() if both]
+    if not same:
+        return "Nothing to compare: neither Snapshot has arrays, a mesh or programs."
+    return f"No differences. Compared: {', '.join(same)}."
+
+
+def _joined(causes_: Sequence[Cause], more: Sequence[str] = ()) -> str:
+    texts = [*(cause.text for cause in causes_), *more]
+    if len(texts) > _MOST_CAUSES:
+        texts = [*texts[: _MOST_CAUSES - 1], f"{len(texts) - _MOST_CAUSES + 1} more"]
+    text = " and ".join(texts)
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    if len(listed) > _MOST_PARTS:
+        listed = [*listed[: _MOST_PARTS - 1], f"{len(listed) - _MOST_PARTS + 1} more"]
+    return and_text(listed)

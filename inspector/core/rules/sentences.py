@@ -10,8 +10,13 @@ from inspector.core.snapshot import Mesh
 
 def rule_words(number: int, rules: Sequence[Rule]) -> str:
     """A rule with its number as people count, `rule 2, hidden → model`."""
-    name, axes = rules[number]
-    return f"rule {number + 1}, {name} → {' + '.join(axes) or 'none'}"
+    return f"rule {number + 1}, {rule_text(rules[number])}"
+
+
+def rule_text(rule: Rule) -> str:
+    """Return a rule as text: `embed → fsdp + tensor`, `embed → none`."""
+    name, axes = rule
+    return f"{name} → {' + '.join(axes) or 'none'}"
 
 
 def outcome(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> str:

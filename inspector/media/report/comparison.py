@@ -53,7 +53,7 @@ def said(named: Named, chip: Chip | None) -> Html:
         if len(named) > 2:
             parts.append(tag("h3", f"{name} against {baseline}"))
         parts.append(listing(difference.sentences(before, after, chip)))
-        reservations = difference.reservations(before, after)
+        reservations = [caveat.text for caveat in difference.caveats(before, after)]
         if reservations:
             parts += [paragraph("To keep in mind:", class_="quiet"), listing(reservations)]
     return joined(parts)

@@ -61,7 +61,7 @@ def _difference(named: Named, chip: Chip | None) -> list[str]:
         if len(said) > _MOST_SENTENCES:
             shown.append(f"and {len(said) - _MOST_SENTENCES} more sentences in the HTML report")
         parts.append(listing(shown))
-        reservations = difference.reservations(before, after)
+        reservations = [caveat.text for caveat in difference.caveats(before, after)]
         if reservations:
             parts.append("To keep in mind:\n\n" + listing(map(plain, reservations)))
     return parts

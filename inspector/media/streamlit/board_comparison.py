@@ -70,7 +70,7 @@ def _most_sentences(others: int) -> int:
 
 def _against(baseline: Pin, pin: Pin, chip: hardware.Chip, most: int) -> None:
     said = difference.sentences(baseline.snapshot, pin.snapshot, chip)
-    reserved = difference.reservations(baseline.snapshot, pin.snapshot)
+    reserved = [caveat.text for caveat in difference.caveats(baseline.snapshot, pin.snapshot)]
     shown_reserved = reserved[: 1 if screenshot_mode.on() else most]
     lines = [f"**{plain(pin.name)}** against **{plain(baseline.name)}**"]
     lines += [f"- {plain(sentence)}" for sentence in said[:most] or ("Nothing differs.",)]

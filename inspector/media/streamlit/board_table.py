@@ -8,7 +8,7 @@ import streamlit as st
 
 from inspector.compare.board import Board
 from inspector.compare.difference import Answer, Question
-from inspector.compare.difference.program_questions import OWN_RUN
+from inspector.compare.difference.program_rows import OWN_RUN
 from inspector.media.report import verdicts
 from inspector.media.streamlit.plain_text import plain
 

@@ -100,7 +100,7 @@ def text(named: Named, baseline: int = 0, chip: Chip | None = None) -> str:
     for place, (name, after) in enumerate(named):
         if place != baseline:
             said = difference.sentences(found[baseline], after, chip)
-            kept = difference.reservations(found[baseline], after)
+            kept = [caveat.text for caveat in difference.caveats(found[baseline], after)]
             lines = [f"{name} against {named[baseline][0]}"]
             lines += [f"  {number}. {sentence}" for number, sentence in enumerate(said, start=1)]
             lines += [f"  But: {sentence}" for sentence in kept]

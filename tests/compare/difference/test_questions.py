@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inspector.compare import difference
 from inspector.compare.difference import Question
-from inspector.compare.difference.answers import Statement, change_text, question
-from inspector.compare.difference.splitting import split_of
+from inspector.compare.difference.question import Statement, change_text, question
+from inspector.compare.difference.splits import split_of
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Memory, Snapshot
 from inspector.machines import hardware

@@ -1,4 +1,4 @@
-"""What a change of rules is said to have done, for models whose rules nnx reads and for those of Linen."""
+"""Effects of changed rules, for models whose rules Flax nnx reads and for those of Flax Linen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "target": "p
 
 @pytest.fixture(autouse=True, scope="module")
 def registered() -> Iterator[None]:
-    """The examples are models of this process, until these tests are over."""
     before = dict(catalogue.CATALOGUE)
     catalogue.CATALOGUE.update({name: entry_of(name) for name in (LINEN, NNX)})
     yield
@@ -46,79 +45,77 @@ def planned(rules: str, name: str = NNX, **more: str) -> Snapshot:
     return plan(layout, shapes(name))
 
 
-def said(before: str, after: str, *names: str, **more: str) -> tuple[str, ...]:
-    """What is said of two layouts of the models `names`, by default twice that of nnx."""
+def compare(before: str, after: str, *names: str, **more: str) -> tuple[str, ...]:
+    """Return the sentences for two layouts of the models `names`, by default both of the nnx model."""
     one, other = names or (NNX, NNX)
     return difference.sentences(planned(before, one, **more), planned(after, other, **more))
 
 
-def told(sentences: tuple[str, ...], cause: str) -> str:
-    """What follows from a cause: the rest of its sentence."""
+def effect(sentences: tuple[str, ...], cause: str) -> str:
+    """Return what follows from a cause: the rest of its sentence."""
     (rest,) = [one.removeprefix(cause) for one in sentences if one.startswith(cause)]
     return rest
 
 
-NOTHING = "; no array lies otherwise for it."
+def without_effect(*causes: str) -> tuple[str, ...]:
+    return (f"Changed without an effect on arrays: {', '.join(causes)}.",)
 
 
-def test_to_nnx_the_last_rule_of_a_name_is_the_cause() -> None:
+def test_nnx_uses_the_last_rule_of_a_name() -> None:
     before = "batch=data,hidden=data,hidden=model,embed="
-    sentences = said(before, "batch=data,hidden=model,hidden=data,embed=")
-    cause = (
-        "The last rule of hidden, which nnx takes, is hidden → data in place of hidden → model: "
-    )
-    assert "hidden from model 4 to data 2" in told(sentences, cause)
+    sentences = compare(before, "batch=data,hidden=model,hidden=data,embed=")
+    rest = effect(sentences, "Rule hidden → model changed to hidden → data: ")
+    assert "hidden from model 4 to data 2" in rest
 
 
-def test_to_nnx_a_rule_before_the_last_of_its_name_is_no_cause() -> None:
+def test_nnx_ignores_a_rule_before_the_last_of_its_name() -> None:
     before, after = (
         "batch=,hidden=model,hidden=model,embed=",
         "batch=,hidden=,hidden=model,embed=data",
     )
-    sentences = said(before, after)
-    assert "embed from unsharded to data 2" in told(
-        sentences, "The rule embed → none is now embed → data: "
+    sentences = compare(before, after)
+    assert "embed from unsharded to data 2" in effect(
+        sentences, "Rule embed → none changed to embed → data: "
     )
-    cause = (
-        "The rule hidden → model is now hidden → none, but nnx takes the last of hidden as before, "
-        "hidden → model"
-    )
-    assert told(sentences, cause) == NOTHING
-    # To Linen it is one.
-    cause = "The rule hidden → model is now hidden → none and the rule embed → none is now embed → data: "
-    assert "hidden from model 4 to unsharded" in told(said(before, after, LINEN, LINEN), cause)
+    assert not any("hidden → none" in one for one in sentences)
+    only_unused = after.replace("embed=data", "embed=")
+    assert compare(before, only_unused) == without_effect("rules that nnx does not use changed")
+    # Linen uses the first rule.
+    cause = "Rule hidden → model changed to hidden → none and rule embed → none changed to embed → data: "
+    assert "hidden from model 4 to unsharded" in effect(compare(before, after, LINEN, LINEN), cause)
 
 
-def test_to_nnx_the_order_of_names_is_nothing() -> None:
-    (only,) = said("batch=data,hidden=model,embed=", "embed=,hidden=model,batch=data")
-    assert told((only,), "The same rules stand in another order") == NOTHING
-    # Linen lets the first have the mesh axis.
-    sentences = said("hidden=model,embed=model", "embed=model,hidden=model", LINEN, LINEN)
-    rest = told(sentences, "The same rules stand in another order: ")
+def test_the_order_of_names_matters_only_to_linen() -> None:
+    reordered = compare("batch=data,hidden=model,embed=", "embed=,hidden=model,batch=data")
+    assert reordered == without_effect("rules reordered")
+    sentences = compare("hidden=model,embed=model", "embed=model,hidden=model", LINEN, LINEN)
+    rest = effect(sentences, "Rules reordered: ")
     assert "embed from unsharded to model 4" in rest and "hidden from model 4 to unsharded" in rest
 
 
-def test_a_name_that_loses_its_rule_is_a_mesh_axis_to_nnx() -> None:
+def test_nnx_reads_a_name_without_a_rule_as_a_mesh_axis() -> None:
     both = "batch=data,embed=,hidden=data", "batch=data,embed="
-    rest = told(
-        said(*both, axes="data,hidden"),
-        "The rule hidden → data is gone, so that nnx takes hidden for a mesh axis: ",
+    rest = effect(
+        compare(*both, axes="data,hidden"),
+        "Rule hidden → data changed to no rule, so nnx reads hidden as a mesh axis: ",
     )
     assert "hidden from data 2 to hidden 4" in rest
 
 
-def test_the_same_rules_may_be_read_otherwise_by_another_model() -> None:
+def test_two_models_can_read_the_same_rules_differently() -> None:
     rules = "batch=data,hidden=data,hidden=model,embed="
-    reading = "Rules are read as Flax nnx reads them, no longer as Flax Linen"
-    rest = told(said(rules, rules, LINEN, NNX), f"{reading}: ")
+    reader = "rule reader Flax Linen → Flax nnx"
+    rest = effect(compare(rules, rules, LINEN, NNX), f"R{reader[1:]}: ")
     assert "hidden from data 2 to model 4" in rest
-    # Where both read them alike, no array is said to follow from it.
+    # No array differs if both models read the rules alike.
     alike = "batch=data,hidden=model,embed="
-    assert reading not in " ".join(said(alike, alike, LINEN, NNX)).replace(reading + NOTHING, "")
-    # And where the rules differ, too, one is named if it matters to the second model.
+    assert f"R{reader[1:]}: " not in " ".join(compare(alike, alike, LINEN, NNX))
+    # A rule that changed as well is named if it matters to the second model.
     after = "batch=data,hidden=data,hidden=,embed="
-    rest = told(said(rules, after, LINEN, NNX), "The rule hidden → model is now hidden → none and ")
-    assert "rules are read as Flax nnx" in rest and "hidden from data 2 to unsharded" in rest
+    rest = effect(
+        compare(rules, after, LINEN, NNX), "Rule hidden → model changed to hidden → none and "
+    )
+    assert reader in rest and "hidden from data 2 to unsharded" in rest
 
 
 RULE = st.tuples(
@@ -128,7 +125,7 @@ RULES = st.lists(RULE, max_size=5)
 
 
 @given(RULES, RULES)
-def test_of_each_array_those_names_are_told_that_flax_takes_elsewhere(before, after) -> None:
+def test_causes_name_exactly_the_logical_axes_that_flax_maps_differently(before, after) -> None:
     ends = [("embed", ""), ("hidden", ""), ("batch", "")]  # before the others, which then decide
     both = [[*ends, *rules] for rules in (before, after)]
     try:
@@ -141,6 +138,8 @@ def test_of_each_array_those_names_are_told_that_flax_takes_elsewhere(before, af
         names = one.either.logical_axes or ()
         was, becomes = (spmd.from_sharding_rules(names, rules) for rules in flat)
         moved = {name for name, a, b in zip(names, was, becomes, strict=True) if name and a != b}
-        clauses = why.of(one)
-        assert bool(clauses) == bool(moved)
-        assert {name for name in names if name and any(f" {name}" in c for c in clauses)} == moved
+        found = why.of(one)
+        assert bool(found) == bool(moved)
+        assert {
+            name for name in names if name and any(f" {name}" in c.text for c in found)
+        } == moved

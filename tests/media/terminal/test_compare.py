@@ -35,7 +35,7 @@ def test_text_has_sentences_table_and_specs(
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "tensor against data\n  1. " in printed.out and "wide against data\n" in printed.out
-    assert "The rule hidden → model is new" in printed.out
+    assert "Rule hidden → model added" in printed.out
     assert "Parameters per device" in printed.out and "better)" in printed.out
     assert "The same in all: " in printed.out
     assert max(map(len, printed.out.splitlines()[-6:])) < 240
@@ -111,4 +111,4 @@ def test_one_file_twice_is_told_apart_and_differs_in_nothing(
 ) -> None:
     assert main(["compare", files[1], files[1]]) == 0
     printed = capsys.readouterr().out
-    assert f"{files[1]} (2) against {files[1]}\n  1. Nothing differs: " in printed
+    assert f"{files[1]} (2) against {files[1]}\n  1. No differences. " in printed

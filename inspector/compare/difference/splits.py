@@ -1,7 +1,7 @@
-"""How a spec splits an array in effect, so that two layouts can be held against each other.
+"""How a PartitionSpec splits an array on its mesh, comparable between two meshes.
 
-A mesh axis of size 1 splits nothing, so that specs that differ by such axes alone are the same split. Two
-meshes may name their axes differently and still put the same blocks on the same devices.
+A mesh axis of size 1 splits nothing, so two specs that differ only by such axes are the same split. Two
+meshes can name their axes differently and still put the same blocks on the same devices.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from inspector.core import sharding
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh
 
-# Of each dimension the mesh axes that split it, major first, each with its size; all larger than 1.
-Split = tuple[tuple[tuple[str, int], ...], ...]
+# The mesh axes that split one dimension, major axis first, each with its size.
+Axes = tuple[tuple[str, int], ...]
+# One entry per dimension.
+Split = tuple[Axes, ...]
 
 
 def split_of(array: Array, mesh: Mesh | None) -> Split | None:
-    """What the array's spec does on this mesh; None where it has none, or its axes are not of the mesh.
+    """Return the mesh axes larger than 1 that split each dimension.
 
-    An entry a dimension; where the shape is not known, up to the last dimension that is split.
+    Return None without a spec, or if its axes are not in the mesh. If the shape is unknown, the split ends
+    at the last dimension that is split.
     """
     if array.spec is None or mesh is None:
         return None
@@ -37,7 +40,7 @@ def split_of(array: Array, mesh: Mesh | None) -> Split | None:
 
 
 def without_idle_axes(array: Array, mesh: Mesh | None) -> Array:
-    """The array with a spec that names only mesh axes larger than 1, which split as the whole spec does."""
+    """Return the array without mesh axes of size 1 in its spec. The split is the same."""
     if array.spec is None or mesh is None:
         return array
     idle = {axis.name for axis in mesh.axes if axis.size == 1}
@@ -48,34 +51,38 @@ def without_idle_axes(array: Array, mesh: Mesh | None) -> Array:
 
 
 def trimmed(split: Split) -> Split:
-    """The split without the whole dimensions at its end, which a spec may leave out."""
+    """Return the split without unsharded dimensions at its end, which a spec may omit."""
     kept = len(split)
     while kept and not split[kept - 1]:
         kept -= 1
     return split[:kept]
 
 
-def parts(axes: tuple[tuple[str, int], ...]) -> int:
-    """Into how many parts these axes cut a dimension."""
+def parts(axes: Axes) -> int:
+    """Return how many parts these axes cut a dimension into."""
     return math.prod(size for _, size in axes)
 
 
+def axes_text(axes: Axes) -> str:
+    """Return mesh axes with their sizes: `fsdp 4 × expert 2`, or `unsharded`."""
+    return " × ".join(f"{name} {size}" for name, size in axes) or "unsharded"
+
+
 def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
-    """Elements of the array that one device holds; None where its shards are uneven or not known."""
+    """Return how many elements one device holds, or None if the shards are uneven or unknown."""
     if array.shard_shape is not None:
         return math.prod(array.shard_shape)
     split = split_of(array, mesh)
-    if (
-        array.shape is None
-        or split is None
-        or any(size % parts(axes) for size, axes in zip(array.shape, split, strict=True))
-    ):
+    if array.shape is None or split is None:
         return None
-    return math.prod(size // parts(axes) for size, axes in zip(array.shape, split, strict=True))
+    ways = [parts(axes) for axes in split]
+    if any(size % way for size, way in zip(array.shape, ways, strict=True)):
+        return None
+    return math.prod(array.shape) // math.prod(ways)
 
 
 class Places:
-    """Where arrays of two meshes lie, compared device by device; equal questions are answered once."""
+    """Compare device by device where the arrays of two meshes are placed."""
 
     def __init__(self, before: Mesh | None, after: Mesh | None) -> None:
         self._meshes = (before, after)
@@ -83,40 +90,38 @@ class Places:
         self._order = _order(before, after)
 
     def same(self, before: Array, after: Array) -> bool | None:
-        """Whether each device holds the same index ranges of both; None where that is not known.
+        """Return whether each device holds the same index ranges of both arrays, or None if unknown.
 
-        Devices are the same by their numbers, or by their position where the two meshes number them
-        differently. Meshes of different size never hold the same.
+        Devices are paired by id, or by position if the meshes number them differently. Arrays on meshes
+        of different sizes are never placed the same.
         """
         old, new = self._meshes
         if before.shape is None or before.shape != after.shape or old is None or new is None:
             return None
         if before.shards is not None or after.shards is not None:
-            return self._compare(before, after)
+            return self._compare(before, after, old, new)
         splits = split_of(before, old), split_of(after, new)
         if None in splits:
             return None
         key = (before.shape, *splits)
         if key not in self._known:
-            self._known[key] = self._compare(before, after)
+            self._known[key] = self._compare(before, after, old, new)
         return self._known[key]
 
-    def _compare(self, before: Array, after: Array) -> bool | None:
-        old, new = self._meshes
-        assert old is not None and new is not None
-        was, becomes = _place(before, old), _place(after, new)
-        if was is None or becomes is None:
+    def _compare(self, before: Array, after: Array, old: Mesh, new: Mesh) -> bool | None:
+        was, now = _place(before, old), _place(after, new)
+        if was is None or now is None:
             return None
         if self._order is None:
             return False
         return bool(
-            (was.starts == becomes.starts[self._order]).all()
-            and (was.stops == becomes.stops[self._order]).all()
+            (was.starts == now.starts[self._order]).all()
+            and (was.stops == now.stops[self._order]).all()
         )
 
 
 def _order(before: Mesh | None, after: Mesh | None) -> np.ndarray | None:
-    """For each device of the first mesh its position in the second; None if they cannot be paired."""
+    """Return the position in `after` of each device of `before`, or None if they cannot be paired."""
     if before is None or after is None or before.size != after.size:
         return None
     position = {device: place for place, device in enumerate(after.devices)}

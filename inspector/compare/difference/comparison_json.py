@@ -1,4 +1,4 @@
-"""A comparison in full as JSON, with keys that stay."""
+"""A comparison as JSON."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from inspector.compare.difference.array_differences import ArrayDifference, arrays
+from inspector.compare.difference.caveats import caveats
 from inspector.compare.difference.questions import questions
-from inspector.compare.difference.reservations import reservations
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import spec_rows
 from inspector.core import record
@@ -16,60 +16,60 @@ from inspector.machines.hardware import Chip
 
 FORMAT = "sharding-comparison"
 VERSION = 1
-# What is told of each side of an array that differs.
-_FACTS = (
+_ARRAY_FIELDS = (
     *("group", "shape", "dtype", "logical_axes", "spec", "shard_shape"),
     *("bytes", "bytes_per_device", "replicas"),
 )
 
 
 def to_json(
-    snapshots: Sequence[tuple[str, Snapshot]], baseline: int = 0, chip: Chip | None = None
+    named: Sequence[tuple[str, Snapshot]], baseline: int = 0, chip: Chip | None = None
 ) -> dict[str, Any]:
-    """All that differs: the board's rows, the specs, and each Snapshot against the baseline.
+    """Return the Board's rows, the specs, and each Snapshot's differences from the baseline.
 
     Raises:
-      InvalidInput: there is no Snapshot at `baseline`.
+      InvalidInput: if there is no Snapshot at index `baseline`.
     """
-    found = [one for _, one in snapshots]
-    rows = questions(found, baseline, chip)
+    snapshots = [snapshot for _, snapshot in named]
+    rows = questions(snapshots, baseline, chip)
+    reference = snapshots[baseline]
     return {
         "format": FORMAT,
         "version": VERSION,
         "baseline": baseline,
         "chip": None if chip is None else chip.name,
         "snapshots": [
-            {"name": name, "source": record.encode(one.source), "layout": one.layout}
-            for name, one in snapshots
+            {"name": name, "source": record.encode(each.source), "layout": each.layout}
+            for name, each in named
         ],
         "questions": [record.encode(row) for row in rows],
-        "specs": [record.encode(row) for row in spec_rows(found)],
+        "specs": [record.encode(row) for row in spec_rows(snapshots)],
         "differences": [
             {
                 "before": baseline,
                 "after": place,
-                "sentences": list(sentences(found[baseline], one, chip)),
-                "reservations": list(reservations(found[baseline], one)),
-                "arrays": [_array(each) for each in arrays(found[baseline], one) if each.changed],
+                "sentences": list(sentences(reference, each, chip)),
+                "reservations": [caveat.text for caveat in caveats(reference, each)],
+                "arrays": [_difference(one) for one in arrays(reference, each) if one.changed],
             }
-            for place, one in enumerate(found)
+            for place, each in enumerate(snapshots)
             if place != baseline
         ],
     }
 
 
-def _array(one: ArrayDifference) -> dict[str, Any]:
+def _difference(one: ArrayDifference) -> dict[str, Any]:
     return {
         "path": one.path,
         "changed": list(one.changed),
         "placement": one.placement,
-        "before": _side(one.before),
-        "after": _side(one.after),
+        "before": _array(one.before),
+        "after": _array(one.after),
     }
 
 
-def _side(array: Array | None) -> dict[str, Any] | None:
+def _array(array: Array | None) -> dict[str, Any] | None:
     if array is None:
         return None
     plain = record.encode(array)
-    return {name: plain[name] for name in _FACTS}
+    return {name: plain[name] for name in _ARRAY_FIELDS}

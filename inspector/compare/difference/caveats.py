@@ -1,0 +1,172 @@
+"""Reasons why two Snapshots are not comparable, or only in part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inspector.compare.difference import origin
+from inspector.core.formatting import and_text, counted
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import STATE_GROUPS, state_totals
+
+# Packages that decide about sharding and compiled programs.
+_PACKAGES = ("jax", "jaxlib", "flax", "libtpu", "optax")
+# Arrays inside a step. Their sharding is unknown before the step is compiled.
+INSIDE_STEP = ("activation", "gradient")
+# Caveats that also appear next to each figure that they affect.
+_SHORT = {
+    "model": "another model",
+    "sizes": "other sizes",
+    "arrays": "other arrays",
+    "devices": "another number of devices",
+}
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """One reason, as a code for programs and a sentence for people."""
+
+    code: str
+    text: str
+
+
+def caveats(before: Snapshot, after: Snapshot) -> tuple[Caveat, ...]:
+    """Return one caveat per reason. The result is empty if the two Snapshots are fully comparable."""
+    checks = (_models, _arrays, _inside_step, _meshes, _sources, _times, _bytes, _versions)
+    return tuple(
+        Caveat(code, text) for check in checks for code, text in check(before, after) if text
+    )
+
+
+def remark(before: Snapshot, after: Snapshot) -> str:
+    """Return the caveat that belongs next to a figure, in two to five words, or an empty string."""
+    checks = (_models, _arrays, _meshes)
+    codes = (code for check in checks for code, _ in check(before, after))
+    return next((_SHORT[code] for code in codes if code in _SHORT), "")
+
+
+def knows_inside_step(snapshot: Snapshot) -> bool:
+    """Return whether the Snapshot can have activations and gradients."""
+    return bool(snapshot.programs) or any(a.group in INSIDE_STEP for a in snapshot.arrays)
+
+
+_Reasons = Iterator[tuple[str, str]]
+
+
+def _models(before: Snapshot, after: Snapshot) -> _Reasons:
+    models = origin.model(before), origin.model(after)
+    old, new = origin.sizes(before), origin.sizes(after)
+    if None not in models and models[0] != models[1]:
+        yield "model", f"Different models: {models[0]} and {models[1]}."
+    elif old is not None and new is not None and old != new:
+        names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        yield "sizes", f"Different sizes of the model: {and_text(names)}."
+
+
+def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
+    if bool(before.arrays) != bool(after.arrays):
+        which, count = _which(not before.arrays), len(before.arrays or after.arrays)
+        yield (
+            "no-arrays",
+            f"The {which} has no arrays, so the other's {counted(count, 'array')} cannot be compared.",
+        )
+        return
+    old, new = (
+        {array.path for array in snapshot.arrays if array.group in STATE_GROUPS}
+        for snapshot in (before, after)
+    )
+    if bool(old) != bool(new):
+        yield "no-state", f"The {_which(not old)} has no train state, so none can be compared."
+    elif old != new and any(name is None for name in map(origin.model, (before, after))):
+        yield (
+            "arrays",
+            f"Different train states: {counted(len(old & new), 'path')} of {len(old | new):,} in both.",
+        )
+
+
+def _inside_step(before: Snapshot, after: Snapshot) -> _Reasons:
+    for known, other, which in ((before, after, "first"), (after, before, "second")):
+        counts = [
+            counted(count, group)
+            for group in INSIDE_STEP
+            if (count := sum(array.group == group for array in known.arrays))
+        ]
+        if counts and not knows_inside_step(other):
+            yield (
+                "not-compiled",
+                f"Only the {which} has {and_text(counts)}: the other has no compiled program.",
+            )
+
+
+def _meshes(before: Snapshot, after: Snapshot) -> _Reasons:
+    old, new = before.mesh, after.mesh
+    if old is None or new is None:
+        which = "neither mesh" if old is new else f"the mesh of the {_which(old is None)}"
+        verb = "is known" if old is new else "is unknown"
+        yield "mesh", f"{which[:1].upper()}{which[1:]} {verb}, so placements cannot be compared."
+    elif old.size != new.size:
+        yield (
+            "devices",
+            f"Different numbers of devices, {old.size:,} and {new.size:,}: figures are per device.",
+        )
+
+
+def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
+    texts = origin.text(before), origin.text(after)
+    if texts[0] == texts[1]:
+        return
+    if before.programs and after.programs:
+        why = "different compilers affect memory, FLOPs and time"
+    elif before.programs or after.programs:
+        why = f"the {_which(not before.programs)} has no compiled program, so only arrays are compared"
+    else:
+        why = "neither has a compiled program, so only arrays are compared"
+    yield "source", f"The first is {texts[0]}, the second {texts[1]}: {why}."
+
+
+def _times(before: Snapshot, after: Snapshot) -> _Reasons:
+    steps = [
+        [(one.name, one.seconds.steps) for one in snapshot.programs if one.seconds]
+        for snapshot in (before, after)
+    ]
+    timed = [any(times for _, times in each) for each in steps]
+    if all(timed) and steps[0] != steps[1]:
+        yield (
+            "times",
+            "Step times come from separate runs on a shared machine. Time the layouts together for a "
+            "reliable ratio.",
+        )
+    elif any(timed) and not all(timed):
+        yield "times", f"Only the {_which(timed[0])} has measured step times."
+
+
+def _bytes(before: Snapshot, after: Snapshot) -> _Reasons:
+    totals = state_totals(before), state_totals(after)
+    unknown = [total.per_device is None for total in totals]
+    if not all(total.arrays for total in totals) or not any(unknown):
+        return
+    which = "both" if all(unknown) else f"the {_which(unknown[0])}"
+    shapes = all(
+        array.shape is not None
+        for snapshot in (before, after)
+        for array in snapshot.arrays
+        if array.group in STATE_GROUPS
+    )
+    code, compared = ("elements", "elements") if shapes else ("specs", "only specs and placements")
+    yield code, f"The bytes per device of {which} are unknown, so {compared} are compared."
+
+
+def _versions(before: Snapshot, after: Snapshot) -> _Reasons:
+    old, new = before.source.versions, after.source.versions
+    changed = [
+        f"{name} {old[name]} and {new[name]}"
+        for name in _PACKAGES
+        if name in old and name in new and old[name] != new[name]
+    ]
+    if changed:
+        yield "versions", f"Different versions: {', '.join(changed)}."
+
+
+def _which(first: bool) -> str:
+    return "first" if first else "second"

@@ -1,0 +1,254 @@
+"""Questions about compiled programs: collectives by mesh axes, memory, work and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from inspector.compare.difference import origin
+from inspector.compare.difference.question import UNKNOWN, Better, Question, Statement, question
+from inspector.core.collectives import Traffic, traffic
+from inspector.core.formatting import bytes_text, counted
+from inspector.core.snapshot import Program, Snapshot
+from inspector.core.statistics import statistics, statistics_text
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction import memory
+from inspector.machines.prediction.cost import si_text
+from inspector.machines.prediction.step_model import bound_text, modelled
+
+COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"
+SEPARATE_RUNS = (
+    "Measured in separate runs on a shared machine, so there is no verdict. Time the layouts together for "
+    "a reliable ratio."
+)
+OWN_RUN = "measured in a separate run"
+OTHER_COMPILER = "another compiler"
+_WIRE = "Bytes that one device sends in one run of the program, loops included."
+_MODELLED = (
+    "Bounds from the chip's published figures: the longest part alone, and all parts in sequence."
+)
+# `init` runs once, so it does not count when choosing a layout.
+LEFT_OUT = ("init",)
+_FIRST = ("train_step", "apply")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The statements of all Snapshots on one question, before they are compared."""
+
+    section: str
+    title: str
+    better: Better | None
+    statements: Sequence[Statement]
+    note: str = ""
+    program: str | None = None
+
+    def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
+        """Return the row as compared with a baseline; `remarks` go to the comparable answers."""
+        return question(
+            *(self.section, self.title, self.statements, baseline, self.better, self.note),
+            remarks,
+            self.program,
+        )
+
+
+def program_rows(
+    snapshots: Sequence[Snapshot], chip: Chip | None, reference: Chip | None
+) -> list[Row]:
+    """Return the rows of all programs.
+
+    Args:
+      chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
+      reference: the chip of the baseline.
+    """
+    names = _names(snapshots)
+    chips = [origin.chip(snapshot, chip) for snapshot in snapshots]
+    rows = [row for name in names for row in _collectives(name, snapshots)]
+    for name in names:
+        statements = _ask(name, snapshots, _memory)
+        rows.append(Row(MEMORY, f"{name} per device", "less", statements, "", name))
+    rows.append(_fits(snapshots, chips, reference))
+    for name in names:
+        title = f"{name} modelled" + (f" on {chip.title}" if chip else "")
+        for what, ask, note in (
+            (title, lambda s, p: _time(s, p, origin.chip(s, chip), reference), _MODELLED),
+            (f"{name} measured", _measured, SEPARATE_RUNS),
+            (f"{name} FLOPs per device", _flops, ""),
+            (f"{name} repeated work", _repeated, ""),
+        ):
+            rows.append(Row(TIME, what, "less", _ask(name, snapshots, ask), note, name))
+    return rows
+
+
+def traffic_name(axes: tuple[str, ...] | None) -> str:
+    """Return where collectives run: `over data × model`, `over unknown axes`."""
+    return "over unknown axes" if axes is None else f"over {' × '.join(axes)}"
+
+
+def _names(snapshots: Iterable[Snapshot]) -> list[str]:
+    names = dict.fromkeys(program.name for each in snapshots for program in each.programs)
+    first = [name for name in _FIRST if name in names]
+    return first + [name for name in names if name not in (*_FIRST, *LEFT_OUT)]
+
+
+def _ask(
+    name: str, snapshots: Sequence[Snapshot], ask: Callable[[Snapshot, Program], Statement]
+) -> list[Statement]:
+    """Return the answers about one program, or why a Snapshot has none."""
+    statements = []
+    for snapshot in snapshots:
+        program = snapshot.program(name)
+        if program is not None:
+            statements.append(ask(snapshot, program))
+        elif snapshot.programs:
+            statements.append(Statement(f"no {name}", excluded=f"it has no program {name}"))
+        elif snapshot.source.kind == "plan":
+            statements.append(
+                Statement("not compiled", excluded="it is a plan: nothing was compiled")
+            )
+        else:
+            why = f"it is {origin.text(snapshot)}, without programs"
+            statements.append(Statement("no programs", excluded=why))
+    return statements
+
+
+def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
+    """Yield a row for all collectives of a program, then one per tuple of mesh axes."""
+    programs = [snapshot.program(name) for snapshot in snapshots]
+    found = {
+        id(program): traffic(program.collectives)
+        for program in programs
+        if program is not None and program.collectives is not None
+    }
+    everywhere = dict.fromkeys(one.mesh_axes for each in found.values() for one in each)
+    # Groups of one device each move nothing.
+    by_axes = sorted(everywhere.keys() - {()}, key=lambda axes: (axes is None, axes or ()))
+    statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
+    yield Row(COLLECTIVES, f"{name}, all", "less", statements, _WIRE, name)
+    for axes in by_axes:
+        statements = _ask(name, snapshots, lambda s, p, a=axes: _traffic(a, found.get(id(p)), s))
+        yield Row(COLLECTIVES, f"{name}, {traffic_name(axes)}", "less", statements, _WIRE, name)
+
+
+def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
+    if rows is None:
+        return Statement(UNKNOWN)
+    times = memory.summed(row.executions for row in rows)
+    statement = _sent(rows, UNKNOWN if times is None else counted(times, "execution"))
+    parts = {f"{row.op} {traffic_name(row.mesh_axes)}": row.wire_bytes_per_device for row in rows}
+    known = None if None in parts.values() else parts
+    return Statement(statement.text, statement.value, parts=known)
+
+
+def _traffic(
+    axes: tuple[str, ...] | None, rows: Sequence[Traffic] | None, snapshot: Snapshot
+) -> Statement:
+    if rows is None:
+        return Statement(UNKNOWN)
+    names = snapshot.mesh.axis_names if snapshot.mesh else ()
+    missing = " and ".join(name for name in axes or () if name not in names)
+    if missing:
+        return Statement(f"no axis {missing}", excluded=f"its mesh has no axis {missing}")
+    own = sorted((row for row in rows if row.mesh_axes == axes), key=lambda row: row.op)
+    counts = (
+        f"{UNKNOWN if row.executions is None else f'{row.executions:,}'} {row.op}" for row in own
+    )
+    return _sent(own, ", ".join(counts))
+
+
+def _sent(rows: Sequence[Traffic], executions: str) -> Statement:
+    if not rows:
+        return Statement("none", 0, parts={})
+    wire = memory.summed(row.wire_bytes_per_device for row in rows)
+    limit = "up to " if any(row.conditional for row in rows) else ""
+    return Statement(f"{limit}{bytes_text(wire)} in {executions}", wire)
+
+
+def _memory(snapshot: Snapshot, program: Program) -> Statement:
+    breakdown = memory.breakdown(snapshot, program)
+    if breakdown is None or breakdown.total is None:
+        return Statement(UNKNOWN)
+    outputs = memory.summed(part.bytes for part in breakdown.outputs) or 0
+    parts = {
+        "arguments": memory.summed(part.bytes for part in breakdown.arguments) or 0,
+        "outputs that are not donated": outputs - (breakdown.aliased or 0),
+        "temporaries": breakdown.temporaries or 0,
+        "code": (breakdown.code or 0) if breakdown.code_on_device else 0,
+    }
+    return Statement(bytes_text(breakdown.total), breakdown.total, parts=parts)
+
+
+def _fits(
+    snapshots: Sequence[Snapshot], chips: Sequence[Chip | None], reference: Chip | None
+) -> Row:
+    statements = [_fit(snapshot, chip) for snapshot, chip in zip(snapshots, chips, strict=True)]
+    titles = {chip.title for chip in chips if chip}
+    if reference is not None and any(chip != reference for chip in chips if chip):
+        statements = [
+            Statement(
+                f"{one.text} ({chip.title})",
+                one.value,
+                one.excluded or (f"memory of a {chip.title}" if chip != reference else ""),
+            )
+            if chip
+            else one
+            for one, chip in zip(statements, chips, strict=True)
+        ]
+    title = f"Fits {titles.pop()}" if len(titles) == 1 else "Fits the chip"
+    return Row(MEMORY, title, "less", statements)
+
+
+def _fit(snapshot: Snapshot, chip: Chip | None) -> Statement:
+    if chip is None:
+        return Statement("no chip chosen", excluded="no chip was chosen")
+    fit = memory.fit(snapshot, chip)
+    answer = UNKNOWN if fit.fits is None else "yes" if fit.fits else "no"
+    if fit.needed is None or fit.capacity is None:
+        return Statement(answer)
+    amounts = f"{bytes_text(fit.needed)} of {bytes_text(fit.capacity)}"
+    if fit.at_least:
+        why = "only its train state and batch are known, as nothing was compiled"
+        known = "no" if fit.fits is False else UNKNOWN
+        return Statement(f"{known}: at least {amounts}", excluded=why)
+    return Statement(f"{'yes' if fit.fits else 'no'}, needs {amounts}", fit.needed)
+
+
+def _time(
+    snapshot: Snapshot, program: Program, chip: Chip | None, reference: Chip | None
+) -> Statement:
+    if chip is None:
+        return Statement("no chip chosen", excluded="no chip was chosen")
+    if snapshot.mesh is None:
+        return Statement(UNKNOWN)
+    model = modelled(program, snapshot.mesh, chip)
+    text = bound_text(model)
+    if model.lower_seconds is not None and reference is not None and chip != reference:
+        why = f"modelled on a {chip.title}"
+        return Statement(f"{text} ({chip.title})", model.lower_seconds, why)
+    return Statement(text, model.lower_seconds)
+
+
+def _flops(_: Snapshot, program: Program) -> Statement:
+    flops = program.flops_per_device
+    return Statement(UNKNOWN if flops is None else si_text(flops, "FLOP"), flops)
+
+
+def _repeated(snapshot: Snapshot, program: Program) -> Statement:
+    """Return the share of matrix products that more than one device computes."""
+    work = program.work.matmul if program.work else None
+    ideal = program.ideal.matmul if program.ideal else None
+    done = sum(one.flops for one in work or ()) * (snapshot.mesh.size if snapshot.mesh else 0)
+    if ideal is None or not done:
+        return Statement(UNKNOWN)
+    # The compiler can also find a shorter way than the program as written.
+    repeated = max(1 - sum(one.flops for one in ideal) / done, 0.0)
+    return Statement("none" if repeated < 0.0005 else f"{repeated:.1%}", repeated)
+
+
+def _measured(snapshot: Snapshot, program: Program) -> Statement:
+    measured = statistics(program.seconds.steps) if program.seconds else None
+    if measured is None:
+        why = f"it is {origin.word(snapshot)}: nothing was timed"
+        return Statement("not measured", excluded=why)
+    emulated = "emulated: " if snapshot.source.kind == "cpu" else ""
+    return Statement(f"{emulated}{statistics_text(measured)}", measured.median, OWN_RUN)

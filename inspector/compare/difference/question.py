@@ -1,0 +1,146 @@
+"""One question to several Snapshots, with an answer per Snapshot and its comparison with a baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["baseline", "better", "worse", "equal", "different", "not comparable", "unknown"]
+Better = Literal["less", "more"]
+MINUS = "−"
+UNKNOWN = "unknown"
+NEGLIGIBLE = "<0.1%"  # a change that is neither better nor worse
+# Sums of the same floats in another order are equal.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The answer of one Snapshot, before it is compared.
+
+    text: the answer as shown. value: its number; None if it has none or is unknown.
+    excluded: why the answer cannot be compared; empty if it can.
+    as_read: whether two answers with the same text are equal, even if their values differ.
+    parts: what the value is the sum of, by name.
+    """
+
+    text: str
+    value: float | None = None
+    excluded: str = ""
+    as_read: bool = False
+    parts: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of one Snapshot, compared with the baseline.
+
+    change: the signed change, such as `−25%`; empty if there is none.
+    remark: why the answer is not comparable, or a caveat; empty if there is nothing to add.
+    """
+
+    value: float | None
+    text: str
+    verdict: Verdict
+    change: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row of the Board. `better` is None if neither less nor more is better.
+
+    program: the program that the question is about; None if it is about the layout or its arrays.
+    """
+
+    section: str
+    title: str
+    better: Better | None
+    answers: tuple[Answer, ...]
+    note: str = ""
+    program: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether an answer differs from the baseline. Answers that are all unknown do not differ."""
+        verdicts = {answer.verdict for answer in self.answers}
+        if verdicts & {"better", "worse", "different"}:
+            return True
+        texts = {answer.text for answer in self.answers}
+        return bool(verdicts - {"baseline", "equal"}) and len(texts) > 1
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the answer is unknown for every Snapshot."""
+        return all(one.value is None and one.text == UNKNOWN for one in self.answers)
+
+
+def question(
+    section: str,
+    title: str,
+    statements: Sequence[Statement],
+    baseline: int,
+    better: Better | None = None,
+    note: str = "",
+    remarks: Sequence[str] | None = None,
+    program: str | None = None,
+) -> Question:
+    """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
+    reference = statements[baseline]
+    answers = []
+    for place, statement in enumerate(statements):
+        if place == baseline:
+            verdict, change, remark = "baseline", "", statement.excluded
+        else:
+            verdict, change, remark = _verdict(statement, reference, better)
+            if not remark and remarks is not None and verdict not in ("unknown", "equal"):
+                remark = remarks[place]
+        answers.append(Answer(statement.value, statement.text, verdict, change, remark))
+    return Question(section, title, better, tuple(answers), note, program)
+
+
+def change_text(before: float, after: float) -> str:
+    """Return the signed change: `−25%`, `+100%`, `×12` from a factor of 10, `from 0`."""
+    if before == after:
+        return ""
+    if before == 0:
+        return "from 0"
+    ratio = after / before
+    if ratio >= 10:
+        return f"×{ratio:,.0f}"
+    percent = 100 * (ratio - 1)
+    sign = "+" if percent > 0 else MINUS
+    size = abs(percent)
+    if size < 0.05:
+        return f"{sign}{NEGLIGIBLE}"
+    # −100% means that nothing is left.
+    digits = 1 if size < 10 or (sign == MINUS and 99.5 <= size < 100) else 0
+    if digits and sign == MINUS and size >= 99.95 and after:
+        return f"nearly {sign}100%"
+    return f"{sign}{size:.{digits}f}%"
+
+
+def _verdict(
+    statement: Statement, reference: Statement, better: Better | None
+) -> tuple[Verdict, str, str]:
+    for side, prefix in ((statement, ""), (reference, "the baseline: ")):
+        if side.excluded:
+            return "not comparable", "", prefix + side.excluded
+    value, base = statement.value, reference.value
+    same_text = statement.text == reference.text
+    if value is None and base is None:
+        if UNKNOWN in (statement.text, reference.text):
+            return "unknown", "", ""
+        return ("equal" if same_text else "different"), "", ""
+    if value is None or base is None:
+        return "unknown", "", "" if value is None else "unknown for the baseline"
+    if math.isclose(value, base, rel_tol=_ROUNDING, abs_tol=0.0):
+        return ("equal" if better is not None or same_text else "different"), "", ""
+    if statement.as_read and reference.as_read and same_text:
+        return "equal", "", ""
+    change = change_text(base, value)
+    if better is None or change.endswith(NEGLIGIBLE):
+        return "different", change, ""
+    return ("better" if (value < base) == (better == "less") else "worse"), change, ""
