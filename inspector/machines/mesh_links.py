@@ -1,8 +1,7 @@
-"""Which links a mesh axis uses, and in a sentence how that is known.
+"""Map mesh axes to links of the machine, and explain each choice in a sentence.
 
-A Snapshot of a TPU slice says where each device stands, and the links follow from it. One of emulated
-devices says nothing of where they would stand in a torus or a rack: its links are assumed, and each says
-what was taken for granted.
+The Snapshot of a TPU slice contains the torus coordinates of its devices, which determine the links. For
+emulated devices the links are assumed, and `assumption` states how.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
+from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Mesh
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import (
@@ -25,7 +24,7 @@ from inspector.machines.links import (
     TorusLink,
     effective_bytes_per_second,
 )
-from inspector.machines.torus_groups import CORES, Lie, Stretch, lies
+from inspector.machines.torus_groups import CORES, GroupShape, Span, group_shapes
 from inspector.machines.torus_places import TorusPlaces, places_of
 
 Axes = tuple[str, ...]
@@ -34,31 +33,29 @@ Axes = tuple[str, ...]
 def links_of(
     mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None
 ) -> Mapping[Axes, Link | NoLink]:
-    """The links of groups along these mesh axes on chips of this kind.
+    """Return the links of the groups along each of these tuples of mesh axes, on chips of this kind.
 
-    Where the mesh says at which places of a torus its devices stand, and the chip has such a torus, the
-    links are those between these places. Otherwise they are assumed.
-
-    TPUs: each mesh axis of more than one device takes a torus axis of its own, longest first; if there
-    are too few, the shortest share the last. GPUs: devices fill nodes in mesh order.
+    If the mesh contains coordinates on a torus like that of the chip, the links are those between them.
+    Otherwise they are assumed. On TPUs each mesh axis of more than one device has one torus axis,
+    longest first; if there are too few, the shortest mesh axes share the last one. GPUs fill nodes in
+    mesh order.
 
     Args:
-      wanted: the axes of each group; by default every axis of more than one device, and all together.
+      wanted: by default each mesh axis of more than one device, and all of these together.
 
     Raises:
-      InvalidInput: an axis is not of the mesh.
+      InvalidInput: the mesh has no such axis.
     """
     split = tuple(axis.name for axis in mesh.axes if axis.size > 1)
     if wanted is None:
         wanted = [(name,) for name in split] + ([split] if len(split) > 1 else [])
     groups = [tuple(axes) for axes in wanted]
-    for axes in groups:
-        for name in axes:
-            if name not in mesh.axis_names:
-                raise InvalidInput(
-                    f"a group runs along {shown(name)}, but the mesh has only "
-                    f"{', '.join(map(shown, mesh.axis_names)) or 'no axes'}"
-                )
+    for name in dict.fromkeys(name for axes in groups for name in axes):
+        if name not in mesh.axis_names:
+            raise InvalidInput(
+                f"mesh axis is {shown(name)}, but must be one of "
+                f"{', '.join(map(shown, mesh.axis_names)) or 'none: the mesh has no axes'}"
+            )
     if isinstance(chip.network, Nodes):
         return {axes: _node_link(axes, mesh, chip, chip.network) for axes in groups}
     places = places_of(mesh)
@@ -68,69 +65,68 @@ def links_of(
         and places.devices_per_chip == chip.devices
     ):
         return {axes: _placed_link(axes, mesh, chip, chip.network, places) for axes in groups}
-    return _torus_links(groups, mesh, chip, chip.network)
+    return _assumed_links(groups, mesh, chip, chip.network)
 
 
 def _placed_link(
     axes: Axes, mesh: Mesh, chip: Chip, torus: Torus, places: TorusPlaces
 ) -> TorusLink:
-    """The link between the places at which the groups' devices stand."""
     names = [axis.name for axis in mesh.axes if axis.name in axes and axis.size > 1]
     if not names:
-        return TorusLink((_nobody(torus),))
-    found = [
-        (TorusLink(_rings(lie, chip, torus)), lie)
-        for lie in lies(_groups(axes, mesh), places, in_order=len(names) == 1)
+        return TorusLink((_one_device(torus),))
+    shapes = [
+        (TorusLink(_rings(shape, chip, torus)), shape)
+        for shape in group_shapes(_groups(axes, mesh), places, in_order=len(names) == 1)
     ]
-    link, lie = min(found, key=lambda one: effective_bytes_per_second(one[0]))
+    link, shape = min(shapes, key=lambda one: effective_bytes_per_second(one[0]))
     order = mesh.extra.get("device_order")
     known = f" ({order})" if order in ("row-major", "torus") else ""
-    said = [
-        f"The device order{known} puts {' × '.join(names)} ({lie.members}) on {_lie_text(lie)}."
+    sentences = [
+        f"The device order{known} puts {' × '.join(names)} ({shape.members}) on {_shape_text(shape)}."
     ]
-    if len(found) > 1:
-        said.append("Groups differ in this; the slowest is taken for all.")
+    if len(shapes) > 1:
+        sentences.append("Groups differ in shape; the slowest one is used for all.")
     if chip.devices > 1:
-        said.append(_shared_by_devices(chip))
-    return replace(link, assumption=" ".join(said))
+        sentences.append(_shared_by_devices(chip))
+    return replace(link, assumption=" ".join(sentences))
 
 
-def _rings(lie: Lie, chip: Chip, torus: Torus) -> tuple[Ring, ...]:
+def _rings(shape: GroupShape, chip: Chip, torus: Torus) -> tuple[Ring, ...]:
     rate = torus.bytes_per_second / chip.devices
-    if lie.line is not None:
-        apart, sharing = lie.line
-        return (Ring(lie.members, rate / sharing, apart * torus.hop_seconds, wraps=False),)
+    if shape.line is not None:
+        stride, sharing = shape.line
+        return (Ring(shape.members, rate / sharing, stride * torus.hop_seconds, wraps=False),)
     return tuple(
-        Ring(one.count, rate / one.sharing, one.apart * torus.hop_seconds, one.ring)
-        for one in lie.stretches
+        Ring(span.count, rate / span.sharing, span.stride * torus.hop_seconds, span.ring)
+        for span in shape.spans
     )
 
 
-def _lie_text(lie: Lie) -> str:
-    """`y: a ring of 4`, `x and y: a line of 2 of the 4 chips along x and …`."""
-    axes = [one.axis for one in lie.stretches if one.axis != CORES]
-    where = _and(axes) or "one chip"
-    if lie.line is not None:
-        apart, sharing = lie.line
+def _shape_text(shape: GroupShape) -> str:
+    """Return `y: a ring of 4`, or `x and y: a line of 2 of the 4 chips along x; …`."""
+    axes = [span.axis for span in shape.spans if span.axis != CORES]
+    where = and_text(axes) if axes else "one chip"
+    if shape.line is not None:
+        stride, sharing = shape.line
         return (
-            f"{where}, but not as a box or in order: taken as a line of {lie.members}, "
-            f"one up to {counted(apart, 'link')} from the next{_shared_by_groups(sharing)}"
+            f"{where}, but not as a box or in order: modelled as a line of {shape.members}, "
+            f"up to {counted(stride, 'link')} from one to the next{_shared_by_groups(sharing)}"
         )
-    return f"{where}: {'; '.join(_stretch_text(one, len(axes) > 1) for one in lie.stretches)}"
+    return f"{where}: {'; '.join(_span_text(span, len(axes) > 1) for span in shape.spans)}"
 
 
-def _stretch_text(one: Stretch, several: bool) -> str:
-    if one.axis == CORES:
-        return f"the {one.count} devices of a chip, taken to be linked as neighbouring chips are"
-    along = f" along {one.axis}" if several else ""
-    if one.ring:
-        return f"a ring of {one.count}{along}"
-    if one.whole:
-        return f"a line of {one.count}{along}, which does not wrap around"
-    text = f"a line of {one.count} of the {one.length} chips{along}"
-    if one.apart > 1:
-        text += f", {one.apart} links from one to the next"
-    return text + _shared_by_groups(one.sharing)
+def _span_text(span: Span, several: bool) -> str:
+    if span.axis == CORES:
+        return f"the {span.count} devices of a chip, assumed to be linked like neighboring chips"
+    along = f" along {span.axis}" if several else ""
+    if span.ring:
+        return f"a ring of {span.count}{along}"
+    if span.count == span.length:
+        return f"a line of {span.count}{along} without wrap-around"
+    text = f"a line of {span.count} of the {span.length} chips{along}"
+    if span.stride > 1:
+        text += f", {span.stride} links from one to the next"
+    return text + _shared_by_groups(span.sharing)
 
 
 def _shared_by_groups(sharing: int) -> str:
@@ -141,101 +137,92 @@ def _shared_by_devices(chip: Chip) -> str:
     return f"The {chip.devices} devices of a chip share its links, so each has 1/{chip.devices}."
 
 
-def _and(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _torus_links(
+def _assumed_links(
     groups: list[Axes], mesh: Mesh, chip: Chip, torus: Torus
 ) -> dict[Axes, Link | NoLink]:
     chips = math.ceil(mesh.size / chip.devices)
     if chip.pod_chips is not None and chips > chip.pod_chips:
         why = (
-            f"{counted(chips, 'chip')} are more than a pod of {chip.title} has ({chip.pod_chips:,}), "
-            "and which axes would cross the network between pods is not known"
+            f"{counted(chips, 'chip')} exceed a pod of {chip.title} ({chip.pod_chips:,}), and which mesh "
+            "axes cross the network between pods is unknown"
         )
         return {axes: NoLink(why) for axes in groups}
     rings, sentences = {}, {}
     split = sorted((axis for axis in mesh.axes if axis.size > 1), key=lambda axis: -axis.size)
-    alone = len(split) if len(split) <= torus.axes else torus.axes - 1
+    exclusive = len(split) if len(split) <= torus.axes else torus.axes - 1
     for number, axis in enumerate(split):
-        sharing = 1 if number < alone else len(split) - alone
+        sharing = 1 if number < exclusive else len(split) - exclusive
         folded = axis.size > max(torus.pod)
         wraps = sharing == 1 and (folded or torus.wraps_around(axis.size, chips))
-        rings[axis.name] = Ring(
-            axis.size,
-            torus.bytes_per_second / chip.devices / sharing,
-            torus.hop_seconds,
-            wraps,
+        rate = torus.bytes_per_second / chip.devices / sharing
+        rings[axis.name] = Ring(axis.size, rate, torus.hop_seconds, wraps)
+        sentences[axis.name] = (
+            f"{axis.name} ({axis.size}) {_assumed_text(axis.size, torus, sharing, folded, wraps)}."
         )
-        sentences[axis.name] = _torus_sentence(axis.name, axis.size, torus, sharing, folded, wraps)
-    found: dict[Axes, Link | NoLink] = {}
+    links: dict[Axes, Link | NoLink] = {}
     for axes in groups:
         used = [name for name in axes if name in rings]
-        said = [sentences[name] for name in used]
+        assumptions = [sentences[name] for name in used]
         if chip.devices > 1:
-            said.append(_shared_by_devices(chip))
-        found[axes] = TorusLink(
-            tuple(rings[name] for name in used) or (_nobody(torus),),
-            " ".join(["Assumed:", *said]) if used else "",
+            assumptions.append(_shared_by_devices(chip))
+        links[axes] = TorusLink(
+            tuple(rings[name] for name in used) or (_one_device(torus),),
+            " ".join(["Assumed:", *assumptions]) if used else "",
         )
-    return found
+    return links
 
 
-def _torus_sentence(
-    name: str, size: int, torus: Torus, sharing: int, folded: bool, wraps: bool
-) -> str:
+def _assumed_text(size: int, torus: Torus, sharing: int, folded: bool, wraps: bool) -> str:
     if sharing > 1:
         others = counted(sharing - 1, "other mesh axis", "other mesh axes")
         return (
-            f"{name} ({size}) shares a torus axis with {others}, "
-            f"for a torus has {torus.axes}: 1/{sharing} of each link, no wrap-around."
+            f"shares a torus axis with {others}, because a torus has {torus.axes}: 1/{sharing} of each "
+            "link, without wrap-around"
         )
     if folded:
-        return (
-            f"{name} ({size}), longer than any torus axis ({max(torus.pod)}), is folded into a ring "
-            "over several."
-        )
+        return f"exceeds the longest torus axis ({max(torus.pod)}), so it is folded into a ring"
     if wraps:
-        return f"{name} ({size}) is a torus axis of its own, which wraps around."
-    return (
-        f"{name} ({size}) is a torus axis of its own, a line without wrap-around "
-        f"(an axis {torus.wrap_rule})."
-    )
+        return "has its own torus axis, with wrap-around"
+    return f"has its own torus axis, without wrap-around (an axis {torus.wrap_rule})"
 
 
-def _nobody(torus: Torus) -> Ring:
+def _one_device(torus: Torus) -> Ring:
     return Ring(1, torus.bytes_per_second, torus.hop_seconds)
 
 
 def _node_link(axes: Axes, mesh: Mesh, chip: Chip, nodes: Nodes) -> Link:
-    group = _groups(axes, mesh)
-    node = np.sort(group // nodes.gpus, axis=1)
-    new = np.diff(node, axis=1, prepend=-1) != 0
-    spanned = int(new.sum(axis=1).max())
-    # The fewest in one node: these have the least of its network.
-    members = math.ceil(group.shape[1] / spanned)
+    groups = _groups(axes, mesh)
+    size = groups.shape[1]
+    node = np.sort(groups // nodes.gpus, axis=1)
+    spanned_by_group = (np.diff(node, axis=1, prepend=-1) != 0).sum(axis=1)
+    spanned = int(spanned_by_group.max())
+    members = math.ceil(size / spanned)
     names = " × ".join(axes) or "no axis"
     order = f"devices fill nodes of {nodes.gpus} {chip.title} in mesh order"
     if spanned == 1:
-        said = f"Assumed: {order}, so that {names} ({group.shape[1]}) stays inside a node."
+        assumption = f"Assumed: {order}, so that {names} ({size}) stays inside a node."
     else:
         others = nodes.gpus // members
-        said = (
-            f"Assumed: {order}, so that {names} ({group.shape[1]}) runs over {spanned} nodes with "
+        assumption = (
+            f"Assumed: {order}, so that {names} ({size}) spans {spanned} nodes with "
             f"{counted(members, 'GPU')} in each"
-            + (f"; {others} groups share a node's network." if others > 1 else ".")
+            + (f"; {others} groups share the network of a node." if others > 1 else ".")
         )
-        if group.shape[1] % spanned or not bool((new.sum(axis=1) == spanned).all()):
-            said += " Groups differ in this; the widest is taken for all."
+        if size % spanned or not bool((spanned_by_group == spanned).all()):
+            assumption += " Groups differ in shape; the widest one is used for all."
     return NodeLink(
-        members, spanned, nodes.gpus, nodes.bytes_per_second, nodes.node_bytes_per_second, said
+        members,
+        spanned,
+        nodes.gpus,
+        nodes.bytes_per_second,
+        nodes.node_bytes_per_second,
+        assumption,
     )
 
 
 def _groups(axes: Axes, mesh: Mesh) -> np.ndarray:
-    """(groups, members): the positions in the mesh of each group along these axes."""
-    # Not an array of as many dimensions as the mesh has: NumPy knows at most 64.
+    """Return the mesh positions of the groups along these axes, (groups, members)."""
+    # NumPy allows 64 dimensions, so the mesh is not reshaped to its axes.
     positions = np.arange(mesh.size)
     key = np.zeros(mesh.size, dtype=np.int64)
     stride, count = mesh.size, 1

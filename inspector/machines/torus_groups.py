@@ -1,8 +1,8 @@
-"""How groups of devices lie on a torus: along which of its axes, as rings or lines, over shared links or not.
+"""Shapes of device groups on a torus: along which axes, as rings or lines, over shared links or not.
 
-Groups that fill a box of the torus run along each of its sides. Any other group is taken as a line in
-group order, routed along x first, then y, then z, each by the shorter way, as the torus itself routes.
-All groups talk at once, so that a link belongs to as many of them as run over it.
+Groups that fill a box of the torus run along each side of it. Any other group is modelled as a line in
+group order, routed along x, then y, then z, each in the shorter direction, as the torus routes. All groups
+communicate at once, so a link is shared by all groups that are routed over it.
 """
 
 from __future__ import annotations
@@ -14,50 +14,46 @@ import numpy as np
 
 from inspector.machines.torus_places import TorusPlaces
 
-CORES = "cores"  # the axis inside a chip, where a chip is several devices
+CORES = "cores"  # the axis inside a chip that is several devices
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """What a group has of one axis.
+class Span:
+    """The part of one torus axis that a group uses.
 
-    count: the group's places along it. length: all places that the axis has.
-    apart: links from one of the group's places to the next, at most.
-    ring: it has the whole axis, whose ends are linked. sharing: groups on the busiest link.
+    count: places of the group along the axis. length: all places along the axis.
+    stride: most links between adjacent places of the group.
+    ring: the group has the whole axis and its ends are linked.
+    sharing: groups on the busiest link.
     """
 
     axis: str
     count: int
     length: int
-    apart: int
+    stride: int
     ring: bool
     sharing: int
 
-    @property
-    def whole(self) -> bool:
-        return self.count == self.length
-
 
 @dataclass(frozen=True)
-class Lie:
-    """How a group of `members` lies: the sides of its box, or of none a line over several axes.
+class GroupShape:
+    """The shape of a group of `members` devices: the sides of a box, or a line.
 
-    line: where the group is no box, (links from one member to the next at most, groups on the busiest
-      link); the stretches then only say where it is.
+    line: (most links from one member to the next, groups on the busiest link) if the group is not a box.
+      The spans then only locate it.
     """
 
     members: int
-    stretches: tuple[Stretch, ...]
+    spans: tuple[Span, ...]
     line: tuple[int, int] | None = None
 
 
-def lies(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tuple[Lie, ...]:
-    """Every way in which these groups lie, mostly one.
+def group_shapes(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tuple[GroupShape, ...]:
+    """Return the distinct shapes of these groups; usually there is one.
 
     Args:
-      groups: (groups, members) positions in the mesh, in the order of each group's members.
-      in_order: a group along one axis is only a ring or a line of that axis if its members follow each
-        other there.
+      groups: mesh positions as (groups, members), in the order of each group's members.
+      in_order: require members along one axis to be adjacent in group order to form a ring or line.
     """
     topology, wraps, names = places.topology, places.wraps, tuple(places.axis_names)
     coordinates = places.coordinates
@@ -66,36 +62,37 @@ def lies(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tuple[Lie, 
         topology, wraps = (*topology, places.devices_per_chip), (*wraps, False)
         names = (*names, CORES)
     members = coordinates[groups]
-    moved = members - members.min(axis=1, keepdims=True)
-    kinds: dict[bytes, list[int]] = {}
-    for number, one in enumerate(moved):
-        kinds.setdefault(one.tobytes(), []).append(number)
+    # Groups that differ only by a translation have the same offsets.
+    offsets = members - members.min(axis=1, keepdims=True)
+    translated: dict[bytes, list[int]] = {}
+    for number, own in enumerate(offsets):
+        translated.setdefault(own.tobytes(), []).append(number)
     links = _Links(topology, wraps)
-    found = []
-    for numbers in kinds.values():
-        kind, these = moved[numbers[0]], members[numbers]
-        values = [np.unique(kind[:, axis]) for axis in range(len(topology))]
+    routed = []
+    for numbers in translated.values():
+        first, same = offsets[numbers[0]], members[numbers]
+        values = [np.unique(first[:, axis]) for axis in range(len(topology))]
         along = [axis for axis, own in enumerate(values) if len(own) > 1]
         box = math.prod(map(len, values)) == groups.shape[1]
         if box and in_order and len(along) == 1:
             (axis,) = along
-            box = _in_order(kind[:, axis], topology[axis], wraps[axis])
+            box = _is_in_order(first[:, axis], topology[axis], wraps[axis])
         if box:
-            apart = {axis: links.add_side(these, kind, axis, values[axis]) for axis in along}
-            found.append((values, along, apart, None))
+            strides = {axis: links.route_side(same, first, axis, values[axis]) for axis in along}
+            routed.append((values, along, strides, None))
         else:
-            found.append((values, along, {}, links.add(these[:, :-1], these[:, 1:])))
-    # Groups that mirror each other are of two kinds, but lie alike.
+            routed.append((values, along, {}, links.route(same[:, :-1], same[:, 1:])))
+    # Mirrored groups have different offsets but the same shape.
     return tuple(
         dict.fromkeys(
-            Lie(
+            GroupShape(
                 groups.shape[1],
                 tuple(
-                    Stretch(
+                    Span(
                         names[axis],
                         len(values[axis]),
                         topology[axis],
-                        apart.get(axis, 1),
+                        strides.get(axis, 1),
                         wraps[axis] and len(values[axis]) == topology[axis],
                         links.busiest(axis),
                     )
@@ -103,12 +100,12 @@ def lies(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tuple[Lie, 
                 ),
                 None if line is None else (line, max(map(links.busiest, range(len(topology))))),
             )
-            for values, along, apart, line in found
+            for values, along, strides, line in routed
         )
     )
 
 
-def _in_order(values: np.ndarray, length: int, wraps: bool) -> bool:
+def _is_in_order(values: np.ndarray, length: int, wraps: bool) -> bool:
     steps = np.diff(values)
     if bool((steps > 0).all() or (steps < 0).all()):
         return True
@@ -118,7 +115,7 @@ def _in_order(values: np.ndarray, length: int, wraps: bool) -> bool:
 
 
 class _Links:
-    """How many groups run over each link: `_loads[axis]` has it at the link's lower end."""
+    """Count of groups on each link. `_loads[axis]` is indexed by the lower end of the link."""
 
     def __init__(self, topology: tuple[int, ...], wraps: tuple[bool, ...]) -> None:
         self._topology = topology
@@ -126,37 +123,36 @@ class _Links:
         self._loads = [np.zeros(math.prod(topology), np.int64) for _ in topology]
 
     def busiest(self, axis: int) -> int:
-        """Groups on the busiest link along the axis; 1 where none is used."""
+        """Return the groups on the busiest link along the axis, at least 1."""
         return max(int(self._loads[axis].max()), 1)
 
-    def add(self, starts: np.ndarray, stops: np.ndarray) -> int:
-        """Run from each start to its stop, (…, axes) coordinates; the links of the longest way."""
+    def route(self, starts: np.ndarray, stops: np.ndarray) -> int:
+        """Route from each start to its stop, (…, axes) coordinates; return the links of the longest route."""
         place = starts.reshape(-1, len(self._topology)).copy()
         stops = stops.reshape(place.shape)
         links = np.zeros(len(place), np.int64)
         for axis, length in enumerate(self._topology):
-            way = stops[:, axis] - place[:, axis]
+            distance = stops[:, axis] - place[:, axis]
             if self._wraps[axis]:
-                way = (way + length // 2) % length - length // 2
-            links += np.abs(way)
-            for step in range(int(np.abs(way).max(initial=0))):
-                on = np.abs(way) > step
-                ends = place[on]
-                ends[:, axis] += np.where(way[on] > 0, step, -step - 1)
+                distance = (distance + length // 2) % length - length // 2
+            links += np.abs(distance)
+            for step in range(int(np.abs(distance).max(initial=0))):
+                moving = np.abs(distance) > step
+                ends = place[moving]
+                ends[:, axis] += np.where(distance[moving] > 0, step, -step - 1)
                 ends[:, axis] %= length
-                self._count(axis, ends)
+                at = np.ravel_multi_index(tuple(ends.T), self._topology)
+                self._loads[axis] += np.bincount(at, minlength=len(self._loads[axis]))
             place[:, axis] = stops[:, axis]
         return int(links.max(initial=0))
 
-    def add_side(self, members: np.ndarray, kind: np.ndarray, axis: int, values: np.ndarray) -> int:
-        """Run along one side of each group's box, from each of its values to the next."""
-        place = np.searchsorted(values, kind[:, axis])
+    def route_side(
+        self, members: np.ndarray, offsets: np.ndarray, axis: int, values: np.ndarray
+    ) -> int:
+        """Route along one side of each group's box; return the links of the longest step."""
+        place = np.searchsorted(values, offsets[:, axis])
         inner = place < len(values) - 1
         starts = members[:, inner]
         stops = starts.copy()
         stops[:, :, axis] += np.diff(values)[place[inner]]
-        return self.add(starts, stops)
-
-    def _count(self, axis: int, ends: np.ndarray) -> None:
-        at = np.ravel_multi_index(tuple(ends.T), self._topology)
-        self._loads[axis] += np.bincount(at, minlength=len(self._loads[axis]))
+        return self.route(starts, stops)

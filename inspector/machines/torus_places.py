@@ -1,4 +1,4 @@
-"""Where in a torus each device of a mesh stands, as the Snapshot of a TPU slice has it in `Mesh.extra`."""
+"""Torus coordinates of the devices of a mesh, from `Mesh.extra` in the Snapshot of a TPU slice."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from inspector.core.snapshot import Mesh
 
 AXIS_NAMES = "xyz"
-_MOST_DEVICES_PER_CHIP = 8  # more than any chip shows of itself; a file may say anything
+_MAX_DEVICES_PER_CHIP = 8  # a limit for untrusted files, above that of any chip
 
 
 @dataclass(frozen=True)
 class TorusPlaces:
-    """The places of a mesh's devices, in mesh order, on all chips of a torus.
+    """The place of each device of a mesh on a torus, in mesh order.
 
-    topology: chips along x, y and z, as many of them as there are. wraps: for each whether its ends are
-      linked.
-    coordinates: (devices, axes) of each device's chip. cores: (devices,) which of its chip's devices it is.
+    topology: chips along x, y and, on some, z. wraps: whether the ends of each axis are linked.
+    coordinates: of each device's chip, (devices, axes).
+    cores: index of each device in its chip, (devices,).
     """
 
     topology: tuple[int, ...]
@@ -38,10 +38,10 @@ class TorusPlaces:
 
 
 def places_of(mesh: Mesh) -> TorusPlaces | None:
-    """What `coordinates`, `wraps`, `topology` and `cores` in the mesh's `extra` say.
+    """Return the places from `coordinates`, `wraps`, `topology` and `cores` in the mesh's `extra`.
 
-    None where they say nothing, or what cannot be: every device of every chip must be there once.
-    Without `topology` it is what the coordinates reach to, without `cores` a chip is one device.
+    Return None if they are missing or invalid: each device of each chip must occur once. By default the
+    topology is the bounding box of the coordinates, and a chip is one device.
     """
     coordinates = _integers(mesh.extra.get("coordinates"), 2)
     wraps = mesh.extra.get("wraps")
@@ -56,7 +56,7 @@ def places_of(mesh: Mesh) -> TorusPlaces | None:
     cores = _integers(mesh.extra.get("cores", [0] * mesh.size), 1)
     if topology is None or topology.shape != (rank,) or topology.min() < 1:
         return None
-    if cores is None or cores.shape != (mesh.size,) or cores.max() >= _MOST_DEVICES_PER_CHIP:
+    if cores is None or cores.shape != (mesh.size,) or cores.max() >= _MAX_DEVICES_PER_CHIP:
         return None
     places = TorusPlaces(tuple(topology.tolist()), tuple(wraps), coordinates, cores)
     inside = min(coordinates.min(), cores.min()) >= 0 and (coordinates < topology).all()
@@ -68,13 +68,13 @@ def places_of(mesh: Mesh) -> TorusPlaces | None:
 
 
 def _integers(value: Any, dimensions: int) -> np.ndarray | None:
-    """A list, or a list of equally long lists, of whole numbers; None if it is anything else."""
+    """Return a list, or a list of lists, of integers as an array; None for anything else."""
     if not isinstance(value, (list, tuple)) or not value:
         return None
     try:
-        found = np.array(value)
+        array = np.array(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    if found.ndim != dimensions or found.dtype.kind != "i" or not found.size:
+    if array.ndim != dimensions or array.dtype.kind != "i" or not array.size:
         return None
-    return found.astype(np.int64)
+    return array.astype(np.int64)

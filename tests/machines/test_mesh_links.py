@@ -1,4 +1,4 @@
-"""Which links a mesh axis is taken to use, and that every assumption is said."""
+"""Links of mesh axes: assumed ones, and those between coordinates on a torus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mesh(*sizes: int) -> Mesh:
 
 
 @given(meshes, st.sampled_from(tuple(CHIPS.values())))
-def test_every_axis_has_a_link_as_large_as_its_group(sizes, on) -> None:
+def test_link_has_the_size_of_its_group(sizes, on) -> None:
     these = mesh(*sizes)
     for axes, link in links_of(these, on).items():
         if isinstance(link, NoLink):
@@ -52,7 +52,7 @@ def test_every_axis_has_a_link_as_large_as_its_group(sizes, on) -> None:
 
 
 @given(meshes, st.data())
-def test_groups_are_those_that_the_axes_make(sizes, data) -> None:
+def test_groups_of_mesh_axes(sizes, data) -> None:
     these = mesh(*sizes)
     split = [axis.name for axis in these.axes if axis.size > 1]
     axes = tuple(name for name in split if data.draw(st.booleans()))
@@ -60,7 +60,7 @@ def test_groups_are_those_that_the_axes_make(sizes, data) -> None:
     assert axes_of_groups(groups, these) == axes
 
 
-def test_an_axis_of_its_own_wraps_around_by_the_chips_rule() -> None:
+def test_assumed_axis_wraps_by_the_rule_of_the_chip() -> None:
     cube = links_of(mesh(4, 4, 4), chip("v4"))
     assert all(ring.wraps for link in cube.values() for ring in link.rings)
     assert len(cube["a", "b", "c"].rings) == 3
@@ -71,7 +71,7 @@ def test_an_axis_of_its_own_wraps_around_by_the_chips_rule() -> None:
     assert [pod[name,].rings[0].wraps for name in "ab"] == [True, False]
 
 
-def test_more_mesh_axes_than_torus_axes_share_the_last() -> None:
+def test_short_mesh_axes_share_a_torus_axis() -> None:
     found = links_of(mesh(2, 16, 2), chip("v5e"))
     one_way = chip("v5e").network.bytes_per_second
     assert [found[name,].rings[0].bytes_per_second for name in "abc"] == [
@@ -83,18 +83,18 @@ def test_more_mesh_axes_than_torus_axes_share_the_last() -> None:
     assert not found["a",].rings[0].wraps
 
 
-def test_an_axis_longer_than_the_torus_is_folded() -> None:
+def test_long_axis_is_folded() -> None:
     (found,) = links_of(mesh(64), chip("v5e")).values()
     assert found.rings[0].wraps and "folded" in found.assumption
 
 
-def test_two_devices_of_a_chip_share_its_links() -> None:
+def test_devices_of_a_chip_share_assumed_links() -> None:
     (found,) = links_of(mesh(8), chip("tpu7x")).values()
     assert found.rings[0].bytes_per_second == chip("tpu7x").network.bytes_per_second / 2
     assert "share its links" in found.assumption
 
 
-def test_more_chips_than_a_pod_are_not_guessed() -> None:
+def test_more_chips_than_a_pod_have_no_link() -> None:
     found = links_of(mesh(512), chip("v6e"))["a",]
     assert isinstance(found, NoLink)
     assert "512 chips" in found.assumption and "256" in found.assumption
@@ -120,17 +120,17 @@ def test_gpus_fill_nodes_in_mesh_order(sizes, axes, members, nodes) -> None:
     assert found.shared_bytes_per_second == 400e9 * members / 8
 
 
-def test_a_group_across_the_edge_of_nodes_is_said_to_be_uneven() -> None:
+def test_uneven_groups_across_nodes() -> None:
     found = links_of(mesh(4, 3), chip("h100"), [("b",)])["b",]
     assert found.nodes == 2 and "Groups differ" in found.assumption
 
 
-def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
+def test_unknown_mesh_axis() -> None:
     with pytest.raises(InvalidInput, match="'z'"):
         links_of(mesh(2, 4), chip("v5p"), [("z",)])
 
 
-def test_sizes_of_one_need_no_link_and_no_dimension() -> None:
+def test_axes_of_size_one() -> None:
     these = mesh(*[1] * 20, 8)
     for on in (chip("v5p"), chip("h100")):
         ((axes, link),) = links_of(these, on).items()
@@ -147,8 +147,7 @@ three_booleans = st.tuples(*[st.booleans()] * 3)
 
 
 @given(tori, three_booleans, st.permutations(range(3)))
-def test_a_mesh_axis_on_a_whole_axis_of_the_torus_has_its_ring(lengths, wraps, turn) -> None:
-    """Each mesh axis lies on another axis of the torus, in any turn."""
+def test_mesh_axis_on_a_whole_torus_axis(lengths, wraps, turn) -> None:
     sizes = [lengths[axis] for axis in turn]
     chips = [None] * math.prod(lengths)
     for place in range(len(chips)):
@@ -161,8 +160,8 @@ def test_a_mesh_axis_on_a_whole_axis_of_the_torus_has_its_ring(lengths, wraps, t
         link = links_of(these, V5P)[name,]
         assert link.rings == (Ring(lengths[axis], LINK, HOP, wraps[axis]),)
         assert f"puts {name} ({lengths[axis]}) on {'xyz'[axis]}: a " in link.assumption
-        assert ("does not wrap around" in link.assumption) is not wraps[axis]
-        if lengths[axis] > 2:  # two chips are neighbours, whatever wraps around
+        assert ("without wrap-around" in link.assumption) is not wraps[axis]
+        if lengths[axis] > 2:  # two chips are neighbors with and without wrap-around
             every = torus.groups(these, {name})
             assert all(torus.is_ring(these, group) == wraps[axis] for group in every)
     everything = links_of(these, V5P, [these.axis_names])[these.axis_names]
@@ -176,9 +175,7 @@ def test_a_mesh_axis_on_a_whole_axis_of_the_torus_has_its_ring(lengths, wraps, t
     three_booleans,
     st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=3),
 )
-def test_boxes_in_the_order_of_hosts_share_links_as_counted_hop_by_hop(
-    lengths, wraps, inner
-) -> None:
+def test_shared_links_are_counted_hop_by_hop(lengths, wraps, inner) -> None:
     count = math.prod(lengths)
     if count % math.prod(inner):
         return
@@ -205,9 +202,7 @@ def test_boxes_in_the_order_of_hosts_share_links_as_counted_hop_by_hop(
 
 
 @given(tori, three_booleans, st.randoms(use_true_random=False), st.data())
-def test_any_order_has_links_as_large_as_its_groups_and_no_faster_than_a_chips_own(
-    lengths, wraps, shuffling, data
-) -> None:
+def test_any_order_is_no_faster_than_the_links_of_a_chip(lengths, wraps, shuffling, data) -> None:
     count = math.prod(lengths)
     inner = data.draw(st.sampled_from([n for n in range(1, count + 1) if count % n == 0]))
     chips = [
@@ -223,7 +218,7 @@ def test_any_order_has_links_as_large_as_its_groups_and_no_faster_than_a_chips_o
         assert effective_bytes_per_second(link) * (link.size - 1) / link.size <= inward * 1.000001
 
 
-def test_torus_order_and_row_major_have_different_links() -> None:
+def test_torus_order_and_row_major_order() -> None:
     lengths, wraps = (4, 4, 4), (True, True, True)
     torus_order = [(x, y, z) for z in range(4) for y in range(4) for x in range(4)]
     ordered = torus.on_torus(lengths, wraps, (16, 4), torus_order)
@@ -241,32 +236,32 @@ def test_torus_order_and_row_major_have_different_links() -> None:
     assert effective_bytes_per_second(strided) < effective_bytes_per_second(data)
 
 
-def test_a_whole_axis_out_of_order_is_no_ring() -> None:
+def test_whole_axis_out_of_order_is_a_line() -> None:
     chips = [(x, y, 0) for y in range(4) for x in (0, 2, 1, 3)]
     these = torus.on_torus((4, 4, 1), (True, True, False), (4, 4), chips)
     found = links_of(these, V5P)
     (ring,) = found["model",].rings
     assert not ring.wraps and ring.bytes_per_second < LINK
-    assert "not as a box or in order: taken as a line of 4" in found["model",].assumption
+    assert "modelled as a line of 4" in found["model",].assumption
     assert found["data",].name == "ring of 4"
-    # Along both axes order says nothing: all chips of x and y are there.
+    # For two axes the order does not matter.
     assert found["data", "model"].name == "ring of 4 and ring of 4"
 
 
-def test_the_devices_of_a_chip_have_parts_of_its_links() -> None:
+def test_devices_of_a_chip_share_its_links() -> None:
     v3 = chip("v3")
     these = torus.on_torus((4, 4), (False, True), (4, 8), cores=2)
     found = links_of(these, v3)
     assert [ring.size for ring in found["model",].rings] == [4, 2]
     assert [ring.wraps for ring in found["model",].rings] == [True, False]
-    assert "the 2 devices of a chip, taken to be" in found["model",].assumption
+    assert "the 2 devices of a chip" in found["model",].assumption
     assert {ring.bytes_per_second for link in found.values() for ring in link.rings} == {
         v3.network.bytes_per_second / 2
     }
-    assert "on x: a line of 4, which does not wrap around" in found["data",].assumption
+    assert "on x: a line of 4 without wrap-around" in found["data",].assumption
 
 
-def test_a_chip_with_another_torus_is_assumed_for() -> None:
+def test_coordinates_of_another_torus_are_ignored() -> None:
     these = torus.on_torus((4, 4), (False, False), (4, 4))
     for name in ("v5p", "v3"):  # three axes; two devices a chip
         assert links_of(these, chip(name))["data",].assumption.startswith("Assumed:")
@@ -274,13 +269,13 @@ def test_a_chip_with_another_torus_is_assumed_for() -> None:
 
 
 @pytest.mark.parametrize("order", [None, 7, "<b>", ["torus"]])
-def test_a_device_order_that_nobody_knows_is_not_told(order) -> None:
+def test_unknown_device_order(order) -> None:
     these = torus.on_torus((4, 4), (False, False), (4, 4), device_order=order)
-    said = links_of(these, chip("v5e"))["data",].assumption
-    assert said.startswith("The device order puts data (4) on x")
+    assumption = links_of(these, chip("v5e"))["data",].assumption
+    assert assumption.startswith("The device order puts data (4) on x")
 
 
-def test_places_that_cannot_be_are_assumed_for() -> None:
+def test_invalid_coordinates_are_ignored() -> None:
     these = torus.on_torus((4, 4), (False, False), (4, 4))
     broken = dataclasses.replace(these, extra=these.extra | {"wraps": "yes"})
     assert links_of(broken, chip("v5e"))["data",].assumption.startswith("Assumed:")

@@ -1,4 +1,4 @@
-"""What a file says of a torus is only taken if it can be so."""
+"""Torus coordinates from a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without(*names: str):
     return dataclasses.replace(MESH, extra=kept)
 
 
-def test_places_are_those_of_the_file() -> None:
+def test_places_from_a_file() -> None:
     found = places_of(MESH)
     assert found.topology == (4, 2, 2) and found.wraps == (True, False, False)
     assert found.coordinates.tolist() == MESH.extra["coordinates"]
@@ -33,13 +33,13 @@ def test_places_are_those_of_the_file() -> None:
     assert found.axis_names == "xyz"
 
 
-def test_the_topology_follows_from_the_coordinates() -> None:
+def test_topology_defaults_to_the_bounding_box() -> None:
     assert places_of(without("topology")).topology == (4, 2, 2)
 
 
 @pytest.mark.parametrize("name", ["coordinates", "wraps", "cores"])
-def test_what_is_missing_is_not_guessed(name: str) -> None:
-    assert places_of(without(name)) is None  # without cores, two devices would be on each place
+def test_missing_field(name: str) -> None:
+    assert places_of(without(name)) is None  # without cores, two devices have one place
 
 
 COORDINATES, CORES = MESH.extra["coordinates"], MESH.extra["cores"]
@@ -75,7 +75,7 @@ COORDINATES, CORES = MESH.extra["coordinates"], MESH.extra["cores"]
         {"cores": 2},
     ],
 )
-def test_what_cannot_be_is_no_place(extra) -> None:
+def test_invalid_field(extra) -> None:
     assert places_of(changed(**extra)) is None
 
 
@@ -87,12 +87,12 @@ anything = st.recursive(
 
 
 @given(st.sampled_from(["coordinates", "wraps", "topology", "cores"]), anything)
-def test_anything_in_a_file_is_read_without_an_error(name: str, value) -> None:
+def test_arbitrary_json(name: str, value) -> None:
     places_of(changed(**{name: value}))
 
 
 @pytest.mark.parametrize("generation", ["v4", "v5e", "tpu7x"])
-def test_every_slice_has_places(generation: str) -> None:
+def test_slices(generation: str) -> None:
     for one in slices(generation)[:12]:
         these = torus.on_torus(one.shape, one.wraps, (one.devices,), cores=one.chip.devices)
         found = places_of(these)

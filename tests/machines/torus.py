@@ -1,4 +1,4 @@
-"""Meshes on tori, made by plain arithmetic, and their links counted hop by hop."""
+"""Reference for tests: meshes on tori, with links counted hop by hop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on_torus(
     cores: int = 1,
     **extra: Any,
 ) -> Mesh:
-    """A mesh over these chips in this order, by default with the last axis of the torus fastest."""
+    """Return a mesh over these chips in this order; by default the last torus axis varies fastest."""
     chips = chips or list(itertools.product(*map(range, topology)))
     assert math.prod(sizes) == len(chips) * cores
     names = ("data", "model", "seq", "expert", "stage")
@@ -44,12 +44,12 @@ def on_torus(
 
 
 def host_of(chip: Chip) -> Chip:
-    """Where the host of a chip is: it has 2 × 2 in one plane."""
+    """Return the coordinates of the chip's host, which has 2 × 2 chips in one plane."""
     return (*(place // 2 for place in chip[:2]), *chip[2:])
 
 
 def by_hosts(topology: Sequence[int]) -> list[Chip]:
-    """Chips in the order of `jax.devices()`: hosts of 2 × 2, x fastest, in each and among them."""
+    """Return chips in the order of `jax.devices()`: hosts of 2 × 2, x fastest."""
     lengths = [*topology, 1][:3]
     return [
         (2 * host_x + x, 2 * host_y + y, z)[: len(topology)]
@@ -62,7 +62,7 @@ def by_hosts(topology: Sequence[int]) -> list[Chip]:
 
 
 def groups(mesh: Mesh, axes: Iterable[str]) -> list[list[Chip]]:
-    """The chips of each group along these axes, found by every device's own indices."""
+    """Return the chips of each group along these axes."""
     axes = set(axes)
     found: dict[tuple[int, ...], list[Chip]] = {}
     everywhere = itertools.product(*(range(axis.size) for axis in mesh.axes))
@@ -75,7 +75,7 @@ def groups(mesh: Mesh, axes: Iterable[str]) -> list[list[Chip]]:
 
 
 def way(mesh: Mesh, start: Chip, stop: Chip) -> list[tuple[Chip, Chip]]:
-    """The links from chip to chip, step by step: along x, then y, then z, each by the shorter way."""
+    """Return the links of a route: along x, then y, then z, each in the shorter direction."""
     here, links = list(start), []
     for axis, length in enumerate(mesh.extra["topology"]):
         while here[axis] != stop[axis]:
@@ -93,7 +93,7 @@ def way(mesh: Mesh, start: Chip, stop: Chip) -> list[tuple[Chip, Chip]]:
 
 
 def is_ring(mesh: Mesh, group: Sequence[Chip]) -> bool:
-    """Whether each chip is one hop from the next, the last from the first too, all on one axis."""
+    """Return whether all chips are on one axis, each one hop from the next, cyclically."""
     moving = [axis for axis, values in enumerate(zip(*group, strict=True)) if len(set(values)) > 1]
     around = itertools.pairwise([*group, group[0]])
     return (
@@ -102,7 +102,7 @@ def is_ring(mesh: Mesh, group: Sequence[Chip]) -> bool:
 
 
 def side_by_side(mesh: Mesh, every: Sequence[Sequence[Chip]], axis: int) -> tuple[int, int]:
-    """(links from one chip of a group to the next along an axis, groups on the busiest of these links)."""
+    """Return the most links between adjacent chips along an axis, and the groups on the busiest link."""
     busy: Counter[tuple[Chip, Chip]] = Counter()
     longest = 0
     for group in every:
