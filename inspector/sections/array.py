@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.core import sharding
 from inspector.core.formatting import counted, ranges_text
-from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.core.snapshot import Array, Snapshot
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout, reasons
@@ -49,10 +49,13 @@ def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     return (Columns(((blocks,), (devices,))),)
 
 
-def why(array: Array, mesh: Mesh, layout: Layout) -> tuple[Block, ...]:
+def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block, ...]:
     """Return the reason for the sharding of each dimension, with every rule that was tried on it."""
+    if layout is None or snapshot.mesh is None:
+        source = unknown.source_text(snapshot)
+        return (text(f"The reasons are unknown: {source} contains no rules.", quiet=True),)
     rules = layout.rules if layout.entry.has_rules else None
-    given = reasons.reasons(array, mesh, rules, layout.entry.rules_semantics)
+    given = reasons.reasons(array, snapshot.mesh, rules, layout.entry.rules_semantics)
     if not given:
         return ()
     items: list[tuple[Inline, ...]] = []

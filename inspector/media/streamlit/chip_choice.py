@@ -1,4 +1,4 @@
-"""Which accelerator chip the session asks about; every panel that models one reads it here."""
+"""The chip of the session. Every panel that models a chip reads it here."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import streamlit as st
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS, Chip
+from inspector.media.streamlit.plain_text import plain
 
 KEY = "chip"
 DEFAULT = "v5p"
 
 
 def chosen_chip() -> Chip:
-    """The chip that was chosen, or the default one."""
+    """Return the chosen chip, or the default one."""
     return CHIPS.get(st.session_state.get(KEY, DEFAULT), CHIPS[DEFAULT])
 
 
-def draw(found: Snapshot) -> Chip:
-    """Draw the list of chips, and give the chosen one; that of its target where it was compiled for one."""
-    target = targets.compiled_for(found)
+def draw(snapshot: Snapshot) -> Chip:
+    """Draw the list of chips and return the chosen one; a compiled Snapshot has the chip of its target."""
+    target = targets.compiled_for(snapshot)
     if target is not None:
-        st.markdown(f"Compiled for **{target.chip.title}**  \n:small[{target.sentence}]")
+        st.markdown(
+            f"Compiled for **{plain(target.chip.title)}**  \n:small[{plain(target.sentence)}]"
+        )
         return target.chip
     st.session_state[KEY] = chosen_chip().name
     st.selectbox(
@@ -29,6 +32,6 @@ def draw(found: Snapshot) -> Chip:
         list(CHIPS),
         format_func=lambda name: CHIPS[name].title,
         key=KEY,
-        help="The accelerator that memory and time are compared with. Nothing runs on it.",
+        help="Memory and time are modelled on this chip. Nothing runs on it.",
     )
     return chosen_chip()

@@ -14,11 +14,12 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.media.streamlit import not_known, opened_summary, page_width, snapshot_panels
+from inspector.media.streamlit import opened_summary, page_width, snapshot_panels
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.readers import archive, limits
 from inspector.producers.readers.checkpoint_folder import CheckpointFolder
 from inspector.producers.readers.guess import FileKind
+from inspector.sections import unknown
 from inspector.service import inspection
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
@@ -184,7 +185,7 @@ def _finish(service: Inspection, reading: Reading) -> None:
 
 def _layout_of(found: Snapshot) -> Layout | None:
     """The layout that a Snapshot of this project says it is of; None where it says none, or no such."""
-    if found.layout is None or not_known.origin(found) is not None:
+    if found.layout is None or unknown.imported_from(found) is not None:
         return None
     try:
         return layouts.from_json(found.layout, "the layout")

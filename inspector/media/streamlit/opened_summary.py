@@ -1,94 +1,72 @@
-"""What was opened: its name, where it came from, its figures, and what the reader found wrong with it."""
+"""The head of the Open page: name, source, actions, the size of the train state, and findings."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from inspector.core import snapshot
+from inspector.core import snapshot as snapshots
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import keep_button, not_known, pin_button, state_figures
+from inspector.media.streamlit import keep_button, pin_button, render
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import findings as findings_section
+from inspector.sections import summary, unknown
+from inspector.sections.section import more_text
 
-_ICONS = {
-    "error": ":material/error:",
-    "warning": ":material/warning:",
-    "note": ":material/info:",
-}
-_MOST_FINDINGS = 50
-_MOST_AXES = 6  # of a mesh that a heading names; those of size 1 split nothing and come last
+_MAX_FINDINGS = 50
 
 
-def show(name: str, found: Snapshot) -> None:
-    """The heading with its buttons, four figures, and the findings."""
+def show(name: str, snapshot: Snapshot) -> None:
+    """Draw the heading with its buttons, four facts, and the findings."""
     st.markdown(f"### {plain(name)}")
-    st.markdown(plain(mesh_text(found)))
+    st.markdown(plain(summary.mesh_text(snapshot)))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        icon, label, colour = badge(found)
-        st.badge(label, icon=icon, color=colour)
+        icon, label, color = badge(snapshot)
+        st.badge(label, icon=icon, color=color)
         st.download_button(
             "Snapshot",
-            data=lambda: snapshot.dumps(found),
-            file_name=f"{found.source.kind}.json",
+            data=lambda: snapshots.dumps(snapshot),
+            file_name=f"{snapshot.source.kind}.json",
             mime="application/json",
             key="download_opened",
             icon=":material/download:",
             type="tertiary",
             on_click="ignore",
-            help="All that was read, as Snapshot JSON, as `import` on the command line.",
+            help="Everything that was read as Snapshot JSON, the same as `import` writes.",
         )
-        pin_button.show(found, name, key="opened_pin_button")
-        keep_button.show(found, name, key="opened_keep_button")
-    state_figures.show(found, devices_of(found))
-    _show_findings(found)
+        pin_button.show(snapshot, name, key="opened_pin_button")
+        keep_button.show(snapshot, name, key="opened_keep_button")
+    render.show([summary.totals(snapshot)])
+    _show_findings(snapshot)
 
 
-def badge(found: Snapshot) -> tuple[str, str, str]:
-    """Icon, words and colour of where it came from."""
-    source = not_known.origin(found)
+def badge(snapshot: Snapshot) -> tuple[str, str, str]:
+    """Return icon, label and color of the source."""
+    source = unknown.imported_from(snapshot)
     if source is not None:
         words = source.split(" ", 1)[1] if source.startswith(("a ", "an ")) else source
-        label = "Captured from a job" if found.source.kind == "capture" else f"Imported: {words}"
+        label = "Captured from a job" if snapshot.source.kind == "capture" else f"Imported: {words}"
         return ":material/file_open:", plain(label), "orange"
-    return ":material/description:", plain(f"Snapshot of {found.source.kind}"), "blue"
+    return ":material/description:", plain(f"Snapshot of {snapshot.source.kind}"), "blue"
 
 
-def mesh_text(found: Snapshot) -> str:
-    """`fsdp 16, and 11 axes of size 1`; of several programs how many."""
-    programs = f"{counted(len(found.programs), 'program')}, " if found.programs else ""
-    if found.mesh is None:
-        return f"{programs}mesh unknown"
-    large = [axis for axis in found.mesh.axes if axis.size > 1]
-    named = " × ".join(f"{axis.name} {axis.size}" for axis in large[:_MOST_AXES])
-    if len(large) > _MOST_AXES:
-        named += " × …"
-    single = len(found.mesh.axes) - len(large)
-    rest = f"{counted(single, 'axis', 'axes')} of size 1" if single else ""
-    return programs + ", and ".join(filter(None, (named, rest)))
-
-
-def devices_of(found: Snapshot) -> int | None:
-    """The devices of the mesh, or those that all programs are for; None where they differ or do not say."""
-    if found.mesh is not None:
-        return found.mesh.size
-    said = {program.extra.get("devices") for program in found.programs}
-    (count,) = said if len(said) == 1 else (None,)
-    return count if type(count) is int else None
-
-
-def _show_findings(found: Snapshot) -> None:
-    ranked = sorted(found.findings, key=lambda one: list(_ICONS).index(one.level))
-    if not ranked:
-        return
-    errors = [one for one in ranked if one.level == "error"]
-    for finding in errors[:_MOST_FINDINGS]:
-        st.error(plain(finding.message), icon=_ICONS["error"])
-    others = ranked[len(errors) :]
-    if len(others) == 1:
-        st.caption(f"{_ICONS[others[0].level]} {plain(others[0].message)}")
-    elif others:
-        with st.expander(f"{counted(len(others), 'remark')} on what was read"):
-            for finding in others[:_MOST_FINDINGS]:
-                st.markdown(f"{_ICONS[finding.level]} {plain(finding.message)}")
-            if len(others) > _MOST_FINDINGS:
-                st.caption(f"… and {len(others) - _MOST_FINDINGS} more.")
+def _show_findings(snapshot: Snapshot) -> None:
+    errors = [one for one in snapshot.findings if one.level == "error"]
+    others = sorted(
+        (one for one in snapshot.findings if one.level != "error"),
+        key=lambda one: findings_section.LEVELS.index(one.level),
+    )
+    for finding in errors[:_MAX_FINDINGS]:
+        st.error(plain(finding.message), icon=render.ICONS["error"])
+    lines = [
+        f"{render.ICONS[findings_section.KINDS[one.level]]} {plain(one.message)}"
+        for one in others[:_MAX_FINDINGS]
+    ]
+    if len(lines) == 1:
+        st.caption(lines[0])
+    elif lines:
+        with st.expander(f"{counted(len(others), 'remark')} from the reader"):
+            for line in lines:
+                st.markdown(line)
+            if len(others) > _MAX_FINDINGS:
+                st.caption(more_text(len(others) - _MAX_FINDINGS, "remark"))

@@ -7,8 +7,8 @@ narrower than usual: the first run of a page at a usual width stands as it is.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -65,6 +65,13 @@ def halves() -> tuple[Any, Any]:
         return st.container(), st.container()
     left, right = st.columns(2, gap="medium")
     return left, right
+
+
+def beside(widths: Sequence[int], align: Literal["top", "bottom"] = "bottom") -> Sequence[Any]:
+    """Return places of these relative widths, below each other on a narrow page."""
+    if content_px() < NARROW_PX:
+        return [st.container() for _ in widths]
+    return st.columns(widths, vertical_alignment=align)
 
 
 def measure() -> None:

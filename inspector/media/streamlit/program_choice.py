@@ -1,4 +1,4 @@
-"""Which of a Snapshot's programs a panel shows: a few side by side, many in a list."""
+"""The choice of one of a Snapshot's programs: side by side, or in a list if there are many."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ from collections.abc import Sequence
 import streamlit as st
 
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections.programs import title
 
-PROGRAM_NAMES = {"init": "Initialisation", "train_step": "Train step", "apply": "Inference"}
-FIRST = "train_step"  # what people ask about first
-_MOST_SIDE_BY_SIDE = 6
-_LONGEST = 24  # characters of a name beside others
+FIRST = "train_step"
+_MAX_SIDE_BY_SIDE = 6
+_MAX_CHARACTERS = 24  # of a name beside others
 
 
 def choose(names: Sequence[str], key: str) -> str:
-    """Ask, and give the name of one of the programs; there must be one."""
+    """Draw the choice and return the chosen name. There must be at least one program."""
     if st.session_state.get(key) not in names:
         st.session_state[key] = FIRST if FIRST in names else names[0]
-    if len(names) > _MOST_SIDE_BY_SIDE or any(len(name) > _LONGEST for name in names):
+    if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
         # A list shows names as they are; it reads no Markdown.
         return st.selectbox(
-            "Program", names, format_func=_title, key=key, label_visibility="collapsed"
+            "Program", names, format_func=title, key=key, label_visibility="collapsed"
         )
     return st.segmented_control(
         "Program",
         names,
-        format_func=lambda name: plain(_title(name)),
+        format_func=lambda name: plain(title(name)),
         key=key,
         required=True,
         label_visibility="collapsed",
     )
-
-
-def _title(name: str) -> str:
-    return PROGRAM_NAMES.get(name, name)

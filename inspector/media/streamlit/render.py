@@ -36,7 +36,7 @@ from inspector.sections.section import (
 )
 
 _LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
-_COLORS: dict[NoticeKind, str] = {
+COLORS: dict[NoticeKind, str] = {
     "info": "blue",
     "unknown": "gray",
     "success": "green",
@@ -243,6 +243,6 @@ def _part(part: Inline) -> str:
         case Strong(text):
             return f"**{plain(text)}**" if text.strip() else ""
         case Mark(text, kind):
-            return f":{_COLORS[kind]}[**{plain(text)}**]" if text.strip() else ""
+            return f":{COLORS[kind]}[**{plain(text)}**]" if text.strip() else ""
         case _:
             return plain(part)

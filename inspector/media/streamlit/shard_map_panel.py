@@ -12,22 +12,23 @@ from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout
 from inspector.media.streamlit import (
-    array_facts,
     chart,
-    collectives_panel,
-    not_known,
     page_width,
-    reasons_panel,
+    render,
     screenshot_mode,
     selection,
     torus_section,
 )
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import array as array_section
+from inspector.sections import collectives, unknown
 
 
 def show(found: Snapshot, layout: Layout | None) -> None:
     """Choose an array, and see both maps of it."""
-    if not_known.no_arrays(found) or not_known.no_mesh(found):
+    missing = unknown.no_arrays(found) or unknown.no_mesh(found)
+    if missing is not None:
+        render.show([missing])
         return
     mesh = found.mesh
     array = selection.selected(found)
@@ -49,20 +50,24 @@ def show(found: Snapshot, layout: Layout | None) -> None:
         _chart(blocks, "block_map", array)
     with right:
         _chart(devices, "mesh_map", array)
-        if layout is not None:
-            reasons_panel.show(array, mesh, layout)
-        else:
-            st.caption(
-                "Why it lies there is unknown: the rules that led to it are not in "
-                f"{not_known.origin(found) or 'this Snapshot'}."
-            )
+        render.show(array_section.why(array, found, layout))
     said = "The same colour is the same data."
     if not screenshot_mode.on():
         said += " Click a block or a device to single it out; hover for index ranges, bytes and replicas."
     st.caption(said)
-    array_facts.show(array, mesh, not_known.origin(found))
-    collectives_panel.of_array(array, found)
+    _show_shards(array, found)
+    render.show(collectives.of_array(array, found))
     torus_section.show(found)
+
+
+def _show_shards(array: Array, found: Snapshot) -> None:
+    # A hidden table costs the browser as much as a visible one, so it is drawn when it is opened.
+    drawer = st.expander("Shards by device", key="shards_drawer", on_change="rerun")
+    if drawer.open:
+        with drawer:
+            render.show(
+                [array_section.attributes(array, found), array_section.shards(array, found)]
+            )
 
 
 def prepare(found: Snapshot) -> None:

@@ -1,4 +1,4 @@
-"""All that a Snapshot shows, a tab each: of a layout made here, or of what somebody's job left behind."""
+"""The panels of a Snapshot, one tab each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.figures import provenance
 from inspector.layout import Layout
 from inspector.media.streamlit import (
-    array_table_panel,
+    arrays_panels,
     chart,
     code_panel,
     collectives_panel,
@@ -16,20 +16,18 @@ from inspector.media.streamlit import (
     findings_panel,
     ledger_panel,
     memory_panel,
-    overview_panel,
     shard_map_panel,
     time_panel,
     train_state_panel,
-    tree_panel,
 )
 
 PANELS = {
     "Shard map": shard_map_panel.show,
     "Findings": findings_panel.show,
     "Rules": ledger_panel.show,
-    "Overview": overview_panel.show,
-    "PartitionSpec tree": tree_panel.show,
-    "Arrays": array_table_panel.show,
+    "Overview": arrays_panels.show_overview,
+    "PartitionSpec tree": arrays_panels.show_tree,
+    "Arrays": arrays_panels.show_table,
     "Collectives": collectives_panel.show,
     "Train state": train_state_panel.show,
     "Memory": memory_panel.show,
@@ -41,19 +39,21 @@ PANELS = {
 FIRST = next(iter(PANELS))
 
 
-def prepare(found: Snapshot, key: str = "panel") -> None:
-    """Make what the open panel shows first, before anything of the page is sent."""
+def prepare(snapshot: Snapshot, key: str = "panel") -> None:
+    """Build the figures of the first panel, if it is open, before the page is sent."""
     if st.session_state.get(key, FIRST) == FIRST:
-        shard_map_panel.prepare(found)
+        shard_map_panel.prepare(snapshot)
 
 
-def show(found: Snapshot, layout: Layout | None, key: str = "panel") -> None:
-    """The panel that is open. `layout` is None where nobody knows what made the Snapshot.
+def show(snapshot: Snapshot, layout: Layout | None, key: str = "panel") -> None:
+    """Draw the open panel.
 
-    key: of the tabs; each page has its own, so that one does not open the other's panel.
+    Args:
+      layout: what made the Snapshot, or None if that is unknown.
+      key: the key of the tabs, different for each page.
     """
     tabs = st.tabs(list(PANELS), key=key, on_change="rerun")
     for tab, draw in zip(tabs, PANELS.values(), strict=True):
         if tab.open:
-            with tab, chart.of(lambda: [provenance.line(found)]):
-                draw(found, layout)
+            with tab, chart.of(lambda: [provenance.line(snapshot)]):
+                draw(snapshot, layout)

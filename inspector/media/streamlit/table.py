@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
-PATH_PIXELS = 300  # a path of a usual model, with room for specs beside it on a page 1440 wide
+from inspector.media.streamlit import selection
+from inspector.media.streamlit.plain_text import plain
+
+PATH_PIXELS = 300  # leaves room for specs on a page 1440 pixels wide
 
 
 def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any:
-    """Draw the table and give what `st.dataframe` gives; a column `Path` stays in sight."""
-    # pandas takes a fifth of a second to import, which the first page, without a table, need not wait for.
+    """Draw the table and return what `st.dataframe` returns; a column `Path` stays visible."""
+    # pandas takes a fifth of a second to import, and the first page needs no table.
     import pandas as pd
 
     column_config = dict(settings.pop("column_config", {}))
@@ -23,17 +26,22 @@ def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any
     )
 
 
-def numbers(values: Sequence[float | None], form: str = ",", unit: str = "") -> list[Any]:
-    """Numbers, which sort; as text, by `form` and `unit`, where one is unknown and has to say so."""
-    if None not in values:
-        return list(values)
-    return ["unknown" if one is None else f"{one:{form}}{unit}" for one in values]
+def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | None], None]:
+    """Return what to call with the selected row: it selects the array of the shard map.
 
+    Args:
+      paths: the array of each row.
+      key: where the session keeps the row's path, so that a later choice elsewhere stays.
+      hint: the caption while no row is selected.
+    """
 
-def of_numbers(columns: Mapping[str, Sequence[Any]], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of those columns that hold numbers, and not the text that `numbers` makes of some."""
-    return {
-        name: settings
-        for name, settings in config.items()
-        if not any(isinstance(value, str) for value in columns[name])
-    }
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption(hint)
+            return
+        if paths[row] != st.session_state.get(key):
+            st.session_state[key] = paths[row]
+            selection.select(paths[row])
+        st.caption(f"The shard map shows {plain(paths[row])}.")
+
+    return pick

@@ -1,4 +1,4 @@
-"""The panel of collectives on real runs and plans: what matters first, the pictures, and there and back."""
+"""The collectives panel on runs and plans: headline, figures, tables, filters, and links to arrays."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective, Snapshot
 from inspector.layout.plan import plan
-from inspector.media.streamlit import collectives_panel
 from inspector.producers.abstract import abstract_state
 from inspector.producers.run import run_layout
+from inspector.sections import collectives as section
 
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import collectives_panel, selection
+from inspector.media.streamlit import collectives_panel, render, selection
+from inspector.sections import collectives
 found = snapshot.read(st.session_state["path"])
 if "of" in st.session_state:
-    collectives_panel.of_array(found.array(st.session_state["of"]), found)
+    render.show(collectives.of_array(found.array(st.session_state["of"]), found))
 else:
     collectives_panel.show(found, None)
 st.text(selection.selected(found).path)
@@ -49,13 +51,13 @@ def with_collectives(found: Snapshot, collectives: tuple[Collective, ...] | None
     return dataclasses.replace(found, programs=programs)
 
 
-def test_a_train_step_is_summed_up_first(shown, found: Snapshot) -> None:
+def test_headline_figures_and_tables_agree(shown, found: Snapshot) -> None:
     page = shown(found)
     collectives = found.program("train_step").collectives
     sent = sum(one.executions * one.wire_bytes_per_device for one in collectives)
     assert texts(page.markdown).startswith(
-        f"A train step runs {len(collectives)} all-reduces over `data` and `model`: "
-        f"**{collectives_panel.bytes_text(sent)}** leave each device"
+        f"A train step runs {len(collectives)} all-reduces over `data`, `model`: "
+        f"**{bytes_text(sent)}** leave each device"
     )
     assert charts(page) == ["collective_bars", "traffic_map"]
     by_axes, every_one = (table.value for table in page.dataframe)
@@ -67,9 +69,9 @@ def test_a_train_step_is_summed_up_first(shown, found: Snapshot) -> None:
     assert set(every_one["Phase"]) <= {"forward", "backward", "forward + backward"}
 
 
-def test_programs_are_switched_and_none_is_a_sentence(shown, found: Snapshot) -> None:
+def test_another_program_can_be_chosen(shown, found: Snapshot) -> None:
     page = shown(found, collectives_program="init")
-    assert "Initialisation runs no collective" in texts(page.markdown)
+    assert "Initialization runs no collective" in texts(page.markdown)
     assert not charts(page) and not page.dataframe
     page.button_group(key="collectives_program").set_value("apply").run()
     assert "An inference runs 2 all-reduces over `model`" in texts(page.markdown)
@@ -86,20 +88,20 @@ def test_filters_by_axis_and_phase(shown, found: Snapshot) -> None:
     assert all("backward" in phases for phases in shown_phases) and len(shown_phases)
 
 
-def test_a_plan_and_an_uncounted_program_say_so(shown, found: Snapshot) -> None:
+def test_missing_programs_and_unread_collectives_are_notices(shown, found: Snapshot) -> None:
     page = shown(plan(LAYOUT, abstract_state(LAYOUT)))
-    assert "A plan has nothing compiled" in texts(page.info) and not charts(page)
+    assert "Nothing is compiled" in texts(page.info) and not charts(page)
     page = shown(with_collectives(found, None))
-    assert "have not been counted" in texts(page.info) and not charts(page)
+    assert "unknown" in texts(page.info) and not charts(page)
 
 
-def test_the_unknown_is_called_unknown(shown, found: Snapshot) -> None:
+def test_unknown_values_are_shown_as_unknown(shown, found: Snapshot) -> None:
     first, *others = found.program("train_step").collectives
     unknown = dataclasses.replace(first, executions=None, mesh_axes=None, op_name=None, arrays=None)
     page = shown(with_collectives(found, (unknown, *others)))
     assert "at least" in page.markdown[0].value
-    assert "1 collective could not be counted in full" in page.markdown[0].value
-    row = page.dataframe[1].value.iloc[-1]  # last, for nobody knows whether it is the largest
+    assert "1 collective with unknown bytes" in page.markdown[0].value
+    row = page.dataframe[1].value.iloc[-1]  # unknown traffic comes last
     for column in ("Executions", "On the wire", "Mesh axes", "Phase", "Arrays"):
         assert row[column] == "unknown"
     only = shown(with_collectives(found, (unknown,)))
@@ -107,10 +109,10 @@ def test_the_unknown_is_called_unknown(shown, found: Snapshot) -> None:
     assert charts(only) == ["collective_bars"]
 
 
-def test_a_row_leads_to_its_arrays(shown, found: Snapshot, monkeypatch) -> None:
+def test_a_selected_row_links_to_its_arrays(shown, found: Snapshot, monkeypatch) -> None:
     """AppTest cannot select a row, so the selection is put where Streamlit keeps it."""
     collectives = found.program("train_step").collectives
-    in_order = collectives_panel.matching(collectives, (), ())
+    in_order = section.matching(collectives)
     number = next(n for n, one in enumerate(in_order) if one.arrays)
     selected = {"selection": {"rows": [number], "columns": [], "cells": []}}
     page = shown(found, **{"collective_table:train_step": selected})
@@ -120,7 +122,7 @@ def test_a_row_leads_to_its_arrays(shown, found: Snapshot, monkeypatch) -> None:
     assert page.text[0].value == "params/DotReluDot_1/W2"
 
 
-def test_an_array_tells_its_collectives(shown, found: Snapshot) -> None:
+def test_collectives_of_one_array(shown, found: Snapshot) -> None:
     page = shown(found, of="params/DotReluDot_0/W2")
     (table,) = page.dataframe
     assert list(table.value["Op"]) == ["all-reduce"] and list(table.value["Mesh axes"]) == ["data"]
@@ -131,7 +133,7 @@ def test_an_array_tells_its_collectives(shown, found: Snapshot) -> None:
     assert not planned.dataframe and not planned.caption
 
 
-def test_names_of_a_file_are_text(shown, found: Snapshot) -> None:
+def test_names_are_escaped(shown, found: Snapshot) -> None:
     first, *_ = found.program("train_step").collectives
     hostile = dataclasses.replace(
         first,

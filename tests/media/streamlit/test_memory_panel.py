@@ -1,4 +1,4 @@
-"""The memory panel on real runs and plans: the verdict, the exact figures, and what is held twice."""
+"""The memory panel on runs and plans: the verdict, the numbers, and replicated data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.machines.prediction import memory
-from inspector.media.streamlit import memory_panel
 from inspector.producers.abstract import abstract_state
 from inspector.producers.run import run_layout
+from inspector.sections import memory as section
+from inspector.sections.section import cell_text
 
 SCRIPT = """
 import streamlit as st
@@ -34,14 +35,19 @@ def texts(elements) -> str:
     return " ".join(element.value.replace("\\", "") for element in elements)
 
 
-def test_what_fits_is_said_first(shown, found: Snapshot) -> None:
+def numbers_of(page, program: str) -> dict:
+    table = next(one.value for one in page.dataframe if program in one.value)
+    return dict(zip(table["Part"], table[program], strict=True))
+
+
+def test_verdict_and_figure(shown, found: Snapshot) -> None:
     page = shown(found)
     assert "of the 95.7 GiB of a TPU v5p chip: it fits" in texts(page.success)
     assert not page.error and not page.info
     assert [chart.key for chart in page.get("plotly_chart")] == ["memory_bars"]
 
 
-def test_the_chip_is_chosen_here_and_stays(shown, found: Snapshot) -> None:
+def test_the_chosen_chip_is_kept_in_the_session(shown, found: Snapshot) -> None:
     page = shown(found)
     assert page.selectbox(key="chip").options == [chip.title for chip in hardware.CHIPS.values()]
     page.selectbox(key="chip").set_value("v5e").run()
@@ -50,7 +56,7 @@ def test_the_chip_is_chosen_here_and_stays(shown, found: Snapshot) -> None:
     assert shown(found, chip="no such chip").selectbox(key="chip").value == "v5p"
 
 
-def test_too_much_is_an_answer(shown, found: Snapshot) -> None:
+def test_a_layout_that_does_not_fit_is_an_error_notice(shown, found: Snapshot) -> None:
     large = tuple(
         dataclasses.replace(
             program, memory=dataclasses.replace(program.memory, temporaries=200 * 2**30)
@@ -63,44 +69,41 @@ def test_too_much_is_an_answer(shown, found: Snapshot) -> None:
     assert "The largest part is temporaries, 200 GiB" in said
 
 
-def test_every_figure_stands_in_full(shown, found: Snapshot) -> None:
+def test_numbers_are_those_of_the_compiler(shown, found: Snapshot) -> None:
     page = shown(found)
-    table = next(one.value for one in page.dataframe if "train_step" in one.value)
-    figures = dict(zip(table[""], table["train_step"], strict=True))
+    figures = numbers_of(page, "train_step")
     told = found.program("train_step").memory
-    assert figures["Arguments"] == f"{told.arguments:,}"
-    assert figures["Outputs"] == f"{told.outputs:,}"
-    assert figures["Temporaries"] == f"{told.temporaries:,}"
-    assert figures["Peak, as the compiler says"] == f"{told.peak:,}"
+    assert figures["Arguments"] == told.arguments
+    assert figures["Outputs"] == told.outputs
+    assert figures["Temporaries"] == told.temporaries
+    assert figures["Peak, from the compiler"] == told.peak
     held = sum(a.bytes_per_device for a in found.arrays if a.group == "params")
-    assert figures["Arguments: parameters"] == f"{held:,}"
+    assert figures["Arguments: parameters"] == held
     # The random key is an argument of init alone.
-    init = dict(zip(table[""], table["init"], strict=True))
-    assert (init["Arguments: not explained by arrays"], init["Arguments: batch"]) == ("8", "0")
-    assert figures["Arguments: not explained by arrays"] == "0"
+    init = numbers_of(page, "init")
+    assert (init["Arguments: not explained by arrays"], init["Arguments: batch"]) == (8, 0)
+    assert figures["Arguments: not explained by arrays"] == 0
 
 
-def test_what_is_unknown_is_said_so(shown, found: Snapshot) -> None:
+def test_an_unknown_peak_is_shown_as_unknown(shown, found: Snapshot) -> None:
     unknown = tuple(
         dataclasses.replace(program, memory=dataclasses.replace(program.memory, peak=None))
         for program in found.programs
     )
     page = shown(dataclasses.replace(found, programs=unknown))
-    table = next(one.value for one in page.dataframe if "train_step" in one.value)
-    figures = dict(zip(table[""], table["train_step"], strict=True))
-    assert figures["Peak, as the compiler says"] == "unknown"
+    assert numbers_of(page, "train_step")["Peak, from the compiler"] == "unknown"
 
 
 def test_rows_add_up(found: Snapshot) -> None:
     for program in memory.breakdowns(found):
-        rows = dict(memory_panel.rows(program))
-        whole = ("Arguments", "Outputs", "Temporaries", "Aliased, in both")
+        rows = dict(section.rows(program))
+        whole = ("Arguments", "Outputs", "Temporaries", "Aliased")
         assert sum(rows[name] for name in whole) == rows["Total"]
         for name in ("Arguments", "Outputs"):
             assert sum(n for key, n in rows.items() if key.startswith(f"{name}: ")) == rows[name]
 
 
-def test_duplicated_arrays_are_ranked(shown, found: Snapshot) -> None:
+def test_replicated_arrays_are_ranked(shown, found: Snapshot) -> None:
     page = shown(found)
     table = next(one.value for one in page.dataframe if "Path" in one.value)
     assert list(table["Duplicated"]) == sorted(table["Duplicated"], reverse=True)
@@ -110,17 +113,13 @@ def test_duplicated_arrays_are_ranked(shown, found: Snapshot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("everywhere", "said"), [(5 * 7, 7), (8 * 5, 8), (1024 * 5, 1024), (9216 * 5, 9216), (7, 1.4)]
+    ("factor", "text"), [(7.0, "7×"), (1.4, "1.4×"), (1024.0, "1,024×"), (9216.0, "9,216×")]
 )
-def test_copies_are_written_in_full_from_a_thousand_up(everywhere: int, said: float) -> None:
-    one = memory.Duplication("step", "other", 1, 5, everywhere)
-    unknown = memory.Duplication("x", "other", 1, None, None)
-    assert memory_panel.duplication_columns([one], "")["Copies"] == [said]
-    texts = memory_panel.duplication_columns([one, unknown], "")["Copies"]
-    assert texts == [f"{said:,}×", "unknown"]
+def test_copies_have_three_digits_or_all_from_a_thousand_up(factor: float, text: str) -> None:
+    assert cell_text(factor, "ratio") == text
 
 
-def test_donating_is_said_to_save_what_it_could(shown, found: Snapshot) -> None:
+def test_savings_of_donation(shown, found: Snapshot) -> None:
     state = sum(
         a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other")
     )
@@ -131,10 +130,10 @@ def test_donating_is_said_to_save_what_it_could(shown, found: Snapshot) -> None:
         {"layers": "2", "depth": "64", "steps": "1", "donate": "true"}
     ).unwrap()
     said = texts(shown(run_layout(donating, lambda *_, **__: None)).caption)
-    assert "over arguments that were donated" in said and "would save up to" not in said
+    assert "donated arguments" in said and "would save up to" not in said
 
 
-def test_a_plan_says_at_least(shown) -> None:
+def test_a_plan_needs_at_least_the_train_state(shown) -> None:
     page = shown(plan(LAYOUT, abstract_state(LAYOUT)))
     said = texts(page.info)
     assert "at least" in said and "Build and run" in said
@@ -142,7 +141,7 @@ def test_a_plan_says_at_least(shown) -> None:
     assert any("Path" in one.value for one in page.dataframe)
 
 
-def test_nothing_twice_is_said(shown) -> None:
+def test_nothing_is_replicated_on_one_device(shown) -> None:
     alone = layouts.parse({"mesh": "1x1", "layers": "2", "depth": "64"}).unwrap()
     page = shown(plan(alone, abstract_state(alone)))
     assert "No two devices hold the same data." in texts(page.success)

@@ -1,4 +1,4 @@
-"""The time panel on real runs and plans: the model with its formulas, and what was measured here."""
+"""The time panel on runs and plans: the modelled step with its formulas, and measured times."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from inspector.compiled import out_of_memory
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.prediction.step_model import bound_text, modelled
+from inspector.media.streamlit.plain_text import plain
 from inspector.producers.run import run_layout
 
 SCRIPT = """
@@ -36,7 +37,7 @@ def words(page: AppTest) -> str:
     return " ".join(element.value.replace("\\", "") for element in (*page.markdown, *page.caption))
 
 
-def test_the_model_comes_first_and_says_what_rules(shown, found: Snapshot) -> None:
+def test_the_modelled_step_comes_first_with_its_bound(shown, found: Snapshot) -> None:
     page = shown(found)
     assert charts(page) == [
         *("step_model", "roofline", "timing_stages", "timing_steps", "operation_times:train_step"),
@@ -47,7 +48,7 @@ def test_the_model_comes_first_and_says_what_rules(shown, found: Snapshot) -> No
     assert {metric.label: metric.value for metric in page.metric}["Repeated work"] == "75.0%"
 
 
-def test_another_chip_and_program_are_modelled_anew(shown, found: Snapshot) -> None:
+def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
     page = shown(found)
     page.selectbox(key="chip").set_value("h100").run()
     page.button_group(key="modelled_program").set_value("apply").run()
@@ -56,17 +57,19 @@ def test_another_chip_and_program_are_modelled_anew(shown, found: Snapshot) -> N
     assert f"On 8 devices of NVIDIA H100 SXM: **{bound_text(one)}**" in words(page)
 
 
-def test_every_term_has_its_formula_at_hand(shown, found: Snapshot) -> None:
+def test_every_term_has_its_formula(shown, found: Snapshot) -> None:
     page = shown(found)
     one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
-    table = page.dataframe[0].value
-    assert list(table["Term"]) == [term.name for term in one.terms]
-    assert list(table["Formula"]) == [term.formula for term in one.terms]
+    table = next(element.value for element in page.markdown if "| Term |" in element.value)
+    assert [row.split(" | ")[0] for row in table.splitlines()[2:]] == [
+        f"| {plain(term.name)}" for term in one.terms
+    ]
+    assert all(plain(term.formula) in table for term in one.terms)
     for assumption in one.assumptions:
         assert assumption.replace("*", "") in words(page).replace("*", "")
 
 
-def test_what_is_unknown_is_said_to_be(shown, found: Snapshot) -> None:
+def test_unknown_work_is_shown_as_unknown(shown, found: Snapshot) -> None:
     programs = tuple(replace(one, work=None, ideal=None, trace=None) for one in found.programs)
     page = shown(replace(found, programs=programs))
     assert "unknown, for compute and HBM are" in words(page)
@@ -75,30 +78,28 @@ def test_what_is_unknown_is_said_to_be(shown, found: Snapshot) -> None:
     assert "Also profile train steps" in words(page)
 
 
-def test_of_a_machine_that_is_not_there_nothing_is_said_to_be_measured_on_devices(
-    shown, found: Snapshot
-) -> None:
+def test_a_compiled_target_has_no_measured_steps(shown, found: Snapshot) -> None:
     programs = tuple(replace(one, trace=None) for one in found.programs)
     source = replace(found.source, kind="tpu", target="tpu:v5e:2x4")
     page = shown(replace(found, source=source, programs=programs))
-    assert "Nothing was run, so no step was measured" in words(page)
+    assert "No step was run" in words(page)
     assert "emulated" not in words(page) and "run again" not in words(page)
 
 
-def test_of_a_program_that_was_refused_there_is_one_sentence(shown, found: Snapshot) -> None:
+def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot) -> None:
     short = out_of_memory.Shortage(96 * 2**30, 16 * 2**30, "HBM", "")
     refused = out_of_memory.finding("train_step", "tpu:v5e:2x4", short)
     programs = tuple(
         replace(one, work=None, ideal=None, trace=None, collectives=None) for one in found.programs
     )
     page = shown(replace(found, programs=programs, findings=(refused,)))
-    assert "refused train\\_step" in page.info[0].value
+    assert "train\\_step is unknown" in page.info[0].value
     assert not page.metric and not {"step_model", "roofline"} & set(charts(page))
     page.button_group(key="modelled_program").set_value("apply").run()
     assert not page.info and {metric.value for metric in page.metric} == {"unknown"}
 
 
-def test_a_plan_says_what_is_missing(shown, found: Snapshot) -> None:
+def test_a_plan_has_no_times(shown, found: Snapshot) -> None:
     page = shown(replace(found, programs=()))
     assert "Build and run the layout" in page.info[0].value
     assert not charts(page)

@@ -1,4 +1,4 @@
-"""The machine on the page: its sentence, the picture, and the links of each mesh axis."""
+"""The mesh on its machine: the figure and the links of each mesh axis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def texts(page: AppTest) -> str:
     return " ".join(element.value.replace("\\", "") for element in page.markdown)
 
 
-def test_the_machine_and_every_axis_are_told(shown) -> None:
+def test_the_machine_and_every_axis(shown) -> None:
     page = shown(machine())
     said = texts(page)
     assert parse("tpu:v5p:4x4x4").sentence in said
@@ -43,7 +43,7 @@ def test_the_machine_and_every_axis_are_told(shown) -> None:
     assert len(page.get("plotly_chart")) == 1
 
 
-def test_the_coloured_axis_is_chosen_and_one_that_is_gone_is_not_kept(shown) -> None:
+def test_the_colored_axis_can_be_chosen(shown) -> None:
     page = shown(machine(), torus_axis="model")
     assert page.session_state["torus_axis"] == "model"
     assert "along model (4)" in page.get("plotly_chart")[0].proto.spec
@@ -60,12 +60,12 @@ def test_the_coloured_axis_is_chosen_and_one_that_is_gone_is_not_kept(shown) -> 
     ],
     ids=["emulated", "no machine", "no such slice", "no places"],
 )
-def test_what_is_no_machine_shows_nothing(shown, found: Snapshot) -> None:
+def test_without_a_machine_nothing_is_drawn(shown, found: Snapshot) -> None:
     page = shown(found)
     assert not page.markdown and not page.get("plotly_chart")
 
 
-def test_names_are_text(shown) -> None:
+def test_names_are_escaped(shown) -> None:
     axes = (MeshAxis("**a** :red[b]", 16), MeshAxis("model", 4))
     page = shown(machine(mesh=dataclasses.replace(MESH, axes=axes)))
     assert r"\*\*a\*\* \:red\[b\]" in " ".join(element.value for element in page.markdown)

@@ -139,7 +139,7 @@ def test_limits_are_told(library: Library, monkeypatch: pytest.MonkeyPatch) -> N
 WRITER = """
 import sys
 from pathlib import Path
-from inspector import snapshot
+from inspector.core import snapshot
 from inspector.service.library import Library
 path, found, who = sys.argv[1:]
 found = snapshot.read(found)

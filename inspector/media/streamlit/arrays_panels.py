@@ -1,0 +1,96 @@
+"""Three panels of all arrays: bytes on each device, the tree of PartitionSpecs, and the table."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.core.snapshot import Array, Snapshot
+from inspector.core.totals import STATE_GROUPS
+from inspector.layout import Layout
+from inspector.media.streamlit import render, selection, table
+from inspector.sections import arrays, unknown
+from inspector.sections.arrays import GROUP_TITLES
+
+WHOLE = "Whole train state"
+PARTS = {
+    "Parameters": ("params",),
+    "Optimizer state": ("opt_state",),
+    WHOLE: STATE_GROUPS,
+}
+
+
+def show_overview(snapshot: Snapshot, _: Layout | None) -> None:
+    """Bytes that each device holds of each array, and a small shard map of every parameter."""
+    if _cannot_show(snapshot):
+        return
+    part = _choose_part(snapshot, "overview_groups", whole_first=True)
+    picks = {"overview": selection.select, "small_multiples": selection.select}
+    render.show(arrays.bytes_on_devices(snapshot, part).blocks, picks)
+    st.caption("Click a row or a small map to open that array in the shard map.")
+
+
+def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
+    """The tree of PartitionSpecs as a figure, and as text to copy."""
+    if _cannot_show(snapshot, mesh=False):
+        return
+    part = _choose_part(snapshot, "tree_groups")
+    render.show([arrays.tree_picture(snapshot, part)], {"spec_tree": selection.select})
+    folded = st.toggle(
+        "Fold identical layers",
+        value=True,
+        key="tree_folded",
+        help="Show layers that differ only in their number as one.",
+    )
+    render.show([arrays.tree_text(part, folded)])
+
+
+def show_table(snapshot: Snapshot, _: Layout | None) -> None:
+    """All arrays in a table with filters; a selected row opens in the shard map."""
+    if _cannot_show(snapshot, mesh=False):
+        return
+    present = {array.group for array in snapshot.arrays}
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with left:
+        groups = st.pills(
+            "Groups",
+            [group for group in GROUP_TITLES if group in present],
+            selection_mode="multi",
+            format_func=GROUP_TITLES.__getitem__,
+            key="table_groups",
+        )
+    with right:
+        words = st.text_input(
+            "Filter",
+            key="table_filter",
+            placeholder="words in path, axes or spec, such as W2 model",
+        )
+    shown = arrays.matching(snapshot.arrays, groups or list(present), words)
+    if not shown:
+        st.info("No array contains all of these words.", icon=":material/search_off:")
+        return
+    pick = table.array_picker(
+        [array.path for array in shown],
+        "table_selected",
+        f"{len(shown)} of {len(snapshot.arrays)} arrays. Select a row to see its shard map.",
+    )
+    render.show([arrays.table(shown)], {"array_table": pick})
+
+
+def _cannot_show(snapshot: Snapshot, mesh: bool = True) -> bool:
+    """Draw the reason if there are no arrays, or no mesh if that is needed."""
+    missing = unknown.no_arrays(snapshot) or (unknown.no_mesh(snapshot) if mesh else None)
+    if missing is not None:
+        render.show([missing])
+    return missing is not None
+
+
+def _choose_part(snapshot: Snapshot, key: str, whole_first: bool = False) -> list[Array]:
+    """Draw the choice of a part of the train state and return its arrays."""
+    present = {array.group for array in snapshot.arrays}
+    names = [name for name, groups in PARTS.items() if present.intersection(groups)] or [WHOLE]
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = names[-1] if whole_first else names[0]
+    part = st.segmented_control(
+        "Part of the train state", names, key=key, required=True, label_visibility="collapsed"
+    )
+    return [array for array in snapshot.arrays if array.group in PARTS[part]]
