@@ -86,8 +86,15 @@ def pictures(arguments: list[str]) -> int:
     return _run("-m", "tests.browser.pictures", *arguments)
 
 
+def reference(arguments: list[str]) -> int:
+    """Write the generated pages of docs/reference/."""
+    _install(RUNTIME)
+    return _run("-m", "docs.generate_reference", *arguments)
+
+
 COMMANDS = {
-    command.__name__: command for command in (dashboard, compilers, tests, benchmarks, pictures)
+    command.__name__: command
+    for command in (dashboard, compilers, tests, benchmarks, pictures, reference)
 }
 
 
