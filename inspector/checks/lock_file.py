@@ -11,10 +11,9 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from inspector.core import output, record, snapshot, strict_json
+from inspector.core import output, snapshot, strict_json, typed_json
 from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import (
@@ -24,54 +23,51 @@ from inspector.core.snapshot import (
     Snapshot,
     Spec,
 )
+from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
 
 FORMAT = "sharding-lock"
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class LockedSource:
+class LockedSource(Record):
     """Where the figures came from; another kind or target is told, and is no change by itself."""
 
     kind: str
     target: str | None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class LockedAxis:
+class LockedAxis(Record):
     """One mesh axis, the major one first."""
 
     name: str
-    size: int
+    size: NonNegativeInt
     type: str = "auto"
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class LockedMesh:
+class LockedMesh(Record):
     """The mesh; `devices` is a digest of their order, None where they are numbered from 0 in mesh order."""
 
     axes: tuple[LockedAxis, ...]
     devices: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class LockedArray:
+class LockedArray(Record):
     """One array. `shards` is a digest of every device's index ranges where the spec cannot say them."""
 
     path: str
     group: Group
-    shape: tuple[int, ...] | None
+    shape: tuple[NonNegativeInt, ...] | None
     dtype: str
     spec: Spec | None
-    shards: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    shards: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
-class LockedCollective:
+class LockedCollective(Record):
     """All collectives of one op along the same mesh axes in one program, as `traffic` sums them.
 
     Executions and bytes are those of one run on one device; `mesh_axes` and figures are None where unknown.
@@ -80,16 +76,15 @@ class LockedCollective:
     program: str
     op: str
     mesh_axes: tuple[str, ...] | None
-    instructions: int
-    executions: int | None
-    payload_bytes: int | None
-    wire_bytes_per_device: int | None
+    instructions: NonNegativeInt
+    executions: NonNegativeInt | None
+    payload_bytes: NonNegativeInt | None
+    wire_bytes_per_device: NonNegativeInt | None
     conditional: bool
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class LockFile:
+class LockFile(Record):
     """All of it. `programs` are those whose collectives were counted, also where there were none."""
 
     source: LockedSource
@@ -98,7 +93,6 @@ class LockFile:
     arrays: tuple[LockedArray, ...]
     programs: tuple[str, ...]
     collectives: tuple[LockedCollective, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def locked(found: Snapshot) -> LockFile:
@@ -129,15 +123,8 @@ def locked(found: Snapshot) -> LockFile:
 
 
 def dumps(lock: LockFile) -> str:
-    """The lock file's text: a line for each array and each collective."""
-    parts = [f'"format": {json.dumps(FORMAT)}', f'"version": {VERSION}']
-    for key, value in record.encode(lock).items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            rows = ",\n  ".join(_row(row) for row in value)
-            parts.append(f"{_json(key)}: [\n  {rows}\n ]")
-        else:
-            parts.append(f"{_json(key)}: {_json(value)}")
-    return "{\n " + ",\n ".join(parts) + "\n}\n"
+    """Return the text of the lock file, with one line per array and per collective."""
+    return typed_json.dumps(typed_json.encode_file(lock, FORMAT, VERSION))
 
 
 def write(lock: LockFile, path: str | os.PathLike[str]) -> None:
@@ -155,13 +142,7 @@ def read(path: str | os.PathLike[str]) -> LockFile:
     Raises:
       InvalidInput: it cannot be opened, is neither of the two, is of a newer version, or contradicts itself.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # a zero byte in the path
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error}") from None
-    return from_json(strict_json.parse(content, str(path)), str(path))
+    return from_json(strict_json.read(path), str(path))
 
 
 def from_json(value: Any, what: str = "the lock file") -> LockFile:
@@ -174,19 +155,7 @@ def from_json(value: Any, what: str = "the lock file") -> LockFile:
             f'{what} is neither a lock file nor a Snapshot: it must have "format": "{FORMAT}" '
             f'or "{snapshot.FORMAT}"'
         )
-    version = value.get("version")
-    if type(version) is not int or version < 1:
-        raise InvalidInput(f"{what} has version {shown(version)}, but must have an integer from 1")
-    if version > VERSION:
-        raise InvalidInput(
-            f"{what} has version {shown(version)}, but this program reads up to version {VERSION}: "
-            "use a newer Sharding Inspector, or write the lock file anew"
-        )
-    body = {key: part for key, part in value.items() if key not in ("format", "version")}
-    try:
-        lock = record.decode(LockFile, body)
-    except InvalidInput as refused:
-        raise InvalidInput(f"{what}: {refused}") from None
+    lock = typed_json.decode_file(LockFile, value, what, FORMAT, VERSION)
     _refuse_repeats([one.path for one in lock.arrays], "the array", what)
     _refuse_repeats(
         [f"{one.program}: {one.op} over {one.mesh_axes}" for one in lock.collectives],
@@ -228,12 +197,3 @@ def _place(one: LockedCollective) -> tuple[Any, ...]:
 def _digest(value: Any) -> str:
     """Twelve bytes are enough: this tells a change, and guards against nobody."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:24]
-
-
-def _row(row: dict[str, Any]) -> str:
-    # Nearly every array has a spec; what it has not need not stand in every line.
-    return _json({key: value for key, value in row.items() if (key, value) != ("shards", None)})
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -6,17 +6,17 @@ the short form, without what was run or compiled, is in `inspector.compare.board
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inspector.core import output, snapshot, strict_json
+from inspector.core import output, snapshot, strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
+from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.machines import hardware
 
 FORMAT = "sharding-board"
@@ -28,16 +28,32 @@ DEFAULT_CHIP = "v5p"
 
 
 @dataclass(frozen=True)
-class Pin:
+class PinFile(Record):
+    """A pin in a board's file. `snapshot` has the form of a Snapshot file."""
+
+    name: str
+    snapshot: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BoardFile(Record):
+    """A board's file."""
+
+    pins: tuple[PinFile, ...]
+    baseline: NonNegativeInt = 0
+    chip: str = DEFAULT_CHIP
+
+
+@dataclass(frozen=True)
+class Pin(Record):
     """A Snapshot and what a person calls it."""
 
     name: str
     snapshot: Snapshot
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Board:
+class Board(Record):
     """Pins in the order in which they stand; `baseline` is the position of the one compared against.
 
     `chip` names the accelerator that modelled rows ask about. Names are distinct.
@@ -46,7 +62,6 @@ class Board:
     pins: tuple[Pin, ...] = ()
     baseline: int = 0
     chip: str = DEFAULT_CHIP
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,11 +138,11 @@ class Board:
         return joined
 
     def to_json(self) -> dict[str, Any]:
-        pins = [
-            {"name": pin.name, "snapshot": pin.snapshot.to_json(), **pin.extra} for pin in self.pins
-        ]
-        head = {"format": FORMAT, "version": VERSION, "baseline": self.baseline, "chip": self.chip}
-        return {**head, "pins": pins, **self.extra}
+        pins = tuple(
+            PinFile(pin.name, pin.snapshot.to_json(), extra=pin.extra) for pin in self.pins
+        )
+        file = BoardFile(pins, self.baseline, self.chip, extra=self.extra)
+        return typed_json.encode_file(file, FORMAT, VERSION)
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -147,34 +162,27 @@ def from_json(value: Any, what: str = "the board") -> Board:
     Raises:
       InvalidInput: it is not a board, is of a newer version, or a pin of it cannot be used.
     """
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InvalidInput(f'{what} is not a board: it must have "format": "{FORMAT}"')
-    version = value.get("version")
-    if type(version) is not int or version < 1:
-        raise InvalidInput(f"{what} has version {shown(version)}, but must have an integer from 1")
-    if version > VERSION:
+    file = typed_json.decode_file(BoardFile, value, what, FORMAT, VERSION)
+    if len(file.pins) > MOST_PINS:
         raise InvalidInput(
-            f"{what} has version {shown(version)}, but this program reads up to version {VERSION}: "
-            "open it with a newer Sharding Inspector"
+            f"{what}: pins has {len(file.pins)} entries, but must have at most {MOST_PINS}"
         )
-    pins = value.get("pins")
-    if not isinstance(pins, list) or len(pins) > MOST_PINS:
+    board = Board(chip=_chip(file.chip, what), extra=file.extra)
+    for number, pin in enumerate(file.pins):
+        where = f"{what}: pins[{number}]"
+        found = snapshot.from_json(pin.snapshot, f"{where}.snapshot")
+        try:
+            board = board.pinned(pin.name, found)
+        except InvalidInput as refused:
+            raise InvalidInput(f"{where}: {refused}") from None
+        made = replace(board.pins[-1], extra=pin.extra)
+        board = replace(board, pins=(*board.pins[:-1], made))
+    most = max(len(file.pins), 1) - 1
+    if file.baseline > most:
         raise InvalidInput(
-            f"{what}: pins is {shown(pins)}, but must be a list of at most {MOST_PINS}"
+            f"{what}: baseline is {file.baseline}, but must be the number of a pin, from 0 to {most}"
         )
-    board = Board(
-        chip=_chip(value.get("chip", DEFAULT_CHIP), what),
-        extra=_others(value, ("format", "version", "baseline", "chip", "pins")),
-    )
-    for number, pin in enumerate(pins):
-        board = _with_pin(board, pin, f"{what}: pins[{number}]")
-    baseline = value.get("baseline", 0)
-    if type(baseline) is not int or not 0 <= baseline < max(len(pins), 1):
-        raise InvalidInput(
-            f"{what}: baseline is {shown(baseline)}, "
-            f"but must be the number of a pin, from 0 to {max(len(pins), 1) - 1}"
-        )
-    return replace(board, baseline=baseline)
+    return replace(board, baseline=file.baseline)
 
 
 def parse(content: bytes, what: str = "the board") -> Board:
@@ -185,7 +193,10 @@ def parse(content: bytes, what: str = "the board") -> Board:
     """
     if len(content) > MOST_BYTES:
         raise InvalidInput(f"{what} has {len(content):,} bytes, at most {MOST_BYTES:,} are allowed")
-    value = strict_json.parse(content, what)
+    return _parsed(strict_json.parse(content, what), what)
+
+
+def _parsed(value: Any, what: str) -> Board:
     if isinstance(value, dict) and value.get("format") == snapshot.FORMAT:
         name = free_name(Path(what).name.removesuffix(".json"), ())
         return Board().pinned(name, snapshot.from_json(value, what))
@@ -198,25 +209,12 @@ def read(path: str | os.PathLike[str]) -> Board:
     Raises:
       InvalidInput: it cannot be opened or is not a board.
     """
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # a zero byte in the path
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error}") from None
-    return parse(content, str(path))
+    return _parsed(strict_json.read(path, MOST_BYTES), str(path))
 
 
 def dumps(board: Board) -> str:
-    """The board as JSON text, one pin a line."""
-    plain = board.to_json()
-    pins = plain.pop("pins")
-    head = [
-        f"{json.dumps(key)}: {json.dumps(part, allow_nan=False)}" for key, part in plain.items()
-    ]
-    rows = ",\n  ".join(json.dumps(pin, allow_nan=False) for pin in pins)
-    return "{" + ",\n ".join([*head, f'"pins": [\n  {rows}\n ]']) + "}\n"
+    """Return the board as JSON text, one line per pin."""
+    return typed_json.dumps(board.to_json())
 
 
 def write(board: Board, path: str | os.PathLike[str]) -> None:
@@ -226,23 +224,6 @@ def write(board: Board, path: str | os.PathLike[str]) -> None:
       InvalidInput: the file cannot be written.
     """
     output.write_text(dumps(board), path)
-
-
-def _with_pin(board: Board, pin: Any, where: str) -> Board:
-    if not isinstance(pin, dict):
-        raise InvalidInput(f"{where} is {shown(pin)}, but must be an object")
-    for key in ("name", "snapshot"):
-        if key not in pin:
-            raise InvalidInput(f"{where}.{key} is missing")
-    if not isinstance(pin["name"], str):
-        raise InvalidInput(f"{where}.name is {shown(pin['name'])}, but must be text")
-    found = snapshot.from_json(pin["snapshot"], f"{where}.snapshot")
-    try:
-        board = board.pinned(pin["name"], found)
-    except InvalidInput as refused:
-        raise InvalidInput(f"{where}: {refused}") from None
-    made = replace(board.pins[-1], extra=_others(pin, ("name", "snapshot")))
-    return replace(board, pins=(*board.pins[:-1], made))
 
 
 def _checked_name(name: str, taken: Collection[str]) -> str:
@@ -265,11 +246,6 @@ def _chip(name: Any, what: str) -> str:
         return hardware.chip(name).name
     except InvalidInput as refused:
         raise InvalidInput(f"{what}: {refused}") from None
-
-
-def _others(value: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The keys that this version does not know: they are kept and written back."""
-    return {key: part for key, part in value.items() if key not in known}
 
 
 def _printable(text: str) -> str:

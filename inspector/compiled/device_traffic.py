@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inspector.core.collectives import OPERATIONS, Route
-from inspector.core.record import LARGEST
 from inspector.core.snapshot import Collective, Mesh
+from inspector.core.typed_json import LARGEST
 
 ASSUMED = "ring algorithm assumed"
 

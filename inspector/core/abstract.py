@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.core.snapshot import Group
+from inspector.core.typed_json import NonNegativeInt, Record
 
 
 @dataclass(frozen=True)
-class AbstractArray:
+class AbstractArray(Record):
     """One array as `jax.eval_shape` gives it. `itemsize` is bytes an element.
 
     `names` has an entry for each dimension: logical axes (at most one each) or mesh axes (any number),
@@ -18,14 +19,14 @@ class AbstractArray:
 
     path: str
     group: Group
-    shape: tuple[int, ...]
+    shape: tuple[NonNegativeInt, ...]
     dtype: str
-    itemsize: int
+    itemsize: NonNegativeInt
     names: tuple[tuple[str, ...] | None, ...] | None
 
 
 @dataclass(frozen=True)
-class AbstractState:
+class AbstractState(Record):
     """Every array of a model: batch, train state, output."""
 
     names: Literal["logical", "mesh"]

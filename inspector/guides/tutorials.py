@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inspector import layout as layouts
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Array, Mesh
+from inspector.core.typed_json import NonNegativeInt, Record
 
 MOST_DEVICES = 64  # the code is the guides', which keep copies of everything on each device
 DEFAULT_MESH = (2, 4)
@@ -61,11 +62,11 @@ DEFAULT_GUIDE = "scale_up"
 
 
 @dataclass(frozen=True)
-class Walk:
+class Walk(Record):
     """A valid request: which guide, on which mesh."""
 
     guide: str
-    mesh_shape: tuple[int, ...]
+    mesh_shape: tuple[NonNegativeInt, ...]
     axis_names: tuple[str, ...]
 
     @property
@@ -73,7 +74,7 @@ class Walk:
         return math.prod(self.mesh_shape)
 
     def to_json(self) -> dict[str, Any]:
-        return record.encode(self)
+        return typed_json.encode(self)
 
     def key(self) -> str:
         """Text that two walks share only if they are equal."""
@@ -81,7 +82,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawn(Record):
     """An array of a step, under the name that the code gives it, and the mesh it lies on."""
 
     array: Array
@@ -89,7 +90,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Record):
     """One cell, run.
 
     words: Markdown.
@@ -108,7 +109,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Walked:
+class Walked(Record):
     """The steps in order, and the versions of the packages that took them."""
 
     steps: tuple[Step, ...]
@@ -146,7 +147,7 @@ def from_json(value: Any) -> Walk:
     Raises:
       InvalidInput: it is not a walk; the sentence names the field, the value and what is allowed.
     """
-    read = record.decode(Walk, value, "the walk")
+    read = typed_json.decode(Walk, value, "the walk")
     mesh, axes = layouts.print_mesh(read.mesh_shape), ",".join(read.axis_names)
     return parse(read.guide, mesh, axes).unwrap()
 

@@ -13,7 +13,7 @@ import optax
 from jax.sharding import AbstractMesh, AxisType
 
 from inspector import layout as layouts
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import nnx
@@ -28,7 +28,7 @@ from inspector.producers.leaves import Leaf, all_leaves, leaves_of
 def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Worker job: a layout as JSON in, an AbstractState as JSON out. Needs no particular devices."""
     report("trace")
-    return record.encode(abstract_state(layouts.from_json(payload["layout"])))
+    return typed_json.encode(abstract_state(layouts.from_json(payload["layout"])))
 
 
 def abstract_state(layout: Layout) -> AbstractState:

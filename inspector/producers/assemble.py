@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
@@ -45,7 +45,7 @@ def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     """
     wanted = assemblies.from_json(payload.get("assembly"))
     report("build")
-    return record.encode(make_array(wanted))
+    return typed_json.encode(make_array(wanted))
 
 
 def make_array(wanted: Assembly) -> Assembled:

@@ -79,8 +79,8 @@ class CapturedProgram:
         return ProgramArray(
             role="output" if value.output else "input",
             path=value.path,
-            asked=None,
-            got=got,
+            requested=None,
+            compiled=got,
             same=None,
             used=value.used,
             extra={"donated": True} if value.donated else {},

@@ -16,7 +16,7 @@ from orbax.checkpoint import __version__ as orbax_version
 from orbax.checkpoint import v1 as orbax
 
 from inspector import layout as layouts
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.snapshot import Snapshot, Source
 from inspector.guides.restore.checkpoint import Compared, Restored, Saved
 from inspector.layout import Layout
@@ -44,14 +44,14 @@ def save(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: a layout and a folder in, a `Saved` record out; the checkpoint is in the folder."""
     layout = layouts.from_json(payload["layout"])
     with checkpoint_folder.held(payload["folder"]) as folder:
-        return record.encode(save_state(layout, folder, report, payload.get("memory")))
+        return typed_json.encode(save_state(layout, folder, report, payload.get("memory")))
 
 
 def restore(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: a layout and a folder with a checkpoint in, a `Restored` record out."""
     layout = layouts.from_json(payload["layout"])
     with checkpoint_folder.held(payload["folder"]) as folder:
-        return record.encode(restore_state(layout, folder, report))
+        return typed_json.encode(restore_state(layout, folder, report))
 
 
 def save_state(layout: Layout, folder: Path, report: Report, memory: int | None = None) -> Saved:

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from inspector import layout as layouts
 from inspector.compiled import out_of_memory
 from inspector.compiled.out_of_memory import Shortage
-from inspector.core import record, sharding, snapshot
+from inspector.core import sharding, snapshot, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
@@ -53,7 +53,9 @@ def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     target = targets.parse(payload.get("target", layout.target))
     order = payload.get("device_order", getattr(layout, "device_order", "row-major"))
     known = payload.get("state")
-    state = None if known is None else record.decode(AbstractState, known, "the abstract arrays")
+    state = (
+        None if known is None else typed_json.decode(AbstractState, known, "the abstract arrays")
+    )
     return compile_layout(layout, target, report, order, state).to_json()
 
 
@@ -193,8 +195,8 @@ def _with_compiled_specs(
     for program in programs:
         for one in program.shardings:
             # What comes out of init is what goes into the train step; the last one to say so stands.
-            if one.got is not None and not (program.name == "init" and one.role == "input"):
-                got[one.path] = one.got
+            if one.compiled is not None and not (program.name == "init" and one.role == "input"):
+                got[one.path] = one.compiled
     return tuple(
         array
         if array.path not in got or got[array.path] == array.spec

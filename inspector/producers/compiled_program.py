@@ -226,8 +226,8 @@ def _compare(
             yield ProgramArray(
                 role=role,
                 path="/".join(part for part in (name, leaf.path) if part not in ("state", "")),
-                asked=_spec(want, rank),
-                got=_spec(have, rank),
+                requested=_spec(want, rank),
+                compiled=_spec(have, rank),
                 same=have.is_equivalent_to(want, rank) if comparable else None,
                 used=have is not None,
             )

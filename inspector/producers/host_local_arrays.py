@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import processes
 from inspector.guides.processes import (
@@ -46,7 +46,7 @@ def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
         )
     report("exchange")
     found = exchanged(wanted)
-    return record.encode(found) if jax.process_index() == 0 else {}
+    return typed_json.encode(found) if jax.process_index() == 0 else {}
 
 
 def exchanged(wanted: HostLocal) -> Exchanged:
@@ -72,8 +72,8 @@ def exchanged(wanted: HostLocal) -> Exchanged:
         failure = {"step": step, "kind": type(error).__name__, "text": text}
     own = View(**_process(mesh), given=_values(local), **_of_global(whole), **_back(returned))
     # Shapes decide what JAX refuses, and all processes have the same ones.
-    seen = gathered({"view": record.encode(own), "failure": failure, "made": whole is not None})
-    views = tuple(record.decode(View, one["view"], "a process's view") for one in seen)
+    seen = gathered({"view": typed_json.encode(own), "failure": failure, "made": whole is not None})
+    views = tuple(typed_json.decode(View, one["view"], "a process's view") for one in seen)
     return Exchanged(
         mesh=mesh_record(mesh),
         array=live_array(Leaf("batch", "batch", whole, None), mesh_record(mesh), logical=False)

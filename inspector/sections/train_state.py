@@ -54,8 +54,8 @@ def shardings(snapshot: Snapshot, program: str) -> Table:
         (
             one.path,
             one.role,
-            "chosen by the compiler" if one.asked is None else spec_text(one.asked),
-            spec_text(one.got) if one.used else "not used by this program",
+            "chosen by the compiler" if one.requested is None else spec_text(one.asked),
+            spec_text(one.compiled) if one.used else "not used by this program",
             _mark(one),
         )
         for each in snapshot.programs

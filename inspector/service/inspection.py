@@ -20,7 +20,7 @@ from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as time_together
 from inspector.compare.paired_times.candidates import Candidates
-from inspector.core import record, snapshot, strict_json
+from inspector.core import snapshot, strict_json, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
@@ -119,7 +119,7 @@ class Inspection:
         Raises:
           InvalidInput: the job did not end well; its sentence.
         """
-        state = record.decode(AbstractState, _result(job), "the worker's answer")
+        state = typed_json.decode(AbstractState, _result(job), "the worker's answer")
         with self._lock:
             self._states[_state_key(layout)] = state
             while len(self._states) > REMEMBERED_STATES:
@@ -161,7 +161,7 @@ class Inspection:
         environment = Environment(1, targets.environment(target))
         payload: dict[str, Any] = {"layout": layout.to_json()}
         if (known := self.known_state(layout)) is not None:
-            payload["state"] = record.encode(known)
+            payload["state"] = typed_json.encode(known)
         return self._runs.submit("compile", payload, environment, COMPILE_TIMEOUT)
 
     def kept_answer(self, layout: Layout) -> Snapshot | None:
@@ -227,7 +227,7 @@ class Inspection:
         Raises:
           InvalidInput: the job did not end well; its sentence.
         """
-        return record.decode(Assembled, _result(job), "the worker's answer")
+        return typed_json.decode(Assembled, _result(job), "the worker's answer")
 
     def take_restoration(self, restoration: Restoration) -> Outcome:
         """What came of a finished restoration, with a finding for each array that is not where planned.
@@ -254,7 +254,7 @@ class Inspection:
         Raises:
           InvalidInput: the job did not end well; its sentence.
         """
-        return record.decode(Exchanged, _result(job), "the worker's answer")
+        return typed_json.decode(Exchanged, _result(job), "the worker's answer")
 
     def known_walk(self, walk: Walk) -> Walked | None:
         """What came of this walk if it was taken before."""
@@ -274,7 +274,7 @@ class Inspection:
         Raises:
           InvalidInput: the job did not end well; its sentence.
         """
-        walked = record.decode(Walked, _result(job), "the worker's answer")
+        walked = typed_json.decode(Walked, _result(job), "the worker's answer")
         if walked.complete:
             with self._lock:
                 self._walked[walk.key()] = walked
@@ -380,7 +380,7 @@ def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
     findings = []
     if not _same_mesh(planned, found):
         message = "the mesh was planned and found differently: " + _difference(
-            record.encode(planned.mesh), record.encode(found.mesh)
+            typed_json.encode(planned.mesh), typed_json.encode(found.mesh)
         )
         findings.append(Finding("error", NOT_AS_PLANNED, message))
     for path in sorted(asked.keys() | got.keys()):
@@ -400,7 +400,7 @@ def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
 
 def _placement(array: Array) -> dict[str, Any]:
     """What a plan says of an array; what only a live one has is left out."""
-    plain = record.encode(array)
+    plain = typed_json.encode(array)
     return {key: plain[key] for key in plain if key not in ("box", "facts", "program")}
 
 

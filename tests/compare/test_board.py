@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_PINS, Board, free_name
-from inspector.core import record, snapshot
+from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Source
 from tests.figures import samples
@@ -119,7 +119,7 @@ def changed(**parts: object) -> bytes:
 
 PIN = {
     "name": "a",
-    "snapshot": record.encode(found()) | {"format": "sharding-snapshot", "version": 1},
+    "snapshot": typed_json.encode(found()) | {"format": "sharding-snapshot", "version": 1},
 }
 
 
@@ -136,9 +136,12 @@ PIN = {
         (changed(pins=[PIN] * 9), "pins is a list of 9, but must be a list of at most 8"),
         (changed(pins=[PIN, PIN]), "pins[1]: the board has a layout called 'a' already"),
         (changed(pins=[{"name": "a"}]), "pins[0].snapshot is missing"),
-        (changed(pins=[PIN | {"name": 3}]), "pins[0].name is 3, but must be text"),
+        (changed(pins=[PIN | {"name": 3}]), "pins[0].name is 3, but must be a string"),
         (changed(pins=[PIN | {"name": "a\nb"}]), "must be 1 to 60 printable characters"),
-        (changed(pins=[PIN | {"snapshot": {}}]), "pins[0].snapshot is not a sharding Snapshot"),
+        (
+            changed(pins=[PIN | {"snapshot": {}}]),
+            "pins[0].snapshot is not a sharding-snapshot file",
+        ),
         (changed(baseline=2), "baseline is 2, but must be the number of a pin, from 0 to 1"),
         (changed(baseline=True), "baseline is true, but must be the number of a pin"),
         (changed(chip="abacus"), "chip is 'abacus', but must be one of"),

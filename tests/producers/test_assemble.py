@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.core import record, sharding, snapshot
+from inspector.core import sharding, snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
@@ -257,7 +257,7 @@ def test_the_job_takes_and_gives_plain_json() -> None:
     asked = ask("pieces", "tensor-parallel", "swapped")
     phases: list[str] = []
     result = assemble({"assembly": asked.to_json()}, lambda phase, **_: phases.append(phase))
-    assert record.decode(Assembled, result) == make_array(asked)
+    assert typed_json.decode(Assembled, result) == make_array(asked)
     assert phases == ["build"]
 
 

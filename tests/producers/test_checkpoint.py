@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, from_json
 from inspector.core.totals import STATE_GROUPS
@@ -185,7 +185,7 @@ def test_both_jobs_speak_json_and_report_their_phases() -> None:
                 payload | {"layout": layout_of(fields).to_json()},
                 lambda phase, **_: phases.append(phase),
             )
-            assert record.encode(record.decode(kind, answer)) == answer
+            assert typed_json.encode(typed_json.decode(kind, answer)) == answer
     finally:
         folder.remove()
     assert list(dict.fromkeys(phases)) == [

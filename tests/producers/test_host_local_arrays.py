@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector.core import record, sharding
+from inspector.core import sharding, typed_json
 from inspector.core import snapshot as snapshots
 from inspector.guides import processes
 from inspector.guides.processes import Exchanged, HostLocal
@@ -109,7 +109,7 @@ def test_the_snapshot_has_all_of_it(service) -> None:
         assert [finding.code for finding in found.findings] == codes
         kept = again.extra["host_local"]
         assert processes.from_json(kept["asked"]) == wanted
-        assert record.decode(Exchanged, kept["made"]) == made
+        assert typed_json.decode(Exchanged, kept["made"]) == made
         assert found.source.processes == 2
 
 

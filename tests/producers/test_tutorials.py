@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import tutorials as walks
 from inspector.guides.tutorials import GUIDES, Step, Walk, Walked
@@ -77,7 +77,7 @@ def test_different_walks_have_different_keys() -> None:
 
 def test_steps_come_back_from_json() -> None:
     walked = Walked((Step("a", "b", "c", refusal="d", problem="e"),), {"jax": "1"})
-    assert record.decode(Walked, record.encode(walked)) == walked
+    assert typed_json.decode(Walked, typed_json.encode(walked)) == walked
     assert not walked.complete
     assert Walked((Step("a", "b", "c"),)).complete
 

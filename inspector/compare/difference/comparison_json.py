@@ -10,7 +10,7 @@ from inspector.compare.difference.caveats import caveats
 from inspector.compare.difference.questions import questions
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import spec_rows
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.snapshot import Array, Snapshot
 from inspector.machines.hardware import Chip
 
@@ -39,11 +39,11 @@ def to_json(
         "baseline": baseline,
         "chip": None if chip is None else chip.name,
         "snapshots": [
-            {"name": name, "source": record.encode(each.source), "layout": each.layout}
+            {"name": name, "source": typed_json.encode(each.source), "layout": each.layout}
             for name, each in named
         ],
-        "questions": [record.encode(row) for row in rows],
-        "specs": [record.encode(row) for row in spec_rows(snapshots)],
+        "questions": [typed_json.encode(row) for row in rows],
+        "specs": [typed_json.encode(row) for row in spec_rows(snapshots)],
         "differences": [
             {
                 "before": baseline,
@@ -71,5 +71,5 @@ def _difference(one: ArrayDifference) -> dict[str, Any]:
 def _array(array: Array | None) -> dict[str, Any] | None:
     if array is None:
         return None
-    plain = record.encode(array)
+    plain = typed_json.encode(array)
     return {name: plain[name] for name in _ARRAY_FIELDS}

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 
 FORMAT = "sharding-paired-times"
 VERSION = 1
@@ -31,25 +32,25 @@ Verdict = Literal["within noise", "slower", "faster"]
 
 
 @dataclass(frozen=True)
-class Turn:
+class Turn(Record):
     """One measured run: from the call until every array that it returns is ready. Layouts count from 0."""
 
-    round: int
-    layout: int
+    round: NonNegativeInt
+    layout: NonNegativeInt
     program: str
-    seconds: float
+    seconds: FiniteFloat
 
 
 @dataclass(frozen=True)
-class Untimed:
+class Untimed(Record):
     """A layout that was not timed, and why: a clause without a full stop."""
 
-    layout: int
+    layout: NonNegativeInt
     reason: str
 
 
 @dataclass(frozen=True)
-class PairedTimes:
+class PairedTimes(Record):
     """What came of timing layouts together.
 
     turns: in the order in which they ran.
@@ -58,9 +59,9 @@ class PairedTimes:
 
     turns: tuple[Turn, ...]
     untimed: tuple[Untimed, ...]
-    layouts: int
-    rounds: int
-    devices: int
+    layouts: NonNegativeInt
+    rounds: NonNegativeInt
+    devices: NonNegativeInt
     created: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -80,7 +81,7 @@ class PairedTimes:
         return next((one.reason for one in self.untimed if one.layout == layout), None)
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, "version": VERSION, **record.encode(self)}
+        return typed_json.encode_file(self, FORMAT, VERSION)
 
 
 @dataclass(frozen=True)
@@ -121,14 +122,7 @@ def from_json(value: Any, what: str = "the times") -> PairedTimes:
     Raises:
       InvalidInput: it is not that, or does not have one run of each layout and program in every round.
     """
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InvalidInput(f"{what} must be an object with format {FORMAT}")
-    if value.get("version") != VERSION:
-        raise InvalidInput(
-            f"{what} have another version than {VERSION}, which is the one known here"
-        )
-    plain = {key: part for key, part in value.items() if key not in ("format", "version")}
-    read = record.decode(PairedTimes, plain, what)
+    read = typed_json.decode_file(PairedTimes, value, what, FORMAT, VERSION)
     _refuse_incomplete(read, what)
     return read
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from inspector.compiled.hlo.loops import CallSite, CallSites, Loops, call_sites
 from inspector.compiled.hlo.module import Module
-from inspector.core.record import LARGEST
+from inspector.core.typed_json import LARGEST
 
 # Instructions that run the computation they name once.
 _ONCE = frozenset({"call", "fusion", "async-start", "call-start", "fusion-start"})

@@ -16,8 +16,8 @@ from inspector.compiled.hlo.replica_groups import Groups, Mode
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.core.collectives import BY_OPCODE, Operation
 from inspector.core.errors import InvalidInput
-from inspector.core.record import LARGEST
 from inspector.core.snapshot import Collective, Mesh
+from inspector.core.typed_json import LARGEST
 
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')

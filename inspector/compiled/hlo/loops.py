@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Operand
 from inspector.core.collectives import OPERATIONS
-from inspector.core.record import LARGEST
+from inspector.core.typed_json import LARGEST
 
 # Printed as JSON, or as a string that holds JSON.
 _KNOWN_TRIP_COUNT = re.compile(

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from inspector import layout as layouts
-from inspector.core import record, sharding
+from inspector.core import sharding, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import Parsed, Reader
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Spec
+from inspector.core.typed_json import NonNegativeInt, Record
 
 Way = Literal["callback", "pieces", "device_put"]
 Loading = Literal["array", "batch", "reshard"]
@@ -81,19 +82,19 @@ MISTAKES: Mapping[str, Mistake] = {
 
 
 @dataclass(frozen=True)
-class Assembly:
+class Assembly(Record):
     """A valid request. `spec` and `target` have an entry a dimension; without a target nothing is
     resharded. `device` is the position, in mesh order, of the piece that the mistake is made with.
     """
 
     way: Way
-    mesh_shape: tuple[int, ...]
+    mesh_shape: tuple[NonNegativeInt, ...]
     axis_names: tuple[str, ...]
-    shape: tuple[int, ...]
+    shape: tuple[NonNegativeInt, ...]
     spec: Spec
     target: Spec | None = None
     mistake: str = NO_MISTAKE
-    device: int = 0
+    device: NonNegativeInt = 0
 
     @property
     def devices(self) -> int:
@@ -122,7 +123,7 @@ class Assembly:
         return _checked(replace(self, mistake=mistake, device=device))
 
     def to_json(self) -> dict[str, Any]:
-        return record.encode(self)
+        return typed_json.encode(self)
 
     def key(self) -> str:
         """Text that two assemblies share only if they are equal."""
@@ -130,7 +131,7 @@ class Assembly:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Piece(Record):
     """What was handed to JAX for one device, in the order in which it was.
 
     meant_for: the device whose part it was cut as; None where JAX itself cuts the whole array.
@@ -139,60 +140,55 @@ class Piece:
     values: its numbers in row-major order.
     """
 
-    meant_for: int | None
-    on: int | None
-    shape: tuple[int, ...] | None
+    meant_for: NonNegativeInt | None
+    on: NonNegativeInt | None
+    shape: tuple[NonNegativeInt, ...] | None
     dtype: str
-    values: tuple[int, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
+    values: tuple[NonNegativeInt, ...]
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Record):
     """The numbers of one device's shard, in row-major order."""
 
-    device: int
-    shape: tuple[int, ...]
-    values: tuple[int, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
+    device: NonNegativeInt
+    shape: tuple[NonNegativeInt, ...]
+    values: tuple[NonNegativeInt, ...]
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Record):
     """A global array that JAX has made: where it lies, and what each shard holds, in mesh order."""
 
     array: Array
     sharding: str  # as JAX prints it
     contents: tuple[Contents, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Refusal(Record):
     """JAX's own error: the step at which it came, its class, and its text."""
 
     step: Step
     kind: str
     text: str
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Assembled:
+class Assembled(Record):
     """What came of an Assembly.
 
     `shape` is the global shape that JAX was given. `joined` is None if JAX refused, `resharded` if it
     refused or nothing was to be resharded; `collectives` names those in the compiled reshard.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[NonNegativeInt, ...]
     pieces: tuple[Piece, ...]
     joined: Stage | None
     resharded: Stage | None
     collectives: tuple[str, ...]
     refusal: Refusal | None
     versions: dict[str, str] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
@@ -243,7 +239,7 @@ def from_json(value: Any) -> Assembly:
     Raises:
       InvalidInput: it is not one, or not a valid one.
     """
-    found = record.decode(Assembly, value, "the assembly")
+    found = typed_json.decode(Assembly, value, "the assembly")
     # Through the same parsers as text, so that there is one rule for both.
     shape = parse_mesh(layouts.print_mesh(found.mesh_shape))
     layouts.parse_axes(",".join(found.axis_names), shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot, Source
 from inspector.guides.assembly import pieces
 from inspector.guides.assembly.record import Assembled, Assembly
@@ -27,7 +27,7 @@ def snapshot(assembly: Assembly, made: Assembled) -> Snapshot:
         mesh=assembly.mesh(),
         arrays=tuple(stage.array for stage in stages),
         findings=_findings(assembly, made),
-        extra={"assembly": {"asked": assembly.to_json(), "made": record.encode(made)}},
+        extra={"assembly": {"asked": assembly.to_json(), "made": typed_json.encode(made)}},
     )
 
 

@@ -18,10 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from inspector import layout as layouts
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import Parsed, Reader
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Spec
+from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.layout.record import DEVICE_NUMBERS_PER_PROCESS
 
 Data = Literal["own", "same"]
@@ -47,18 +48,18 @@ DEFAULTS = {
 
 
 @dataclass(frozen=True)
-class HostLocal:
+class HostLocal(Record):
     """A valid request. `spec` has an entry a dimension; `data` says whether each process has its own.
 
     Without `convert` the host-local arrays are given to jit as they are, which is the mistake that the
     migration guide warns of.
     """
 
-    processes: int
-    mesh_shape: tuple[int, ...]
+    processes: NonNegativeInt
+    mesh_shape: tuple[NonNegativeInt, ...]
     axis_names: tuple[str, ...]
     spec: Spec
-    local_shape: tuple[int, ...]
+    local_shape: tuple[NonNegativeInt, ...]
     data: Data = "own"
     convert: bool = True
 
@@ -85,7 +86,7 @@ class HostLocal:
         return np.arange(first, first + count, dtype=np.int32).reshape(self.local_shape)
 
     def to_json(self) -> dict[str, Any]:
-        return record.encode(self)
+        return typed_json.encode(self)
 
     def key(self) -> str:
         """Text that two requests share only if they are equal."""
@@ -93,17 +94,16 @@ class HostLocal:
 
 
 @dataclass(frozen=True)
-class Held:
+class Held(Record):
     """One addressable shard: its device, the part of the global array, and its numbers, row by row."""
 
-    device: int
-    index: tuple[tuple[int, int], ...]
-    values: tuple[int, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
+    device: NonNegativeInt
+    index: tuple[tuple[NonNegativeInt, NonNegativeInt], ...]
+    values: tuple[NonNegativeInt, ...]
 
 
 @dataclass(frozen=True)
-class View:
+class View(Record):
     """What one process sees.
 
     given, returned: the numbers of its host-local array, row by row, before and after; `returned` and
@@ -115,36 +115,34 @@ class View:
     reading: JAX's own words when this process read the whole array; None where it could.
     """
 
-    process: int
-    processes: int
-    devices: tuple[int, ...]
-    all_devices: int
-    local_mesh: tuple[int, ...] | None
-    given: tuple[int, ...]
+    process: NonNegativeInt
+    processes: NonNegativeInt
+    devices: tuple[NonNegativeInt, ...]
+    all_devices: NonNegativeInt
+    local_mesh: tuple[NonNegativeInt, ...] | None
+    given: tuple[NonNegativeInt, ...]
     addressable: tuple[Held, ...] = ()
-    global_shards: int = 0
-    without_data: int = 0
+    global_shards: NonNegativeInt = 0
+    without_data: NonNegativeInt = 0
     fully_addressable: bool | None = None
     fully_replicated: bool | None = None
     reading: str | None = None
-    returned_shape: tuple[int, ...] | None = None
-    returned: tuple[int, ...] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    returned_shape: tuple[NonNegativeInt, ...] | None = None
+    returned: tuple[NonNegativeInt, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Refusal(Record):
     """JAX's own error: the step at which it came, its class, its text, and which processes had it."""
 
     step: Step
     kind: str
     text: str
-    processes: tuple[int, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
+    processes: tuple[NonNegativeInt, ...]
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class Exchanged(Record):
     """What came of a HostLocal. `array` is the global array; None where JAX made none."""
 
     mesh: Mesh
@@ -153,7 +151,6 @@ class Exchanged:
     views: tuple[View, ...]
     refusal: Refusal | None
     versions: dict[str, str] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
@@ -186,7 +183,7 @@ def from_json(value: Any) -> HostLocal:
     Raises:
       InvalidInput: it is not one, or not a valid one.
     """
-    found = record.decode(HostLocal, value, "the request")
+    found = typed_json.decode(HostLocal, value, "the request")
     # Through the same parsers as text, so that there is one rule for both.
     fields = {
         "processes": str(found.processes),

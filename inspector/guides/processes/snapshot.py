@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot, Source
 from inspector.guides import processes
 from inspector.guides.processes.record import Exchanged, HostLocal
@@ -22,7 +22,7 @@ def snapshot(wanted: HostLocal, exchanged: Exchanged) -> Snapshot:
         mesh=exchanged.mesh,
         arrays=() if exchanged.array is None else (exchanged.array,),
         findings=_findings(wanted, exchanged),
-        extra={"host_local": {"asked": wanted.to_json(), "made": record.encode(exchanged)}},
+        extra={"host_local": {"asked": wanted.to_json(), "made": typed_json.encode(exchanged)}},
     )
 
 

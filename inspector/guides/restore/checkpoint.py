@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from inspector.core.snapshot import Snapshot
+from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 
 
 @dataclass(frozen=True)
-class Saved:
+class Saved(Record):
     """What was saved: where each array lay, bytes of Orbax's files, seconds that Orbax took."""
 
     snapshot: Snapshot
-    file_bytes: int
-    seconds: float
-    extra: dict[str, Any] = field(default_factory=dict)
+    file_bytes: NonNegativeInt
+    seconds: FiniteFloat
 
 
 @dataclass(frozen=True)
-class Compared:
+class Compared(Record):
     """One array after it was restored: how many of its elements have other bits, and the first of them."""
 
     path: str
-    elements: int
-    unequal: int
-    first_unequal: tuple[int, ...] | None
-    extra: dict[str, Any] = field(default_factory=dict)
+    elements: NonNegativeInt
+    unequal: NonNegativeInt
+    first_unequal: tuple[NonNegativeInt, ...] | None
 
 
 @dataclass(frozen=True)
-class Restored:
+class Restored(Record):
     """What was restored: where each array lies, how its values compare, seconds that Orbax took."""
 
     snapshot: Snapshot
     compared: tuple[Compared, ...]
-    seconds: float
-    extra: dict[str, Any] = field(default_factory=dict)
+    seconds: FiniteFloat

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector import layout as layouts
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import state_totals
@@ -138,8 +138,8 @@ class Restoration:
             ending = self._job_ending()
             if saved and restored:
                 outcome = outcome_of(
-                    record.decode(Saved, saved, "the worker's answer"),
-                    record.decode(Restored, restored, "the worker's answer"),
+                    typed_json.decode(Saved, saved, "the worker's answer"),
+                    typed_json.decode(Restored, restored, "the worker's answer"),
                 )
                 with self._lock:
                     self._outcome = outcome

@@ -18,7 +18,6 @@ import numpy as np
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text, counted
-from inspector.core.record import LARGEST
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import (
     Array,
@@ -28,6 +27,7 @@ from inspector.core.snapshot import (
     Transfer,
 )
 from inspector.core.totals import STATE_GROUPS
+from inspector.core.typed_json import LARGEST
 
 _REMEMBERED = 32  # matrices of elements; 2 MB each for 512 devices
 

@@ -313,16 +313,21 @@ def _parts(found: Snapshot, program: Program, role: str, counted: int | None) ->
 
 def _bytes_per_device(array: Array, one: ProgramArray, mesh: Mesh | None) -> int | None:
     """What one device holds of an array in a program, which may shard it otherwise than it is kept."""
-    if one.got is None or array.spec is None or mesh is None or _same(one.got, array.spec):
+    if (
+        one.compiled is None
+        or array.spec is None
+        or mesh is None
+        or _same(one.compiled, array.spec)
+    ):
         return array.bytes_per_device
-    if array.bytes is None or array.shape is None or len(one.got) != len(array.shape):
+    if array.bytes is None or array.shape is None or len(one.compiled) != len(array.shape):
         return None
     # A file may say anything of a program's shardings.
-    if not {axis for axes in one.got for axis in axes or ()}.issubset(mesh.axis_names):
+    if not {axis for axes in one.compiled for axis in axes or ()}.issubset(mesh.axis_names):
         return None
-    if any(sharding.indivisible(array.shape, one.got, mesh)):
+    if any(sharding.indivisible(array.shape, one.compiled, mesh)):
         return None
-    return array.bytes // math.prod(mesh.ways(axes) for axes in one.got)
+    return array.bytes // math.prod(mesh.ways(axes) for axes in one.compiled)
 
 
 def _donatable(found: Snapshot, program: Program) -> int | None:
@@ -336,9 +341,9 @@ def _donatable(found: Snapshot, program: Program) -> int | None:
         if one.role == "output"
         and one.path in by_path
         and (given := taken.get(one.path)) is not None
-        and one.got is not None
-        and given.got is not None
-        and _same(one.got, given.got)
+        and one.compiled is not None
+        and given.compiled is not None
+        and _same(one.compiled, given.compiled)
     )
 
 

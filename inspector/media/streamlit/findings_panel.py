@@ -10,7 +10,7 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.checks.audit import Change
 from inspector.compare import board
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import pins, render, selection, session
@@ -76,9 +76,7 @@ def _show_finding(number: int, finding: Finding, snapshot: Snapshot, layout: Lay
 
 def _change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
     """Return the smallest change, searched once per layout, finding and set of shapes."""
-    text = (
-        f"{layout.key()}\n{record.encode(finding)}\n{len(snapshot.arrays)} {snapshot.source.kind}"
-    )
+    text = f"{layout.key()}\n{typed_json.encode(finding)}\n{len(snapshot.arrays)} {snapshot.source.kind}"
     key = hashlib.sha256(text.encode()).hexdigest()
     known: dict[str, Change | None] = st.session_state.setdefault(_CHANGES, {})
     if key not in known:

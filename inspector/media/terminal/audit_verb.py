@@ -10,7 +10,7 @@ from typing import Any
 from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.checks.audit import Change
-from inspector.core import record, snapshot
+from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Finding, Snapshot
@@ -75,7 +75,7 @@ def _saves(change: Change) -> str:
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:
-    plain = record.encode(finding)
+    plain = typed_json.encode(finding)
     plain["change"] = (
         None
         if change is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from inspector import layout as layouts
 from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput
@@ -16,11 +14,7 @@ def read(path: str) -> Layout:
     Raises:
       InvalidInput: the file cannot be read, or there is no layout in it.
     """
-    try:
-        content = Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # a zero byte in the path
-        raise InvalidInput(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
-    plain = strict_json.parse(content, path)
+    plain = strict_json.read(path)
     if isinstance(plain, dict) and plain.get("format") == snapshot.FORMAT:
         plain = plain.get("layout")
         if plain is None:

@@ -80,7 +80,7 @@ def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES
         raise InvalidInput(
             f"{what} holds more than {most_values:,} values, which are all that is read"
         )
-    return strict_json.parse(raw, what, deepest=limits.DEEPEST_JSON)
+    return strict_json.parse(raw, what)
 
 
 def _holds_more(raw: bytes, most: int) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 from inspector.core import sharding
 from inspector.core.formatting import counted, spec_text
-from inspector.core.record import LARGEST
 from inspector.core.snapshot import (
     Array,
     Finding,
@@ -17,6 +16,7 @@ from inspector.core.snapshot import (
     Mesh,
     Shard,
 )
+from inspector.core.typed_json import LARGEST
 from inspector.producers.readers import limits
 from inspector.producers.readers.saved_sharding import SavedSharding, key_of
 

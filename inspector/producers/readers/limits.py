@@ -16,8 +16,6 @@ MOST_TEXT_BYTES = 128 * 1024**2
 MOST_TEXT_BYTES_TOGETHER = 512 * 1024**2
 # Bytes of one array's own metadata (.zarray, zarr.json); a kilobyte is usual.
 MOST_ARRAY_METADATA_BYTES = 1024**2
-# Levels of lists and objects inside each other: a mesh of 64 axes is written as 64 lists.
-DEEPEST_JSON = 96
 # Arrays and programs of one Snapshot that the pages can still show.
 MOST_ARRAYS = 50_000
 MOST_PROGRAMS = 1_000

@@ -21,7 +21,6 @@ from inspector.core.snapshot import Array, Finding, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import (
     content,
-    limits,
     orbax_folder,
     orbax_leaves,
     saved_sharding,
@@ -139,7 +138,7 @@ def stored_array(metadata: bytes, what: str) -> Stored:
     Raises:
       InvalidInput: it is not such metadata.
     """
-    plain = strict_json.parse(metadata, what, deepest=limits.DEEPEST_JSON)
+    plain = strict_json.parse(metadata, what)
     if not isinstance(plain, dict):
         raise InvalidInput(f"{what} is {shown(plain)}, but must be an object")
     shape = plain.get("shape")

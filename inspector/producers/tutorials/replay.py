@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from inspector.core import record, snapshot
+from inspector.core import snapshot, typed_json
 from inspector.core.errors import Cancelled, InvalidInput
 from inspector.guides import tutorials as walks
 from inspector.guides.tutorials import Drawn, Step, Walk, Walked
@@ -38,7 +38,7 @@ def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
             f"the mesh has {walk.devices} devices, but this process has {jax.device_count()}"
         )
     steps = run(cells(walk.guide), walk, report)
-    return record.encode(Walked(steps, versions()))
+    return typed_json.encode(Walked(steps, versions()))
 
 
 def cells(guide: str) -> tuple[Cell, ...]:

@@ -11,7 +11,7 @@ from inspector import layout as layouts
 from inspector.checks.audit import CODES, audit, audited, questions
 from inspector.checks.audit.moments import parameters_of_moments
 from inspector.checks.audit.rule_use import shadowing
-from inspector.core import record, snapshot
+from inspector.core import snapshot, typed_json
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -326,7 +326,7 @@ def test_findings_are_ranked_written_and_not_doubled(tmp_path) -> None:
     assert sizes == sorted(sizes, reverse=True)
     snapshot.write(found, tmp_path / "a.json")
     again = audited(snapshot.read(tmp_path / "a.json"))
-    assert record.encode(again) == record.encode(found)
+    assert typed_json.encode(again) == typed_json.encode(found)
     assert len(questions()) == len(set(questions())) > 8
 
 

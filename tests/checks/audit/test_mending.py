@@ -6,7 +6,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.checks.audit import audit, remedy, replanned, smallest_change
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import state_totals
 from inspector.layout import Layout
@@ -139,7 +139,7 @@ def test_planning_from_a_snapshot_is_planning_by_jax() -> None:
         found = planned(layout_of(fields))
         other = layout_of({**fields, "mesh": "4x2", "rules": "batch=model,embed=data"})
         again, expected = replanned(found, other), planned(other)
-        assert record.encode(again.arrays) == record.encode(expected.arrays)
+        assert typed_json.encode(again.arrays) == typed_json.encode(expected.arrays)
         assert again.mesh == expected.mesh
 
 

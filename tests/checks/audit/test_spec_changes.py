@@ -17,7 +17,7 @@ from inspector.checks.audit import (
     replanned,
     smallest_change,
 )
-from inspector.core import record, snapshot
+from inspector.core import snapshot, typed_json
 from inspector.core.formatting import spec_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import state_totals
@@ -122,7 +122,7 @@ def test_whatever_the_specs_are_a_remedy_mends(data, scan: bool, mesh: str, dept
         found = planned(layout)
     except ValueError:  # JAX, of a mesh axis of `layer` that a parameter has, too
         return
-    assert record.encode(replanned(found, layout).arrays) == record.encode(found.arrays)
+    assert typed_json.encode(replanned(found, layout).arrays) == typed_json.encode(found.arrays)
     for one in (*found.findings, *audit(found)):
         change = smallest_change(found, one, layout)
         if change is not None:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from inspector.compiled import hlo
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
@@ -46,7 +46,7 @@ def read(text: str) -> None:
         assert "\n" not in str(refused) and len(str(refused)) < 400
         return
     for collective in found:
-        assert record.decode(Collective, record.encode(collective)) == collective
+        assert typed_json.decode(Collective, typed_json.encode(collective)) == collective
     traffic(found)
 
 

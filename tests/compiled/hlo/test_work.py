@@ -24,7 +24,7 @@ from inspector import layout as layouts
 from inspector.compiled import hlo
 from inspector.compiled.hlo.flops import _Dimension, _positions
 from inspector.compiled.hlo.work import work
-from inspector.core import record
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Work
 from inspector.producers.build import (
@@ -649,7 +649,7 @@ def read(text: str) -> None:
     except InvalidInput:
         return
     for each in found:
-        assert record.decode(Work, record.encode(each)) == each
+        assert typed_json.decode(Work, typed_json.encode(each)) == each
         for figure in (each.flops, each.bytes_accessed):
             assert figure is None or (math.isfinite(figure) and figure >= 0)
 

@@ -189,7 +189,7 @@ def test_one_array_alone() -> None:
     assert totals(of_array(before, after, "params/w")).moved == 32
     assert totals(of_array(before, after, "params/b")).moved == 0
     assert parts(before, after, "params/w")[1, 0] == ((4, 8),)
-    with pytest.raises(InvalidInput, match="there is no array 'params/x'"):
+    with pytest.raises(InvalidInput, match="no array 'params/x'"):
         of_array(before, after, "params/x")
 
 

@@ -1,0 +1,84 @@
+"""The Snapshot: a frozen record of a mesh, the arrays on it, and its programs.
+
+A Snapshot is plain data without JAX objects. Producers make it, and everything that is shown is a pure
+function of one or more Snapshots. Bytes are integers, times are seconds, and None means unknown.
+`inspector/core/snapshot.schema.json` describes the file format.
+"""
+
+from inspector.core.snapshot.arrays import (
+    Array,
+    ArrayFacts,
+    Box,
+    Group,
+    Mesh,
+    MeshAxis,
+    Shard,
+    Spec,
+)
+from inspector.core.snapshot.contents import (
+    FORMAT,
+    VERSION,
+    ArrayTransfer,
+    Finding,
+    Kind,
+    Level,
+    LiveBytes,
+    Snapshot,
+    Source,
+    Transfer,
+)
+from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write
+from inspector.core.snapshot.programs import (
+    Collective,
+    MatmulFlops,
+    Memory,
+    OperationTime,
+    Origin,
+    Prediction,
+    Program,
+    ProgramArray,
+    Seconds,
+    Stage,
+    Timeit,
+    Trace,
+    Work,
+)
+
+__all__ = [
+    "FORMAT",
+    "SCHEMA_PATH",
+    "VERSION",
+    "Array",
+    "ArrayFacts",
+    "ArrayTransfer",
+    "Box",
+    "Collective",
+    "Finding",
+    "Group",
+    "Kind",
+    "Level",
+    "LiveBytes",
+    "MatmulFlops",
+    "Memory",
+    "Mesh",
+    "MeshAxis",
+    "OperationTime",
+    "Origin",
+    "Prediction",
+    "Program",
+    "ProgramArray",
+    "Seconds",
+    "Shard",
+    "Snapshot",
+    "Source",
+    "Spec",
+    "Stage",
+    "Timeit",
+    "Trace",
+    "Transfer",
+    "Work",
+    "dumps",
+    "from_json",
+    "read",
+    "write",
+]

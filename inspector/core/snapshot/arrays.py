@@ -1,0 +1,164 @@
+"""Records of a mesh and of the arrays on it. None means unknown unless an attribute says otherwise."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from inspector.core.typed_json import NonNegativeInt, PositiveInt, Record
+
+Group = Literal["params", "opt_state", "batch", "output", "activation", "gradient", "other"]
+
+# One entry per dimension: the mesh axes that shard it, major first, or None if it is not sharded.
+Spec = tuple[tuple[str, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class MeshAxis(Record):
+    """One named mesh axis.
+
+    Attributes:
+      name: Name of the mesh axis. No other axis of the mesh has it.
+      size: Number of devices along the axis.
+      type: JAX's AxisType in lower case: auto, explicit or manual. The default is auto.
+    """
+
+    name: str
+    size: PositiveInt
+    type: str = "auto"
+
+
+@dataclass(frozen=True)
+class Mesh(Record):
+    """The named grid of devices that arrays are sharded over.
+
+    Attributes:
+      axes: Mesh axes, major first. The product of their sizes is the number of devices.
+      devices: Device ids in row-major mesh order: the last axis varies fastest. Each id occurs once.
+      processes: Process index of each device, in the order of `devices`.
+      device_kind: The kind of device as JAX names it: cpu, TPU v5p, NVIDIA H100.
+    """
+
+    axes: tuple[MeshAxis, ...]
+    devices: tuple[NonNegativeInt, ...]
+    processes: tuple[NonNegativeInt, ...] | None = None
+    device_kind: str | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def ways(self, axes: tuple[str, ...] | None) -> int:
+        """Return the number of parts of a dimension that is sharded over `axes` (1 for None)."""
+        return math.prod([self._sizes[name] for name in axes]) if axes else 1
+
+    @functools.cached_property
+    def _sizes(self) -> dict[str, int]:
+        return {axis.name: axis.size for axis in self.axes}
+
+
+@dataclass(frozen=True)
+class Shard(Record):
+    """The part of an array that one device holds.
+
+    Attributes:
+      device: Id of the device.
+      index: A half-open range of element positions [start, stop] for each dimension of the array.
+      replica: Which copy of its block this is, counted from 0 in mesh order.
+      process: Index of the process that owns the device.
+    """
+
+    device: NonNegativeInt
+    index: tuple[tuple[NonNegativeInt, NonNegativeInt], ...]
+    replica: NonNegativeInt
+    process: NonNegativeInt | None = None
+
+
+@dataclass(frozen=True)
+class Box(Record):
+    """The Flax box around a value.
+
+    Attributes:
+      kind: Class of the box: Partitioned, LogicallyPartitioned.
+      names: Axis names of each dimension. None for a dimension without a name.
+    """
+
+    kind: str
+    names: tuple[tuple[str, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class ArrayFacts(Record):
+    """Properties of a live jax.Array, as the process that inspected it sees them.
+
+    Attributes:
+      committed: Whether the array is committed to its devices.
+      fully_addressable: Whether this process can address all devices of the array.
+      fully_replicated: Whether each device of the array holds all of it.
+      placement: One of: single device, one process, several processes.
+      devices: Number of devices that hold the array.
+      addressable_shards: Number of shards that this process can address.
+      global_shards: Number of shards in all processes.
+      memory_kind: Kind of memory that holds the array, as JAX names it: device, pinned_host.
+    """
+
+    committed: bool
+    fully_addressable: bool
+    fully_replicated: bool
+    placement: str
+    devices: NonNegativeInt
+    addressable_shards: NonNegativeInt
+    global_shards: NonNegativeInt
+    memory_kind: str | None
+
+
+@dataclass(frozen=True)
+class Array(Record):
+    """One array and its sharding.
+
+    Attributes:
+      path: Path of the array in its tree, keys joined by "/". No other array has it.
+      group: What the array is used for.
+      shape: Global shape, elements in each dimension. None if a file has the sharding but no shape.
+        `spec` may then have fewer entries than the array has dimensions.
+      dtype: Element type as NumPy and JAX name it: float32, bfloat16, int32.
+      logical_axes: Logical axis of each dimension, None for a dimension without one. None as a whole
+        if the model has no logical axes.
+      spec: The PartitionSpec, one entry per dimension: the mesh axes that shard it, major first, or
+        None if it is not sharded. None as a whole if the array has no NamedSharding.
+      shard_shape: Shape of one device's shard, elements in each dimension. None if unknown or if
+        devices differ.
+      bytes: Bytes of the whole array, counted once.
+      bytes_per_device: Bytes of the array on one device. None if unknown or if devices differ.
+      replicas: Number of devices that hold each element.
+      shards: The shard of each device. None if `spec` describes them.
+      box: The Flax box around the array. None if it has no box, or if this is unknown.
+      facts: Properties of the live array. None if it was not alive.
+      program: Name of the compiled program that contains this value. None for an array outside
+        programs.
+    """
+
+    path: str
+    group: Group
+    shape: tuple[NonNegativeInt, ...] | None
+    dtype: str
+    logical_axes: tuple[str | None, ...] | None = None
+    spec: Spec | None = None
+    shard_shape: tuple[NonNegativeInt, ...] | None = None
+    bytes: NonNegativeInt | None = None
+    bytes_per_device: NonNegativeInt | None = None
+    replicas: NonNegativeInt | None = None
+    shards: tuple[Shard, ...] | None = None
+    box: Box | None = None
+    facts: ArrayFacts | None = None
+    program: str | None = None

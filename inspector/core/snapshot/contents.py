@@ -1,0 +1,169 @@
+"""The Snapshot and the records that belong to it as a whole. None means unknown."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot.arrays import Array, Mesh
+from inspector.core.snapshot.programs import Program
+from inspector.core.typed_json import NonNegativeInt, Record
+
+FORMAT = "sharding-snapshot"
+VERSION = 1
+
+Kind = Literal[
+    "plan", "cpu", "local", "tpu", "gpu", "capture", "orbax", "sharding", "maxtext", "hlo"
+]
+Level = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Source(Record):
+    """Where a Snapshot comes from.
+
+    Attributes:
+      kind: The producer: plan (nothing compiled), cpu (run on emulated devices), local (run on the
+        accelerators of this machine), tpu and gpu (compiled for that target), capture (a user's job),
+        or the reader of a file format.
+      target: The target: plan, cpu, local, tpu:<generation>:<topology> such as tpu:v5p:4x4x4, or
+        gpu:<chip>:<count> such as gpu:h100:8.
+      created: Time of creation in ISO 8601.
+      versions: Version of each library that took part, by library name.
+      processes: Number of processes that took part.
+    """
+
+    kind: Kind
+    target: str | None
+    created: str
+    versions: dict[str, str] = field(default_factory=dict)
+    processes: NonNegativeInt = 1
+
+
+@dataclass(frozen=True)
+class Finding(Record):
+    """A problem or a note for the reviewer.
+
+    Attributes:
+      level: The severity.
+      code: The kind of finding, such as replicated-parameter or indivisible.
+      message: The finding in one sentence.
+      array: Path of the array. None if the finding concerns no array or several.
+      bytes: Bytes that a fix would save.
+    """
+
+    level: Level
+    code: str
+    message: str
+    array: str | None = None
+    bytes: NonNegativeInt | None = None
+
+
+@dataclass(frozen=True)
+class LiveBytes(Record):
+    """Arrays of one owner that are alive on one device after a run.
+
+    Attributes:
+      device: Id of the device.
+      owner: What holds the arrays: state, batch, output, or nobody.
+      arrays: Number of arrays.
+      bytes: Bytes of these arrays on the device.
+    """
+
+    device: NonNegativeInt
+    owner: str
+    arrays: NonNegativeInt
+    bytes: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class ArrayTransfer(Record):
+    """What a change of layout does to one array. Bytes are summed over the devices of the new layout.
+
+    Attributes:
+      path: Path of the array in its tree, keys joined by "/".
+      elements: Number of elements of the whole array.
+      bytes: Bytes that the new layout holds.
+      kept: Bytes that were on the same device before.
+      moved: Bytes that were not on the same device before.
+      unequal: Number of elements whose bits changed. None if nothing was restored.
+      first_unequal: Index of the first changed element, with one position per dimension. None if no
+        element changed.
+    """
+
+    path: str
+    elements: NonNegativeInt
+    bytes: NonNegativeInt
+    kept: NonNegativeInt
+    moved: NonNegativeInt
+    unequal: NonNegativeInt | None = None
+    first_unequal: tuple[NonNegativeInt, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Transfer(Record):
+    """The data that moves when a layout restores the train state of another layout.
+
+    Attributes:
+      saved_layout: The layout that saved the state, in the form of a layout file.
+      sources: Device ids of the layout that saved the state.
+      targets: Device ids of this layout.
+      routes: Bytes between each pair of devices, as [id of the source device, id of the target device,
+        bytes]. Bytes that stay have the same device twice.
+      arrays: All arrays of the train state.
+    """
+
+    saved_layout: dict[str, Any] | None
+    sources: tuple[NonNegativeInt, ...]
+    targets: tuple[NonNegativeInt, ...]
+    routes: tuple[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt], ...]
+    arrays: tuple[ArrayTransfer, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot(Record):
+    """All facts about one layout: the mesh, the arrays on it, and its programs. Bytes and counts are
+    integers, times are seconds. Unknown keys are allowed in every object and are kept.
+
+    Attributes:
+      source: Where the Snapshot comes from.
+      layout: The inspected layout, in the form of a layout file.
+      mesh: The mesh.
+      arrays: All arrays.
+      programs: All programs. Empty if nothing was compiled.
+      findings: Problems and notes for the reviewer.
+      live: Bytes that are alive on each device after a run, by owner. None if not measured.
+      transfer: What moved when this layout restored the train state of another layout. None if it did
+        not.
+    """
+
+    source: Source
+    layout: dict[str, Any] | None
+    mesh: Mesh | None
+    arrays: tuple[Array, ...]
+    programs: tuple[Program, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    live: tuple[LiveBytes, ...] | None = None
+    transfer: Transfer | None = None
+
+    def array(self, path: str) -> Array:
+        """Return the array at `path`.
+
+        Raises:
+          InvalidInput: no array has this path; the error suggests similar paths.
+        """
+        for candidate in self.arrays:
+            if candidate.path == path:
+                return candidate
+        near = difflib.get_close_matches(path, [a.path for a in self.arrays], n=3, cutoff=0.3)
+        hint = f"; similar paths: {', '.join(shown(p, 200) for p in near)}" if near else ""
+        raise InvalidInput(f"this Snapshot has no array {shown(path)}{hint}")
+
+    def program(self, name: str) -> Program | None:
+        return next((program for program in self.programs if program.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return typed_json.encode_file(self, FORMAT, VERSION)

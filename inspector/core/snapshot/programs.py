@@ -1,0 +1,281 @@
+"""Records of the programs of a Snapshot. None means unknown unless an attribute says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from inspector.core.snapshot.arrays import Spec
+from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
+
+Stage = Literal["propagated", "compiled", "run"]
+
+
+@dataclass(frozen=True)
+class Memory(Record):
+    """Bytes on one device while a program runs, from the compiler's memory analysis.
+
+    Attributes:
+      arguments: Bytes of the arguments.
+      outputs: Bytes of the results.
+      aliased: Bytes of results that reuse the memory of arguments.
+      temporaries: Bytes of temporary buffers.
+      code: Bytes of the compiled code.
+      peak: Largest number of bytes in use at once.
+      capacity: Bytes of memory of the device.
+    """
+
+    arguments: NonNegativeInt | None = None
+    outputs: NonNegativeInt | None = None
+    aliased: NonNegativeInt | None = None
+    temporaries: NonNegativeInt | None = None
+    code: NonNegativeInt | None = None
+    peak: NonNegativeInt | None = None
+    capacity: NonNegativeInt | None = None
+
+
+@dataclass(frozen=True)
+class Origin(Record):
+    """Where the sharding over a mesh axis, which a collective resolves, comes from.
+
+    Attributes:
+      mesh_axis: Name of the mesh axis.
+      from_: Path of an array, or a sharding constraint with its file and line.
+    """
+
+    mesh_axis: str
+    from_: str
+
+
+@dataclass(frozen=True)
+class Collective(Record):
+    """One collective instruction of a program.
+
+    Attributes:
+      op: The operation: all-reduce, all-gather, reduce-scatter, all-to-all, ragged-all-to-all,
+        collective-permute, collective-broadcast or collective-reduce.
+      asynchronous: Whether it is a pair of instructions, start and done. A pair counts once.
+      name: Name of the instruction in the compiled text.
+      computation: Name of the computation that contains the instruction.
+      executions: How often one run of the program executes it: the product of the trip counts of the
+        enclosing loops, summed over call sites. Each branch of a conditional counts as taken. None if
+        a trip count is unknown.
+      conditional: Whether the instruction is in a branch of a conditional.
+      mesh_axes: The mesh axes whose product forms exactly these groups. For a collective-permute, the
+        axes along which it moves data. None if unknown, or if no mesh axes form the groups.
+      group_size: Number of devices in one group. None if unknown or if groups differ.
+      groups: Number of groups.
+      payload_bytes: Bytes of one execution on one device: the operand (all-reduce, reduce-scatter,
+        all-to-all, collective-permute) or the result (all-gather).
+      wire_bytes_per_device: Bytes that one device sends in one execution by the ring algorithm, with
+        payload p and g devices in a group, rounded down. all-reduce: 2·p·(g−1)/g. all-gather,
+        reduce-scatter and all-to-all: p·(g−1)/g. collective-permute, collective-broadcast and
+        collective-reduce: p.
+      op_name: The operation of the model, from the compiler's metadata.
+      source: File and line of the operation, such as file.py:31.
+      spmd_generated: Whether the partitioner inserted it. None if the compiler does not say.
+      source_target_pairs: The sender and the receiver of each transfer of a collective-permute, each
+        as the index of a device in the mesh's devices. None for other operations.
+      device_groups: The groups, each device as its index in the mesh's devices. None if mesh axes form
+        the groups, or if the groups are unknown.
+      arrays: Paths of the arrays of this Snapshot that it moves, as far as the program's text shows.
+        None if this was not analyzed.
+      origins: Where the sharding over each mesh axis comes from.
+    """
+
+    op: str
+    asynchronous: bool
+    name: str
+    computation: str
+    executions: NonNegativeInt | None
+    conditional: bool
+    mesh_axes: tuple[str, ...] | None
+    group_size: NonNegativeInt | None
+    groups: NonNegativeInt | None
+    payload_bytes: NonNegativeInt | None
+    wire_bytes_per_device: NonNegativeInt | None
+    op_name: str | None = None
+    source: str | None = None
+    spmd_generated: bool | None = None
+    source_target_pairs: tuple[tuple[NonNegativeInt, NonNegativeInt], ...] | None = None
+    device_groups: tuple[tuple[NonNegativeInt, ...], ...] | None = None
+    arrays: tuple[str, ...] | None = None
+    origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class MatmulFlops(Record):
+    """FLOPs of the matrix products and convolutions with one operand type.
+
+    Attributes:
+      dtype: Element type of the operands, as HLO names it.
+      flops: Floating-point operations, two per multiply-add.
+    """
+
+    dtype: str
+    flops: FiniteFloat
+
+
+@dataclass(frozen=True)
+class Work(Record):
+    """FLOPs and memory traffic of one run of a program. Each loop counts with its trip count.
+
+    Attributes:
+      flops: All floating-point operations. None if a trip count or a shape is unknown.
+      matmul: Floating-point operations of matrix products and convolutions, by operand type.
+      bytes_accessed: Bytes that the instructions read and write. A fusion counts as one instruction.
+      not_counted: Targets of the custom calls that are not in these figures.
+    """
+
+    flops: FiniteFloat | None
+    matmul: tuple[MatmulFlops, ...] | None
+    bytes_accessed: FiniteFloat | None
+    not_counted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperationTime(Record):
+    """Time of one kind of operation on emulated devices, summed over devices and runs.
+
+    Attributes:
+      kind: Kind of operation, such as dot or all-reduce.
+      events: How often it ran.
+      seconds: Seconds on all devices together.
+    """
+
+    kind: str
+    events: NonNegativeInt
+    seconds: FiniteFloat
+
+
+@dataclass(frozen=True)
+class Trace(Record):
+    """A summary of what JAX's profiler recorded.
+
+    Attributes:
+      steps: Number of runs.
+      seconds: Wall-clock seconds of all runs together.
+      operations: Time by kind of operation.
+    """
+
+    steps: NonNegativeInt
+    seconds: FiniteFloat
+    operations: tuple[OperationTime, ...]
+
+
+@dataclass(frozen=True)
+class Timeit(Record):
+    """Seconds of one call, measured as %%timeit does.
+
+    Attributes:
+      mean: Mean over the runs, in seconds per call.
+      deviation: Standard deviation over the runs, in seconds per call.
+      runs: Number of runs.
+      loops: Number of calls in each run.
+    """
+
+    mean: FiniteFloat
+    deviation: FiniteFloat
+    runs: NonNegativeInt
+    loops: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class Seconds(Record):
+    """Wall-clock seconds of one program on the machine that ran it. None means not measured.
+
+    Attributes:
+      lower: Seconds to trace and lower. None if not measured.
+      compile: Seconds to compile. None if not measured.
+      first: Seconds of the first run. None if not measured.
+      steps: Seconds of each measured run after the first.
+      timeit: Seconds of one call, measured as %%timeit does. None if not measured.
+    """
+
+    lower: FiniteFloat | None = None
+    compile: FiniteFloat | None = None
+    first: FiniteFloat | None = None
+    steps: tuple[FiniteFloat, ...] = ()
+    timeit: Timeit | None = None
+
+
+@dataclass(frozen=True)
+class ProgramArray(Record):
+    """One input or output of a program, with its requested and its compiled sharding.
+
+    Attributes:
+      role: Whether it is an input or an output.
+      path: Path in the tree of inputs or outputs, keys joined by "/".
+      requested: The requested PartitionSpec, with one entry per dimension. None if the compiler was
+        free to choose.
+      compiled: The PartitionSpec of the compiled program, with one entry per dimension.
+      same: Whether both place the array the same way. None if no spec was requested or if the program
+        does not use the array.
+      used: Whether the program uses it. false for an input that the compiler dropped.
+    """
+
+    OLD_KEYS: ClassVar[Mapping[str, str]] = {"asked": "requested", "got": "compiled"}
+
+    role: Literal["input", "output"]
+    path: str
+    requested: Spec | None
+    compiled: Spec | None
+    same: bool | None
+    used: bool = True
+
+
+@dataclass(frozen=True)
+class Prediction(Record):
+    """The predicted time of one step on a chip, with its interval.
+
+    Attributes:
+      seconds: Predicted seconds per step.
+      low: Lower end of the interval, in seconds.
+      high: Upper end of the interval, in seconds.
+      chip: Name of the chip, such as v5e.
+      compute: Seconds of computation in one step.
+      exposed: Seconds of communication that does not overlap with computation, by mesh axis.
+    """
+
+    seconds: FiniteFloat
+    low: FiniteFloat
+    high: FiniteFloat
+    chip: str
+    compute: FiniteFloat | None = None
+    exposed: dict[str, FiniteFloat] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Program(Record):
+    """One program.
+
+    Attributes:
+      name: What it does: init, train_step, apply, …
+      flops_per_device: Floating-point operations of one run on one device.
+      memory: Bytes on one device.
+      collectives: All collective instructions. None if they were not counted.
+      seconds: Measured wall-clock seconds. None if nothing was measured.
+      losses: Loss of each train step, including the first, in order. A number without a unit, or None
+        if it was infinite or NaN.
+      shardings: Requested and compiled sharding of each input and output.
+      work: FLOPs and memory traffic of one device. None if not counted.
+      ideal: FLOPs and memory traffic of the program before partitioning, for all devices together.
+        None if not counted.
+      trace: A summary of what JAX's profiler recorded. None if it did not run.
+      stage: How far the program got: propagated (sharding propagation only), compiled, or run.
+      prediction: The predicted time of one step. None if there is no prediction.
+    """
+
+    name: str
+    flops_per_device: FiniteFloat | None = None
+    memory: Memory | None = None
+    collectives: tuple[Collective, ...] | None = None
+    seconds: Seconds | None = None
+    losses: tuple[FiniteFloat | None, ...] = ()
+    shardings: tuple[ProgramArray, ...] = ()
+    work: Work | None = None
+    ideal: Work | None = None
+    trace: Trace | None = None
+    stage: Stage | None = field(default=None, metadata=OMIT_NONE)
+    prediction: Prediction | None = field(default=None, metadata=OMIT_NONE)

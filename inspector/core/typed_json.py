@@ -1,0 +1,260 @@
+"""Read typed records from JSON and write them.
+
+A record is a frozen dataclass that derives from `Record`. msgspec converts and checks its fields. This
+module adds what msgspec lacks: unknown keys are kept and written back, old keys are still read, and an
+error names the path of the field, its value and what is allowed.
+
+The annotations are `NonNegativeInt`, `PositiveInt`, `FiniteFloat`, `str`, `bool`, `X | None`,
+`tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `Literal`, `Any` and other records. An underscore at the
+end of a field name is not part of the key: the field `from_` is the key `from`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+from inspector.core.errors import InvalidInput, shown
+
+LARGEST = 2**63 - 1  # the largest int64, so that NumPy can hold every integer of a record
+
+_LARGEST_FLOAT = sys.float_info.max
+
+NonNegativeInt = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]
+
+OMIT_NONE = {
+    "omit_none": True
+}  # metadata of a field that is left out of the JSON form if it is None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """The base class of all records. `extra` holds the keys that this version does not know."""
+
+    OLD_KEYS: ClassVar[Mapping[str, str]] = {}  # key in older files -> field
+
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def decode(kind: type[AnyRecord], value: Any, what: str = "") -> AnyRecord:
+    """Return the record of type `kind` that parsed JSON contains. `what` names the value in errors.
+
+    Raises:
+      InvalidInput: a field is missing or has a wrong type.
+    """
+    lifted = _lift(kind)(value)
+    try:
+        return msgspec.convert(lifted, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(_explain(str(error), kind, lifted, what)) from None
+
+
+def encode(value: Any) -> Any:
+    """Return the plain JSON value of a record, of another dataclass, or of anything inside one."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        plain = {}
+        for name, key, optional in fields(type(value)):
+            item = getattr(value, name)
+            if item is not None or not optional:
+                plain[key] = encode(item)
+        return plain | getattr(value, "extra", {})
+    if isinstance(value, (tuple, list)):
+        return [encode(item) for item in value]
+    if isinstance(value, (dict, types.MappingProxyType)):
+        return {key: encode(item) for key, item in value.items()}
+    return value
+
+
+def decode_file(
+    kind: type[AnyRecord], value: Any, what: str, format_name: str, version: int
+) -> AnyRecord:
+    """Return the record in a file whose keys `format` and `version` say what the file is.
+
+    Raises:
+      InvalidInput: the file has another format, a newer version, or a wrong field.
+    """
+    if not isinstance(value, dict) or value.get("format") != format_name:
+        raise InvalidInput(
+            f'{what} is not a {format_name} file: it must have "format": "{format_name}"'
+        )
+    found = value.get("version")
+    if type(found) is not int or found < 1:
+        raise InvalidInput(f"{what} has version {shown(found)}, but must have an integer from 1")
+    if found > version:
+        raise InvalidInput(
+            f"{what} has version {shown(found)}, but this program reads up to version {version}: "
+            "open it with a newer Sharding Inspector"
+        )
+    body = {key: part for key, part in value.items() if key not in ("format", "version")}
+    try:
+        return decode(kind, body)
+    except InvalidInput as error:
+        raise InvalidInput(f"{what}: {error}") from None
+
+
+def encode_file(record: Record, format_name: str, version: int) -> dict[str, Any]:
+    """Return the plain JSON value of a file, with the keys `format` and `version` first."""
+    return {"format": format_name, "version": version, **encode(record)}
+
+
+def dumps(plain: Mapping[str, Any]) -> str:
+    """Return JSON text with one line for each object of a top-level list, for line-by-line diffs."""
+    parts = []
+    for key, value in plain.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in value)
+            parts.append(f"{json.dumps(key)}: [\n  {rows}\n ]")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}")
+    return "{" + ",\n ".join(parts) + "}\n"
+
+
+@functools.cache
+def fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
+    """Return name, JSON key, and whether None is left out, for each field but `extra`."""
+    return tuple(
+        (field.name, field.name.rstrip("_"), "omit_none" in field.metadata)
+        for field in dataclasses.fields(kind)
+        if field.name != "extra"
+    )
+
+
+@functools.cache
+def hints(kind: type[Record]) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+# --- Unknown and old keys -------------------------------------------------------------------------
+
+
+def _lift(kind: Any) -> Callable[[Any], Any]:
+    return _lifter(kind) or (lambda value: value)
+
+
+@functools.cache
+def _lifter(kind: Any) -> Callable[[Any], Any] | None:
+    """Return the function that prepares JSON for msgspec. Return None if `kind` contains no record.
+
+    In every record the function moves unknown keys into `extra` and gives keys the names of their fields.
+    """
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return _record_lifter(kind)
+    inner = next(filter(None, map(_lifter, typing.get_args(kind))), None)
+    if inner is None:
+        return None
+
+    def lift(value: Any) -> Any:
+        return [inner(item) for item in value] if isinstance(value, list) else inner(value)
+
+    def lift_mapping(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: inner(item) for key, item in value.items()}
+
+    return lift_mapping if typing.get_origin(kind) is dict else lift
+
+
+def _record_lifter(kind: type[Record]) -> Callable[[Any], Any]:
+    names = frozenset(name for name, _, _ in fields(kind))
+    renamed = {key: name for name, key, _ in fields(kind) if key != name} | dict(kind.OLD_KEYS)
+    types_of = hints(kind)
+    nested = [(name, lifter) for name in names if (lifter := _lifter(types_of[name]))]
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, dict) or (value.keys() <= names and not nested):
+            return value
+        fields = value
+        if not value.keys() <= names:
+            extra = {}
+            fields = {}
+            for key, item in value.items():
+                name = renamed.get(key, key)
+                if name in names and (name == key or name not in value):
+                    fields[name] = item
+                else:
+                    extra[key] = item
+            if extra:
+                fields["extra"] = extra
+        elif nested:
+            fields = dict(value)
+        for name, lifter in nested:
+            if name in fields:
+                fields[name] = lifter(fields[name])
+        return fields
+
+    return lift
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+
+
+def _explain(message: str, kind: Any, value: Any, where: str) -> str:
+    """Return msgspec's error as a sentence: the field's path, its value, and what is allowed."""
+    path = message.rpartition(" - at `$")[2].rstrip("`") if " - at `$" in message else ""
+    for name, index in _STEP.findall(path):
+        kind = _without_none(kind)
+        arguments = typing.get_args(kind)
+        if name:
+            kind, value = hints(kind)[name], value[name]
+            where = f"{where}.{name.rstrip('_')}" if where else name.rstrip("_")
+        elif index:
+            kind = arguments[0] if arguments[-1] is Ellipsis else arguments[int(index)]
+            value, where = value[int(index)], f"{where}[{index}]"
+        else:  # msgspec does not say which key of a dict it is
+            kind = arguments[1]
+            key, value = next((k, v) for k, v in value.items() if not _converts(v, kind))
+            where = f"{where}.{shown(key)}"
+    if missing := _MISSING.match(message):
+        return f"{where}.{missing[1]} is missing".removeprefix(".")
+    return f"{where or 'the file'} is {shown(value)}, but must be {_allowed(kind)}"
+
+
+def _converts(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _without_none(kind: Any) -> Any:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        (kind,) = (part for part in typing.get_args(kind) if part is not type(None))
+    return kind
+
+
+def _allowed(kind: Any) -> str:
+    """Return what a value of this type must be, in words."""
+    inner = _without_none(kind)
+    if inner is not kind:
+        return f"{_allowed(inner)} or null"
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        return "a list" if arguments[-1] is Ellipsis else f"a list of {len(arguments)}"
+    words = {
+        NonNegativeInt: "an integer from 0 to 2^63 - 1",
+        PositiveInt: "an integer from 1 to 2^63 - 1",
+        FiniteFloat: "a finite number",
+        str: "a string",
+        bool: "true or false",
+    }
+    return words.get(kind, "an object")
