@@ -19,7 +19,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -33,16 +33,14 @@ NonNegativeInt = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]
 
-OMIT_NONE = {
-    "omit_none": True
-}  # metadata of a field that is left out of the JSON form if it is None
+# Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `old_key`,
+# the key of this field in older files.
+OMIT_NONE = {"omit_none": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
     """The base class of all records. `extra` holds the keys that this version does not know."""
-
-    OLD_KEYS: ClassVar[Mapping[str, str]] = {}  # key in older files -> field
 
     extra: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -170,7 +168,12 @@ def _lifter(kind: Any) -> Callable[[Any], Any] | None:
 
 def _record_lifter(kind: type[Record]) -> Callable[[Any], Any]:
     names = frozenset(name for name, _, _ in fields(kind))
-    renamed = {key: name for name, key, _ in fields(kind) if key != name} | dict(kind.OLD_KEYS)
+    renamed = {key: name for name, key, _ in fields(kind) if key != name}
+    renamed |= {
+        field.metadata["old_key"]: field.name
+        for field in dataclasses.fields(kind)
+        if "old_key" in field.metadata
+    }
     types_of = hints(kind)
     nested = [(name, lifter) for name in names if (lifter := _lifter(types_of[name]))]
 

@@ -58,9 +58,7 @@ def of(kind: type, **chosen: st.SearchStrategy) -> st.SearchStrategy:
 @functools.cache
 def by_field(kind: type) -> dict[str, st.SearchStrategy]:
     hints = typing.get_type_hints(kind)
-    return {name: by_annotation(hint) for name, hint in hints.items() if name != "OLD_KEYS"} | {
-        "extra": extras
-    }
+    return {name: by_annotation(hint) for name, hint in hints.items()} | {"extra": extras}
 
 
 @functools.cache

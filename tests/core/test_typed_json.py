@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -17,10 +17,8 @@ from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Re
 
 @dataclass(frozen=True)
 class Wheel(Record):
-    OLD_KEYS: ClassVar = {"maker": "brand"}
-
     inches: NonNegativeInt
-    brand: str | None = None
+    brand: str | None = field(default=None, metadata={"old_key": "maker"})
     tread: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
 
 

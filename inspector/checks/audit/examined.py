@@ -199,7 +199,7 @@ def finding(
     if remedy is not None:
         told["remedy"] = remedy
     array = folds[0].first.path if folds else None
-    return Finding(level, code, message, array, saved, {**told, **extra})
+    return Finding(level, code, message, array, saved, extra={**told, **extra})
 
 
 def worth_telling(

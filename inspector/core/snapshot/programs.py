@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from inspector.core.snapshot.arrays import Spec
 from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
@@ -215,12 +214,10 @@ class ProgramArray(Record):
       used: Whether the program uses it. false for an input that the compiler dropped.
     """
 
-    OLD_KEYS: ClassVar[Mapping[str, str]] = {"asked": "requested", "got": "compiled"}
-
     role: Literal["input", "output"]
     path: str
-    requested: Spec | None
-    compiled: Spec | None
+    requested: Spec | None = field(metadata={"old_key": "asked"})
+    compiled: Spec | None = field(metadata={"old_key": "got"})
     same: bool | None
     used: bool = True
 
