@@ -1,4 +1,4 @@
-"""The page Learn: a walk in a browser, its pictures, another mesh, and a mesh that cannot be used."""
+"""The Learn page in the browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.browser.dashboard import NARROW, Dashboard, cells
 
 @pytest.fixture
 def open_learn(open_context, server):
-    """Opens tabs with the page; none of them may have had an error in a script."""
+    """Open tabs with the page; fail if a script of the browser fails."""
     opened = []
 
     def make(size=None, **options):
@@ -55,7 +55,7 @@ def texts(figure):
     return [text.replace("<br>", " ") for text, _, _ in cells(figure)]
 
 
-def test_the_flax_guide_is_walked_and_another_mesh_walks_it_again(open_learn):
+def test_another_mesh_runs_the_tutorial_again(open_learn):
     learn = open_learn()
     expect(learn.main().get_by_text("1 · A mesh of devices")).to_be_visible()
     expect(step(learn, "scale_up", 1)).to_contain_text("[4 5 6 7]]")
@@ -78,24 +78,12 @@ def test_the_flax_guide_is_walked_and_another_mesh_walks_it_again(open_learn):
     expect(step(learn, "scale_up", 5)).to_contain_text("W1 [0:256, 128:256] on devices 1 3 5 7")
 
 
-def test_a_mesh_that_cannot_be_used_is_told_and_the_walk_stays(open_learn):
-    learn = open_learn()
-    choose(learn, "Build an array from pieces")
-    expect(provenance(learn)).to_contain_text("x 2 × y 4")
-    learn.type("Mesh", "2x2x2")
-    expect(learn.main()).to_contain_text("mesh 2x2x2 has 3 axes, but this walk needs 2")
-    expect(step(learn, "pieces", 1)).to_contain_text("device 7 4:8 6:8")
-    learn.type("Mesh", "2x2")
-    expect(provenance(learn)).to_contain_text("x 2 × y 2")
-    expect(step(learn, "pieces", 1)).to_contain_text("device 3 4:8 4:8")
-
-
-def test_a_mesh_that_is_changed_while_a_walk_runs_is_the_one_that_counts(open_learn):
+def test_a_change_of_the_mesh_replaces_the_running_tutorial(open_learn):
     learn = open_learn()
     field = learn.field("Mesh")
     field.fill("8x8")
     field.press("Enter")
-    expect(learn.main()).to_contain_text("Running the walk on 64 emulated devices")
+    expect(learn.main()).to_contain_text("on 64 emulated devices")
     learn.type("Mesh", "1x2")
     expect(provenance(learn)).to_contain_text("data 1 × model 2")
     expect(step(learn, "scale_up", 1)).to_contain_text("[[0 1]]")
@@ -134,12 +122,11 @@ def test_the_script_that_is_downloaded_runs_by_itself(open_learn, tmp_path):
     assert "(8, 8) P('x', 'y') in shards of (8, 4)" in done.stdout
 
 
-def test_the_link_leads_to_the_page_that_runs_several_processes(open_learn):
+def test_a_link_opens_the_processes_page(open_learn):
     learn = open_learn()
     choose(learn, "Arrays across devices and processes")
     expect(provenance(learn)).to_contain_text("data 2 × model 4")
     open_step(learn, "arrays", 10)
     link = learn.main().get_by_role("link", name="Processes")
-    target = learn.page.evaluate("link => link.href", link.element_handle())
-    learn.page.goto(target)
+    learn.page.goto(learn.page.evaluate("link => link.href", link.element_handle()))
     expect(learn.main().get_by_text("Arrays of several processes")).to_be_visible()

@@ -97,23 +97,6 @@ def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "said"),
-    [
-        ("Mesh", "3", "processes is 2, but must divide the 3 devices of mesh 3"),
-        ("PartitionSpec", "z", "spec names mesh axis 'z', but the mesh has x"),
-        ("Host-local shape", "99", "each size must be from 1 to 16"),
-        ("Host-local shape", "3", "they cannot share the 3 rows of dimension 0"),
-        ("PartitionSpec", "None", "devices 0 and 2048 should hold the same and do not"),
-    ],
-)
-def test_what_is_wrong_is_said(
-    processes_page: ProcessesPage, field: str, text: str, said: str
-) -> None:
-    processes_page.type(field, text)
-    processes_page.expect_alert(said)
-
-
 def test_a_layout_is_run_by_two_processes(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}&processes=2")
     planned = dashboard.figure("mesh_map")

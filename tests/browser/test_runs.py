@@ -73,7 +73,7 @@ def test_a_cancelled_run_stops_and_the_next_one_works(open_dashboard, server):
     dashboard.screenshot("running")
     busy = server.workers(devices=2)
     assert busy
-    dashboard.click("cancel_button")  # once; a click that is lost fails the next line
+    dashboard.click("cancel_run")  # once; a click that is lost fails the next line
     expect(dashboard.keyed("run_button")).to_be_visible()
     expect(dashboard.alerts()).to_have_count(1)
     dashboard.expect_alert("Cancelled during")
@@ -131,7 +131,7 @@ def test_tabs_wait_for_a_worker_and_are_told_their_place(open_dashboard):
     expect(progress(second)).to_contain_text("Waiting for a worker, place 2 in the queue")
     second.screenshot("queued")
     for dashboard in running:
-        dashboard.click("cancel_button")
+        dashboard.click("cancel_run")
     for dashboard in (first, second):
         dashboard.expect_badge("Run: read from live arrays")
 
@@ -143,12 +143,12 @@ def test_the_same_layout_in_several_tabs_is_one_run(open_dashboard):
         dashboard.click("run_button")
     for dashboard in tabs:
         expect(progress(dashboard)).to_contain_text("Measuring")
-    tabs[0].click("cancel_button")
+    tabs[0].click("cancel_run")
     expect(tabs[0].keyed("run_button")).to_be_visible()
     step = measured_step(tabs[1])
     until(lambda: measured_step(tabs[1]) > step, "the others' run going on")
     for dashboard in tabs[1:]:
-        dashboard.click("cancel_button")
+        dashboard.click("cancel_run")
         expect(dashboard.keyed("run_button")).to_be_visible()
 
 

@@ -70,7 +70,7 @@ def test_a_mesh_of_another_size_and_a_compile_that_is_cancelled_are_said(open_da
     expect(dashboard.sidebar().get_by_text("but tpu:v5p:8x8x8 has 512")).to_be_visible()
     dashboard.type("Mesh", "64x8")
     dashboard.click("run_button")
-    dashboard.keyed("cancel_button").get_by_role("button").click()
+    dashboard.keyed("cancel_run").get_by_role("button").click()
     dashboard.expect_alert("Cancelled")
     dashboard.expect_badge("Planned: nothing compiled")
     expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)

@@ -1,212 +1,156 @@
-"""The page that replays the guides: each step in words, with the code that ran, its output and picture."""
+"""The guide that runs tutorials: each step with its text, code, output and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector.core.errors import InvalidInput
-from inspector.core.field_parser import Parsed
 from inspector.core.formatting import counted, spec_text
 from inspector.figures import array_provenance
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import tutorials as walks
 from inspector.guides.tutorials import Drawn, Step, Walk, Walked
-from inspector.media.streamlit import chart, waiting
+from inspector.media.streamlit import chart, guide_form, mesh_fields
+from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import inspection
 
 FIELD_PX = 180
-FIGURE_PX = 330  # two stand side by side in a window of 800 pixels
-STEP_FIELDS = ("mesh", "axes")
+FIGURE_PX = 330  # two figures fit side by side in a window of 800 pixels
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The walk that this session shows of a guide, and what came of it."""
+    """A finished tutorial and its results."""
 
     walk: Walk
     walked: Walked
 
 
 def show() -> None:
-    """Draw the page: which walk on which mesh, then its steps, the first one open."""
-    service = inspection.shared()
+    """Draw the page."""
     st.markdown("### Learn")
-    guide = _draw_choice()
-    _restore_fields(guide)
-    parsed = _draw_fields(guide)
-    if parsed.value is not None:
-        _take(service, parsed.value)
-    taken = _taken().get(guide)
-    if taken is not None:
-        _show_walk(taken)
-
-
-def _draw_choice() -> str:
-    # Streamlit forgets the widgets of a page that was left; what they held is put back.
-    kept = st.session_state.get("learn:kept_guide", walks.DEFAULT_GUIDE)
-    st.session_state.setdefault("learn:guide", kept)
-    guide = st.segmented_control(
-        "Walk",
+    page = Fields("learn", {"guide": walks.DEFAULT_GUIDE})
+    guide = page.draw(
+        st.segmented_control,
+        "guide",
+        "Tutorial",
         list(walks.GUIDES),
         format_func=lambda name: walks.GUIDES[name].title,
-        key="learn:guide",
         required=True,
     )
-    st.session_state["learn:kept_guide"] = guide
     st.caption(walks.GUIDES[guide].follows)
-    return guide
-
-
-def _restore_fields(guide: str) -> None:
-    kept: Mapping[str, str] = st.session_state.get(_key(guide, "kept"), walks.defaults(guide))
-    for name in STEP_FIELDS:
-        st.session_state.setdefault(_key(guide, name), kept[name])
-
-
-def _draw_fields(guide: str) -> Parsed[Walk]:
-    """The mesh's fields, and beside each the sentence about what is wrong with it."""
-    state = st.session_state
-    texts = {name: state[_key(guide, name)] for name in STEP_FIELDS}
-    state[_key(guide, "kept")] = texts
-    parsed = walks.parse(guide, **texts)
-    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        st.text_input(
-            "Mesh",
-            key=_key(guide, "mesh"),
-            on_change=_fit_axis_names,
-            args=(guide,),
-            width=FIELD_PX,
-            help="Sizes of the mesh axes joined by x, at most "
-            f"{walks.MOST_DEVICES} devices. Another mesh runs the walk again.",
-        )
-        _show_problem(parsed, "mesh")
-        st.text_input(
-            "Axis names",
-            key=_key(guide, "axes"),
-            width=FIELD_PX,
-            help="One name for each mesh axis, joined by commas.",
-        )
-        _show_problem(parsed, "axes")
-    return parsed
-
-
-def _show_problem(parsed: Parsed[Walk], name: str) -> None:
-    if name in parsed.problems:
-        st.markdown(
-            f":red[:material/error: :small[{plain(parsed.problems[name])}]]", width="content"
-        )
-
-
-def _fit_axis_names(guide: str) -> None:
-    """A mesh of another rank gets as many axis names, if the guide takes such a mesh."""
-    state = st.session_state
-    rank = len(state[_key(guide, "mesh")].replace("×", "x").split("x"))
-    names = [name.strip() for name in state[_key(guide, "axes")].split(",")]
-    if rank in walks.GUIDES[guide].axis_counts and len(names) != rank:
-        fitted = list(dict.fromkeys([*names, "x", "y", "z"]))[:rank]
-        state[_key(guide, "axes")] = ", ".join(fitted)
-
-
-def _take(service: inspection.Inspection, walk: Walk) -> None:
-    """Have the walk taken if this session does not show it; if that fails, the last one stays."""
     taken = _taken()
-    if walk.guide in taken and taken[walk.guide].walk == walk:
-        return
-    try:
-        walked = service.known_walk(walk) or waiting.wait_for(
-            service.start_walk(walk),
-            f"Running the walk on {counted(walk.devices, 'emulated device')} …",
+    if (walk := _draw_fields(guide)) is not None and (
+        guide not in taken or taken[guide].walk != walk
+    ):
+        service = inspection.shared()
+        walked = service.known_walk(walk) or guide_form.result(
+            "learn",
+            repr(walk),
+            lambda: service.start_walk(walk),
             lambda job: service.take_walk(walk, job),
+            f"Running the tutorial on {counted(walk.devices, 'emulated device')} …",
+            most=1,
         )
-    except InvalidInput as refused:
-        st.error(plain(str(refused)), icon=":material/error:")
-        st.button("Try again", icon=":material/refresh:", key="learn:again")
-        return
-    taken[walk.guide] = Taken(walk, walked)
+        if walked is not None:
+            taken[guide] = Taken(walk, walked)
+    # A mesh that cannot be used leaves the last result on the page.
+    if guide in taken:
+        _show_walk(taken[guide])
+
+
+def _draw_fields(guide: str) -> Walk | None:
+    """Draw the fields of the mesh with their problems. Return None if a field is wrong."""
+    fields = Fields(f"learn:{guide}", walks.defaults(guide))
+    parsed = walks.parse(guide, **fields.texts())
+    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+        fields.draw(
+            st.text_input,
+            "mesh",
+            "Mesh",
+            on_change=_change_mesh,
+            args=(guide, fields),
+            width=FIELD_PX,
+            help=f"Sizes of the mesh axes joined by x; at most {walks.MOST_DEVICES} devices. A change runs "
+            "the tutorial again.",
+        )
+        fields.draw(
+            st.text_input, "axes", "Axis names", width=FIELD_PX, help=guide_form.AXIS_NAMES_HELP
+        )
+        for problem in parsed.problems.values():
+            st.markdown(f":red[:material/error: :small[{plain(problem)}]]", width="content")
+    return parsed.value
+
+
+def _change_mesh(guide: str, fields: Fields) -> None:
+    counts = walks.GUIDES[guide].axis_counts
+    if len(fields["mesh"].replace("×", "x").split("x")) in counts:
+        mesh_fields.fit_axis_names(fields, max(counts))
 
 
 def _show_walk(taken: Taken) -> None:
     walk, steps = taken.walk, taken.walked.steps
-    if not taken.walked.complete:
-        _show_failure(walk, steps)
+    failed = [(number, step) for number, step in enumerate(steps, 1) if step.problem is not None]
+    if failed:
+        number, step = failed[0]
+        st.error(plain(f"Step {number} failed: {step.problem}"), icon=":material/error:")
+        st.button(
+            "Run again",
+            icon=":material/refresh:",
+            key="learn:again",
+            on_click=_forget,
+            args=(walk.guide,),
+        )
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(_provenance(taken), width="stretch")
-        _draw_step_buttons(walk, len(steps))
+        st.caption(_run_text(taken), width="stretch")
+        _draw_step_buttons(taken)
     for number, step in enumerate(steps, 1):
-        icon = ":material/error:" if step.problem is not None else None
-        drawer = st.expander(
+        expander = st.expander(
             f"**{number}** · {plain(step.title)}",
             expanded=number == 1,
             key=_step_key(walk.guide, number),
-            icon=icon,
+            icon=":material/error:" if step.problem is not None else None,
             on_change="rerun",
         )
-        # What is closed is not drawn, so that the page stays light.
-        if drawer.open:
-            with drawer:
+        if expander.open:
+            with expander:
                 _show_step(taken, step, number)
 
 
-def _provenance(taken: Taken) -> str:
+def _run_text(taken: Taken) -> str:
     walk, versions = taken.walk, taken.walked.versions
-    mesh = " × ".join(
-        f"{name} {size}" for name, size in zip(walk.axis_names, walk.mesh_shape, strict=True)
-    )
+    names = {"jax": "JAX", "flax": "Flax"}
     ran = ", ".join(
-        f"{title} {versions[name]}"
-        for name, title in (("jax", "JAX"), ("flax", "Flax"))
-        if name in versions
+        f"{title} {versions[name]}" for name, title in names.items() if name in versions
     )
+    mesh = mesh_fields.mesh_text(walk.axis_names, walk.mesh_shape)
     return plain(f"Run on mesh {mesh}, emulated on this machine, with {ran}.")
 
 
-def _draw_step_buttons(walk: Walk, count: int) -> None:
-    keys = [_step_key(walk.guide, number) for number in range(1, count + 1)]
+def _draw_step_buttons(taken: Taken) -> None:
+    walk, steps = taken.walk, taken.walked.steps
+    keys = [_step_key(walk.guide, number) for number in range(1, len(steps) + 1)]
     all_open = all(st.session_state.get(key) for key in keys)
     st.button(
         "Close all steps" if all_open else "Open all steps",
         icon=":material/unfold_less:" if all_open else ":material/unfold_more:",
         key="learn:open_all",
         type="tertiary",
-        on_click=_set_open,
-        args=(keys, not all_open),
+        on_click=lambda: st.session_state.update(dict.fromkeys(keys, not all_open)),
     )
-    taken = _taken()[walk.guide]
     st.download_button(
         "Script",
-        data=lambda: walks.script(walk, taken.walked.steps),
+        data=lambda: walks.script(walk, steps),
         file_name=f"{walk.guide}.py",
         mime="text/x-python",
         key="learn:script",
         icon=":material/download:",
         type="tertiary",
         on_click="ignore",
-        help="All steps as one Python script, which runs by itself and prints the same. Editors that "
-        "know cells open it as a notebook.",
-    )
-
-
-def _set_open(keys: list[str], is_open: bool) -> None:
-    for key in keys:
-        st.session_state[key] = is_open
-
-
-def _show_failure(walk: Walk, steps: tuple[Step, ...]) -> None:
-    number, problem = next(
-        (number, step.problem) for number, step in enumerate(steps, 1) if step.problem is not None
-    )
-    st.error(plain(f"Step {number} failed: {problem}"), icon=":material/error:")
-    st.button(
-        "Run it again",
-        icon=":material/refresh:",
-        key="learn:again",
-        on_click=_taken().pop,
-        args=(walk.guide, None),
+        help="Download all steps as one Python script with notebook cells.",
     )
 
 
@@ -218,15 +162,11 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
             st.caption("Output")
             st.code(step.output, language=None, wrap_lines=True)
     if step.refusal is not None:
-        kind = step.refusal.partition(":")[0]
-        st.caption(
-            f":material/block: JAX refused this with a `{plain(kind)}`, in its own words above."
-        )
+        st.caption(f":material/block: JAX raised `{plain(step.refusal.partition(':')[0])}`.")
     if step.problem is not None:
         st.error(plain(step.problem), icon=":material/error:")
-    guide = taken.walk.guide
     for drawn in step.drawn:
-        name = f"{guide}:{number}:{drawn.array.path}"
+        name = f"{taken.walk.guide}:{number}:{drawn.array.path}"
         with chart.of(
             lambda drawn=drawn: [provenance_line(taken, step, number, drawn)],
             key=f"pictures:{name}",
@@ -235,33 +175,29 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
 
 
 def provenance_line(taken: Taken, step: Step, number: int, drawn: Drawn) -> str:
-    """What stands on the pictures of a step's array."""
-    said = [
+    """Return the line on the saved pictures of a step's array."""
+    facts = [
         f"{walks.GUIDES[taken.walk.guide].title}, step {number}: {step.title}",
         f"{drawn.array.path} {spec_text(drawn.array.spec)}",
     ]
-    return array_provenance.line(said, drawn.mesh, taken.walked.versions)
+    return array_provenance.line(facts, drawn.mesh, taken.walked.versions)
 
 
 def _show_array(drawn: Drawn, name: str) -> None:
     figures = {"block_map": block_map(drawn.array, drawn.mesh, width_px=FIGURE_PX)}
     if drawn.mesh.size > 1:
         figures["mesh_map"] = mesh_map(drawn.array, drawn.mesh, width_px=FIGURE_PX)
-    # In a narrow window the second goes below the first, which in columns it would not.
-    with st.container(horizontal=True, gap="small"):
-        for kind, figure in figures.items():
-            with st.container(width=FIGURE_PX):
-                words = f"{kind.replace('_', ' ').capitalize()} of {drawn.array.path}"
-                chart.draw(figure, f"learn:{name}:{kind}", alt=words)
+    guide_form.draw_figures(figures, f"learn:{name}:{{}}", FIGURE_PX)
 
 
 def _taken() -> dict[str, Taken]:
     return st.session_state.setdefault("learn:taken", {})
 
 
+def _forget(guide: str) -> None:
+    _taken().pop(guide, None)
+    guide_form.forget_results("learn")
+
+
 def _step_key(guide: str, number: int) -> str:
-    return _key(guide, f"step_{number}")
-
-
-def _key(guide: str, name: str) -> str:
-    return f"learn:{guide}:{name}"
+    return f"learn:{guide}:step_{number}"

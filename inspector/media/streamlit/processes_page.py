@@ -1,16 +1,9 @@
-"""The page about arrays of several processes: host-local, global, and back."""
+"""The guide to arrays of several processes: host-local, global, and back."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
-
-import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core import snapshot as snapshots
-from inspector.core.errors import InvalidInput
-from inspector.core.field_parser import Parsed
 from inspector.core.formatting import (
     counted,
     devices_text,
@@ -25,205 +18,154 @@ from inspector.guides import processes
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.processes import snapshot as processes_snapshot
 from inspector.guides.processes.script import script
-from inspector.media.streamlit import chart, waiting
+from inspector.media.streamlit import chart, guide_form, mesh_fields
+from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import inspection
 
-REMEMBERED = 32  # answers, each of a few hundred numbers
-COLUMN_PX = 304  # three pictures stand side by side in a window of 1440 pixels with a sidebar
+COLUMN_PX = 304  # three figures side by side in a window of 1440 pixels with a sidebar
 
-DATA = {"own": "Its own on each process", "same": "The same on every process"}
+DATA = {"own": "Different on each process", "same": "Same on every process"}
 
 
 def show() -> None:
-    """Draw the page: what each process has, what becomes of it, and what each process sees."""
-    service = inspection.shared()
-    _restore_fields()
+    """Draw the page."""
     st.markdown("### Arrays of several processes")
     st.caption(
-        "Each process has an array of its own; jit takes global arrays, which all processes make "
-        "together. This runs real processes on this machine, joined by `jax.distributed` over loopback."
+        "Each process has a host-local array. `jit` takes global arrays, which all processes make together. "
+        "This page runs real processes on this machine, connected by `jax.distributed`."
     )
-    parsed = _draw_fields()
-    st.session_state["processes:kept"] = _fields()
-    if parsed.value is None:
-        for sentence in parsed.problems.values():
-            st.error(plain(sentence), icon=":material/error:")
+    fields = Fields("processes", processes.DEFAULTS | {"convert": True})
+    _draw_fields(fields)
+    parsed = processes.parse(fields.texts())
+    if (request := parsed.value) is None:
+        guide_form.show_problems(parsed.problems)
         return
-    wanted = parsed.value
-    exchanged = _exchanged(service, wanted)
+    service = inspection.shared()
+    exchanged = guide_form.result(
+        "processes",
+        request.key(),
+        lambda: service.start_exchange(request),
+        service.take_exchange,
+        f"Running {counted(request.processes, 'process', 'processes')} …",
+        most=32,
+    )
     if exchanged is None:
         return
-    _show_outcome(wanted, exchanged)
-    with chart.of(lambda: [provenance_line(wanted, exchanged)]):
-        _show_pictures(wanted, exchanged)
-    _show_views(wanted, exchanged)
-    _show_code(wanted, exchanged)
+    with chart.of(lambda: [provenance_line(request, exchanged)]):
+        _show_figures(request, exchanged)
+    _show_outcome(request, exchanged)
+    _show_views(request, exchanged)
+    guide_form.show_script(
+        "processes",
+        "Script" if request.convert else "Script with the mistake",
+        "The script starts its own processes. Each prints its addressable shards.",
+        script(request),
+        processes_snapshot.snapshot(request, exchanged),
+    )
 
 
-def _restore_fields() -> None:
-    """Streamlit forgets the widgets of a page that was left; what they held is put back."""
-    kept: Mapping[str, str] = st.session_state.get("processes:kept", processes.DEFAULTS)
-    for name, default in processes.DEFAULTS.items():
-        text = kept.get(name, default)
-        st.session_state.setdefault(_key(name), text == "true" if name == "convert" else text)
-
-
-def _fields() -> dict[str, str]:
-    """The text of every field, as the widgets have it now."""
-    texts = {}
-    for name in processes.DEFAULTS:
-        value = st.session_state[_key(name)]
-        texts[name] = str(value).lower() if isinstance(value, bool) else value
-    return texts
-
-
-def _draw_fields() -> Parsed[HostLocal]:
+def _draw_fields(fields: Fields) -> None:
     columns = st.columns([2, 2, 2, 3, 3, 4])
-    columns[0].segmented_control(
+    fields.draw(
+        columns[0].segmented_control,
+        "processes",
         "Processes",
         list(map(str, processes.PROCESS_COUNTS)),
-        key=_key("processes"),
         required=True,
-        help="They have equal shares of the devices.",
+        help="Every process has the same number of devices.",
     )
-    columns[1].text_input(
+    fields.draw(
+        columns[1].text_input,
+        "mesh",
         "Mesh",
-        key=_key("mesh"),
         on_change=_change_mesh,
-        help="Sizes of one to three mesh axes joined by x, at most 32 devices of all processes together.",
+        args=(fields,),
+        help="Sizes of one to three mesh axes joined by x; at most 32 devices.",
     )
-    columns[2].text_input("Axis names", key=_key("axes"), help="One name for each mesh axis.")
-    columns[3].text_input(
-        "PartitionSpec",
-        key=_key("spec"),
-        help="For each dimension a mesh axis, several joined by +, or None.",
-    )
-    columns[4].text_input(
+    fields.draw(columns[2].text_input, "axes", "Axis names", help=guide_form.AXIS_NAMES_HELP)
+    fields.draw(columns[3].text_input, "spec", "PartitionSpec", help=guide_form.SPEC_HELP)
+    fields.draw(
+        columns[4].text_input,
+        "local",
         "Host-local shape",
-        key=_key("local"),
-        help="The shape that each process has: one or two sizes joined by x.",
+        help="Shape of each process's array: one or two sizes joined by x.",
     )
-    columns[5].selectbox("Numbers", list(DATA), format_func=DATA.get, key=_key("data"))
-    st.toggle(
+    fields.draw(columns[5].selectbox, "data", "Values", list(DATA), format_func=DATA.get)
+    fields.draw(
+        st.toggle,
+        "convert",
         "Convert with host_local_array_to_global_array",
-        key=_key("convert"),
-        help="Off: the host-local array goes into jit as it is, the mistake that the migration guide "
-        "warns of.",
-    )
-    return processes.parse(_fields())
-
-
-def _change_mesh() -> None:
-    """A mesh of another rank gets as many axis names, and a PartitionSpec without those that are gone."""
-    state = st.session_state
-    rank = len(state[_key("mesh")].replace("×", "x").split("x"))
-    names = [name.strip() for name in state[_key("axes")].split(",")]
-    if len(names) == rank or rank > processes.MOST_MESH_AXES:
-        return
-    fitted = list(dict.fromkeys([*names, "x", "y", "z"]))[:rank]
-    state[_key("axes")] = ", ".join(fitted)
-    parts = [part.strip() for part in state[_key("spec")].split(",")]
-    state[_key("spec")] = ", ".join(
-        part if all(axis.strip() in fitted for axis in part.split("+")) else "None"
-        for part in parts
+        help="Off: `jit` takes the host-local array as it is, the mistake that JAX's migration guide "
+        "describes.",
     )
 
 
-def _exchanged(service: inspection.Inspection, wanted: HostLocal) -> Exchanged | None:
-    """What JAX made of it, asked for if this session does not know it yet."""
-    known: OrderedDict[str, Exchanged] = st.session_state.setdefault(
-        "processes:made", OrderedDict()
-    )
-    key = wanted.key()
-    if key not in known:
-        try:
-            known[key] = waiting.wait_for(
-                service.start_exchange(wanted),
-                f"Running it in {counted(wanted.processes, 'process', 'processes')} …",
-                service.take_exchange,
-            )
-        except InvalidInput as refused:
-            st.error(plain(str(refused)), icon=":material/error:")
-            st.button("Try again", icon=":material/refresh:", key="processes:again")
-            return None
-        while len(known) > REMEMBERED:
-            known.popitem(last=False)
-    known.move_to_end(key)
-    return known[key]
+def _change_mesh(fields: Fields) -> None:
+    names = mesh_fields.fit_axis_names(fields, processes.MOST_MESH_AXES)
+    if names is not None:
+        fields["spec"] = mesh_fields.fitted_spec(fields["spec"], names)
 
 
-def _show_outcome(wanted: HostLocal, exchanged: Exchanged) -> None:
-    """What happened and why, and JAX's own words where it refused."""
-    text = plain(processes.verdict(wanted, exchanged))
+def _show_outcome(request: HostLocal, exchanged: Exchanged) -> None:
+    text = plain(processes.verdict(request, exchanged))
     refusal = exchanged.refusal
-    if refusal is not None:
-        st.error(text, icon=":material/block:")
-        who = (
-            f"process{'es' * (len(refusal.processes) > 1)} {', '.join(map(str, refusal.processes))}"
-        )
-        st.caption(f"JAX {exchanged.versions.get('jax', '')} in its own words, on {who}:")
-        st.code(f"{refusal.kind}: {refusal.text}", language=None, wrap_lines=True)
-        if not wanted.convert and refusal.kind == "IndivisibleError":
-            st.caption(
-                "The migration guide shows the words of an older JAX for this: the global size of its "
-                "dimension 0 “should be divisible by 8, but it is equal to 4”."
-            )
-    elif processes.differing_copies(exchanged) or not wanted.convert:
-        st.warning(text, icon=":material/warning:")
-    else:
-        st.success(text, icon=":material/check_circle:")
-
-
-def _show_pictures(wanted: HostLocal, exchanged: Exchanged) -> None:
-    """What each process gives, the global array on the mesh, and what comes back."""
-    drawn = [("given", figures.local_figure(wanted, exchanged.views, width_px=COLUMN_PX))]
-    if exchanged.array is not None:
-        drawn.append(("global", figures.global_figure(exchanged, width_px=COLUMN_PX)))
-    if all(view.returned is not None for view in exchanged.views):
-        back = figures.local_figure(wanted, exchanged.views, returned=True, width_px=COLUMN_PX)
-        drawn.append(("returned", back))
-    with st.container(horizontal=True, gap="small"):
-        for name, figure in drawn:
-            with st.container(width=COLUMN_PX):
-                _chart(figure, name)
-    if exchanged.array is not None:
+    if refusal is None:
+        if processes.differing_copies(exchanged) or not request.convert:
+            st.warning(text, icon=":material/warning:")
+        else:
+            st.success(text, icon=":material/check_circle:")
+        return
+    st.error(text, icon=":material/block:")
+    where = f"process{'es' * (len(refusal.processes) > 1)} {', '.join(map(str, refusal.processes))}"
+    st.caption(f"Error of JAX {exchanged.versions.get('jax', '')} on {where}:")
+    guide_form.show_refusal(refusal.kind, refusal.text)
+    if not request.convert and refusal.kind == "IndivisibleError":
         st.caption(
-            "The same colour is addressed by the same process; hover for devices. "
-            f"`{exchanged.sharding}`"
+            "The migration guide shows the message of an older JAX: the global size of its dimension 0 "
+            "“should be divisible by 8, but it is equal to 4”."
         )
+
+
+def _show_figures(request: HostLocal, exchanged: Exchanged) -> None:
+    """Draw the host-local arrays, the global array, the arrays that came back, and the mesh."""
+    drawn = {"given": figures.local_figure(request, exchanged.views, width_px=COLUMN_PX)}
+    if exchanged.array is not None:
+        drawn["global"] = figures.global_figure(exchanged, width_px=COLUMN_PX)
+    if all(view.returned is not None for view in exchanged.views):
+        drawn["returned"] = figures.local_figure(
+            request, exchanged.views, returned=True, width_px=COLUMN_PX
+        )
+    guide_form.draw_figures(drawn, "processes:{}_figure", COLUMN_PX)
+    if exchanged.array is not None:
+        st.caption(f"One color per process; hover for devices. Sharding: `{exchanged.sharding}`")
         figure = mesh_map(exchanged.array, exchanged.mesh, width_px=2 * COLUMN_PX)
         if figure is not None:
-            with st.container(width=2 * COLUMN_PX):
-                _chart(figure, "mesh")
+            guide_form.draw_figures({"mesh": figure}, "processes:{}_figure", 2 * COLUMN_PX)
 
 
-def _chart(figure: go.Figure, name: str) -> None:
-    chart.draw(figure, f"processes:{name}_figure", alt=figure.layout.title.text)
-
-
-def provenance_line(wanted: HostLocal, exchanged: Exchanged) -> str:
-    """What stands on the pictures of what the processes made."""
-    how = "host_local_array_to_global_array" if wanted.convert else "jit without conversion"
-    said = [
+def provenance_line(request: HostLocal, exchanged: Exchanged) -> str:
+    """Return the line on the saved pictures."""
+    how = "host_local_array_to_global_array" if request.convert else "jit without conversion"
+    facts = [
         f"Host-local arrays through {how}",
-        f"host-local shape {shape_text(wanted.local_shape)}",
-        f"{DATA[wanted.data][:1].lower()}{DATA[wanted.data][1:]}",
-        spec_text(wanted.spec),
+        f"host-local shape {shape_text(request.local_shape)}",
+        f"values {DATA[request.data].lower()}",
+        spec_text(request.spec),
     ]
-    return array_provenance.line(said, wanted.mesh(), exchanged.versions, wanted.processes)
+    return array_provenance.line(facts, request.mesh(), exchanged.versions, request.processes)
 
 
-def _show_views(wanted: HostLocal, exchanged: Exchanged) -> None:
-    """The same calls on every process, and what each answered."""
-    st.markdown("#### What each process sees")
+def _show_views(request: HostLocal, exchanged: Exchanged) -> None:
+    """Draw a table with the same expressions on every process."""
+    st.markdown("#### View of each process")
     rows = {
         "`process_index()`": lambda view: str(view.process),
         "`process_count()`": lambda view: str(view.processes),
         "`local_devices()`": lambda view: devices_text(view.devices, most=8),
         "`device_count()`": lambda view: str(view.all_devices),
-        "`mesh.local_mesh`": lambda view: _local_mesh(view.local_mesh, wanted),
-        "host-local shape": lambda view: str(wanted.local_shape),
+        "`mesh.local_mesh`": lambda view: _local_mesh(view.local_mesh, request),
+        "host-local shape": lambda view: str(request.local_shape),
     }
     if exchanged.array is not None:
         shape = str(exchanged.array.shape)
@@ -240,9 +182,9 @@ def _show_views(wanted: HostLocal, exchanged: Exchanged) -> None:
             "`np.asarray(global)`": lambda view: view.reading or "works",
         }
     if any(view.returned_shape is not None for view in exchanged.views):
-        rows["shape that came back"] = lambda view: str(view.returned_shape)
-        rows["same numbers as given"] = lambda view: str(view.returned == view.given)
-    # A table and no data frame: it wraps JAX's long sentences. It reads Markdown.
+        rows["shape after the way back"] = lambda view: str(view.returned_shape)
+        rows["values unchanged"] = lambda view: str(view.returned == view.given)
+    # Unlike a data frame, a table wraps the long messages of JAX.
     st.table(
         [
             {"": name} | {f"process {view.process}": plain(read(view)) for view in exchanged.views}
@@ -252,31 +194,7 @@ def _show_views(wanted: HostLocal, exchanged: Exchanged) -> None:
     )
 
 
-def _local_mesh(part: tuple[int, ...] | None, wanted: HostLocal) -> str:
-    if part is None:
-        return "none: its devices are no block of the mesh"
-    return ", ".join(f"{name} {size}" for name, size in zip(wanted.axis_names, part, strict=True))
-
-
-def _show_code(wanted: HostLocal, exchanged: Exchanged) -> None:
-    with st.expander("The code" if wanted.convert else "The code, with the mistake"):
-        st.caption(
-            "Runs by itself: it starts its own processes, and each prints what it addresses."
-        )
-        st.code(script(wanted), language="python")
-    found = processes_snapshot.snapshot(wanted, exchanged)
-    st.download_button(
-        "Snapshot",
-        data=lambda: snapshots.dumps(found),
-        file_name="processes.json",
-        mime="application/json",
-        key="processes:download",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help="What is shown here as Snapshot JSON, with what each process saw under its key host_local.",
-    )
-
-
-def _key(name: str) -> str:
-    return f"processes:{name}"
+def _local_mesh(shape: tuple[int, ...] | None, request: HostLocal) -> str:
+    if shape is None:
+        return "none: its devices are not a block of the mesh"
+    return mesh_fields.mesh_text(request.axis_names, shape)

@@ -1,13 +1,12 @@
-"""The page where a train state is saved under one layout and restored under another."""
+"""The guide that saves a train state under one layout and restores it under another."""
 
 from __future__ import annotations
 
-import weakref
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
+from cachetools import LRUCache
 
 from inspector import layout as layouts
 from inspector.core import snapshot
@@ -18,180 +17,156 @@ from inspector.core.totals import state_totals
 from inspector.figures import provenance
 from inspector.figures.transfer_map import transfer_map
 from inspector.guides.restore import transfer
-from inspector.guides.restore.restoration import Moment, Outcome, Restoration
+from inspector.guides.restore.restoration import Moment, Outcome
 from inspector.layout import Layout, presets
-from inspector.media.streamlit import chart, planning, session, table
+from inspector.media.streamlit import (
+    chart,
+    guide_form,
+    job_progress,
+    mesh_fields,
+    planning,
+    session,
+    table,
+)
+from inspector.media.streamlit.guide_form import Fields
+from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
 
-POLL_SECONDS = 0.5  # below 0.3 s a rerun can swallow a click on Cancel
-REMEMBERED_OUTCOMES = 4
-
 ALL_ARRAYS = "All arrays"
 FIELDS = ("mesh", "axes", "rules", "specs")
-# What the two workers report, in the order in which it happens.
+# What the two workers report, in order.
 PHASES = {
-    ("save", "start"): "Starting a worker with the devices of the saved layout",
+    ("save", "start"): "Starting a worker for the saved layout",
     ("save", "build"): "Building the model",
     ("save", "compile"): "Compiling one train step",
     ("save", "train"): "Training one step",
     ("save", "save"): "Saving with Orbax",
-    ("save", "values"): "Keeping the plain values to compare with",
-    ("restore", "start"): "Starting a worker with the devices of the new layout",
+    ("save", "values"): "Copying the values for the comparison",
+    ("restore", "start"): "Starting a worker for the new layout",
     ("restore", "build"): "Building the model",
     ("restore", "restore"): "Restoring with Orbax",
     ("restore", "compare"): "Comparing every value",
 }
-
-
-@dataclass(eq=False)
-class Underway:
-    """A restoration of this session."""
-
-    restoration: Restoration
+_JOB = "restore"
 
 
 def show() -> None:
-    """Draw the page: both layouts side by side, the run, what came of it, and the bytes that move."""
+    """Draw the page: both layouts, the run and its verdict, and the bytes that move."""
     service = inspection.shared()
     saved = session.last_layout()
-    st.markdown("### Save under one layout, restore under another")
+    st.markdown("### Restore a train state under another layout")
     left, right = st.columns([2, 3], gap="large")
     with right:
         new = _draw_new_layout(saved)
     with left:
         saved_plan = planning.planned(service, saved)
         if saved_plan is not None:
-            _draw_layout("Saved under", saved, saved_plan)
-            st.caption("The layout of the Layout page; change it there.")
+            _draw_saved_layout(saved, saved_plan)
     if new is None or saved_plan is None:
-        st.info("With both layouts right, the bytes that move stand here at once.")
         return
     new_plan = planning.planned(service, new)
     if new_plan is None:
         return
     try:
-        for one in (saved_plan, new_plan):
-            inspection.refuse_indivisible(one)
+        for plan in (saved_plan, new_plan):
+            inspection.refuse_indivisible(plan)
         planned = transfer.transfer(saved_plan, new_plan)
-    except InvalidInput as refused:
-        st.error(plain(str(refused)), icon=":material/error:")
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
         return
-    with right:
-        st.caption(_held(new, new_plan))
+    right.caption(_state_text(new, new_plan))
     with st.container():
         _draw_run(service, saved, new, saved_plan, new_plan)
     outcome = _outcomes().get(_key(saved, new))
-    if outcome is not None:
-        _draw_verdict(outcome, saved, new)
     if outcome is None:
         _draw_transfer(planned, None, saved_plan, new_plan)
     else:
+        _draw_verdict(outcome, saved, new)
         _draw_transfer(outcome.snapshot.transfer, outcome, outcome.saved, outcome.snapshot)
 
 
 # --- The two layouts ------------------------------------------------------------------------------
 
 
-def _draw_layout(title: str, layout: Layout, planned: Snapshot) -> None:
-    st.markdown(f"**{title}**")
+def _draw_saved_layout(layout: Layout, planned: Snapshot) -> None:
     fields = layouts.to_fields(layout)
     rules = fields.get("rules", fields.get("specs", "")).replace(",", ", ") or "no rules"
+    mesh = mesh_fields.mesh_text(layout.axis_names, layout.mesh_shape)
     st.markdown(
-        f"{plain(layout.entry.title)} on **{plain(_mesh_words(layout))}**  \n"
+        "**Saved layout** &ensp; :small[from the Layout page]\n\n"
+        f"{plain(layout.entry.title)} on **{plain(mesh)}**  \n"
         f":small[{plain(rules.replace('=', ' → '))}]"
     )
-    st.caption(_held(layout, planned))
+    st.caption(_state_text(layout, planned))
 
 
-def _held(layout: Layout, planned: Snapshot) -> str:
-    sums = state_totals(planned)
+def _state_text(layout: Layout, planned: Snapshot) -> str:
+    totals = state_totals(planned)
     return (
-        f"{counted(layout.devices, 'device')}; the train state of {bytes_text(sums.bytes)} takes "
-        f"{bytes_text(sums.per_device)} on each."
+        f"{counted(layout.devices, 'device')}, train state {bytes_text(totals.bytes)}, "
+        f"{bytes_text(totals.per_device)} per device."
     )
-
-
-def _mesh_words(layout: Layout) -> str:
-    axes = zip(layout.axis_names, layout.mesh_shape, strict=True)
-    return " × ".join(f"{name} {size}" for name, size in axes)
 
 
 def _draw_new_layout(saved: Layout) -> Layout | None:
-    """The fields of the new layout; None while one of them is wrong."""
-    st.markdown("**Restored under**")
-    _draw_presets(saved)
+    """Draw the fields of the new layout. Return None if a field is wrong."""
+    st.markdown("**New layout**")
+    last = _last_field(saved)
+    fields = Fields("restore", _three_fields(suggested(saved)))
+    parsed = _parse(saved, fields)
+    _draw_presets(saved, fields)
     left, middle = st.columns([2, 3])
-    left.text_input(
+    fields.draw(
+        left.text_input,
+        "mesh",
         "New mesh",
-        key=_widget("mesh"),
         on_change=_change_mesh,
-        args=(saved,),
-        help="Sizes of the mesh axes joined by x; another number of devices is fine.",
+        args=(saved, fields),
+        help="Sizes of the mesh axes joined by x. The number of devices can differ.",
     )
-    middle.text_input("New axis names", key=_widget("axes"), help="Joined by commas.")
-    last = "rules" if saved.entry.has_rules else "specs"
-    st.text_input(
+    fields.draw(middle.text_input, "axes", "New axis names", help=guide_form.AXIS_NAMES_HELP)
+    fields.draw(
+        st.text_input,
+        last,
         "New rules" if last == "rules" else "New PartitionSpecs",
-        key=_widget(last),
-        help="Logical axis = mesh axis, joined by commas; several mesh axes are joined by +."
+        help="`logical axis=mesh axis`, joined by commas; several mesh axes are joined by +."
         if last == "rules"
-        else "Place = one entry a dimension joined by points, such as W1=None.model, joined by commas.",
+        else "`place=spec`, joined by commas, with a point between dimensions: `W1=None.model`.",
     )
-    parsed = layouts.parse(_fields(saved, _typed(saved)))
     for problem in parsed.problems.values():
         st.markdown(f":red[:material/error: :small[{plain(problem)}]]")
     return parsed.value
 
 
-def _draw_presets(saved: Layout) -> None:
-    now = layouts.parse_leniently(_fields(saved, _typed(saved))).value
+def _draw_presets(saved: Layout, fields: Fields) -> None:
+    now = layouts.parse_leniently(_texts(saved, fields)).value
     current = presets.matching(now)
-    key = _widget("preset")
+    fitting = {preset.name: preset for preset in presets.fitting(now.entry)}
+    key = fields.key("preset")
     st.session_state[key] = current.name if current else None
 
     def apply() -> None:
-        for preset in presets.fitting(now.entry):
-            if preset.name == st.session_state[key]:
-                _put(preset.applied_to(now))
+        if (chosen := fitting.get(st.session_state[key])) is not None:
+            for name, text in _three_fields(chosen.applied_to(now)).items():
+                fields[name] = text
 
-    st.pills("Preset", [one.name for one in presets.fitting(now.entry)], key=key, on_change=apply)
-
-
-def _typed(saved: Layout) -> dict[str, str]:
-    """What was typed for the new layout. Streamlit forgets widgets of a page that is left, this does not."""
-    last = "rules" if saved.entry.has_rules else "specs"
-    if last not in st.session_state.get("restore_fields", {}):
-        _put(suggested(saved))
-    typed: dict[str, str] = st.session_state["restore_fields"]
-    for name in ("mesh", "axes", last):
-        st.session_state.setdefault(_widget(name), typed[name])
-        typed[name] = st.session_state[_widget(name)]
-    return typed
+    st.pills("Preset", list(fitting), key=key, on_change=apply)
 
 
-def _put(layout: Layout) -> None:
-    st.session_state["restore_fields"] = _three_fields(layout)
-    for name, text in _three_fields(layout).items():
-        st.session_state[_widget(name)] = text
-
-
-def _change_mesh(saved: Layout) -> None:
-    """A mesh of another rank gets as many axis names: the first ones stay."""
-    state = st.session_state
+def _change_mesh(saved: Layout, fields: Fields) -> None:
     try:
-        shape = layouts.parse_mesh(state[_widget("mesh")])
+        rank = len(layouts.parse_mesh(fields["mesh"]))
     except InvalidInput:
         return
-    names = [name.strip() for name in state[_widget("axes")].split(",")]
-    if len(names) != len(shape):
-        known = (*names, *saved.axis_names, *layouts.DEFAULT_AXES[layouts.MOST_AXES])
-        state[_widget("axes")] = ", ".join(list(dict.fromkeys(known))[: len(shape)])
+    if len(fields["axes"].split(",")) != rank:
+        spare = (*saved.axis_names, *layouts.DEFAULT_AXES[layouts.MOST_AXES])
+        fields["axes"] = ", ".join(mesh_fields.fitted_names(fields["axes"], rank, spare))
 
 
 def suggested(saved: Layout) -> Layout:
-    """Another layout to begin with: the mesh turned round, or half as many devices."""
+    """Return an example of a new layout: the reversed mesh, or half of the devices."""
     shape = saved.mesh_shape[::-1]
     if shape == saved.mesh_shape:
         even = next((place for place, size in enumerate(shape) if size % 2 == 0), None)
@@ -200,20 +175,23 @@ def suggested(saved: Layout) -> Layout:
     return layouts.parse(fields).unwrap()
 
 
-def _fields(saved: Layout, typed: Mapping[str, str]) -> dict[str, str]:
-    """The saved layout's fields with those that were typed: model and sizes are the same in both."""
-    fields = {name: text for name, text in layouts.to_fields(saved).items() if name not in FIELDS}
-    last = "rules" if saved.entry.has_rules else "specs"
-    return fields | {name: typed[name] for name in ("mesh", "axes", last)}
+def _last_field(saved: Layout) -> str:
+    return "rules" if saved.entry.has_rules else "specs"
+
+
+def _texts(saved: Layout, fields: Fields) -> dict[str, str]:
+    """Return the fields of the saved layout with the typed ones: both layouts have one model."""
+    texts = {name: text for name, text in layouts.to_fields(saved).items() if name not in FIELDS}
+    return texts | {name: fields[name] for name in ("mesh", "axes", _last_field(saved))}
+
+
+def _parse(saved: Layout, fields: Fields) -> Any:
+    return layouts.parse(_texts(saved, fields))
 
 
 def _three_fields(layout: Layout) -> dict[str, str]:
-    fields = layouts.to_fields(layout)
+    fields: Mapping[str, str] = layouts.to_fields(layout)
     return {name: fields[name].replace(",", ", ") for name in FIELDS if name in fields}
-
-
-def _widget(name: str) -> str:
-    return f"restore_{name}"
 
 
 # --- The run --------------------------------------------------------------------------------------
@@ -222,171 +200,113 @@ def _widget(name: str) -> str:
 def _draw_run(
     service: Inspection, saved: Layout, new: Layout, saved_plan: Snapshot, new_plan: Snapshot
 ) -> None:
-    current: Underway | None = st.session_state.get("restoration")
-    if current is not None:
-        # A fragment redraws itself alone, so that the page's other widgets stay usable.
-        st.fragment(_draw_progress, run_every=POLL_SECONDS)(_key(saved, new))
+    key = _key(saved, new)
+    if job_progress.show(_JOB, [key]):
         return
-    done = _key(saved, new) in _outcomes()
     button, note = st.columns([1, 3], vertical_alignment="center")
+
+    def start() -> Task:
+        restoration = service.start_restoration(saved, new, saved_plan, new_plan)
+
+        def progress() -> Progress | None:
+            moment = restoration.status()
+            return None if moment.finished else _progress(moment)
+
+        def finish() -> None:
+            _outcomes()[key] = service.take_restoration(restoration)
+
+        return Task(progress, finish, restoration.cancel, key)
+
+    done = key in _outcomes()
     if button.button(
-        "Save and restore again" if done else "Save and restore",
+        "Restore again" if done else "Save and restore",
         key="restore_button",
         type="secondary" if done else "primary",
         icon=":material/swap_horiz:",
         width="stretch",
     ):
-        st.session_state.restore_error = None
-        try:
-            restoration = service.start_restoration(saved, new, saved_plan, new_plan)
-        except InvalidInput as refused:
-            st.session_state.restore_error = str(refused)
-        else:
-            current = Underway(restoration)
-            # Streamlit drops a session's state a while after its tab is closed; nobody waits then.
-            weakref.finalize(current, restoration.cancel)
-            st.session_state.restoration = current
+        job_progress.start(_JOB, start)
         st.rerun()
     note.caption(
         f"Trains one step on {counted(saved.devices, 'emulated device')}, saves with Orbax, restores on "
-        f"{new.devices:,} in another process, and compares every value. The files are removed after it."
+        f"{new.devices:,} in another process, and compares every value. The checkpoint is deleted."
     )
-    error = st.session_state.get("restore_error")
-    if error:
-        st.error(plain(error), icon=":material/error:")
+    job_progress.show_problem(_JOB)
 
 
-def _draw_progress(shown: str) -> None:
-    current: Underway = st.session_state["restoration"]
-    restoration = current.restoration
-    moment = restoration.status()
-    if moment.finished:
-        _finish(restoration)
-        st.rerun()
-    label, share = _progress(moment)
-    if _key(restoration.saved_layout, restoration.layout) != shown:
-        label += " (the layouts before your change)"
-    bar, button = st.columns([3, 1], vertical_alignment="center")
-    bar.progress(share, text=plain(label))
-    if button.button(
-        "Cancel", key="restore_cancel_button", icon=":material/stop:", width="stretch"
-    ):
-        restoration.cancel()
-
-
-def _finish(restoration: Restoration) -> None:
-    st.session_state.restoration = None
-    try:
-        outcome = inspection.shared().take_restoration(restoration)
-    except InvalidInput as refused:
-        st.session_state.restore_error = str(refused)
-        return
-    outcomes = _outcomes()
-    key = _key(restoration.saved_layout, restoration.layout)
-    outcomes[key] = outcome
-    outcomes.move_to_end(key)
-    while len(outcomes) > REMEMBERED_OUTCOMES:
-        outcomes.popitem(last=False)
-
-
-def _progress(moment: Moment) -> tuple[str, float]:
-    """What is happening in words, and a share of the whole for the bar: phases count equally."""
+def _progress(moment: Moment) -> Progress:
+    """Return the progress. All phases count equally because their times are unknown."""
     job = moment.job
     if job is None or job.state == "queued":
         place = f", place {job.place} in the queue" if job is not None and job.place else ""
-        return f"Waiting for a worker{place}", 0.0 if moment.stage == "save" else 0.6
+        return Progress(f"Waiting for a worker{place}", 0.0 if moment.stage == "save" else 0.6)
     step = (moment.stage, job.phase or "start")
-    words = PHASES.get(step, job.phase or "")
+    label = PHASES.get(step, job.phase or "")
     position = list(PHASES).index(step) if step in PHASES else 0
     done, of = job.progress.get("done", 0), job.progress.get("of", 0)
     if of:
-        words += f", array {done + 1} of {of}"
-    return words, (position + (done / of if of else 0.0)) / len(PHASES)
+        label += f", array {done + 1} of {of}"
+    return Progress(label, (position + (done / of if of else 0.0)) / len(PHASES))
 
 
-def _outcomes() -> OrderedDict[str, Outcome]:
-    return st.session_state.setdefault("restored_outcomes", OrderedDict())
+def _outcomes() -> LRUCache[str, Outcome]:
+    return st.session_state.setdefault("restored_outcomes", LRUCache(4))
 
 
 def _key(saved: Layout, new: Layout) -> str:
     return f"{saved.key()} {new.key()}"
 
 
-# --- What came of it ------------------------------------------------------------------------------
+# --- The outcome ----------------------------------------------------------------------------------
 
 
 def _draw_verdict(outcome: Outcome, saved: Layout, new: Layout) -> None:
-    found = outcome.snapshot.transfer
-    words = transfer.verdict(found, f"{_short(saved)} → {_short(new)}")
-    if all(row.unequal == 0 for row in found.arrays):
-        st.success(plain(words), icon=":material/verified:")
+    restored = outcome.snapshot.transfer
+    change = " → ".join("×".join(map(str, layout.mesh_shape)) for layout in (saved, new))
+    text = plain(transfer.verdict(restored, change))
+    if all(row.unequal == 0 for row in restored.arrays):
+        st.success(text, icon=":material/verified:")
     else:
-        st.error(plain(words), icon=":material/error:")
+        st.error(text, icon=":material/error:")
     for finding in outcome.snapshot.findings:
         st.error(plain(finding.message), icon=":material/error:")
     st.caption(
-        f"Orbax wrote {bytes_text(outcome.file_bytes)} in "
-        f"{seconds_text(outcome.seconds_saving)} and read them in "
-        f"{seconds_text(outcome.seconds_restoring)}, measured on this machine's own disk."
+        f"Orbax wrote {bytes_text(outcome.file_bytes)} in {seconds_text(outcome.seconds_saving)} and read "
+        f"them in {seconds_text(outcome.seconds_restoring)}, measured on the disk of this machine."
     )
-
-
-def _short(layout: Layout) -> str:
-    return "×".join(map(str, layout.mesh_shape))
 
 
 def _draw_transfer(
-    found: Transfer, outcome: Outcome | None, before: Snapshot, after: Snapshot
+    moved: Transfer, outcome: Outcome | None, before: Snapshot, after: Snapshot
 ) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if outcome is None:
-            st.badge(
-                "Planned: computed from both layouts, nothing run",
-                icon=":material/architecture:",
-                color="blue",
-            )
+            st.badge("Planned: nothing run", icon=":material/architecture:", color="blue")
         else:
-            st.badge(
-                "Restored: placements read from live arrays",
-                icon=":material/memory:",
-                color="green",
-            )
-            st.download_button(
-                "Snapshot",
-                data=lambda: snapshot.dumps(outcome.snapshot),
-                file_name="restored.json",
-                mime="application/json",
-                key="download_restored",
-                icon=":material/download:",
-                type="tertiary",
-                on_click="ignore",
-                help="The restored train state as Snapshot JSON, with all that moved.",
-            )
-    sums = transfer.totals(found)
-    figures = {
-        "Must move": bytes_text(sums.moved),
-        "Stays": bytes_text(sums.kept),
-        "Devices that send": f"{sums.senders:,}",
-        "Devices that receive": f"{sums.receivers:,}",
+            st.badge("Restored: read from live arrays", icon=":material/memory:", color="green")
+            guide_form.download_snapshot("download_restored", "restored.json", outcome.snapshot)
+    totals = transfer.totals(moved)
+    metrics = {
+        "Bytes to move": bytes_text(totals.moved),
+        "Bytes that stay": bytes_text(totals.kept),
+        "Sending devices": f"{totals.senders:,}",
+        "Receiving devices": f"{totals.receivers:,}",
     }
-    for column, (label, value) in zip(st.columns(4), figures.items(), strict=True):
+    for column, (label, value) in zip(st.columns(4), metrics.items(), strict=True):
         column.metric(label, value)
-    st.markdown(plain(transfer.in_words(found)))
+    with chart.of(lambda: provenance.lines((("Saved", before), ("Restored", after)))):
+        _draw_map(moved, before, after)
     st.caption(
-        "The least that must move, computed from both placements; Orbax itself goes through files. What "
-        "a device held before stays there, and every other part comes from the device that held "
-        "replica 0 of it."
+        "The minimum that must move, computed from both layouts; Orbax itself goes through files. A part "
+        "that a device does not hold comes from the device with replica 0."
     )
-    named = (("Saved", before), ("Restored", after))
-    with chart.of(lambda: provenance.lines(named)):
-        _draw_map(found, before, after)
     table.show(
-        columns(found),
+        columns(moved),
         "transfer_table",
         column_config={
             **{
                 name: st.column_config.NumberColumn(format="localized")
-                for name in ("Bytes once", "On all devices", "Must move", "Stays")
+                for name in ("Bytes once", "On all devices", "To move", "Stays")
             },
             "Moves": st.column_config.ProgressColumn(
                 format="percent",
@@ -398,35 +318,33 @@ def _draw_transfer(
     )
 
 
-def _draw_map(found: Transfer, before: Snapshot, after: Snapshot) -> None:
-    """The routes of all arrays, or of one that the person chooses."""
-    paths = [row.path for row in found.arrays]
+def _draw_map(moved: Transfer, before: Snapshot, after: Snapshot) -> None:
+    """Draw the bytes between devices, of all arrays or of the selected one."""
+    paths = [row.path for row in moved.arrays]
     if st.session_state.get("restore_array") not in paths:
         st.session_state["restore_array"] = ALL_ARRAYS
     path = st.selectbox("Array", [ALL_ARRAYS, *paths], key="restore_array")
     title, parts = "Bytes from device to device", None
     if path != ALL_ARRAYS:
         title = f"{path}: bytes from device to device"
-        found, parts = (
-            transfer.of_array(before, after, path),
-            transfer.parts(before, after, path),
-        )
-        st.markdown(plain(transfer.in_words(found)))
+        moved = transfer.of_array(before, after, path)
+        parts = transfer.parts(before, after, path)
     chart.draw(
-        transfer_map(found, title=title, parts=parts, width_px=1000),
+        transfer_map(moved, title=title, parts=parts, width_px=1000),
         "transfer_map",
-        alt=f"Bytes that move from each device to each device, {path}",
+        alt=f"Bytes from device to device, {path}",
     )
+    st.markdown(plain(transfer.in_words(moved)))
 
 
-def columns(found: Transfer) -> dict[str, list]:
-    """A row an array; bytes as numbers, so that they sort."""
-    rows = found.arrays
-    by_name: dict[str, list] = {
+def columns(moved: Transfer) -> dict[str, list[Any]]:
+    """Return the columns of the table, one row per array. Bytes are numbers, so they sort."""
+    rows = moved.arrays
+    by_name: dict[str, list[Any]] = {
         "Path": [row.path for row in rows],
         "Bytes once": [row.bytes for row in rows],
         "On all devices": [row.kept + row.moved for row in rows],
-        "Must move": [row.moved for row in rows],
+        "To move": [row.moved for row in rows],
         "Stays": [row.kept for row in rows],
         "Moves": [row.moved / ((row.kept + row.moved) or 1) for row in rows],
     }
@@ -438,4 +356,4 @@ def columns(found: Transfer) -> dict[str, list]:
 def _values(row: snapshot.ArrayTransfer) -> str:
     if row.unequal is None:
         return "not compared"
-    return f"{row.unequal:,} of {row.elements:,} unequal" if row.unequal else "all equal"
+    return f"{row.unequal:,} of {row.elements:,} differ" if row.unequal else "equal"

@@ -1,30 +1,30 @@
-"""Build and run the layout: the button, the progress by phase, Cancel, and what came of it."""
+"""The controls that build and run, or compile, the layout."""
 
 from __future__ import annotations
 
-import weakref
-from collections import OrderedDict
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import streamlit as st
+from cachetools import LRUCache
 
-from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout
-from inspector.layout import emulation as machine
+from inspector.layout import Layout, emulation
 from inspector.machines import targets
+from inspector.media.streamlit import job_progress
+from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
-from inspector.service.engine import Job, Status
+from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
-POLL_SECONDS = 0.3  # below 0.3 s a rerun can swallow a click on Cancel
 REMEMBERED_RUNS = 8
+_JOB = "run"
 
-PROGRAM_NAMES = {"init": "initialisation", "train_step": "train step", "apply": "inference"}
+PROGRAM_NAMES = {"init": "initialization", "train_step": "train step", "apply": "inference"}
 PHASE_NAMES = {
     "start": "Starting a worker",
-    "topology": "Asking for the machine's topology",
+    "topology": "Reading the topology",
     "build": "Building the model",
     "lower": "Lowering",
     "compile": "Compiling",
@@ -35,210 +35,134 @@ PHASE_NAMES = {
     "read": "Reading the live arrays",
 }
 
-
 Planned = tuple[Layout, Snapshot]
 
 
-@dataclass(eq=False)
-class RunInProgress:
-    """A job of this session, the layout it is for with its plan, and those to be run after it."""
-
-    layout: Layout
-    planned: Snapshot
-    job: Job
-    waiting: tuple[Planned, ...]
-
-
 def finished_run(service: Inspection, layout: Layout) -> Snapshot | None:
-    """What a run of exactly this layout found in this session, or compiling it at any time."""
-    found = _runs().get(layout.key())
-    if found is None and (found := service.kept_answer(layout)) is not None:
-        _remember(layout, found)
-    return found
+    """Return the run of exactly this layout in this session, or its compile from the compile cache."""
+    runs = _runs()
+    key = layout.key()
+    if key not in runs and (cached := service.kept_answer(layout)) is not None:
+        runs[key] = cached
+    return runs.get(key)
 
 
 def show(service: Inspection, *plans: Planned, label: str = "Build and run") -> None:
-    """The controls, as the state of this session's run has them; several layouts run in turn."""
-    if st.session_state.get("run") is not None:
-        # A fragment redraws itself alone, so that the page's other widgets stay usable.
-        st.fragment(_show_progress, run_every=POLL_SECONDS)(service, plans)
+    """Draw the button, or the progress of the running job. Several layouts run one after another."""
+    if job_progress.show(_JOB, [layout.key() for layout, _ in plans]):
         return
-    _show_button(service, plans, label)
-    error = st.session_state.get("run_error")
-    if error:
-        st.error(plain(error), icon=":material/error:")
-
-
-def _show_button(service: Inspection, plans: tuple[Planned, ...], label: str) -> None:
     ran = all(finished_run(service, layout) is not None for layout, _ in plans)
-    compiled = plans[0][0].machine is not None
-    too_large = _too_many_devices(plans)
+    layout = plans[0][0]
+    compiles = layout.machine is not None
+    too_large = emulation.why_not_emulated(
+        max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
+    )
+    if compiles:
+        label = "Compile"
     if st.button(
-        _label(label, compiled, ran),
+        f"{'Compile' if compiles else 'Run'} again" if ran else label,
         key="run_button",
         type="secondary" if ran or too_large else "primary",
         icon=":material/play_arrow:",
         width="stretch",
         disabled=too_large is not None,
     ):
-        st.session_state.run_error = None
         _start(service, plans)
         st.rerun()
-    if too_large is not None:
-        st.caption(too_large)
-        return
+    st.caption(too_large or _estimate(service, plans, ran))
+    job_progress.show_problem(_JOB)
+
+
+def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str:
+    """Return what the button does, or how long it took the last time."""
+    layout = plans[0][0]
     known = [service.last_seconds(layout) for layout, _ in plans]
     if None not in known:
         what = "this layout" if len(plans) == 1 else "these layouts"
-        done = "compile" if compiled else "run"
-        st.caption(f"The last {done} of {what} took {seconds_text(sum(known))}.")
-        return
-    layout = plans[0][0]
-    if compiled:
-        st.caption(_words_on_compiling(service, layout, ran))
-        return
-    st.caption(
-        f"Compiles and runs {counted(layout.steps, 'train step')} on "
-        f"{counted(layout.devices, 'emulated device')}"
-        + (f" in {layout.processes} processes" if layout.processes > 1 else "")
-        + (", one layout after the other" if len(plans) > 1 else "")
-        + ". Not run yet, so no estimate."
-    )
+        return f"The last {_noun(layout)} of {what} took {seconds_text(sum(known))}."
+    if layout.machine is not None:
+        if missing := targets.missing_compiler(layout.machine):
+            return plain(f"{missing}.")
+        if ran:
+            return "From the compile cache: same code, same versions."
+        return (
+            f"Compiles three programs with the compiler of {plain(layout.target)}. Nothing is run. "
+            "A small model takes seconds, an 8B model about 30 s."
+        )
+    where = counted(layout.devices, "emulated device")
+    if layout.processes > 1:
+        where += f" in {layout.processes} processes"
+    if len(plans) > 1:
+        where += ", one layout after the other"
+    return f"Compiles the model and runs {counted(layout.steps, 'train step')} on {where}."
 
 
-def _too_many_devices(plans: tuple[Planned, ...]) -> str | None:
-    """Why a plan cannot be run: a mesh may have more devices than are emulated on one machine."""
-    devices = max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
-    return machine.why_not_emulated(devices)
-
-
-def _label(label: str, compiled: bool, ran: bool) -> str:
-    if compiled:
-        return "Compile again" if ran else "Compile"
-    return "Run again" if ran else label
-
-
-def _words_on_compiling(service: Inspection, layout: Layout, ran: bool) -> str:
-    missing = targets.missing_compiler(layout.machine)
-    if missing is not None:
-        return plain(f"{missing}.")
-    if ran:
-        return "Kept from an earlier compile with the same code and versions."
-    return (
-        f"Compiles three programs for {plain(layout.target)} with that machine's own compiler; nothing "
-        "is run. A small model takes seconds, an 8B one half a minute and more."
-    )
+def _noun(layout: Layout) -> str:
+    return "run" if layout.machine is None else "compile"
 
 
 def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
     (layout, planned), *waiting = plans
-    try:
+
+    def make() -> Task:
         job = service.start_run(layout, planned)
-    except InvalidInput as refused:
-        st.session_state.run_error = str(refused)
-        return
-    current = RunInProgress(layout, planned, job, tuple(waiting))
-    # Streamlit drops a session's state a while after its tab is closed; nobody waits then.
-    weakref.finalize(current, job.cancel)
-    st.session_state.run = current
+
+        def finish() -> None:
+            _runs()[layout.key()] = service.take_run(layout, job, planned)
+            if waiting:
+                _start(service, tuple(waiting))
+
+        describe = partial(_progress, service, layout, len(waiting))
+        return Task(job_progress.of_job(job, describe), finish, job.cancel, layout.key())
+
+    job_progress.start(_JOB, make)
 
 
-def _show_progress(service: Inspection, plans: tuple[Planned, ...]) -> None:
-    current: RunInProgress = st.session_state["run"]
-    status = current.job.status()
-    if status.state in ("done", "failed", "cancelled"):
-        _finish(service, current)
-        st.rerun()
-    label, share = _progress(status, current.layout)
-    if current.waiting:
-        label += f" ({counted(len(current.waiting), 'layout')} to follow)"
-    if current.layout.key() not in (layout.key() for layout, _ in plans):
-        label += " (a layout that this page does not show now)"
-    # No columns: in a small window that of the button would be too narrow for its word.
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
-        st.progress(share, text=plain(label))
-        if st.button("Cancel", key="cancel_button", icon=":material/stop:", width="content"):
-            current.job.cancel()
-    st.caption(_elapsed(service, current, status))
-
-
-def _finish(service: Inspection, current: RunInProgress) -> None:
-    """Keep what came of the job, and start what waits for it unless it failed."""
-    st.session_state.run = None
-    try:
-        found = service.take_run(current.layout, current.job, current.planned)
-    except InvalidInput as refused:
-        st.session_state.run_error = str(refused)
-        return
-    _remember(current.layout, found)
-    if current.waiting:
-        _start(service, current.waiting)
-
-
-def _remember(layout: Layout, found: Snapshot) -> None:
-    runs = _runs()
-    runs[layout.key()] = found
-    runs.move_to_end(layout.key())
-    while len(runs) > REMEMBERED_RUNS:
-        runs.popitem(last=False)
-
-
-def _progress(status: Status, layout: Layout) -> tuple[str, float]:
-    """What is happening in words, and a share of the whole for the bar."""
-    if status.state == "queued":
-        return f"Waiting for a worker, place {status.place} in the queue", 0.0
+def _progress(service: Inspection, layout: Layout, waiting: int, status: Status) -> Progress:
     phase, figures = status.phase or "start", status.progress
-    words = PHASE_NAMES.get(phase, phase)
     program = figures.get("program")
-    if program:
-        words += f" the {PROGRAM_NAMES.get(program, program)}"
+    label = phase_label(PHASE_NAMES, phase, figures)
     if phase == "steps" and "done" in figures:
-        words += f", step {figures['done'] + 1} of {figures['of']}"
-    return words, _share(phase, program, figures, layout)
+        label += f", step {figures['done'] + 1} of {figures['of']}"
+    if waiting:
+        label += f" ({counted(waiting, 'more layout')} to run)"
+    return Progress(label, _share(phase, program, figures, layout), _time(service, layout, status))
 
 
-def _share(phase: str, program: str | None, figures: dict, layout: Layout) -> float:
-    """How far along: phases count equally, for how long each takes is not known before."""
-    order = [
-        ("start", None),
-        ("topology", None),
-        ("build", None),
-        *((stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")),
-    ]
+def phase_label(names: dict[str, str], phase: str, figures: dict[str, Any]) -> str:
+    """Return the phase and its program: `Compiling the train step`."""
+    program = figures.get("program")
+    label = names.get(phase, phase)
+    return f"{label} the {PROGRAM_NAMES.get(program, program)}" if program else label
+
+
+def _share(phase: str, program: str | None, figures: dict[str, Any], layout: Layout) -> float:
+    """Return the finished share. All phases count equally because their times are unknown."""
+    order: list[tuple[str, str | None]] = [("start", None), ("topology", None), ("build", None)]
+    order += [(stage, name) for name in PROGRAM_NAMES for stage in ("lower", "compile")]
     if layout.machine is None:
+        order.append(("first run", "init"))
         order += [
-            ("first run", "init"),
-            *(
-                (stage, name)
-                for name in ("train_step", "apply")
-                for stage in ("first run", "steps")
-            ),
-            ("timeit", "train_step"),
-            ("timeit", "apply"),
-            ("trace", "train_step"),
+            (stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")
         ]
+        order += [("timeit", "train_step"), ("timeit", "apply"), ("trace", "train_step")]
     order.append(("read", None))
     position = order.index((phase, program)) if (phase, program) in order else 0
     within = figures["done"] / figures["of"] if "done" in figures else 0.0
     return (position + within) / len(order)
 
 
-def _elapsed(service: Inspection, current: RunInProgress, status: Status) -> str:
-    if status.state == "queued":
-        return "It starts when a worker is free; cancelling gives up the place."
-    words = f"{seconds_text(status.elapsed)} so far"
-    last = status.progress.get("last")
-    if status.phase == "steps" and last is not None:
-        left = (status.progress["of"] - status.progress["done"]) * last
-        return f"{words}, about {seconds_text(left)} left of these steps"
-    before = service.last_seconds(current.layout)
+def _time(service: Inspection, layout: Layout, status: Status) -> str:
+    elapsed = f"{seconds_text(status.elapsed)} elapsed"
+    last_step = status.progress.get("last")
+    if status.phase == "steps" and last_step is not None:
+        left = (status.progress["of"] - status.progress["done"]) * last_step
+        return f"{elapsed}, about {seconds_text(left)} left for these steps."
+    before = service.last_seconds(layout)
     if before is not None:
-        done = "run" if current.layout.machine is None else "compile"
-        return f"{words}; the last {done} of this layout took {seconds_text(before)}"
-    if current.layout.machine is not None:
-        return f"{words}; how long a compiler takes is not known before it has done it once"
-    return f"{words}; how long it will take is not known before the first step is measured"
+        return f"{elapsed}. The last {_noun(layout)} of this layout took {seconds_text(before)}."
+    return f"{elapsed}."
 
 
-def _runs() -> OrderedDict[str, Snapshot]:
-    return st.session_state.setdefault("finished_runs", OrderedDict())
+def _runs() -> LRUCache[str, Snapshot]:
+    return st.session_state.setdefault("finished_runs", LRUCache(REMEMBERED_RUNS))

@@ -1,4 +1,4 @@
-"""Waiting on a page for a job that takes a moment: a spinner with words, and where the job is."""
+"""Waiting for a job of a moment: a spinner, and the job's place in the queue or its step."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from inspector.service.engine import Job
 
 POLL_SECONDS = 0.2
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def wait_for(job: Job, words: str, take: Callable[[Job], Answer]) -> Answer:
-    """What `take` makes of the job once it has finished; who leaves the page cancels it.
+def wait_for(job: Job, message: str, take: Callable[[Job], Result]) -> Result:
+    """Return what `take` makes of the finished job. Leaving the page cancels the job.
 
     Raises:
-      InvalidInput: the job did not end well, as `take` says.
+      InvalidInput: the job failed; raised by `take`.
     """
     try:
-        with st.spinner(plain(words), show_time=True):
+        with st.spinner(plain(message), show_time=True):
             note = st.empty()
             while not job.wait(POLL_SECONDS).finished:
-                # Writing lets Streamlit end this run if the person has changed something meanwhile.
-                note.caption(_where(job))
+                # Each write lets Streamlit stop this run if the user has changed something.
+                note.caption(_note(job))
             note.empty()
         return take(job)
     finally:
         job.cancel()
 
 
-def _where(job: Job) -> str:
+def _note(job: Job) -> str:
     status = job.status()
     if status.place:
         return f"Waiting for a worker, place {status.place} in the queue."

@@ -111,7 +111,7 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     page.press("open_all")
     known = inspection.shared().known_walk(walks.parse("pieces", **walks.defaults("pieces")).value)
     assert page.code() == [text for one in known.steps for text in (one.code, one.output)]
-    assert "JAX refused this with a `ValueError`" in page.said()
+    assert "JAX raised `ValueError`" in page.said()
     assert set(page.charts()) == {
         f"{place}:{kind}"
         for place in ("3:joined", "5:batch", "7:resharded")

@@ -45,7 +45,6 @@ found = snapshot.read(st.session_state["path"])
 opened_summary.show("*it* $x$ :red[a]", found)
 snapshot_panels.PANELS[st.session_state["panel"]](found, None)
 """
-KINDS = "Read it as"
 
 
 def opened(*files: tuple[str, bytes], kind: str | None = None) -> AppTest:
@@ -65,7 +64,7 @@ def opened(*files: tuple[str, bytes], kind: str | None = None) -> AppTest:
 
 
 def reading(page: AppTest) -> bool:
-    return "open_reading" in page.session_state and page.session_state["open_reading"] is not None
+    return "import_task" in page.session_state and page.session_state["import_task"] is not None
 
 
 def snapshot_of(page: AppTest) -> Snapshot:

