@@ -1,8 +1,8 @@
-"""Colored, labelled cells as Plotly traces: the drawing that block map and mesh map share."""
+"""Colored, labelled cells as Plotly traces, shared by all figures that are made of cells."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 from inspector.figures import frame, labels, palette
 from inspector.figures.lattice import Sheet, Text
 
-# Cells this small touch each other; larger ones are parted by a line of the page's ground.
-_SMALLEST_PARTED_PX = 5
-_PART_PX = 1.5
+# Cells at least this large are separated by a line, through which the page shows.
+_SMALLEST_SEPARATED_PX = 5
+_SEPARATOR_PX = 1.5
 
 Edges = list[tuple[float, float]]
 
@@ -22,133 +22,193 @@ def heatmaps(
     sheet: Sheet,
     columns: Edges,
     rows: Edges,
-    block: Sequence[int],
-    count: int,
+    numbers: Sequence[int],
+    colors: int | Sequence[str],
     text: Text,
-    highlight: int | None,
+    highlight: int | None = None,
 ) -> list[go.Heatmap]:
-    """The cells, colored by block number, as one heatmap for each color of text.
+    """Return the cells of a sheet, colored by number, as one heatmap per text color.
 
     Args:
       columns, rows: (start, stop) in pixels of each slot.
-      block: the block number of each cell of the sheet, −1 for none.
-      count: the number of blocks that share the colors.
-      text: what stands in each cell.
-      highlight: a block to emphasise; all others fade.
+      numbers: the color number of each cell of the sheet; −1 leaves a cell out.
+      colors: the colors, or a number of blocks, which then have the common block colors.
+      text: the text in each cell.
+      highlight: a number to emphasize; all other cells fade.
     """
-    colors = palette.colors_of_blocks(count)
-    numbers = np.asarray(block)
-    shown = numbers >= 0
-    bright = numbers == highlight if highlight is not None else shown
-    dark_text = np.array([palette.text_on(color) == palette.BLACK for color in colors])
-    takes_black = dark_text[np.where(shown, numbers, 0)]
-    scale, low, high = palette.colorscale_of_blocks(count)
-    faint = [(place, palette.faded(color)) for place, color in scale]
-    layers = (
-        (shown & bright & takes_black, scale, palette.BLACK),
-        (shown & bright & ~takes_black, scale, palette.WHITE),
-        (shown & ~bright, faint, frame.MIDDLE_GREY),
+    if isinstance(colors, int):
+        scale, low, high = palette.colorscale_of_blocks(colors)
+        colors = palette.colors_of_blocks(colors)
+    else:
+        scale, low, high = palette.steps(colors), -0.5, len(colors) - 0.5
+    x, column_bands = bands(columns)
+    y, row_bands = bands(rows)
+    at = _spread(sheet.cells, row_bands, column_bands)
+    z = np.where(at >= 0, np.append(np.asarray(numbers), -1)[at], -1)
+    texts = np.append(np.array([labels.lines(one) for one in text.texts], dtype=object), "")[at]
+    text_colors = np.array([palette.text_on(color) for color in colors], dtype=object)
+    text_color = text_colors[np.where(z >= 0, z, 0)]
+    faint = (z != highlight) if highlight is not None else np.zeros(z.shape, dtype=bool)
+    text_color[faint] = frame.MIDDLE_GREY
+    separator = separator_px(columns, rows)
+    heatmaps = by_text_color(
+        np.where(z >= 0, z, np.nan),
+        texts,
+        text_color,
+        text.size_px,
+        x=x,
+        y=y,
+        colorscale=scale,
+        zmin=low,
+        zmax=high,
+        xgap=separator,
+        ygap=separator,
+        hoverinfo="skip",
     )
-    parted = min(stop - start for start, stop in columns + rows) >= _SMALLEST_PARTED_PX
-    return [
-        go.Heatmap(
-            x=_with_gaps(columns),
-            y=_with_gaps(rows),
-            z=_spread(
-                sheet,
-                columns,
-                rows,
-                lambda cell, mask=mask: int(numbers[cell]) if mask[cell] else None,
-                None,
-            ),
-            text=_spread(
-                sheet,
-                columns,
-                rows,
-                lambda cell, mask=mask: labels.lines(text.texts[cell]) if mask[cell] else "",
-                "",
-            ),
-            texttemplate="%{text}" if any(text.texts) else None,
-            textfont={"size": text.size_px, "color": color},
-            colorscale=colorscale,
-            zmin=low,
-            zmax=high,
-            showscale=False,
-            xgap=_PART_PX if parted else 0,
-            ygap=_PART_PX if parted else 0,
-            hoverinfo="skip",
+    for heatmap in heatmaps:
+        if heatmap.textfont.color == frame.MIDDLE_GREY:
+            heatmap.colorscale = [(place, palette.faded(color)) for place, color in scale]
+    return heatmaps
+
+
+def by_text_color(
+    z: np.ndarray, texts: np.ndarray, text_color: np.ndarray, size_px: float, **settings: Any
+) -> list[go.Heatmap]:
+    """Return one heatmap per text color, because Plotly writes all texts of a heatmap in one color.
+
+    Args:
+      z: (rows, columns) color numbers, or amounts as float32; NaN leaves a cell out.
+      texts: (rows, columns) escaped texts.
+      text_color: (rows, columns) colors; "" follows the theme.
+      settings: of every heatmap.
+    """
+    heatmaps = []
+    labelled = bool(texts.any())
+    for color in (palette.BLACK, palette.WHITE, frame.MIDDLE_GREY, ""):
+        shown = (text_color == color) & ~np.isnan(z)
+        if not shown.any():
+            continue
+        heatmaps.append(
+            go.Heatmap(
+                z=np.where(shown, z, np.nan) if z.dtype == np.float32 else _listed(z, shown),
+                text=np.where(shown, texts, "").tolist() if labelled else None,
+                texttemplate="%{text}" if labelled else None,
+                textfont={"size": size_px} | ({"color": color} if color else {}),
+                showscale=False,
+                **settings,
+            )
         )
-        for mask, colorscale, color in layers
-        if mask.any()
-    ]
+    return heatmaps
 
 
 def selection(
-    sheet: Sheet,
-    columns: Edges,
-    rows: Edges,
-    customdata: Sequence[int],
-    hover: Sequence[str],
+    sheet: Sheet, columns: Edges, rows: Edges, customdata: Sequence[int], hover: Sequence[str]
 ) -> go.Scatter:
-    """Invisible points over the cells, which carry hover and selection: heatmaps cannot be selected.
+    """Return invisible points in the cells that carry hover and selection, which heatmaps cannot.
 
     Args:
       customdata: for each cell, what a click on it selects; −1 leaves the cell out.
-      hover: for each cell, text that is already escaped.
+      hover: for each cell, an escaped text.
     """
-    x, y, cells = [], [], []
-    for row, (top, bottom) in enumerate(rows):
-        for column, (left, right) in enumerate(columns):
-            cell = int(sheet.cells[row, column])
-            if cell >= 0 and customdata[cell] >= 0:
-                x.append(round((left + right) / 2, 2))
-                y.append(round((top + bottom) / 2, 2))
-                cells.append(cell)
+    places = [
+        ((left + right) / 2, (top + bottom) / 2, cell)
+        for (top, bottom), line in zip(rows, sheet.cells.tolist(), strict=True)
+        for (left, right), cell in zip(columns, line, strict=True)
+        if cell >= 0 and customdata[cell] >= 0
+    ]
+    return hover_points(
+        [(x, y) for x, y, _ in places],
+        [hover[cell] for *_, cell in places],
+        [customdata[cell] for *_, cell in places],
+    )
+
+
+def hover_points(
+    places: Sequence[tuple[float, float]],
+    hover: Sequence[str],
+    customdata: Sequence[Any] | None = None,
+    more: str = "",
+) -> go.Scatter:
+    """Return invisible points with hover texts; `more` is a line below each of them."""
     return go.Scatter(
-        x=x,
-        y=y,
+        x=[round(x, 2) for x, _ in places],
+        y=[round(y, 2) for _, y in places],
         mode="markers",
         marker={"size": 10},
         opacity=0,
-        customdata=[customdata[cell] for cell in cells],
-        text=[hover[cell] for cell in cells],
-        hovertemplate="%{text}<extra></extra>",
+        customdata=None if customdata is None else list(customdata),
+        text=list(hover),
+        hovertemplate=f"%{{text}}{more}<extra></extra>",
         showlegend=False,
     )
 
 
-def _with_gaps(edges: Edges) -> list[float]:
-    """All cell borders in order: Plotly draws from each to the next, gaps included."""
-    borders = [edges[0][0]]
-    for start, stop in edges:
+def texts(
+    places: Sequence[tuple[float, float]],
+    text: Sequence[str],
+    position: str = "middle right",
+    size_px: float = frame.NOTE_PX,
+    **settings: Any,
+) -> go.Scatter:
+    """Return escaped texts at places in the plot."""
+    return go.Scatter(
+        x=[round(x, 2) for x, _ in places],
+        y=[round(y, 2) for _, y in places],
+        mode="text",
+        text=list(text),
+        textposition=position,
+        textfont={"size": size_px},
+        cliponaxis=False,
+        **({"hoverinfo": "skip"} | settings),
+    )
+
+
+def strokes(
+    lines: Iterable[Sequence[tuple[float, float]]], width_px: float, name: str
+) -> go.Scatter:
+    """Return grey lines through points as one trace."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for line in lines:
+        x += [*(round(across, 2) for across, _ in line), None]
+        y += [*(round(down, 2) for _, down in line), None]
+    return go.Scatter(
+        x=x,
+        y=y,
+        mode="lines",
+        line={"color": frame.MIDDLE_GREY, "width": width_px},
+        hoverinfo="skip",
+        showlegend=False,
+        name=name,
+    )
+
+
+def bands(edges: Edges) -> tuple[list[float], np.ndarray]:
+    """Return all borders in order, and for each band between two borders its slot, −1 for a gap."""
+    borders, slots = [edges[0][0]], []
+    for number, (start, stop) in enumerate(edges):
         if start > borders[-1] + 1e-6:
             borders.append(start)
+            slots.append(-1)
         borders.append(stop)
-    return [round(border, 2) for border in borders]
+        slots.append(number)
+    return [round(border, 2) for border in borders], np.array(slots)
 
 
-def _spread(sheet: Sheet, columns: Edges, rows: Edges, value: Any, gap: Any) -> list[list[Any]]:
-    """A value for each cell between the borders of `_with_gaps`; `gap` elsewhere."""
-    across, down = _slots(columns), _slots(rows)
+def separator_px(columns: Edges, rows: Edges) -> float:
+    """Return the width of the line between cells of this size; 0 if they are too small for one."""
+    smallest = min(stop - start for start, stop in columns + rows)
+    return _SEPARATOR_PX if smallest >= _SMALLEST_SEPARATED_PX else 0
+
+
+def _listed(z: np.ndarray, shown: np.ndarray) -> list[list[int | None]]:
     return [
-        [
-            value(cell)
-            if row is not None
-            and column is not None
-            and (cell := int(sheet.cells[row, column])) >= 0
-            else gap
-            for column in across
-        ]
-        for row in down
+        [int(number) if keep else None for number, keep in zip(*row, strict=True)]
+        for row in zip(z.tolist(), shown.tolist(), strict=True)
     ]
 
 
-def _slots(edges: Edges) -> list[int | None]:
-    slots: list[int | None] = []
-    place = edges[0][0]
-    for number, (start, stop) in enumerate(edges):
-        if start > place + 1e-6:
-            slots.append(None)
-        slots.append(number)
-        place = stop
-    return slots
+def _spread(cells: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the cell in each pair of bands, −1 in gaps."""
+    inside = (rows >= 0)[:, None] & (columns >= 0)[None]
+    return np.where(inside, cells[np.ix_(rows, columns)], -1)

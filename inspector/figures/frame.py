@@ -1,6 +1,6 @@
-"""What all figures share: a see-through ground, a title in two lines, bare axes.
+"""The layout that all figures share: a transparent ground, a title, notes above the plot, bare axes.
 
-Nothing here sets a color of text or ground, so that the page's theme does, light or dark.
+Figures set no color of text or ground, so that they follow the theme of the page, light or dark.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ PAD_PX = 3  # between the plot and its tick labels
 
 TRANSPARENT = "rgba(0,0,0,0)"
 
-# A grey that reads on white and on black, for text that cannot follow the theme.
+# A grey that can be read on white and on black, for text that does not follow the theme.
 MIDDLE_GREY = "#808890"
 
-# An empty template instead of Plotly's default one, which is 6.5 KB a figure and sets white grounds.
+# Plotly's default template takes 6.5 KB per figure and sets white grounds.
 NO_TEMPLATE = go.layout.Template()
+
+HOVER_TEXT = "%{customdata}<extra></extra>"
+
+Ticks = tuple[list[float], list[str]]
 
 
 def figure(traces: list[Any], width_px: float, height_px: float, **layout: Any) -> go.Figure:
-    """A figure with nothing but these traces and this layout."""
+    """Return a figure with these traces, the common defaults and this layout."""
     return go.Figure(
         data=traces,
         layout={
@@ -45,11 +49,46 @@ def figure(traces: list[Any], width_px: float, height_px: float, **layout: Any) 
     )
 
 
+def plot(
+    traces: list[Any],
+    width_px: float,
+    plot_px: float,
+    *,
+    heading: str,
+    notes: Sequence[str] = (),
+    left: float = 2,
+    right: float = 2,
+    bottom: float = 8,
+    above: float = 0,
+    pad: float = PAD_PX,
+    annotations: Sequence[dict[str, Any]] = (),
+    **layout: Any,
+) -> go.Figure:
+    """Return a figure with a title and notes above a plot of this height.
+
+    Args:
+      heading, notes: the title and the lines below it, not escaped. Notes are wrapped.
+      left, right, bottom: margins in pixels.
+      above: pixels between the notes and the plot, for column headings or a legend.
+      annotations: in addition to the notes.
+    """
+    lines = note_lines(notes, width_px)
+    top = heading_px(len(lines)) + above
+    return figure(
+        traces,
+        width_px,
+        top + plot_px + bottom,
+        title=title(heading, width_px),
+        margin={"l": left, "r": right, "t": top, "b": bottom, "pad": pad},
+        annotations=[notes_above(lines, left, above), *annotations],
+        **layout,
+    )
+
+
 def title(text: str, width_px: float) -> dict[str, Any]:
-    """A title, cut at its front to the figure's width; it need not be escaped."""
-    most = int(width_px / labels.width_px("x", TITLE_PX))
+    """Return a title for Plotly; the text is escaped and its front is cut to the figure's width."""
     return {
-        "text": labels.escape(labels.short_path(text, most)),
+        "text": labels.escape(labels.short_path(text, labels.fitting(width_px, TITLE_PX))),
         "font": {"size": TITLE_PX},
         "x": 0,
         "xref": "container",
@@ -62,62 +101,103 @@ def title(text: str, width_px: float) -> dict[str, Any]:
 
 
 def axis(**settings: Any) -> dict[str, Any]:
-    """An axis without lines: they would show through the gaps between cells."""
+    """Return an axis without lines, which would show through the gaps between cells."""
     return {
         "showgrid": False,
         "zeroline": False,
         "showline": False,
         "ticks": "",
-        # Our margins hold the labels; Streamlit's theme would have Plotly measure them and draw once more.
+        # The margins have room for the labels. With automargin, Plotly measures them and draws twice.
         "automargin": False,
         "tickfont": {"size": TICK_PX},
         **settings,
     }
 
 
+def axis_title(text: str, standoff: float = 6) -> dict[str, Any]:
+    """Return the title of an axis, `standoff` pixels from its tick labels."""
+    return {"text": text, "standoff": standoff, "font": {"size": NOTE_PX}}
+
+
+def annotation(text: str, x: float, y: float, **settings: Any) -> dict[str, Any]:
+    """Return a left-aligned text without an arrow; `text` is escaped already."""
+    return {
+        "text": text,
+        "showarrow": False,
+        "x": x,
+        "xanchor": "left",
+        "y": y,
+        "align": "left",
+        "font": {"size": NOTE_PX},
+        **settings,
+    }
+
+
+def on_paper(text: str, x: float, y: float, **settings: Any) -> dict[str, Any]:
+    """Return an annotation whose place is a share of the plot's width and height, from 0 to 1."""
+    return annotation(text, x, y, xref="paper", yref="paper", **settings)
+
+
+def line(x0: float, x1: float, y0: float, y1: float, **style: Any) -> dict[str, Any]:
+    """Return a straight line as a shape, in data coordinates; it is thin and grey by default."""
+    return {
+        "type": "line",
+        **{"x0": x0, "x1": x1, "y0": y0, "y1": y1},
+        "line": {"color": MIDDLE_GREY, "width": 1, **style},
+    }
+
+
 def legend_below() -> dict[str, Any]:
-    """A legend in lines under the plot, from the figure's left edge."""
+    """Return a legend below the plot that starts at its left edge."""
     return {
         "orientation": "h",
         "x": 0,
         "xanchor": "left",
         "y": 0,
         "yanchor": "top",
-        "maxheight": 1,  # Plotly scrolls what is higher than half the figure
+        "maxheight": 1,  # Plotly scrolls a legend higher than half of the figure
         "font": {"size": NOTE_PX},
     }
+
+
+def legend_px(names: Sequence[str], width_px: float, mark_px: float = 40) -> float:
+    """Return the height of a legend below the plot; Plotly makes all entries as wide as the widest."""
+    widest = max(labels.width_px(name, NOTE_PX) for name in names) + mark_px
+    return 22 * -(-len(names) // max(int(width_px / widest), 1))
 
 
 def note_lines(notes: Sequence[str], width_px: float) -> list[str]:
-    """The notes, each on lines of its own that the figure's width holds. Not escaped."""
-    most = int(width_px / labels.width_px("x", NOTE_PX))
-    return [line for note in notes for line in textwrap.wrap(note, max(most, 20))]
+    """Wrap each note to the figure's width. The lines are not escaped."""
+    most = max(labels.fitting(width_px, NOTE_PX), 20)
+    return [line for note in notes if note for line in textwrap.wrap(note, most)]
 
 
-def notes_above(lines: Sequence[str], left_px: float) -> dict[str, Any]:
-    """An annotation over the plot, from the figure's left edge; lines need not be escaped."""
-    return {
-        "text": "<br>".join(map(labels.escape, lines)),
-        "showarrow": False,
-        "x": 0,
-        "xref": "paper",
-        "xanchor": "left",
-        "xshift": -left_px + 2,
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "yshift": 7,
-        "align": "left",
-        "font": {"size": NOTE_PX},
-    }
+def notes_above(lines: Sequence[str], left_px: float, above_px: float = 0) -> dict[str, Any]:
+    """Return an annotation above the plot that starts at the figure's left edge."""
+    return on_paper(
+        "<br>".join(map(labels.escape, lines)),
+        0,
+        1,
+        xshift=-left_px + 2,
+        yanchor="bottom",
+        yshift=7 + above_px,
+    )
 
 
 def heading_px(lines: int) -> float:
-    """The height of a title and so many lines of notes."""
+    """Return the height of a title and this many lines of notes."""
     return 34 + NOTE_LINE_PX * lines if lines else 30
 
 
-Ticks = tuple[list[float], list[str]]
+def hover(lines: Sequence[str]) -> str:
+    """Return a hover text: the lines escaped, the first one bold."""
+    first, *rest = map(labels.escape, lines)
+    return "<br>".join([f"<b>{first}</b>", *rest])
+
+
+def axis_anchor(**axes: str) -> go.Scatter:
+    """Return a trace without points. Plotly draws no axis that has no trace."""
+    return go.Scatter(x=[None], y=[None], hoverinfo="skip", showlegend=False, **axes)
 
 
 def map_figure(
@@ -128,54 +208,51 @@ def map_figure(
     *,
     heading: str,
     notes: Sequence[str],
-    below: Sequence[str],
-    row_ticks: Ticks,
-    column_ticks: Ticks,
-    to_scale: bool,
+    below: Sequence[str] = (),
+    row_ticks: Ticks = ((), ()),
+    column_ticks: Ticks = ((), ()),
+    to_scale: bool = False,
 ) -> go.Figure:
-    """A figure of cells whose axes count pixels from the upper left corner.
+    """Return a figure of cells whose axes count pixels from the upper left corner.
 
     Args:
-      heading, notes, below: texts above and under the plot, not escaped.
-      row_ticks, column_ticks: (positions, texts), the texts made of numbers.
+      heading, notes, below: texts above and below the plot, not escaped.
+      row_ticks, column_ticks: (positions, texts) of the tick labels.
       to_scale: keep the proportions when the figure is stretched.
     """
-    above = note_lines(notes, width_px)
     under = note_lines(below, width_px)
     left = 8 + PAD_PX + max((labels.width_px(text, TICK_PX) for text in row_ticks[1]), default=0)
-    # Half of the last label stands out; Plotly drops a label that the figure's edge would cut.
+    # Plotly drops a label that the figure's edge would cut, so half of the last one must fit.
     right = 8 + max((labels.width_px(text, TICK_PX) / 2 for text in column_ticks[1]), default=0)
-    top = heading_px(len(above))
-    bottom = 8 + PAD_PX + (18 if column_ticks[1] else 0) + NOTE_LINE_PX * len(under)
-    return figure(
+    return plot(
         traces,
         width_px,
-        top + plot_height_px + bottom,
-        title=title(heading, width_px),
-        margin={"l": left, "r": right, "t": top, "b": bottom, "pad": PAD_PX},
+        plot_height_px,
+        heading=heading,
+        notes=notes,
+        left=left,
+        right=right,
+        bottom=8 + PAD_PX + (18 if column_ticks[1] else 0) + NOTE_LINE_PX * len(under),
         xaxis=axis(
             range=[0, plot_width_px],
-            tickvals=column_ticks[0],
-            ticktext=column_ticks[1],
+            tickvals=list(column_ticks[0]),
+            ticktext=list(column_ticks[1]),
             tickangle=0,
             constrain="domain",
             constraintoward="left",
-            title={
-                "text": "<br>".join(map(labels.escape, under)),
-                "standoff": 7,
-                "font": {"size": NOTE_PX},
-            },
+            title=axis_title("<br>".join(map(labels.escape, under)), 7),
         ),
         yaxis=axis(
             range=[plot_height_px, 0],
-            tickvals=row_ticks[0],
-            ticktext=row_ticks[1],
+            tickvals=list(row_ticks[0]),
+            ticktext=list(row_ticks[1]),
             scaleanchor="x" if to_scale else None,
             constrain="domain",
             constraintoward="top",
         ),
-        annotations=[notes_above(above, left)],
-        # No limit, so that a cell answers wherever the pointer is in it: the nearest centre is its own.
-        hovermode="closest",
-        hoverdistance=-1,
+        **NEAREST_POINT,
     )
+
+
+# The nearest point answers wherever the pointer is, so that a cell's point answers in all of the cell.
+NEAREST_POINT = {"hovermode": "closest", "hoverdistance": -1}

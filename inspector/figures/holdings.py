@@ -1,128 +1,90 @@
-"""What each device holds of one array, in words: the hover text of block map and mesh map."""
+"""What each device holds of one array: the hover texts of the block map and the mesh map."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
+from inspector.core import formatting
+from inspector.core.snapshot import Array
+from inspector.figures import frame
+from inspector.figures.block_grid import PlacedArray
+from inspector.figures.mesh_layout import coordinates_text
 
-from inspector.core import formatting, sharding
-from inspector.core.sharding import Placement
-from inspector.core.snapshot import Array, Mesh
-from inspector.figures import labels
-
-_MANY_REPLICAS = 9  # of more, who else holds a block is said of all at once
-_FEW_AXES = 3  # with more, a heading of all of them does not fit beside another picture
+_MANY_REPLICAS = 9  # with more, all holders of a block get the same list of devices
 
 
 def bytes_of(array: Array, extents: Sequence[int]) -> int | None:
-    """Bytes of a piece of the array with this shape; None where the array's bytes are not known."""
-    elements = math.prod(array.shape)
-    if array.bytes is None:
+    """Return the bytes of a piece of the array with this shape; None if they are unknown."""
+    elements = math.prod(array.shape or ())
+    if array.bytes is None or array.shape is None:
         return None
     return array.bytes * math.prod(extents) // elements if elements else 0
 
 
-def axes_shown(mesh: Mesh) -> tuple[int, ...]:
-    """The numbers of the mesh axes that a picture has room for: all of a few.
-
-    Of many those longer than 1, for frameworks give a dozen axes names of which two or three are used.
-    """
-    every = tuple(range(len(mesh.axes)))
-    if len(every) <= _FEW_AXES:
-        return every
-    return tuple(number for number in every if mesh.axes[number].size > 1) or every[:1]
-
-
-def coordinates_text(mesh: Mesh, position: int, folded: Sequence[int] = ()) -> str:
-    """Where a device is on the mesh: `data 0, model 3`; along folded axes it stands for `all of data`."""
-    shown = axes_shown(mesh)
-    place = np.unravel_index(position, [mesh.axes[number].size for number in shown])
-    return ", ".join(
-        f"all of {mesh.axes[number].name}" if number in folded else f"{mesh.axes[number].name} {at}"
-        for number, at in zip(shown, place, strict=True)
-    )
-
-
-def hover_of_blocks(array: Array, mesh: Mesh, placement: Placement) -> list[str]:
-    """For each block: index ranges, shard shape, bytes and every device that holds it. Escaped."""
-    holders = sharding.devices_by_block(placement, mesh)
-    process = dict(zip(mesh.devices, mesh.processes, strict=True)) if mesh.processes else None
-    _, first = np.unique(placement.block, return_index=True)
+def hover_of_blocks(on_mesh: PlacedArray) -> list[str]:
+    """Return for each block: its index ranges, shard shape, bytes, devices and processes. Escaped."""
+    process = dict(zip(on_mesh.mesh.devices, on_mesh.mesh.processes or (), strict=False))
     texts = []
-    for number, devices in enumerate(holders):
-        rows = [f"block {number} of {placement.blocks}", *_piece(array, placement, first[number])]
-        rows.append(
-            f"on {_count(len(devices), 'device')}: {formatting.devices_text(devices, most=8)}"
-        )
-        if process is not None:
-            rows.append(_processes([process[device] for device in devices]))
-        texts.append(_hover(rows))
+    for number, devices in enumerate(on_mesh.holders):
+        count = formatting.counted(len(devices), "device")
+        lines = [
+            f"block {number} of {on_mesh.placement.blocks}",
+            *_piece(on_mesh, int(on_mesh.first[number])),
+            f"on {count}: {formatting.devices_text(devices, most=8)}",
+        ]
+        if process:
+            owners = sorted({process[device] for device in devices})
+            noun = "process" if len(owners) == 1 else "processes"
+            lines.append(f"{noun} {formatting.devices_text(owners, most=8)}")
+        texts.append(frame.hover(lines))
     return texts
 
 
 def hover_of_devices(
-    array: Array,
-    mesh: Mesh,
-    placement: Placement,
-    positions: Sequence[int] | None = None,
-    folded: Sequence[int] = (),
+    on_mesh: PlacedArray, positions: Sequence[int], folded: Sequence[int] = ()
 ) -> list[str]:
-    """For devices in mesh order: where each is and what it holds, and who else does. Escaped.
+    """Return for each device: its coordinates, the block that it holds, and its other holders. Escaped.
 
     Args:
-      positions: of the devices; all of them if None.
-      folded: mesh axes along which all devices hold the same, and which one device stands for.
+      positions: the places of the devices in mesh order.
+      folded: mesh axes along which all devices hold the same; one device stands for all of them.
     """
-    holders = sharding.devices_by_block(placement, mesh)
-    together: dict[int, str] = {}  # of blocks on many devices: one text for all of them
+    mesh, placement = on_mesh.mesh, on_mesh.placement
+    shared: dict[int, str] = {}  # the list of devices, for blocks with many replicas
     texts = []
-    for position in range(mesh.size) if positions is None else positions:
+    for position in positions:
         device, number = mesh.devices[position], int(placement.block[position])
-        held = holders[number]
-        if len(held) > _MANY_REPLICAS:
-            if number not in together:
-                together[number] = formatting.devices_text(held, most=8)
-            who = f"of {len(held):,}, on {together[number]}"
+        holders = on_mesh.holders[number]
+        if len(holders) > _MANY_REPLICAS:
+            if number not in shared:
+                shared[number] = formatting.devices_text(holders, most=8)
+            others = f"of {len(holders):,}, on {shared[number]}"
         else:
-            others = [other for other in held if other != device]
-            also = f"also on {formatting.devices_text(others, most=8)}"
-            who = f"of {len(held)}, {also if others else 'held nowhere else'}"
-        where = coordinates_text(mesh, position, folded)
-        rows = [
-            f"{where}: as device {device}" if folded else f"device {device} · {where}",
+            rest = [other for other in holders if other != device]
+            also = f"also on {formatting.devices_text(rest, most=8)}"
+            others = f"of {len(holders)}, {also if rest else 'no other copy'}"
+        place = coordinates_text(mesh, position, folded)
+        lines = [
+            f"{place}: as device {device}" if folded else f"device {device} · {place}",
             f"block {number} of {placement.blocks}",
-            *_piece(array, placement, position),
-            f"replica {placement.replica[position]} {who}",
+            *_piece(on_mesh, position),
+            f"replica {placement.replica[position]} {others}",
         ]
         if mesh.processes and not folded:
-            rows.append(f"process {mesh.processes[position]}")
-        texts.append(_hover(rows))
+            lines.append(f"process {mesh.processes[position]}")
+        texts.append(frame.hover(lines))
     return texts
 
 
-def _piece(array: Array, placement: Placement, position: int) -> list[str]:
-    starts, stops = placement.starts[position].tolist(), placement.stops[position].tolist()
-    extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
-    index = formatting.ranges_text(list(zip(starts, stops, strict=True)))
+def _piece(on_mesh: PlacedArray, position: int) -> list[str]:
+    array, placement = on_mesh.array, on_mesh.placement
+    ranges = list(
+        zip(placement.starts[position].tolist(), placement.stops[position].tolist(), strict=True)
+    )
+    extents = [stop - start for start, stop in ranges]
     size = formatting.exact_bytes_text(bytes_of(array, extents))
     return [
-        f"index {index}",
+        f"index {formatting.ranges_text(ranges)}",
         f"shard {formatting.shape_text(extents)} {formatting.dtype_text(array.dtype)}, {size}",
     ]
-
-
-def _processes(processes: list[int]) -> str:
-    distinct = sorted(set(processes))
-    noun = "process" if len(distinct) == 1 else "processes"
-    return f"{noun} {formatting.devices_text(distinct, most=8)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def _hover(rows: list[str]) -> str:
-    first, *rest = map(labels.escape, rows)
-    return "<br>".join([f"<b>{first}</b>", *rest])

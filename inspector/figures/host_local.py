@@ -1,7 +1,7 @@
-"""Host-local arrays and the global array that they make, number by number, colored by process.
+"""Host-local arrays and the global array that they form, number by number, colored by process.
 
-A number's color says which processes address it: one color for each process alone, and one more for
-each set of processes that have copies.
+The color of a number says which processes address it: one color per process, and one more for each set of
+processes that hold copies.
 """
 
 from __future__ import annotations
@@ -17,101 +17,101 @@ from inspector.core.formatting import shape_text
 from inspector.figures import cells, frame, labels, lattice
 from inspector.guides.processes import Exchanged, HostLocal, View
 
-_ROW_PX = (16, 30)  # the least and the most height of a row of numbers
+_ROW_PX = (16, 30)  # the minimum and maximum height of a row of numbers
 _MOST_HEIGHT_PX = 460
 _WIDEST_CELL_PX = 64
 
 
 def local_figure(
     wanted: HostLocal, views: Sequence[View], *, returned: bool = False, width_px: int = 300
-) -> go.Figure:
-    """The host-local array of each process, one under the other: as given, or as it came back.
+) -> go.Figure | None:
+    """Return the host-local array of each process, one below the other; None if there is none.
 
-    `returned` needs views that something came back to.
+    Args:
+      returned: draw the arrays that came back to the processes instead of those they started with.
     """
     arrays = []
     for view in views:
         shape = view.returned_shape if returned else wanted.local_shape
         values = view.returned if returned else view.given
-        assert shape is not None and values is not None  # the caller has looked
-        arrays.append(_flat(np.array(values).reshape(shape)))
+        if shape is None or values is None:
+            return None
+        arrays.append(_as_rows(np.array(values).reshape(shape)))
+    if not arrays:
+        return None
     rows, columns = arrays[0].shape
-    sheet = lattice.sheet(
-        lattice.side([[1.0] * len(arrays), [1.0] * rows]), lattice.side([[1.0] * columns])
-    )
     owners = np.repeat(np.arange(len(arrays)), rows)[:, None] + np.zeros((1, columns), dtype=int)
     numbers = np.concatenate(arrays)
-    hover = [
-        f"process {process}, element {formatting.ranges_text([(row % rows, row % rows + 1), (at, at + 1)])}"
-        for row in range(len(numbers))
-        for at, process in enumerate(owners[row].tolist())
-    ]
-    ticks = [(process + 0.5) * rows for process in range(len(arrays))]
-    shape = shape_text(tuple(views[0].returned_shape or ()) if returned else wanted.local_shape)
+    hover = []
+    for row, column in np.ndindex(*numbers.shape):
+        index = [(row % rows, row % rows + 1), (column, column + 1)]
+        hover.append(f"process {owners[row, column]}, element {formatting.ranges_text(index)}")
+    shape = tuple(views[0].returned_shape or ()) if returned else wanted.local_shape
     return _figure(
-        sheet,
+        lattice.side([[1.0] * len(arrays), [1.0] * rows]),
         numbers,
         owners,
         hover,
         count=len(arrays),
-        row_ticks=(ticks, [f"process {view.process}" for view in views]),
-        heading="3 · Back on each process" if returned else "1 · On each process",
-        notes=[f"{len(arrays)} host-local arrays of {shape}"],
+        row_ticks=(
+            [(process + 0.5) * rows for process in range(len(arrays))],
+            [f"process {view.process}" for view in views],
+        ),
+        heading="3 · Returned to each process" if returned else "1 · On each process",
+        note=f"{len(arrays)} host-local arrays of {shape_text(shape)}",
         width_px=width_px,
     )
 
 
-def global_figure(exchanged: Exchanged, *, width_px: int = 300) -> go.Figure:
-    """The global array, with the numbers that were read from its shards and who addresses them.
+def global_figure(exchanged: Exchanged, *, width_px: int = 300) -> go.Figure | None:
+    """Return the global array: the numbers read from its shards, and the processes that address them.
 
-    Copies that differ are drawn as the first device in mesh order has them. `exchanged.array` is not None.
+    If copies differ, show that of the first device in mesh order. Return None if there is no global array.
     """
-    assert exchanged.array is not None
+    if exchanged.array is None or exchanged.array.shape is None:
+        return None
     shape = exchanged.array.shape
-    whole = _flat(np.zeros(shape, dtype=np.int64)).shape
     numbers = np.zeros(shape, dtype=np.int64)
-    holders: dict[tuple[int, ...], list[int]] = {}
+    processes: dict[tuple[int, ...], set[int]] = {}
     devices: dict[tuple[int, ...], list[int]] = {}
     for view in reversed(exchanged.views):
         for held in reversed(view.addressable):
             window = tuple(slice(start, stop) for start, stop in held.index)
-            part = numbers[window]
-            numbers[window] = np.array(held.values).reshape(part.shape)
+            numbers[window] = np.array(held.values).reshape(numbers[window].shape)
             for place in itertools.product(*(range(start, stop) for start, stop in held.index)):
-                holders.setdefault(place, []).append(view.process)
+                processes.setdefault(place, set()).add(view.process)
                 devices.setdefault(place, []).append(held.device)
     groups = [(view.process,) for view in exchanged.views]
-    groups += sorted({tuple(sorted(set(held))) for held in holders.values()} - set(groups))
+    groups += sorted({tuple(sorted(holders)) for holders in processes.values()} - set(groups))
     owner = np.zeros(shape, dtype=np.int64)
-    for place, held in holders.items():
-        owner[place] = groups.index(tuple(sorted(set(held))))
+    for place, holders in processes.items():
+        owner[place] = groups.index(tuple(sorted(holders)))
     hover = [
         f"element {formatting.ranges_text([(at, at + 1) for at in place])}: {numbers[place]}\n"
-        f"on device {formatting.devices_text(sorted(devices[place]), most=8)}\n"
-        f"addressed by {_who(groups[owner[place]])}"
-        for place in itertools.product(*map(range, shape))
+        f"on device {formatting.devices_text(sorted(devices.get(place, ())), most=8)}\n"
+        f"addressed by {_processes_text(groups[owner[place]])}"
+        for place in np.ndindex(*shape)
     ]
-    owners = _flat(owner)
+    owners = _as_rows(owner)
     runs = _runs(owners)
-    sheet = lattice.sheet(lattice.side([[1.0] * whole[0]]), lattice.side([[1.0] * whole[1]]))
     return _figure(
-        sheet,
-        _flat(numbers),
+        lattice.side([[1.0] * len(owners)]),
+        _as_rows(numbers),
         owners,
         hover,
         count=len(groups),
         row_ticks=(
             [(start + stop) / 2 for start, stop in runs],
-            [f"{start}:{stop} {_brief(owners[start], groups)}" for start, stop in runs],
+            [f"{start}:{stop} {_owners_text(owners[start], groups)}" for start, stop in runs],
         ),
         heading="2 · The global array",
-        notes=[f"{shape_text(shape)}, rows by who addresses them"],
+        note=f"{shape_text(shape)}, rows by the processes that address them",
         width_px=width_px,
     )
 
 
 def _figure(
-    sheet: lattice.Sheet,
+    row_side: lattice.Side,
     numbers: np.ndarray,
     owners: np.ndarray,
     hover: Sequence[str],
@@ -119,45 +119,43 @@ def _figure(
     count: int,
     row_ticks: frame.Ticks,
     heading: str,
-    notes: Sequence[str],
+    note: str,
     width_px: int,
 ) -> go.Figure:
+    """Return numbers in cells colored by owner; the positions of `row_ticks` count rows."""
     down, across = numbers.shape
+    sheet = lattice.sheet(row_side, lattice.side([[1.0] * across]))
     left = max(labels.width_px(text, frame.TICK_PX) for text in row_ticks[1]) + 32
     width = min(width_px - left, _WIDEST_CELL_PX * across)
     row = min(max((_MOST_HEIGHT_PX - sheet.rows.gaps_px) / down, _ROW_PX[0]), _ROW_PX[1])
     height = row * down + sheet.rows.gaps_px
     columns, rows = sheet.columns.edges(width), sheet.rows.edges(height)
-    # Ticks count rows; the axis counts pixels.
     starts = [start for start, _ in rows] + [rows[-1][1]]
-    places = [float(np.interp(at, range(down + 1), starts)) for at in row_ticks[0]]
+    places = [round(float(np.interp(at, range(down + 1), starts)), 2) for at in row_ticks[0]]
     size = (min(b - a for a, b in columns), min(b - a for a, b in rows))
     flat = numbers.ravel().tolist()
     text = lattice.fit_text([lambda cell: str(flat[cell])], range(len(flat)), [size] * len(flat))
     return frame.map_figure(
         [
-            *cells.heatmaps(sheet, columns, rows, owners.ravel().tolist(), count, text, None),
+            *cells.heatmaps(sheet, columns, rows, owners.ravel().tolist(), count, text),
             cells.selection(sheet, columns, rows, range(len(flat)), list(map(labels.lines, hover))),
         ],
         width_px,
         width,
         height,
         heading=heading,
-        notes=notes,
-        below=[],
-        row_ticks=([round(place, 2) for place in places], row_ticks[1]),
-        column_ticks=([], []),
-        to_scale=False,
+        notes=[note],
+        row_ticks=(places, row_ticks[1]),
     )
 
 
-def _flat(values: np.ndarray) -> np.ndarray:
-    """One dimension as a column, so that its rows lie under each other."""
-    return values.reshape(-1, 1) if values.ndim == 1 else values
+def _as_rows(values: np.ndarray) -> np.ndarray:
+    """Return an array of one dimension as a column, so that its rows are below each other."""
+    return values.reshape(-1, 1) if values.ndim < 2 else values.reshape(-1, values.shape[-1])
 
 
 def _runs(owners: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of rows that the same processes address."""
+    """Return the ranges of rows that the same processes address."""
     runs = []
     for _, rows in itertools.groupby(range(len(owners)), key=lambda row: owners[row].tolist()):
         numbers = list(rows)
@@ -165,10 +163,10 @@ def _runs(owners: np.ndarray) -> list[tuple[int, int]]:
     return runs
 
 
-def _brief(row: np.ndarray, groups: Sequence[tuple[int, ...]]) -> str:
-    return _who(tuple(sorted({process for at in row.tolist() for process in groups[at]})))
+def _owners_text(row: np.ndarray, groups: Sequence[tuple[int, ...]]) -> str:
+    return _processes_text(tuple(sorted({one for at in row.tolist() for one in groups[at]})))
 
 
-def _who(processes: tuple[int, ...]) -> str:
+def _processes_text(processes: tuple[int, ...]) -> str:
     noun = "process" if len(processes) == 1 else "processes"
     return f"{noun} {', '.join(map(str, processes))}"

@@ -1,28 +1,29 @@
-"""Numbers and names as short text, the same in every picture.
+"""Text for figures: escaping, cutting, and the width that it takes.
 
-What comes from a file or a model is text, never markup: `escape` everything that goes into a figure.
+Names that come from files or models are text, never markup. Escape everything that goes into a figure.
 """
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 
-# Average advance of a character in ems. Streamlit's Source Sans is narrower, Plotly's Open Sans this
-# wide, so that a text that is found to fit does fit in both.
+# Average width of a character in ems: that of Open Sans, Plotly's font. Streamlit's Source Sans is
+# narrower, so text that fits by this estimate fits in both.
 _EM_PER_CHARACTER = 0.57
 
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 
 
 def escape(text: str) -> str:
-    """Text as Plotly draws it literally: no tags, entities, formulas or control characters."""
+    """Return the text so that Plotly draws it literally: no tags, entities, formulas or control codes."""
     if not text.isprintable():
-        text = "".join("\N{REPLACEMENT CHARACTER}" if _is_control(one) else one for one in text)
+        text = "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in text)
     return text.translate(_MARKUP)
 
 
 def short_path(path: str, characters: int) -> str:
-    """A path with its front cut off, at a `/` where one is near, to at most `characters`."""
+    """Cut the front of a path to at most `characters`, at a `/` if one is near."""
     if len(path) <= characters:
         return path
     kept = path[len(path) - characters + 1 :]
@@ -31,7 +32,7 @@ def short_path(path: str, characters: int) -> str:
 
 
 def middle_cut(path: str, characters: int) -> str:
-    """A path with its middle cut out to at most `characters`: both ends tell layers and leaves apart."""
+    """Cut the middle of a path to at most `characters`; layers differ in the front, leaves at the end."""
     if len(path) <= characters:
         return path
     tail = max((characters - 1) * 2 // 5, 0)
@@ -39,24 +40,38 @@ def middle_cut(path: str, characters: int) -> str:
 
 
 def cut(text: str, characters: int) -> str:
-    """A text with its end cut off to at most `characters`."""
+    """Cut the end of a text to at most `characters`."""
     return text if len(text) <= characters else text[: max(characters - 1, 0)] + "…"
 
 
+def wrapped(text: str, characters: int, most_lines: int) -> list[str]:
+    """Wrap a text to lines of at most `characters`; what exceeds `most_lines` is cut."""
+    lines = textwrap.wrap(text, characters, break_on_hyphens=False) or [""]
+    kept = lines[:most_lines]
+    if len(lines) > most_lines:
+        kept[-1] = cut(kept[-1] + "…", characters)
+    return kept
+
+
 def width_px(text: str, size_px: float) -> float:
-    """About how wide a line of text is drawn; of several lines the widest. `text` is not escaped."""
+    """Estimate the width of a text that is not escaped; of several lines, the widest."""
     return max(map(len, text.split("\n"))) * size_px * _EM_PER_CHARACTER
 
 
 def height_px(text: str, size_px: float) -> float:
-    """About how high a text of one or more lines is drawn."""
+    """Estimate the height of a text of one or more lines."""
     return (text.count("\n") + 1) * size_px * 1.3
 
 
+def fitting(room_px: float, size_px: float) -> int:
+    """Return how many characters fit into this width."""
+    return int(room_px / (size_px * _EM_PER_CHARACTER))
+
+
 def lines(text: str) -> str:
-    """Escaped text whose line ends become Plotly's."""
+    """Escape a text and turn its line ends into those of Plotly."""
     return "<br>".join(escape(line) for line in text.split("\n"))
 
 
-def _is_control(one: str) -> bool:
-    return unicodedata.category(one) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

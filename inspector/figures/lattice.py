@@ -1,8 +1,8 @@
-"""Cells in nested rows and columns: where each lies in pixels, and which text fits in it.
+"""The layout of cells in nested rows and columns: their place in pixels, and the text that fits.
 
-A *sheet* is the cells of a picture in rows and columns. Each side is made of slots; where an outer
-dimension moves on, a gap parts the groups of slots. A side of too many slots is wrapped into lines, like
-text. All of it is arithmetic; `inspector.figures.cells` draws it.
+A *sheet* is the cells of a figure in rows and columns. Each side consists of slots. A gap separates
+groups of slots wherever an outer dimension advances. A side with too many slots is wrapped like text.
+`inspector.figures.cells` draws the sheet.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 
 from inspector.figures import labels
 
-GAP_PX = 8  # between groups, once for each level that moves on
-WRAPPED_CELL_PX = 20  # the width a wrapped cell has at least: a device id of three figures
+GAP_PX = 8  # between groups, once for each level that advances
+WRAPPED_CELL_PX = 20  # the minimum width of a wrapped cell: a device id of three digits
 LOWEST_PX = 15  # the height of a cell that holds a line of text
 FONT_PX = (9, 13)  # the smallest and the largest text in a cell
-PADDING_PX = 2  # between a cell's text and its edge
+PADDING_PX = 2  # between the text of a cell and its edge
 
 
 @dataclass(frozen=True)
 class Side:
-    """The slots along one side: relative lengths, and how many outer levels move on before each."""
+    """The slots along one side: relative lengths, and how many outer levels advance before each."""
 
     sizes: tuple[float, ...]
     breaks: tuple[int, ...]
@@ -36,7 +36,7 @@ class Side:
         return GAP_PX * sum(self.breaks)
 
     def edges(self, length_px: float) -> list[tuple[float, float]]:
-        """(start, stop) in pixels of every slot, all gaps included, along `length_px`."""
+        """Return (start, stop) in pixels of every slot along `length_px`, gaps included."""
         unit = (length_px - self.gaps_px) / sum(self.sizes)
         edges, place = [], 0.0
         for size, level in zip(self.sizes, self.breaks, strict=True):
@@ -48,9 +48,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Cells in rows and columns; `cells` numbers them, −1 where there is none.
+    """Cells in rows and columns.
 
-    `wrapped` names the side that was cut into lines, and `line` how many of its slots are on one line.
+    cells: (row slots, column slots) number of each cell, −1 for an empty slot.
+    wrapped: the side that was wrapped; `line` is the number of its slots per line.
     """
 
     rows: Side
@@ -62,14 +63,14 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Text:
-    """A text for every cell ("" where none fits) and the one size they have."""
+    """A text for every cell, "" if none fits, and their common size."""
 
     texts: tuple[str, ...]
     size_px: int
 
 
 def side(levels: Sequence[Sequence[float]]) -> Side:
-    """The side whose slots are the product of these levels, the last one varying fastest."""
+    """Return the side whose slots are the product of these levels, the last one varying fastest."""
     if not levels:
         return Side((1.0,), (0,))
     places = list(itertools.product(*(range(len(level)) for level in levels)))
@@ -85,20 +86,20 @@ def side(levels: Sequence[Sequence[float]]) -> Side:
 
 
 def sheet(rows: Side, columns: Side) -> Sheet:
-    """All cells of these sides, numbered row by row."""
+    """Return the cells of these sides, numbered row by row."""
     shape = (len(rows.sizes), len(columns.sizes))
     return Sheet(rows, columns, np.arange(math.prod(shape)).reshape(shape))
 
 
 def wrap_columns(unwrapped: Sheet, line: int) -> Sheet:
-    """The columns cut into lines of `line` slots, one line under the other."""
+    """Cut the columns into lines of `line` slots, one line below the other."""
     count = len(unwrapped.columns.sizes)
     lines = -(-count // line)
     height = len(unwrapped.rows.sizes)
     padded = np.full((height, lines * line), -1)
     padded[:, :count] = unwrapped.cells
     cells = padded.reshape(height, lines, line).transpose(1, 0, 2).reshape(lines * height, line)
-    # Lines of one row read as one grid; lines of several are set apart.
+    # Lines of one row look like one grid; lines of several rows need a gap.
     between = max(unwrapped.rows.breaks) + 1 if height > 1 else 0
     breaks = unwrapped.rows.breaks + ((between, *unwrapped.rows.breaks[1:]) * (lines - 1))
     rows = Side(unwrapped.rows.sizes * lines, breaks)
@@ -107,7 +108,7 @@ def wrap_columns(unwrapped: Sheet, line: int) -> Sheet:
 
 
 def wrap_rows(unwrapped: Sheet, line: int) -> Sheet:
-    """The rows cut into columns of `line` slots, one beside the other."""
+    """Cut the rows into columns of `line` slots, next to each other."""
     turned = Sheet(unwrapped.columns, unwrapped.rows, unwrapped.cells.T)
     wrapped = wrap_columns(turned, line)
     return Sheet(wrapped.columns, wrapped.rows, wrapped.cells.T, "rows", line)
@@ -116,9 +117,10 @@ def wrap_rows(unwrapped: Sheet, line: int) -> Sheet:
 def wrap_narrow(
     unwrapped: Sheet, width_px: float, height_px: float, narrowest: float, lowest: float
 ) -> Sheet:
-    """The sheet with columns narrower than `narrowest`, or rows lower than `lowest`, wrapped.
+    """Wrap columns narrower than `narrowest` pixels, or else rows lower than `lowest`.
 
-    Columns become lines one under the other; rows become columns side by side, if there is room.
+    Wrapped columns form lines below each other. Wrapped rows form columns next to each other, if there
+    is room for them.
     """
     down, across = unwrapped.cells.shape
     if _least(unwrapped.columns, width_px) < narrowest:
@@ -134,7 +136,7 @@ def wrap_narrow(
 
 
 def line_length(count: int, most: int) -> int:
-    """How many of `count` slots to put on a line of at most `most`: a divisor if a good one exists."""
+    """Return the slots per line, at most `most`: a divisor of `count` if a large one exists."""
     most = max(1, min(most, count))
     divisor = next(number for number in range(most, 0, -1) if count % number == 0)
     return divisor if divisor * 2 > most else most
@@ -145,14 +147,14 @@ def fit_text(
     cells: Sequence[int],
     sizes_px: Sequence[tuple[float, float]],
 ) -> Text:
-    """The first form that fits in every cell at a readable size, as large as it may be.
+    """Return the first form that fits in every cell at a readable size, as large as possible.
+
+    If no form fits everywhere, return those texts of the last form that fit, or none if few fit.
 
     Args:
-      forms: from a cell's number to its text, the most telling first; lines are parted by a line end.
-      cells: the cells' numbers.
+      forms: functions from a cell number to its text, the most informative first.
+      cells: the cell numbers.
       sizes_px: (width, height) of every cell.
-    Returns:
-      a text for every cell; of the last form, only the texts that fit, and none if few do.
     """
     smallest, largest = FONT_PX
     room = [(width - 2 * PADDING_PX, height - PADDING_PX) for width, height in sizes_px]
@@ -166,7 +168,7 @@ def fit_text(
         text if _fits(text, smallest, *space) else ""
         for text, space in zip(texts, room, strict=True)
     ]
-    # A few labels among many unlabelled cells look like a fault.
+    # A few labels among many unlabelled cells look like an error.
     if sum(map(bool, fitting)) * 2 < len(fitting):
         fitting = [""] * len(fitting)
     return Text(tuple(fitting), smallest)
@@ -176,5 +178,5 @@ def _fits(text: str, size: int, width: float, height: float) -> bool:
     return labels.width_px(text, size) <= width and labels.height_px(text, size) <= height
 
 
-def _least(one: Side, length_px: float) -> float:
-    return min(stop - start for start, stop in one.edges(length_px))
+def _least(side: Side, length_px: float) -> float:
+    return min(stop - start for start, stop in side.edges(length_px))

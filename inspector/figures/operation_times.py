@@ -1,20 +1,22 @@
-"""Where the time of a program's steps went on emulated devices, by kind of operation."""
+"""The time of a program's steps on emulated devices, by kind of operation."""
 
 from __future__ import annotations
+
+import math
 
 import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import Trace
-from inspector.figures import frame, labels, palette
+from inspector.figures import bars, frame, labels, palette
 from inspector.figures.timings import EMULATED
 
-# What is left of the devices' time: launching, and waiting for a core of this machine.
+# The rest of the devices' time: launching operations, and waiting for a core of this machine.
 IDLE = "no operation"
 LOOPS = ("while", "call", "conditional", "async-start", "async-done")
 
-# Words for the kinds whose name alone says too little.
+# Kinds whose opcode alone says too little.
 WORDS = {
     "fusion": "fusion, elementwise",
     "dot": "dot: matrix products",
@@ -22,94 +24,58 @@ WORDS = {
     "other": "other programs",
 }
 
-_ROW_PX = 26
 _MOST_ROWS = 12
 
 
 def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Figure | None:
-    """A bar a kind: its share of the devices' time, and seconds a step and device; None of no operation.
+    """Return a bar for each kind of operation: its share of the devices' time, and seconds per step.
 
-    The time of `devices` devices is that many times the trace's wall-clock time, and what no operation
-    took of it is a bar of its own. Collectives mostly wait for other devices' threads.
+    The devices' time is the wall-clock time of the trace times `devices`; time without an operation has
+    its own bar. Collectives mostly wait for other devices. Return None if the trace has no operations, no
+    steps or no time.
     """
-    whole = trace.seconds * devices
-    if not trace.operations or whole <= 0:
+    total = trace.seconds * devices
+    if not trace.operations or not 0 < total < math.inf or trace.steps < 1:
         return None
-    rows = [(one.kind, one.seconds, one.events) for one in trace.operations]
+    rows = [(one.kind, max(one.seconds, 0), one.events) for one in trace.operations]
     if len(rows) > _MOST_ROWS:
         rest = rows[_MOST_ROWS - 1 :]
-        kinds = f"{len(rest)} kinds more"
         rows = rows[: _MOST_ROWS - 1]
-        rows.append((kinds, sum(row[1] for row in rest), sum(row[2] for row in rest)))
-    idle = whole - sum(seconds for _, seconds, _ in rows)
+        rows.append((f"{len(rest)} more kinds", sum(r[1] for r in rest), sum(r[2] for r in rest)))
+    idle = total - sum(seconds for _, seconds, _ in rows)
     if idle > 0:
         rows.append((IDLE, idle, 0))
-    names = [labels.cut(WORDS.get(kind, kind), 30) for kind, *_ in rows]
-    said = [_said(seconds, whole, trace, devices) for _, seconds, _ in rows]
-    notes = frame.note_lines(
-        [
-            "share of the devices' time, and time of one step on one device",
-            f"{formatting.counted(trace.steps, 'step')} on {formatting.counted(devices, 'device')} that "
-            "share this machine's cores: an operation's time includes its wait for a core",
-            *_note_on_collectives(trace),
-        ],
-        width_px,
-    )
-    top = frame.heading_px(len(notes))
-    left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in names)
-    plot_px = max(width_px - left - 8, 1)
-    said_px = max(labels.width_px(text, frame.NOTE_PX) for text in said) + 8
-    longest = max(seconds for _, seconds, _ in rows)
-    height = _ROW_PX * len(rows)
-    return frame.figure(
-        [
-            go.Bar(
-                orientation="h",
-                x=[seconds for _, seconds, _ in rows],
-                y=[(number + 0.5) * _ROW_PX for number in range(len(rows))],
-                width=_ROW_PX - 6,
-                marker={"color": [_color(kind) for kind, *_ in rows]},
-                text=said,
-                textposition="outside",
-                textfont={"size": frame.NOTE_PX},
-                cliponaxis=False,
-                customdata=[
-                    [labels.escape(kind), f"{events:,}" if events else "none", repr(seconds)]
-                    for kind, seconds, events in rows
-                ],
-                hovertemplate="%{customdata[0]}<br>%{customdata[2]} s on all devices together"
-                "<br>events: %{customdata[1]}<extra></extra>",
+    drawn = []
+    for kind, seconds, events in rows:
+        share = seconds / total
+        percent = "< 0.1 %" if 0 < share < 0.001 else f"{share:.1%}".replace("%", " %")
+        each = formatting.seconds_text(seconds / trace.steps / devices)
+        hover = [kind, f"{seconds!r} s on all devices", f"events: {events:,}" if events else ""]
+        drawn.append(
+            bars.Row(
+                labels.cut(WORDS.get(kind, kind), 30),
+                seconds,
+                f"{percent}, {each}",
+                _color(kind),
+                frame.hover([line for line in hover if line]),
             )
-        ],
+        )
+    steps = formatting.counted(trace.steps, "step")
+    notes = [
+        "share of the devices' time, and time per step and device",
+        f"{steps} on {formatting.counted(devices, 'device')} that share the cores of this machine: "
+        "the time of an operation includes its wait for a core",
+    ]
+    if any(one.kind in OPS for one in trace.operations):
+        notes.append(
+            "collectives: time not hidden by other operations, mostly waiting for other devices"
+        )
+    return bars.rows_figure(
+        [drawn],
         width_px,
-        top + height + 8,
-        title=frame.title(f"Operations, {EMULATED}", width_px),
-        margin={"l": left, "r": 8, "t": top, "b": 8, "pad": frame.PAD_PX},
-        # Room at the right for the values, which stand behind the bars.
-        xaxis=frame.axis(
-            range=[0, longest * plot_px / max(plot_px - said_px, plot_px / 4)],
-            showticklabels=False,
-        ),
-        yaxis=frame.axis(
-            range=[height, 0],
-            tickvals=[(number + 0.5) * _ROW_PX for number in range(len(rows))],
-            ticktext=[labels.escape(name) for name in names],
-            tickfont={"size": frame.NOTE_PX},
-        ),
-        annotations=[frame.notes_above(notes, left)],
+        heading=f"Operations, {EMULATED}",
+        notes=notes,
     )
-
-
-def _said(seconds: float, whole: float, trace: Trace, devices: int) -> str:
-    share = seconds / whole
-    percent = "< 0.1 %" if 0 < share < 0.001 else f"{share:.1%}".replace("%", " %")
-    return f"{percent}, {formatting.seconds_text(seconds / trace.steps / devices)}"
-
-
-def _note_on_collectives(trace: Trace) -> list[str]:
-    if not any(one.kind in OPS for one in trace.operations):
-        return []
-    return ["collectives: only what no other operation hides, most of it waiting for other devices"]
 
 
 def _color(kind: str) -> str:

@@ -1,11 +1,12 @@
-"""Colors that a color-blind reader can tell apart, and the text color that reads on each.
+"""Colors that color-blind readers can tell apart, and the text color that can be read on each.
 
-Blocks of an array: Paul Tol's "light" scheme, made for filled cells with black labels, and beyond its
-eight colors his "iridescent" scheme, which falls evenly in lightness, so that nearby colors are nearby
-blocks (https://sronpersonalpages.nl/~pault/, technical note SRON/EPS/TN/09-002). PartitionSpecs: the
-scheme of Okabe and Ito (https://jfly.uni-koeln.de/color/), so that a spec is never taken for a block.
-Bytes: cividis (Nuñez, Anderton and Renslow 2018, https://doi.org/10.1371/journal.pone.0199239). What is
-the same on every device is always the same grey.
+* Blocks of an array: Paul Tol's "light" scheme for up to eight, made for filled cells with black labels.
+  For more, his "iridescent" scheme: its lightness falls evenly, so nearby blocks have similar colors
+  (https://sronpersonalpages.nl/~pault/, technical note SRON/EPS/TN/09-002).
+* PartitionSpecs: the scheme of Okabe and Ito (https://jfly.uni-koeln.de/color/), which shares no color
+  with the blocks.
+* Bytes: cividis (Nuñez, Anderton and Renslow 2018, https://doi.org/10.1371/journal.pone.0199239).
+* Data that is the same on every device is always the same grey.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOL_LIGHT = (
     "#AAAA00",  # olive
 )
 
-# Without its three lightest and four darkest steps, which are lost on a white and on a black page.
+# Without the three lightest and four darkest steps, which vanish on a white and on a black page.
 TOL_IRIDESCENT = (
     "#EAF0B5", "#DDECBF", "#D0E7CA", "#C2E3D2", "#B5DDD8", "#A8D8DC", "#9BD2E1", "#8DCBE4",
     "#81C4E7", "#7BBCE7", "#7EB2E4", "#88A5DD", "#9398D2", "#9B8AC4", "#9D7DB2", "#9A709E",
@@ -47,12 +48,12 @@ OKABE_ITO = (
     "#F0E442",  # yellow
 )
 
-# Plotly's names for hatches, in the order in which they are given out when the colors run out.
+# Plotly's names of hatches, in the order in which they are used when the colors run out.
 HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
 
 BLACK, WHITE = "#000000", "#FFFFFF"
 
-# Lightest first; without its two darkest steps, which are lost on a black page.
+# Lightest first, without the two darkest steps, which vanish on a black page.
 CIVIDIS = tuple(reversed(sequential.Cividis[2:]))
 
 Colorscale = list[tuple[float, str]]
@@ -60,14 +61,22 @@ Colorscale = list[tuple[float, str]]
 
 @dataclass(frozen=True)
 class SpecStyle:
-    """How one PartitionSpec is drawn wherever it stands: a fill, and a hatch if fills run out."""
+    """The color and the hatch of one PartitionSpec, the same in every figure."""
 
     color: str
     hatch: str = ""
 
 
+UNKNOWN_STYLE = SpecStyle(UNKNOWN, "/")
+
+
+def style_of(spec: Spec | None, styles: Mapping[Spec | None, SpecStyle]) -> SpecStyle:
+    """Return the style of a spec; a spec that `styles` lacks looks like an unknown one."""
+    return styles.get(without_trailing(spec), UNKNOWN_STYLE)
+
+
 def colors_of_blocks(count: int) -> tuple[str, ...]:
-    """A color for each of `count` blocks; one block, being the same everywhere, is grey."""
+    """Return a color for each of `count` blocks. A single block is grey: it is the same everywhere."""
     if count == 1:
         return (REPLICATED,)
     if count <= len(TOL_LIGHT):
@@ -76,14 +85,14 @@ def colors_of_blocks(count: int) -> tuple[str, ...]:
 
 
 def colorscale_of_blocks(count: int) -> tuple[Colorscale, float, float]:
-    """(colorscale, zmin, zmax) that give block number z the color `colors_of_blocks(count)[z]`."""
+    """Return (colorscale, zmin, zmax) that give block z the color `colors_of_blocks(count)[z]`."""
     if count <= len(TOL_LIGHT):
         return steps(colors_of_blocks(count)), -0.5, count - 0.5
     return ramp(TOL_IRIDESCENT), 0, count - 1
 
 
 def steps(colors: Iterable[str]) -> Colorscale:
-    """A colorscale of bands: number z from 0 has band z when zmin is -½ and zmax the last plus ½."""
+    """Return a colorscale of bands: with zmin −½ and zmax `len(colors)` − ½, z has the color `colors[z]`."""
     colors = tuple(colors)
     return [
         (edge / len(colors), color)
@@ -93,30 +102,30 @@ def steps(colors: Iterable[str]) -> Colorscale:
 
 
 def ramp(colors: Sequence[str]) -> Colorscale:
-    """A colorscale that runs evenly through these colors."""
+    """Return a colorscale that runs evenly through these colors."""
     return [(number / (len(colors) - 1), color) for number, color in enumerate(colors)]
 
 
 def faded(color: str, opacity: float = 0.22) -> str:
-    """The color made so transparent that the page shows through, light or dark."""
+    """Return the color with this opacity, so that the page shows through."""
     red, green, blue = _channels(color)
     return f"rgba({red},{green},{blue},{opacity})"
 
 
 def text_on(color: str) -> str:
-    """Black or white, whichever contrasts more with a fill (WCAG 2 contrast ratio)."""
+    """Return black or white, whichever contrasts more with a fill (WCAG 2 contrast ratio)."""
     luminance = _luminance(color)
     return BLACK if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else WHITE
 
 
 def contrast(one: str, other: str) -> float:
-    """The WCAG 2 contrast ratio of two colors, from 1 to 21."""
+    """Return the WCAG 2 contrast ratio of two colors, from 1 to 21."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def without_trailing(spec: Spec | None) -> Spec | None:
-    """The spec without trailing Nones, which mean nothing: P('data', None) is P('data')."""
+    """Return the spec without trailing Nones: P('data', None) means P('data')."""
     if spec is None:
         return None
     length = max((place + 1 for place, axes in enumerate(spec) if axes), default=0)
@@ -124,23 +133,24 @@ def without_trailing(spec: Spec | None) -> Spec | None:
 
 
 def splits_nothing(spec: Spec, mesh: Mesh | None) -> bool:
-    """Whether every device holds the whole array: nothing named, or only mesh axes of size 1."""
-    return not any(axes and (mesh is None or mesh.ways(axes) > 1) for axes in spec)
+    """Return whether the spec replicates: it names no mesh axis larger than 1."""
+    sizes = {} if mesh is None else {axis.name: axis.size for axis in mesh.axes}
+    return not any(sizes.get(name, 2) > 1 for axes in spec for name in axes or ())
 
 
 def styles_of_specs(arrays: Iterable[Array], mesh: Mesh | None) -> Mapping[Spec | None, SpecStyle]:
-    """A style for each PartitionSpec of these arrays, by spec without trailing Nones.
+    """Return a style for each PartitionSpec of these arrays, by spec without trailing Nones.
 
-    Make it once from all arrays of a Snapshot and hand it to every picture, so that a spec has one
-    color everywhere. Specs that split nothing are grey, an unknown spec is a darker grey; the rest
-    take the scheme's colors in the order of their text, then again with a hatch.
+    Compute it once from all arrays of a Snapshot and pass it to every figure, so that a spec has one
+    color everywhere. Replicated specs are light grey, an unknown spec is dark grey. The other specs
+    take the colors of the scheme in the order of their text, and then the same colors with a hatch.
     """
     specs = {without_trailing(array.spec) for array in arrays}
     styles: dict[Spec | None, SpecStyle] = {}
     splitting = []
     for spec in specs:
         if spec is None:
-            styles[spec] = SpecStyle(UNKNOWN, "/")
+            styles[spec] = UNKNOWN_STYLE
         elif splits_nothing(spec, mesh):
             styles[spec] = SpecStyle(REPLICATED)
         else:
@@ -152,7 +162,7 @@ def styles_of_specs(arrays: Iterable[Array], mesh: Mesh | None) -> Mapping[Spec 
 
 
 def _between(stops: Sequence[str], place: float) -> str:
-    """The color at `place`, from 0 to 1, on the straight ways from stop to stop."""
+    """Return the color at `place`, from 0 to 1, interpolated linearly between the stops."""
     lower = min(int(place * (len(stops) - 1)), len(stops) - 2)
     within = place * (len(stops) - 1) - lower
     mixed = (

@@ -17,7 +17,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh
 from inspector.figures import frame, labels, lattice, palette
-from inspector.figures.mesh_map import axes_text
+from inspector.figures.mesh_layout import axes_text
 from inspector.machines.targets import GPUS_PER_NODE
 from inspector.machines.torus_places import TorusPlaces, places_of
 

@@ -20,7 +20,7 @@ def ran(open_dashboard):
 def test_a_collective_leads_to_its_arrays_and_an_array_to_its_collectives(ran):
     ran.open_tab("Collectives")
     bars = ran.wait_for_figure("collective_bars")
-    assert "data" in str(bars["layout"]["yaxis"]["ticktext"])
+    assert "data" in str(bars["layout"]["annotations"])
     ran.wait_for_figure("traffic_map")
     ran.settle()
     # The table is a canvas: its rows are picked by the boxes at their left edge. The first one under the

@@ -95,13 +95,9 @@ def test_where_there_is_no_map_a_sentence_stands() -> None:
     panels, figure = maps_of(
         [(whole, mesh), (None, mesh), (whole, None), (flat, mesh), (unknown, mesh)]
     )
-    assert [one.absent for one in panels] == [
-        "",
-        "This layout has no array of this path.",
-        "No mesh is known, so that no device can be named.",
-        "It has 1 dimension here, 1024, and 2 in the others.",
-        "How large it is, is not known here.",
-    ]
+    reasons = ["", "no array", "mesh is unknown", "has 1 dimension", "shape is unknown"]
+    for one, reason in zip(panels, reasons, strict=True):
+        assert reason in one.absent and bool(one.absent) == bool(reason)
     said = " ".join(one["text"] for one in drawn(figure)["layout"]["annotations"]).replace(
         "<br>", " "
     )

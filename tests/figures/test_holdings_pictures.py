@@ -33,8 +33,8 @@ def test_bars_are_the_bytes_of_each_group() -> None:
     assert bytes_by_group(held) == [
         ("parameters", 4096, 0), ("optimizer state", 0, 2048), ("step and other state", 4, 0),
     ]  # fmt: skip
-    bars = {bar["name"]: bar["x"] for bar in drawn.traces(holding_bars(held), "bar")}
-    assert bars == {SHARED: [4096, 0, 4], ALONE: [0, 2048, 0]}
+    drawn_bars = {bar["name"]: bar["x"] for bar in drawn.traces(holding_bars(held), "bar")}
+    assert drawn_bars == {SHARED: [4096, 0, 4], ALONE: [0, 2048, 0]}
     nothing = device_holdings.holdings(found(8), [1], ("batch",))
     assert holding_bars(nothing) is None
 
@@ -52,7 +52,7 @@ def test_every_device_is_on_the_map_with_what_it_has(devices: int, width_px: int
         step = drawn.at(figure, x, y)
         share = copies[device] / held.bytes
         if device == 1:
-            assert step == 4 and "asked about" in hover
+            assert step == 4 and "chosen" in hover
         else:
             assert step == (0 if share < 0.005 else 3 if share == 1 else 2 if share >= 0.5 else 1)
     # The other row has the parameters, and nobody the moments.

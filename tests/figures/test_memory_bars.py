@@ -122,9 +122,11 @@ def test_a_capacity_crosses_every_bar_and_no_heading() -> None:
             )
     headings = [note.y for note in figure.layout.annotations if "peak" in note.text]
     assert len(headings) == 2
-    letters_px = 16
+    half_a_line_px = 8
     for y in headings:
-        assert not any(start < y + letters_px and stop > y for start, stop in stretches)
+        assert not any(
+            start < y + half_a_line_px and stop > y - half_a_line_px for start, stop in stretches
+        )
 
 
 def test_no_text_stands_on_a_hatch() -> None:

@@ -59,7 +59,8 @@ def test_where_bytes_are_unknown_the_spec_has_the_room() -> None:
     columns += [Column(f"unknown {n}", arrays, {"params/w"}) for n in range(7)]
     figure = marked_tree(columns, styles_of_specs((known, *arrays), None), width_px=900)
     assert sum("P(data, ·)" in text for text in texts(figure)) == 7
-    assert "no amount, the bytes are unknown" in figure.layout.annotations[0].text
+    note = figure.layout.annotations[0].text.replace("<br>", " ")
+    assert "no amount, the bytes are unknown" in note
 
 
 def test_the_matrix_cuts_the_path_and_not_how_many_there_are() -> None:

@@ -76,7 +76,7 @@ def test_one_process_has_no_borders() -> None:
 def test_a_pod_of_many_hosts_is_not_named_one_by_one() -> None:
     mesh = samples.mesh(64, a=16, b=16)
     figure = mesh_map.mesh_map(samples.array("params/w", (8, 8), (None, None), mesh), mesh)
-    assert "in 64 processes, parted by thick lines" in str(drawn.spec(figure)["layout"])
+    assert "in 64 processes, separated by thick lines" in str(drawn.spec(figure)["layout"])
     separated(figure, mesh)
 
 

@@ -14,14 +14,10 @@ from hypothesis import strategies as st
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Mesh, Shard
-from inspector.figures.block_map import (
-    block_grid,
-    block_map,
-    layout,
-    split_dimensions,
-    why_no_map,
-)
-from inspector.figures.mesh_map import mesh_grid, mesh_map
+from inspector.figures.block_grid import block_grid, split_dimensions, why_no_map
+from inspector.figures.block_map import block_map, layout
+from inspector.figures.mesh_layout import mesh_grid
+from inspector.figures.mesh_map import mesh_map
 
 from . import drawn, samples
 
@@ -65,7 +61,7 @@ def test_a_mesh_of_thousands_is_not_taller_than_a_screen_and_a_half(sizes: tuple
 
 
 @given(placed())
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 def test_the_grid_covers_each_element_once_with_the_block_of_its_device(
     case: tuple[Array, Mesh],
 ) -> None:
@@ -87,7 +83,7 @@ def test_the_grid_covers_each_element_once_with_the_block_of_its_device(
 
 
 @given(placed())
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_drawn_areas_are_the_blocks_shares_of_the_array(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     figure = block_map(array, mesh)
@@ -103,7 +99,7 @@ def test_drawn_areas_are_the_blocks_shares_of_the_array(case: tuple[Array, Mesh]
 
 
 @given(placed())
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_devices_have_one_color_exactly_if_they_hold_the_same_index(
     case: tuple[Array, Mesh],
 ) -> None:
@@ -118,7 +114,7 @@ def test_devices_have_one_color_exactly_if_they_hold_the_same_index(
 
 
 @given(placed())
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_both_maps_draw_a_block_in_one_color(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     of_blocks, of_devices = block_map(array, mesh), mesh_map(array, mesh)
@@ -233,7 +229,7 @@ def test_arrays_without_a_map_say_why() -> None:
     mesh = samples.mesh(x=4)
     whole = samples.array("params/a", (6, 4), (None, None), mesh)
     cases = {
-        "is not known": dataclasses.replace(whole, spec=None),
+        "is unknown": dataclasses.replace(whole, spec=None),
         "6 rows, 4 ways \\(x\\) do not divide it": dataclasses.replace(whole, spec=(("x",), None)),
         "no shard on some devices": dataclasses.replace(
             whole, shards=(Shard(0, ((0, 6), (0, 4)), 0),)
@@ -329,6 +325,6 @@ def test_wrapping_says_how_many_blocks_stand_on_a_line() -> None:
     grid = block_grid(samples.array("a", (4, 1024), (None, ("model",)), mesh), mesh)
     assert grid is not None
     plan = layout(grid, 480)
-    assert plan.remark == f"wrapped, {plan.sheet.line} blocks a line"
+    assert plan.remark == f"wrapped, {plan.sheet.line} blocks per line"
     # Read line by line the blocks still stand in order.
     assert grid.block.ravel()[plan.sheet.cells.ravel()].tolist() == list(range(256))

