@@ -19,6 +19,9 @@ from inspector.core.typed_json import LARGEST
 
 ASSUMED = "ring algorithm assumed"
 
+# A table of all pairs of 100,000 devices would take 80 GB.
+MAX_SIDE = 1024
+
 # Mesh axes, device groups, or the (source, target) pairs of a permute.
 Group = tuple[str, ...] | tuple[tuple[int, ...], ...]
 
@@ -27,7 +30,8 @@ Group = tuple[str, ...] | tuple[tuple[int, ...], ...]
 class DeviceTraffic:
     """Bytes from each device to each other one.
 
-    sent: int64, (sender, receiver) in mesh order.
+    sent: int64, (sender, receiver) in mesh order. Of a mesh with more than `MAX_SIDE` devices, each row
+      and column is `run` neighboring devices.
     counted: collectives that are included, with every branch of a conditional taken.
     left_out: collectives whose executions, groups or bytes are unknown.
     """
@@ -35,6 +39,7 @@ class DeviceTraffic:
     sent: np.ndarray
     counted: int
     left_out: int
+    run: int = 1
 
 
 def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraffic:
@@ -58,24 +63,37 @@ def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraff
         total += sent
         if sent:
             summed[_route(one.op), groups][one.wire_bytes_per_device or 0] += one.executions or 0
-    table = np.zeros((mesh.size, mesh.size), dtype=np.int64)
+    run = -(-mesh.size // MAX_SIDE)
+    side = -(-mesh.size // run)
+    table = np.zeros((side, side), dtype=np.int64)
+
+    def add(senders: np.ndarray, receivers: np.ndarray, size: int) -> None:
+        np.add.at(table, (senders // run, receivers // run), size)
+
     for (route, groups), executions in summed.items():
         sent = sum(size * count for size, count in executions.items())
         if route == "pairs":
-            for source, target in groups:
-                if source != target:
-                    table[int(source), int(target)] += sent
+            pairs = np.array([(int(a), int(b)) for a, b in groups if a != b], np.int64)
+            add(*pairs.reshape(-1, 2).T, sent)
             continue
         for members in _members(groups, mesh):
-            if route == "all-to-all":
-                shares = _shares(executions, members.shape[1] - 1)
-                for distance, share in enumerate(shares, 1):
-                    np.add.at(table, (members, np.roll(members, -distance, axis=1)), share)
-            elif route == "chain":
-                np.add.at(table, (members[:, :-1], members[:, 1:]), sent)
+            if route == "chain":
+                add(members[:, :-1], members[:, 1:], sent)
+            elif route == "ring":
+                add(members, np.roll(members, -1, axis=1), sent)
             else:
-                np.add.at(table, (members, np.roll(members, -1, axis=1)), sent)
-    return DeviceTraffic(table, counted, left_out)
+                shares = _shares(executions, members.shape[1] - 1)
+                if run > 1 and len(members) * side**2 < 200 * len(shares) * mesh.size:
+                    # Counted per run of devices, because a loop over all distances is slower.
+                    share, rest = divmod(sum(shares), len(shares))
+                    count = np.zeros((len(members), side))
+                    np.add.at(count, (np.arange(len(members))[:, None], members // run), 1)
+                    pairs_per_cell = count.T @ count - np.diag(count.sum(axis=0))
+                    table += share * pairs_per_cell.astype(np.int64)
+                    shares = [rest]
+                for distance, share in enumerate(shares, 1):
+                    add(members, np.roll(members, -distance, axis=1), share)
+    return DeviceTraffic(table, counted, left_out, run)
 
 
 def _route(op: str) -> Route:

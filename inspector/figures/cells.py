@@ -72,7 +72,12 @@ def heatmaps(
 
 
 def by_text_color(
-    z: np.ndarray, texts: np.ndarray, text_color: np.ndarray, size_px: float, **settings: Any
+    z: np.ndarray,
+    texts: np.ndarray,
+    text_color: np.ndarray,
+    size_px: float,
+    hover: np.ndarray | None = None,
+    **settings: Any,
 ) -> list[go.Heatmap]:
     """Return one heatmap per text color, because Plotly writes all texts of a heatmap in one color.
 
@@ -80,8 +85,11 @@ def by_text_color(
       z: (rows, columns) color numbers, or amounts as float32; NaN leaves a cell out.
       texts: (rows, columns) escaped texts.
       text_color: (rows, columns) colors; "" follows the theme.
+      hover: (rows, columns) escaped hover texts.
       settings: of every heatmap.
     """
+    if hover is not None:
+        settings |= {"hovertemplate": frame.HOVER_TEXT, "hoverongaps": False}
     heatmaps = []
     labelled = bool(texts.any())
     for color in (palette.BLACK, palette.WHITE, frame.MIDDLE_GREY, ""):
@@ -93,6 +101,7 @@ def by_text_color(
                 z=np.where(shown, z, np.nan) if z.dtype == np.float32 else _listed(z, shown),
                 text=np.where(shown, texts, "").tolist() if labelled else None,
                 texttemplate="%{text}" if labelled else None,
+                customdata=None if hover is None else np.where(shown, hover, "").tolist(),
                 textfont={"size": size_px} | ({"color": color} if color else {}),
                 showscale=False,
                 **settings,

@@ -15,15 +15,16 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting
-from inspector.figures import frame, labels, palette
+from inspector.figures import cells, frame, labels, palette
 
-MOST_DEVICES = 64  # more of them on one side are drawn in runs
-_CELL_PX = (6, 34)  # lowest and highest row
+MOST_DEVICES = 64  # more devices on one side share cells
+_CELL_PX = (6, 34)  # the minimum and maximum height of a row
 _ROWS_HEIGHT_PX = 520
 _TEXT_PX = 11
-_PARTED_PX = 12  # cells at least so large are parted by a gap
+_SEPARATED_PX = 12  # cells at least this large are separated by a gap
 _COLORBAR_PX = 96
-_FULL_NAMES_PX = 560  # a figure at least so wide has a color bar
+_FULL_NAMES_PX = 560  # a figure at least this wide has a color bar
+_MOST_EXACT = 1024  # cells; of more, hover texts have short numbers
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,39 @@ class Grid:
 
     @property
     def longest_run(self) -> int:
-        return max(max(map(len, self.sources)), max(map(len, self.targets)))
+        return max(map(len, (*self.sources, *self.targets)), default=0)
 
 
 Parts = Mapping[tuple[int, int], Sequence[Sequence[int]]]
 
 
 def grid(
-    sources: Sequence[int], targets: Sequence[int], matrix: np.ndarray, most: int = MOST_DEVICES
+    sources: Sequence[int],
+    targets: Sequence[int],
+    rows: np.ndarray,
+    columns: np.ndarray,
+    sizes: np.ndarray,
+    kept: np.ndarray | None = None,
+    most: int = MOST_DEVICES,
 ) -> Grid:
-    """Bytes (sources, targets) summed over runs of neighbouring devices, at most `most` runs on a side."""
-    same = np.array(sources, np.int64)[:, None] == np.array(targets, np.int64)[None, :]
-    rows, columns = _runs(len(sources), most), _runs(len(targets), most)
-    return Grid(
-        tuple(tuple(sources[start:stop]) for start, stop in rows),
-        tuple(tuple(targets[start:stop]) for start, stop in columns),
-        _summed(np.where(same, 0, matrix), rows, columns),
-        _summed(np.where(same, matrix, 0), rows, columns),
-    )
+    """Sum routes over runs of neighboring devices, at most `most` runs per side.
+
+    Args:
+      sources, targets: device ids.
+      rows, columns: for each route, its places in `sources` and `targets`.
+      sizes: for each route, its bytes; negative bytes count as 0.
+      kept: for each route, whether the bytes stay on their device; False by default.
+    """
+    row_run, column_run = (max(-(-len(one) // most), 1) for one in (sources, targets))
+    shape = (-(-len(sources) // row_run), -(-len(targets) // column_run))
+    tables = np.zeros((2, *shape), dtype=np.int64)
+    stays = np.zeros(len(sizes), dtype=np.int64) if kept is None else kept.astype(np.int64)
+    np.add.at(tables, (stays, rows // row_run, columns // column_run), np.maximum(sizes, 0))
+    return Grid(_runs(sources, row_run), _runs(targets, column_run), tables[0], tables[1])
 
 
 def device_grid(
-    cells: Grid,
+    grid: Grid,
     *,
     title: str,
     notes: Sequence[str],
@@ -66,230 +78,169 @@ def device_grid(
     parts: Parts | None = None,
     width_px: int = 760,
 ) -> go.Figure:
-    """From each device (rows) to each device (columns), with what each sends and receives.
+    """Return the map from each device (rows) to each device (columns), with the sums of each device.
 
     Args:
-      notes: texts above the plot, not escaped.
-      verb: what the bytes do, as the color bar says it.
-      parts: of one array, the index ranges that go from source to target, to be shown under the pointer.
+      notes: lines above the plot, not escaped.
+      verb: the heading of the color bar, such as "sent".
+      parts: for one array, the index ranges from source to target, for the hover text.
     """
-    rows, columns = len(cells.sources), len(cells.targets)
-    row_names = [_run_name(run) for run in cells.sources]
-    column_names = [_run_name(run) for run in cells.targets]
-    sent = [_amount("sends", size) for size in cells.moved.sum(axis=1).tolist()]
-    received = [_amount("gets", size) for size in cells.moved.sum(axis=0).tolist()]
-    bar = bool(cells.moved.any()) and width_px >= _FULL_NAMES_PX
-    left = 38 + max(labels.width_px(name, frame.TICK_PX) for name in row_names)
-    sent_px = 14 + max(labels.width_px(size, frame.TICK_PX) for size in sent)
-    right = sent_px + (_COLORBAR_PX if bar else 8)
+    rows, columns = grid.moved.shape
+    row_names, column_names = [_name(r) for r in grid.sources], [_name(r) for r in grid.targets]
+    sent = [_amount("sends", size) for size in grid.moved.sum(axis=1).tolist()]
+    received = [_amount("gets", size) for size in grid.moved.sum(axis=0).tolist()]
+    bar = bool(grid.moved.any()) and width_px >= _FULL_NAMES_PX
+    left = 38 + _widest(row_names)
+    right = 14 + _widest(sent) + (_COLORBAR_PX if bar else 8)
     across = max(width_px - left - right, 40) / columns
     low, high = _CELL_PX
     down = min(max(_ROWS_HEIGHT_PX / rows, low), high)
-    widest = max(
-        labels.width_px(text, frame.TICK_PX) for text in itertools.chain(column_names, received)
-    )
-    with_received = widest + 6 <= across
+    with_received = _widest([*column_names, *received]) + 6 <= across
     column_texts = [
-        f"{labels.escape(name)}<br>{size}" if with_received else labels.escape(name)
+        labels.escape(name) + (f"<br>{size}" if with_received else "")
         for name, size in zip(column_names, received, strict=True)
     ]
-    column_step = 1 if with_received else _tick_step(column_names, across)
+    step = 1 if with_received else _tick_step(column_names, across)
     row_step = max(1, math.ceil((frame.TICK_PX + 3) / down))
-    scale = [] if bar else _scale_in_words(cells)
-    above = frame.note_lines([*notes, *scale], width_px)
-    top, bottom = frame.heading_px(len(above)), 66 if with_received else 48
-    return frame.figure(
-        [*_heatmaps(cells, parts or {}, across, down, verb if bar else None), _anchor()],
+    row_axis = {
+        "range": [rows - 0.5, -0.5],
+        "tickvals": list(range(0, rows, row_step)),
+    }
+    return frame.plot(
+        [
+            *_heatmaps(grid, parts or {}, across, down, verb if bar else ""),
+            frame.axis_anchor(yaxis="y2"),
+        ],
         width_px,
-        top + down * rows + bottom,
-        title=frame.title(title, width_px),
-        margin={"l": left, "r": right, "t": top, "b": bottom, "pad": frame.PAD_PX},
+        down * rows,
+        heading=title,
+        notes=[*notes, "" if bar else _scale_text(grid)],
+        left=left,
+        right=right,
+        bottom=66 if with_received else 48,
         xaxis=frame.axis(
             range=[-0.5, columns - 0.5],
-            tickvals=list(range(0, columns, column_step)),
-            ticktext=column_texts[::column_step],
+            tickvals=list(range(0, columns, step)),
+            ticktext=column_texts[::step],
             tickangle=0,
-            title=_axis_title(f"to device{_order_text(cells.targets)}"),
+            title=frame.axis_title(f"to device{_order_text(grid.targets)}", 9),
         ),
         yaxis=frame.axis(
-            range=[rows - 0.5, -0.5],
-            tickvals=list(range(0, rows, row_step)),
+            **row_axis,
             ticktext=[labels.escape(name) for name in row_names[::row_step]],
-            title=_axis_title(f"from device{_order_text(cells.sources)}"),
+            title=frame.axis_title(f"from device{_order_text(grid.sources)}", 9),
         ),
         yaxis2=frame.axis(
-            overlaying="y",
-            side="right",
-            anchor="x",
-            range=[rows - 0.5, -0.5],
-            tickvals=list(range(0, rows, row_step)),
-            ticktext=sent[::row_step],
+            **row_axis, overlaying="y", side="right", anchor="x", ticktext=sent[::row_step]
         ),
-        annotations=[frame.notes_above(above, left)],
         hovermode="closest",
-        shapes=[_outline(rows, columns)],
+        # A frame, because cells without bytes show the page.
+        shapes=[
+            {
+                "type": "rect",
+                **{"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5},
+                "line": {"width": 1, "color": palette.faded(frame.MIDDLE_GREY, 0.5)},
+            }
+        ],
     )
 
 
-def _outline(rows: int, columns: int) -> dict:
-    """Return a thin frame around the cells; a cell without bytes shows the page through it."""
-    return {
-        "type": "rect",
-        "x0": -0.5,
-        "x1": columns - 0.5,
-        "y0": -0.5,
-        "y1": rows - 0.5,
-        "line": {"width": 1, "color": palette.faded(frame.MIDDLE_GREY, 0.5)},
-    }
+def _widest(texts: Sequence[str]) -> float:
+    return max(labels.width_px(text, frame.TICK_PX) for text in texts)
 
 
-def _scale_in_words(cells: Grid) -> list[str]:
-    """What a figure too narrow for a color bar says of its colors; nothing where all are the same."""
-    amounts = cells.moved[cells.moved > 0]
+def _scale_text(grid: Grid) -> str:
+    """Return the range of the colors in words; empty if all amounts are equal."""
+    amounts = grid.moved[grid.moved > 0]
     least, most = (int(amounts.min()), int(amounts.max())) if amounts.size else (0, 0)
     if least == most:
-        return []
-    return [
-        f"the darker the more, from {formatting.bytes_text(least)} to {formatting.bytes_text(most)}"
-    ]
+        return ""
+    return f"darker is more, from {formatting.bytes_text(least)} to {formatting.bytes_text(most)}"
 
 
 def _order_text(runs: Sequence[Sequence[int]]) -> str:
-    """That the devices do not count up, where they do not; nothing where they do."""
+    """Say so if the device ids do not increase."""
     devices = list(itertools.chain.from_iterable(runs))
     return "" if devices == sorted(devices) else ", in mesh order"
-
-
-def _axis_title(text: str) -> dict:
-    return {"text": text, "standoff": 9, "font": {"size": frame.NOTE_PX}}
 
 
 def _amount(verb: str, size: int) -> str:
     return f"{verb} {formatting.bytes_text(size)}" if size else "–"
 
 
-def _heatmaps(
-    cells: Grid, parts: Parts, across: float, down: float, verb: str | None
-) -> list[go.Heatmap]:
-    moves, stays = cells.moved > 0, (cells.kept > 0) & (cells.moved == 0)
-    most = int(cells.moved.max(initial=0)) or 1
+def _heatmaps(grid: Grid, parts: Parts, across: float, down: float, verb: str) -> list[go.Heatmap]:
+    """Return the cells that move and those that stay; `verb` is the heading of the color bar, if any."""
+    moves = grid.moved > 0
+    stays = (grid.kept > 0) & ~moves
+    most = int(grid.moved.max(initial=0)) or 1
     stops = palette.CIVIDIS
-    nearest = np.rint(cells.moved / most * (len(stops) - 1)).astype(int)
-    takes_black = np.array([palette.text_on(stop) == palette.BLACK for stop in stops])[nearest]
-    moving, grey = palette.ramp(stops), palette.steps((palette.REPLICATED,))
-    drawn = []
-    for shown, sizes, scale, color in (
-        (moves & takes_black, cells.moved, moving, palette.BLACK),
-        (moves & ~takes_black, cells.moved, moving, palette.WHITE),
-        (stays, cells.kept, grey, palette.BLACK),
-    ):
-        if shown.any():
-            drawn.append(_heatmap(cells, parts, shown, sizes, scale, color, most, across, down))
-    if drawn and verb is not None:
-        drawn[0].update(showscale=True, colorbar=_colorbar(most, verb))
-    return drawn
-
-
-def _heatmap(
-    cells: Grid,
-    parts: Parts,
-    shown: np.ndarray,
-    sizes: np.ndarray,
-    scale: palette.Colorscale,
-    color: str,
-    most: int,
-    across: float,
-    down: float,
-) -> go.Heatmap:
-    def text(row: int, column: int) -> str:
-        words = formatting.bytes_text(int(sizes[row, column])) if shown[row, column] else ""
-        fits = labels.width_px(words, _TEXT_PX) + 4 <= across and down >= _TEXT_PX + 4
-        return words if fits else ""
-
-    places = [range(len(cells.sources)), range(len(cells.targets))]
-    texts = [[text(row, column) for column in places[1]] for row in places[0]]
-    parted = 1.5 if min(across, down) >= _PARTED_PX else 0
-    return go.Heatmap(
-        z=np.where(shown, sizes, np.nan).astype(np.float32),
-        zmin=0,
-        zmax=most,
-        colorscale=scale,
-        showscale=False,
-        xgap=parted,
-        ygap=parted,
-        text=texts if any(map(any, texts)) else None,
-        texttemplate="%{text}" if any(map(any, texts)) else None,
-        textfont={"size": _TEXT_PX, "color": color},
-        customdata=[
-            [
-                _hover(cells, parts, row, column) if shown[row, column] else ""
-                for column in places[1]
-            ]
-            for row in places[0]
-        ],
-        hovertemplate="%{customdata}<extra></extra>",
-        hoverongaps=False,
+    text_on = np.array([palette.text_on(stop) for stop in stops], dtype=object)
+    separator = 1.5 if min(across, down) >= _SEPARATED_PX else 0
+    hover = np.full(moves.shape, "", dtype=object)
+    for row, column in zip(*np.nonzero(moves | stays), strict=True):
+        hover[row, column] = _hover(grid, parts, row, column)
+    shared = {"hover": hover, "zmin": 0, "zmax": most, "xgap": separator, "ygap": separator}
+    heatmaps = cells.by_text_color(
+        np.where(moves, grid.moved, np.nan).astype(np.float32),
+        _texts(grid.moved, moves, across, down),
+        text_on[np.rint(grid.moved / most * (len(stops) - 1)).astype(int)],
+        _TEXT_PX,
+        colorscale=palette.ramp(stops),
+        **shared,
+    )
+    if heatmaps and verb:
+        texts = [formatting.bytes_text(size) for size in (most // 2, most)]
+        colorbar = frame.colorbar(verb, [0, most / 2, most], ["0", *texts])
+        heatmaps[0].update(showscale=True, colorbar=colorbar)
+    return heatmaps + cells.by_text_color(
+        np.where(stays, grid.kept, np.nan).astype(np.float32),
+        _texts(grid.kept, stays, across, down),
+        np.full(grid.kept.shape, palette.BLACK, dtype=object),
+        _TEXT_PX,
+        colorscale=palette.steps((palette.REPLICATED,)),
+        **shared,
     )
 
 
-def _colorbar(most: int, verb: str) -> dict:
-    return {
-        "title": {"text": verb, "side": "right", "font": {"size": 11}},
-        "tickvals": [0, most / 2, most],
-        "ticktext": ["0", formatting.bytes_text(most // 2), formatting.bytes_text(most)],
-        "tickfont": {"size": frame.TICK_PX},
-        "thickness": 10,
-        "outlinewidth": 0,
-        "len": 1,
-        "y": 0.5,
-        "x": 1,
-        "xanchor": "right",
-        "xref": "container",
-    }
+def _texts(sizes: np.ndarray, shown: np.ndarray, across: float, down: float) -> np.ndarray:
+    """Return the bytes of each shown cell, "" if they do not fit."""
+    texts = np.full(sizes.shape, "", dtype=object)
+    for place in zip(*np.nonzero(shown), strict=True) if down >= _TEXT_PX + 4 else ():
+        text = formatting.bytes_text(int(sizes[place]))
+        if labels.width_px(text, _TEXT_PX) + 4 <= across:
+            texts[place] = text
+    return texts
 
 
-def _hover(cells: Grid, parts: Parts, row: int, column: int) -> str:
-    source, target = cells.sources[row], cells.targets[column]
-    # In full where it does not make thousands of long texts.
-    size_text = formatting.exact_bytes_text if cells.moved.size <= 1024 else formatting.bytes_text
-    moved, kept = int(cells.moved[row, column]), int(cells.kept[row, column])
+def _hover(grid: Grid, parts: Parts, row: int, column: int) -> str:
+    source, target = grid.sources[row], grid.targets[column]
+    exact = grid.moved.size <= _MOST_EXACT
+    size_text = formatting.exact_bytes_text if exact else formatting.bytes_text
+    moved, kept = int(grid.moved[row, column]), int(grid.kept[row, column])
     lines = []
     if moved:
-        lines.append(f"<b>{_devices(source)} → {_devices(target)}</b>")
-        lines.append(f"{size_text(moved)} moves")
+        lines += [f"{_devices(source)} → {_devices(target)}", f"{size_text(moved)} moves"]
     if kept:
-        lines.append(("" if moved else f"<b>{_devices(target)}</b><br>") + "stays: ")
-        lines[-1] += size_text(kept)
+        lines += [*([] if moved else [_devices(target)]), f"stays: {size_text(kept)}"]
     if len(source) == len(target) == 1 and (source[0], target[0]) in parts:
         lines.append(f"index {formatting.ranges_text(parts[source[0], target[0]])}")
-    return "<br>".join(lines)
+    return frame.hover(lines)
 
 
 def _devices(run: Sequence[int]) -> str:
-    return f"device{'s' * (len(run) != 1)} {_run_name(run)}"
+    return f"device{'s' * (len(run) != 1)} {_name(run)}"
 
 
-def _anchor() -> go.Scatter:
-    """A trace without points: Plotly draws no axis that has no trace."""
-    return go.Scatter(x=[None], y=[None], yaxis="y2", hoverinfo="skip", showlegend=False)
-
-
-def _run_name(run: Sequence[int]) -> str:
+def _name(run: Sequence[int]) -> str:
     if len(run) > 1 and list(run) == list(range(run[0], run[0] + len(run))):
         return f"{run[0]}–{run[-1]}"
     return str(run[0]) if len(run) == 1 else f"{run[0]}, …"
 
 
-def _runs(devices: int, most: int) -> list[tuple[int, int]]:
-    length = math.ceil(devices / most)
-    return [(start, min(start + length, devices)) for start in range(0, devices, length)]
-
-
-def _summed(matrix: np.ndarray, rows: list, columns: list) -> np.ndarray:
-    by_row = np.add.reduceat(matrix, [start for start, _ in rows], axis=0)
-    return np.add.reduceat(by_row, [start for start, _ in columns], axis=1)
+def _runs(devices: Sequence[int], length: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(devices[start : start + length]) for start in range(0, len(devices), length))
 
 
 def _tick_step(names: Sequence[str], across: float) -> int:
-    widest = max(labels.width_px(name, frame.TICK_PX) for name in names)
-    return 2 ** max(0, math.ceil(math.log2((widest + 8) / across)))
+    """Return every how many columns a tick has room, a power of two."""
+    return 2 ** max(0, math.ceil(math.log2((_widest(names) + 8) / across)))

@@ -147,6 +147,23 @@ def line(x0: float, x1: float, y0: float, y1: float, **style: Any) -> dict[str, 
     }
 
 
+def colorbar(title: str, values: Sequence[float], texts: Sequence[str]) -> dict[str, Any]:
+    """Return a color bar at the right edge of the figure."""
+    return {
+        "title": {"text": title, "side": "right", "font": {"size": TICK_PX}},
+        "tickvals": list(values),
+        "ticktext": list(texts),
+        "tickfont": {"size": TICK_PX},
+        "thickness": 10,
+        "outlinewidth": 0,
+        "len": 1,
+        "y": 0.5,
+        "x": 1,
+        "xanchor": "right",
+        "xref": "container",
+    }
+
+
 def legend_below() -> dict[str, Any]:
     """Return a legend below the plot that starts at its left edge."""
     return {

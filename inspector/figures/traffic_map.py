@@ -1,7 +1,8 @@
-"""Device × device: the bytes that collectives send from each device to each other one. Modelled."""
+"""Device × device: the modelled bytes that collectives send from each device to each other device."""
 
 from __future__ import annotations
 
+import numpy as np
 import plotly.graph_objects as go
 
 from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
@@ -12,35 +13,40 @@ from inspector.figures.device_grid import MOST_DEVICES
 
 
 def traffic_map(
-    found: DeviceTraffic,
+    traffic: DeviceTraffic,
     mesh: Mesh,
     *,
     of: str = "one run",
     width_px: int = 480,
     most_devices: int = MOST_DEVICES,
 ) -> go.Figure | None:
-    """From each device (rows) to each device (columns), in mesh order; None where nothing is sent.
+    """Return the bytes from each device (rows) to each device (columns), in mesh order.
 
-    Of more than `most_devices`, neighbours share a cell.
+    If there are more than `most_devices`, neighbors share a cell. Return None if nothing is sent.
     """
-    if not found.sent.any():
+    if not traffic.sent.any():
         return None
-    cells = device_grid.grid(mesh.devices, mesh.devices, found.sent, most_devices)
+    senders, receivers = np.nonzero(traffic.sent)
+    grid = device_grid.grid(
+        mesh.devices,
+        mesh.devices,
+        senders * traffic.run,
+        receivers * traffic.run,
+        traffic.sent[senders, receivers],
+        most=most_devices,
+    )
+    notes = [f"modelled: {ASSUMED}, every branch taken"]
+    if grid.longest_run > 1:
+        notes.append(f"each cell side is {grid.longest_run} neighboring devices")
+    if traffic.left_out:
+        total = counted(traffic.counted + traffic.left_out, "collective")
+        notes.append(
+            f"{traffic.left_out} of {total} left out: executions, devices or bytes unknown"
+        )
     return device_grid.device_grid(
-        cells,
+        grid,
         title=f"Bytes from device to device in {of}",
-        notes=notes(found, cells.longest_run),
+        notes=notes,
         verb="sent",
         width_px=width_px,
     )
-
-
-def notes(found: DeviceTraffic, run: int) -> list[str]:
-    """What is assumed, what is left out, and how many devices share a cell's side."""
-    said = [f"modelled: {ASSUMED}, every branch taken"]
-    if run > 1:
-        said.append(f"{run} neighbouring devices to a cell's side")
-    if found.left_out:
-        of = f"{found.left_out} of {counted(found.counted + found.left_out, 'collective')}"
-        said.append(f"{of} left out: executions, devices or bytes unknown")
-    return said

@@ -135,3 +135,16 @@ def test_devices_have_the_ids_of_the_mesh() -> None:
     figure = traffic_map(DeviceTraffic(table, 1, 0), on)
     assert list(figure.layout.yaxis.ticktext) == ["7", "3"]
     assert any("device 7 → device 3" in text for text in drawn.texts(figure))
+
+
+def test_the_map_of_100_000_devices_is_small() -> None:
+    on = samples.mesh(data=1000, model=100)
+    program = [
+        collective("all-reduce", ("data",), 1000 * KIB, on),
+        collective("all-to-all", ("data", "model"), 100_000 * 7 + 3, on),
+    ]
+    traffic_ = device_traffic(program, on)
+    assert traffic_.sent.shape[0] <= 1024
+    assert traffic_.sent.sum() == 100_000 * sum(one.wire_bytes_per_device for one in program)
+    figure = traffic_map(traffic_, on)
+    assert figure is not None and drawn.size_bytes(figure) < 900_000

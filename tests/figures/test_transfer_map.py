@@ -116,7 +116,7 @@ def test_many_devices_are_drawn_in_runs() -> None:
     figure = transfer_map(found)
     assert drawn.size_bytes(figure) < 700_000
     assert figure.layout.height < 1000
-    assert any("8 neighbouring devices" in text for text in drawn.texts(figure))
+    assert any("8 neighboring devices" in text for text in drawn.texts(figure))
     uneven = grid(found, most=100)
     assert len(uneven.sources) == 86 and sum(map(len, uneven.sources)) == 512
     assert uneven.moved.sum() == totals(found).moved
