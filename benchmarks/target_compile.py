@@ -73,7 +73,9 @@ def _measured(layout: Layout, pairs: int) -> Result:
         "rules": layout.rules,
     }
     with tempfile.TemporaryDirectory() as folder:
-        service = Inspection(run_workers=1, kept=CompileCache(Path(folder) / "answers.sqlite3"))
+        service = Inspection(
+            run_workers=1, compiled=CompileCache(Path(folder) / "compiled.sqlite3")
+        )
         try:
             planned = service.plan(layout)
             with PlainProcess(1, SCRIPT, dict(targets.environment(machine))) as plain:
@@ -81,7 +83,7 @@ def _measured(layout: Layout, pairs: int) -> Result:
                 def ours() -> float:
                     began = time.perf_counter()
                     job = service.start_run(layout, planned)
-                    found = service.take_run(layout, job.wait(), planned)
+                    found = job.wait().answer()
                     seconds = time.perf_counter() - began
                     too_large.append(len(out_of_memory.refused(found)))
                     return seconds

@@ -42,6 +42,6 @@ def measure(pairs: int = PAIRS, **sizes: str) -> list[Result]:
 
 def measured_step(service: Inspection, layout: Layout, planned: Snapshot) -> float:
     """Run the layout; the median of its measured train steps in seconds."""
-    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    found = service.start_run(layout, planned).wait().answer()
     program = next(program for program in found.programs if program.name == "train_step")
     return statistics.median(program.seconds.steps)

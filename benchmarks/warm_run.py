@@ -32,7 +32,7 @@ def measure(pairs: int = PAIRS, **sizes: str) -> list[Result]:
         service.close()
     result = Result(
         name="warm_run",
-        ours="start_run to take_run on a warm worker",
+        ours="start_run to its answer on a warm worker",
         baseline="the same steps as a plain script in a warm process",
         pairs=taken,
         target=f"at most {LIMIT:.2f}",
@@ -44,7 +44,7 @@ def run_seconds(service: Inspection, layout: layouts.Layout, planned) -> float:
     """Run the layout once."""
     began = time.perf_counter()
     job = service.start_run(layout, planned)
-    service.take_run(layout, job.wait(), planned)
+    job.wait().answer()
     return time.perf_counter() - began
 
 

@@ -101,6 +101,8 @@ class Layout:
         values = {name: getattr(self, name) for name in OPTIONAL_FIELDS}
         return {name: value for name, value in values.items() if value != getattr(Layout, name)}
 
-    def key(self) -> str:
-        """Text that two layouts share only if they are equal."""
-        return json.dumps(self.to_json(), sort_keys=True)
+    def key(self, *fields: str) -> str:
+        """Return text that two layouts share only if they are equal, in these fields or in all."""
+        plain = self.to_json()
+        chosen = {name: plain[name] for name in fields if name in plain} if fields else plain
+        return json.dumps(chosen, sort_keys=True)

@@ -1,8 +1,7 @@
-"""CompileCache kept on disk by what was asked, so that nobody waits twice for the same compile.
+"""Compiled Snapshots on disk, so that the same layout is never compiled twice.
 
-One SQLite file in the user's cache folder, which any number of servers and commands use at once. It is
-bounded: the answers that were not asked for the longest go first. It is a cache and nothing else: where it
-cannot be read or written, every question is new.
+One SQLite file in the user's cache folder, shared by all servers and commands. Its size is bounded: the
+least recently used Snapshots are deleted first. If the file cannot be read or written, nothing is cached.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
 import logging
 import os
@@ -23,115 +23,123 @@ from typing import Any, TypeVar
 
 import platformdirs
 
-FOLDER_VARIABLE = (
-    "SHARDING_INSPECTOR_CACHE"  # where the file lies, if not in the user's cache folder
+from inspector.layout import Layout
+
+FOLDER_VARIABLE = "SHARDING_INSPECTOR_CACHE"  # a folder instead of the user's cache folder
+MOST_BYTES = 256 * 2**20  # the Snapshot of a compiled 70B model takes about 100 kB
+VERSION = 2  # of the tables; a file of another version is replaced
+_BUSY_SECONDS = 5.0  # to wait for another process that writes
+
+# Fields of a layout that do not change what is compiled.
+_RUN_FIELDS = {"steps", "timeit", "trace", "processes"}
+# Packages that change what is compiled.
+_COMPILERS = (
+    *("jax", "jaxlib", "flax", "optax", "numpy", "libtpu"),
+    *("jax-cuda13-plugin", "jax-cuda13-pjrt"),
 )
-MOST_BYTES = 256 * 2**20  # a compiled 70B model's Snapshot takes some 100 kB when packed
-FORM = 1  # of the tables; a file of another form is begun anew
-_BUSY_SECONDS = 5.0  # how long to wait for another process that writes
 
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
 _TABLES = """
-CREATE TABLE answers (
+CREATE TABLE snapshots (
   key TEXT PRIMARY KEY,
   packed BLOB NOT NULL,
-  asked REAL NOT NULL
+  used REAL NOT NULL
 ) STRICT, WITHOUT ROWID
 """
 
 
 @dataclass(frozen=True)
-class Held:
-    """How many answers are kept, and their bytes on disk."""
+class Usage:
+    """Number of cached Snapshots and their compressed bytes."""
 
     count: int
     bytes: int
 
 
 class CompileCache:
-    """The answers in one file; `most_bytes` bounds what they take packed."""
+    """Snapshots in one file; `most_bytes` bounds their compressed size."""
 
     def __init__(self, path: Path | None = None, most_bytes: int = MOST_BYTES) -> None:
-        self.path = path or folder() / "answers.sqlite3"
+        self.path = path or folder() / "compiled.sqlite3"
         self._most_bytes = most_bytes
 
     def get(self, key: str) -> str | None:
-        """The answer kept under this key; None if there is none, or it cannot be read."""
+        """Return the text of this key; None if there is none, or if it cannot be read."""
 
         def read(database: sqlite3.Connection) -> str | None:
-            found = database.execute("SELECT packed FROM answers WHERE key = ?", [key]).fetchone()
+            found = database.execute("SELECT packed FROM snapshots WHERE key = ?", [key]).fetchone()
             if found is None:
                 return None
-            database.execute("UPDATE answers SET asked = ? WHERE key = ?", [time.time(), key])
+            database.execute("UPDATE snapshots SET used = ? WHERE key = ?", [time.time(), key])
             return zlib.decompress(found[0]).decode()
 
         return self._use(read, None)
 
     def put(self, key: str, text: str) -> None:
-        """Keep an answer, and let go of those asked for longest ago if all together are too large."""
+        """Store a text. If the total is too large, delete the least recently used."""
         packed = zlib.compress(text.encode())
         if len(packed) > self._most_bytes:
             return
 
         def write(database: sqlite3.Connection) -> None:
             database.execute(
-                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", [key, packed, time.time()]
+                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", [key, packed, time.time()]
             )
             database.execute(
-                "DELETE FROM answers WHERE key IN (SELECT key FROM (SELECT key, "
-                "sum(length(packed)) OVER (ORDER BY asked DESC, key) AS together FROM answers) "
+                "DELETE FROM snapshots WHERE key IN (SELECT key FROM (SELECT key, "
+                "sum(length(packed)) OVER (ORDER BY used DESC, key) AS together FROM snapshots) "
                 "WHERE together > ?)",
                 [self._most_bytes],
             )
 
         self._use(write, None)
 
-    def held(self) -> Held:
-        """What is kept now."""
-        question = "SELECT count(*), coalesce(sum(length(packed)), 0) FROM answers"
-        return self._use(lambda database: Held(*database.execute(question).fetchone()), Held(0, 0))
+    def usage(self) -> Usage:
+        """Return the number and size of all entries."""
+        query = "SELECT count(*), coalesce(sum(length(packed)), 0) FROM snapshots"
+        return self._use(lambda database: Usage(*database.execute(query).fetchone()), Usage(0, 0))
 
     def clear(self) -> None:
-        """Let go of all answers, and give their room on disk back."""
-        for statement in ("DELETE FROM answers", "VACUUM"):
+        """Delete all entries, and free their disk space."""
+        for statement in ("DELETE FROM snapshots", "VACUUM"):
             self._use(lambda database, statement=statement: database.execute(statement), None)
 
-    def _use(self, what: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
-        """What comes of one use of the file; `otherwise` where something is wrong with it."""
+    def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result) -> Result:
+        """Return the result of one action on the file, or `default` if the file is unusable."""
         try:
             with contextlib.closing(self._connected()) as database:
-                return what(database)
+                return action(database)
         except (sqlite3.Error, OSError, zlib.error, UnicodeDecodeError) as error:
-            _log.warning("the kept answers in %s cannot be used: %s", self.path, error)
-            # Busy, or no place to write, may do later; anything else is damage.
+            _log.warning("the compile cache %s cannot be used: %s", self.path, error)
+            # A busy file or a full disk may recover; any other error means a damaged file.
             if not isinstance(error, sqlite3.OperationalError | OSError):
                 with contextlib.suppress(OSError):
                     self._remove()
-            return otherwise
+            return default
 
     def _connected(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")  # a lost answer can be found again
-            if database.execute("PRAGMA user_version").fetchone()[0] != FORM:
-                self._begin(database)
+            database.execute("PRAGMA synchronous = NORMAL")  # a lost entry can be compiled again
+            if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                self._create(database)
         except BaseException:
             database.close()
             raise
         return database
 
-    def _begin(self, database: sqlite3.Connection) -> None:
-        """Make the tables, unless another process has done so meanwhile."""
+    def _create(self, database: sqlite3.Connection) -> None:
+        """Create the tables, unless another process has just done so."""
         database.execute("BEGIN IMMEDIATE")
-        if database.execute("PRAGMA user_version").fetchone()[0] != FORM:
-            database.execute("DROP TABLE IF EXISTS answers")
+        if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            database.execute("DROP TABLE IF EXISTS snapshots")
             database.execute(_TABLES)
-            database.execute(f"PRAGMA user_version = {FORM}")
+            database.execute(f"PRAGMA user_version = {VERSION}")
         database.execute("COMMIT")
 
     def _remove(self) -> None:
@@ -139,21 +147,36 @@ class CompileCache:
             name.unlink(missing_ok=True)
 
 
-def key_of(question: Mapping[str, Any]) -> str:
-    """A key that two questions share only if they are equal and the same code answers them."""
-    asked = json.dumps({"question": question, "code": code()}, sort_keys=True)
-    return hashlib.sha256(asked.encode()).hexdigest()
+def key_of_layout(layout: Layout) -> str:
+    """Return the key for compiling this layout with the installed versions."""
+    fields = set(layout.to_json()) - _RUN_FIELDS
+    return key_of({"layout": layout.key(*fields), "versions": _versions()})
+
+
+def key_of(request: Mapping[str, Any]) -> str:
+    """Return a key that two requests share only if they and the code that answers them are equal."""
+    text = json.dumps({"request": request, "code": code()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _COMPILERS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
 
 
 @functools.cache
 def code() -> str:
-    """What tells the code that makes answers from an earlier one: a digest of its files."""
+    """Return a digest of the code that makes Snapshots."""
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
     # In a checkout `models` is a link, which `rglob` does not follow.
     for folder in (package, package / "models"):
         for file in sorted(folder.rglob("*.py")):
-            # Pages and figures show answers and make none.
+            # Pages and figures show Snapshots and make none.
             if not {"media", "figures"} & set(file.parts):
                 name = file.relative_to(package)
                 digest.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
@@ -161,6 +184,6 @@ def code() -> str:
 
 
 def folder() -> Path:
-    """Where answers are kept."""
+    """Return the folder of the cache."""
     chosen = os.environ.get(FOLDER_VARIABLE)
     return Path(chosen) if chosen else platformdirs.user_cache_path("sharding-inspector")

@@ -33,10 +33,8 @@ def register_own(name: str) -> ModelEntry:
     if os.getcwd() not in map(os.path.abspath, sys.path):
         sys.path.append(os.getcwd())  # workers can import what this process can
     with Pool(1) as pool:
-        job = pool.submit("describe", {"model": name}, Environment(1), DESCRIBE_TIMEOUT).wait()
-    if job.state != "done":
-        raise InvalidInput(job.error or f"{name} was not read")
-    entry = own_model.from_json(job.result["entry"])
+        job = pool.submit("describe", {"model": name}, Environment(1), DESCRIBE_TIMEOUT)
+        entry = own_model.from_json(job.wait().answer()["entry"])
     register(entry)
     return entry
 

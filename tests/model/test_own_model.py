@@ -28,7 +28,7 @@ from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 from inspector.producers.run import run_layout
 from inspector.service import own_model_registration as registration
-from inspector.service.inspection import disagreements
+from inspector.service.agreement import disagreements
 
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "1"}
 EXAMPLES = ("examples.linen_mlp:build", "examples.nnx_mlp:build")

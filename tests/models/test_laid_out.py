@@ -17,7 +17,7 @@ from inspector.models.catalogue import CATALOGUE
 from inspector.producers import build
 from inspector.producers.abstract import abstract_state
 from inspector.producers.run import run_layout
-from inspector.service.inspection import disagreements
+from inspector.service.agreement import disagreements
 from tests.models.language_models import MODELS, SMALL, small
 
 # What a mixture of experts shares with the transformer is tried once more where tokens are cut.

@@ -17,13 +17,13 @@ from inspector.core.snapshot import Snapshot, from_json
 from inspector.core.totals import STATE_GROUPS
 from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
-from inspector.guides.restore.restoration import UNEQUAL, outcome_of
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.producers import checkpoint
 from inspector.producers.abstract import abstract_state
 from inspector.producers.readers import checkpoint_folder
 from inspector.producers.readers.checkpoint_folder import CheckpointFolder
+from inspector.service.restoration import UNEQUAL, outcome_of
 
 SMALL = {"layers": "2", "depth": "48"}
 

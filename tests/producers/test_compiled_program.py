@@ -39,8 +39,8 @@ def layout_for(target: str, fields: dict[str, str] = SMALL) -> Layout:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspection]:
-    kept = CompileCache(tmp_path_factory.mktemp("kept") / "answers.sqlite3")
-    service = Inspection(run_workers=2, kept=kept)
+    kept = CompileCache(tmp_path_factory.mktemp("kept") / "compiled.sqlite3")
+    service = Inspection(run_workers=2, compiled=kept)
     yield service
     service.close()
 
@@ -80,10 +80,10 @@ def test_two_compile_at_once_each_for_its_own_machine(service: Inspection) -> No
     jobs = [start(service, layout) for layout in wanted]
     assert len({seat.pid for seat in service._runs.workers()}) == 2
     for layout, job in zip(wanted, jobs, strict=True):
-        found = service.take_run(layout, job.wait(), service.plan(layout))
+        found = job.wait().answer()
         assert found.source.target == layout.target
         assert found.program("train_step").collectives
-        assert service.kept_answer(layout) == found
+        assert service.cached_compile(layout) == found
 
 
 def test_a_cancelled_compile_ends_and_leaves_nothing(service: Inspection) -> None:
@@ -94,12 +94,12 @@ def test_a_cancelled_compile_ends_and_leaves_nothing(service: Inspection) -> Non
     job.cancel()
     assert job.state == "cancelled"
     with pytest.raises(InvalidInput, match=r"^Cancelled during compile, after [\d.]+ s\.$"):
-        service.take_run(layout, job, service.plan(layout))
+        job.answer()
     # The compiler hears of no cancel: its process is ended.
     wait_until_gone(busy)
-    assert service.kept_answer(layout) is None
+    assert service.cached_compile(layout) is None
     small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
-    assert service.take_run(small, start(service, small).wait(), service.plan(small)).programs
+    assert start(service, small).wait().answer().programs
     assert left_behind(Path(tempfile.gettempdir())) == before
 
 
@@ -110,11 +110,11 @@ def test_a_killed_compiler_is_a_sentence_and_the_next_one_works(service: Inspect
     os.kill(busy, signal.SIGKILL)
     job.wait()
     with pytest.raises(InvalidInput, match="SIGKILL") as refused:
-        service.take_run(layout, job, service.plan(layout))
+        job.answer()
     assert "\n" not in str(refused.value)
-    assert service.kept_answer(layout) is None
+    assert service.cached_compile(layout) is None
     small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
-    assert service.take_run(small, start(service, small).wait(), service.plan(small)).programs
+    assert start(service, small).wait().answer().programs
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def layout_of(fields: dict[str, str]) -> Layout:
 
 def run(service: Inspection, layout: Layout) -> Snapshot:
     planned = service.plan(layout)
-    return service.take_run(layout, service.start_run(layout, planned).wait(PATIENCE), planned)
+    return service.start_run(layout, planned).wait(PATIENCE).answer()
 
 
 def gone(pids: list[int]) -> None:
@@ -225,6 +225,6 @@ def test_a_layout_for_several_processes_can_be_saved_and_restored(service) -> No
     saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
     restoration = service.start_restoration(saved, new, service.plan(saved), service.plan(new))
     assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
-    found = restoration.outcome().snapshot
+    found = restoration.answer().snapshot
     assert found.findings == ()
     assert found.mesh.devices == tuple(range(8))  # one process does it

@@ -38,7 +38,7 @@ def asked(**fields: str) -> HostLocal:
 
 
 def exchange(service: Inspection, wanted: HostLocal) -> Exchanged:
-    return service.take_exchange(service.start_exchange(wanted).wait(PATIENCE))
+    return service.start_exchange(wanted).wait(PATIENCE).answer()
 
 
 def test_the_guides_case(service) -> None:

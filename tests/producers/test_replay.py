@@ -52,7 +52,7 @@ def take() -> Iterator[Take]:
 
     def taken(walk: Walk) -> Walked:
         known = service.known_walk(walk)
-        return known or service.take_walk(walk, service.start_walk(walk).wait())
+        return known or service.start_walk(walk).wait().answer()
 
     yield taken
     service.close()

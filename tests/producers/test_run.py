@@ -23,7 +23,7 @@ from inspector.producers import build, live_arrays, records
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf
 from inspector.producers.run import run_layout
-from inspector.service.inspection import disagreements
+from inspector.service.agreement import disagreements
 
 SMALL = {"batch": "8", "layers": "2", "depth": "64", "steps": "3"}
 

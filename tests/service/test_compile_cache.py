@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from inspector.service import compile_cache as answers
-from inspector.service.compile_cache import CompileCache, Held
+from inspector.service import compile_cache
+from inspector.service.compile_cache import CompileCache, Usage
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> CompileCache:
-    return CompileCache(tmp_path / "answers.sqlite3", most_bytes=10_000)
+    return CompileCache(tmp_path / "compiled.sqlite3", most_bytes=10_000)
 
 
 def noise(size: int, seed: int) -> str:
@@ -27,14 +27,14 @@ def noise(size: int, seed: int) -> str:
 
 
 def test_an_answer_is_kept_replaced_and_let_go_of(kept: CompileCache) -> None:
-    assert kept.get("a") is None and kept.held() == Held(0, 0)
+    assert kept.get("a") is None and kept.usage() == Usage(0, 0)
     kept.put("a", "ö" * 100)
     kept.put("b", "")
     assert kept.get("a") == "ö" * 100 and kept.get("b") == ""
     kept.put("a", "new")
-    assert kept.get("a") == "new" and kept.held().count == 2
+    assert kept.get("a") == "new" and kept.usage().count == 2
     kept.clear()
-    assert kept.get("a") is None and kept.held() == Held(0, 0)
+    assert kept.get("a") is None and kept.usage() == Usage(0, 0)
 
 
 def test_another_process_reads_what_this_one_kept(kept: CompileCache) -> None:
@@ -53,7 +53,7 @@ def test_what_was_asked_longest_ago_goes_first(kept: CompileCache) -> None:
     for number in range(8):
         kept.put(str(number), noise(4_000, number))
         kept.get("0")  # asked again and again, it stays
-    assert kept.held().bytes <= 10_000
+    assert kept.usage().bytes <= 10_000
     assert kept.get("0") is not None and kept.get("7") is not None
     assert kept.get("1") is None and kept.get("2") is None
 
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_begun_anew(kept: CompileCache, content: bytes) -> Non
 def test_a_packed_answer_that_is_damaged_is_not_given(kept: CompileCache) -> None:
     kept.put("a", "whole")
     with sqlite3.connect(kept.path) as database:
-        database.execute("UPDATE answers SET packed = x'00'")
+        database.execute("UPDATE snapshots SET packed = x'00'")
     assert kept.get("a") is None
 
 
@@ -92,9 +92,9 @@ def test_a_file_of_another_form_is_begun_anew(kept: CompileCache) -> None:
 
 def test_where_nothing_can_be_kept_every_question_is_new(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    nowhere = CompileCache(tmp_path / "file" / "answers.sqlite3")
+    nowhere = CompileCache(tmp_path / "file" / "compiled.sqlite3")
     nowhere.put("a", "text")
-    assert nowhere.get("a") is None and nowhere.held() == Held(0, 0)
+    assert nowhere.get("a") is None and nowhere.usage() == Usage(0, 0)
     nowhere.clear()
 
 
@@ -119,14 +119,14 @@ def test_many_threads_keep_and_ask_at_once(kept: CompileCache) -> None:
 
 
 def test_keys_differ_by_question_and_by_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = answers.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
-    assert one == answers.key_of({"target": "tpu:v5p:2x2x1", "layout": {"mesh": "2x4"}})
-    assert one != answers.key_of({"layout": {"mesh": "4x2"}, "target": "tpu:v5p:2x2x1"})
-    monkeypatch.setattr(answers, "code", lambda: "other")
-    assert one != answers.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
+    one = compile_cache.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
+    assert one == compile_cache.key_of({"target": "tpu:v5p:2x2x1", "layout": {"mesh": "2x4"}})
+    assert one != compile_cache.key_of({"layout": {"mesh": "4x2"}, "target": "tpu:v5p:2x2x1"})
+    monkeypatch.setattr(compile_cache, "code", lambda: "other")
+    assert one != compile_cache.key_of({"layout": {"mesh": "2x4"}, "target": "tpu:v5p:2x2x1"})
 
 
 def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(answers.FOLDER_VARIABLE, os.fspath(tmp_path / "here"))
+    monkeypatch.setenv(compile_cache.FOLDER_VARIABLE, os.fspath(tmp_path / "here"))
     CompileCache().put("a", "text")
-    assert (tmp_path / "here" / "answers.sqlite3").exists()
+    assert (tmp_path / "here" / "compiled.sqlite3").exists()

@@ -13,8 +13,9 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.machines import targets
+from inspector.service.agreement import disagreements
 from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection, disagreements
+from inspector.service.inspection import Inspection
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_a_run_agrees_with_its_plan_and_its_duration_is_kept(service: Inspection
     layout = small()
     assert service.last_seconds(layout) is None
     planned = service.plan(layout)
-    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    found = service.start_run(layout, planned).wait().answer()
     assert found.findings == ()
     assert {a.path for a in planned.arrays} <= {a.path for a in found.arrays}
     assert service.last_seconds(layout) > 0
@@ -107,7 +108,7 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
 ) -> None:
     layout = small(depth="256")
     planned = service.plan(layout)
-    found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+    found = service.start_run(layout, planned).wait().answer()
     from inspector.layout import emulation as machine
 
     memory = found.program("train_step").memory
@@ -122,34 +123,34 @@ def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
     missing = targets.missing_compiler(layout.machine)
     if missing is not None:
         pytest.skip(missing)
-    kept = CompileCache(tmp_path / "answers.sqlite3")
-    service = Inspection(run_workers=1, kept=kept)
+    kept = CompileCache(tmp_path / "compiled.sqlite3")
+    service = Inspection(run_workers=1, compiled=kept)
     try:
         planned = service.plan(layout)
-        assert service.kept_answer(layout) is None
-        found = service.take_run(layout, service.start_run(layout, planned).wait(), planned)
+        assert service.cached_compile(layout) is None
+        found = service.start_run(layout, planned).wait().answer()
     finally:
         service.close()
     assert (found.source.kind, found.source.target) == ("tpu", "tpu:v5e:2x4")
     assert found.findings == ()  # everything is where it was planned
-    assert kept.held().count == 1
+    assert kept.usage().count == 1
     # Another process, later: the same question, and questions that are not the same.
-    later = Inspection(kept=CompileCache(tmp_path / "answers.sqlite3"))
-    assert later.kept_answer(layout) == found
-    assert later.kept_answer(replace(layout, steps=7)) == found, "nothing of it was run"
-    assert later.kept_answer(replace(layout, donate=True)) is None
-    assert later.kept_answer(replace(layout, target="tpu:v6e:2x4")) is None
+    later = Inspection(compiled=CompileCache(tmp_path / "compiled.sqlite3"))
+    assert later.cached_compile(layout) == found
+    assert later.cached_compile(replace(layout, steps=7)) == found, "nothing of it was run"
+    assert later.cached_compile(replace(layout, donate=True)) is None
+    assert later.cached_compile(replace(layout, target="tpu:v6e:2x4")) is None
     later.close()
 
 
 def test_a_missing_compiler_is_refused_with_what_installs_it(
     service: Inspection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "_NEEDED", {"gpu": ("no_such_package", "requirements-gpu.txt")})
+    monkeypatch.setattr(targets, "_COMPILERS", {"gpu": ("no_such_package", "requirements-gpu.txt")})
     layout = small(target="gpu:h100:8")
     with pytest.raises(InvalidInput, match=r"pip install -r requirements-gpu\.txt"):
         service.start_run(layout, service.plan(layout))
 
 
 def test_a_run_is_never_answered_from_what_was_kept(service: Inspection) -> None:
-    assert service.kept_answer(small()) is None
+    assert service.cached_compile(small()) is None

@@ -172,7 +172,6 @@ def _assembled(assembly: Assembly) -> Assembled | None:
         "assemble",
         assembly.key(),
         lambda: service.start_assembly(assembly),
-        service.take_assembly,
         "Building the array with JAX …",
         most=8,
     )

@@ -53,8 +53,7 @@ class Fields:
 def result(
     name: str,
     request: str,
-    start: Callable[[], Job],
-    take: Callable[[Job], Result],
+    start: Callable[[], Job[Result]],
     message: str,
     most: int,
 ) -> Result | None:
@@ -64,14 +63,13 @@ def result(
       name: of the session's cache.
       request: identifies the request in it.
       start: starts the job, if the result is not in the cache.
-      take: returns the result of the finished job.
       message: shown while the job runs.
       most: how many results the session keeps.
     """
     cache: LRUCache[str, Result] = st.session_state.setdefault(f"{name}:results", LRUCache(most))
     if request not in cache:
         try:
-            cache[request] = waiting.wait_for(start(), message, take)
+            cache[request] = waiting.wait_for(start(), message)
         except InvalidInput as error:
             st.error(plain(str(error)), icon=":material/error:")
             st.button("Try again", icon=":material/refresh:", key=f"{name}:again")

@@ -31,7 +31,7 @@ def show() -> None:
         session.remember(parsed.value)
     layout = session.last_layout()
 
-    editor = Editor(parsed, service.kept)
+    editor = Editor(parsed, service.compiled)
     # What a change redraws comes first, and the fields that were changed after it; but while JAX is asked
     # for shapes, there must be something to see.
     waits = service.known_state(layout) is None

@@ -51,7 +51,6 @@ def show() -> None:
             "learn",
             repr(walk),
             lambda: service.start_walk(walk),
-            lambda job: service.take_walk(walk, job),
             f"Running the tutorial on {counted(walk.devices, 'emulated device')} …",
             most=1,
         )

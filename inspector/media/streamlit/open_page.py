@@ -118,7 +118,7 @@ def _start(uploads: Sequence[UploadedFile], kind: FileKind | None) -> Task:
 
     def finish() -> None:
         try:
-            st.session_state[OPENED] = (name, service.take_import(job))
+            st.session_state[OPENED] = (name, job.answer())
         finally:
             folder.remove()
 

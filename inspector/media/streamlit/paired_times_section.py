@@ -98,7 +98,7 @@ def _start(service: Inspection, pins: Pins, rounds: int, baseline: int) -> None:
         job = service.start_timing(snapshots, rounds, baseline)
 
         def finish() -> None:
-            st.session_state[_RESULT] = ([*map(_key, snapshots)], service.take_timing(job))
+            st.session_state[_RESULT] = ([*map(_key, snapshots)], job.answer())
 
         return Task(job_progress.of_job(job, _progress), finish, job.cancel)
 

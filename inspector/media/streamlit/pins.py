@@ -122,9 +122,8 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
     state = service.known_state(pin.layout)
     if state is None:
         state = waiting.wait_for(
-            service.ask_state(pin.layout),
+            service.start_state(pin.layout),
             f"Planning {pin.name}: reading the model's shapes with JAX …",
-            lambda job: service.take_state(pin.layout, job),
         )
     return plan(pin.layout, state)
 

@@ -19,9 +19,8 @@ def planned(service: Inspection, layout: Layout) -> Snapshot | None:
     try:
         if state is None:
             state = waiting.wait_for(
-                service.ask_state(layout),
+                service.start_state(layout),
                 "Reading the model's shapes with JAX …",
-                lambda job: service.take_state(layout, job),
             )
         return plan(layout, state)
     except InvalidInput as refused:

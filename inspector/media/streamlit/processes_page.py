@@ -46,7 +46,6 @@ def show() -> None:
         "processes",
         request.key(),
         lambda: service.start_exchange(request),
-        service.take_exchange,
         f"Running {counted(request.processes, 'process', 'processes')} …",
         most=32,
     )

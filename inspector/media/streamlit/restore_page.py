@@ -17,7 +17,6 @@ from inspector.core.totals import state_totals
 from inspector.figures import provenance
 from inspector.figures.transfer_map import transfer_map
 from inspector.guides.restore import transfer
-from inspector.guides.restore.restoration import Moment, Outcome
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
     chart,
@@ -33,6 +32,7 @@ from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
+from inspector.service.restoration import Outcome, RestorationStatus
 
 ALL_ARRAYS = "All arrays"
 FIELDS = ("mesh", "axes", "rules", "specs")
@@ -213,7 +213,7 @@ def _draw_run(
             return None if moment.finished else _progress(moment)
 
         def finish() -> None:
-            _outcomes()[key] = service.take_restoration(restoration)
+            _outcomes()[key] = restoration.answer()
 
         return Task(progress, finish, restoration.cancel, key)
 
@@ -234,7 +234,7 @@ def _draw_run(
     job_progress.show_problem(_JOB)
 
 
-def _progress(moment: Moment) -> Progress:
+def _progress(moment: RestorationStatus) -> Progress:
     """Return the progress. All phases count equally because their times are unknown."""
     job = moment.job
     if job is None or job.state == "queued":

@@ -42,7 +42,7 @@ def finished_run(service: Inspection, layout: Layout) -> Snapshot | None:
     """Return the run of exactly this layout in this session, or its compile from the compile cache."""
     runs = _runs()
     key = layout.key()
-    if key not in runs and (cached := service.kept_answer(layout)) is not None:
+    if key not in runs and (cached := service.cached_compile(layout)) is not None:
         runs[key] = cached
     return runs.get(key)
 
@@ -108,7 +108,7 @@ def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
         job = service.start_run(layout, planned)
 
         def finish() -> None:
-            _runs()[layout.key()] = service.take_run(layout, job, planned)
+            _runs()[layout.key()] = job.answer()
             if waiting:
                 _start(service, tuple(waiting))
 

@@ -55,7 +55,7 @@ def draw(kept: CompileCache) -> None:
 
 
 def _draw_kept(kept: CompileCache) -> None:
-    held = kept.held()
+    held = kept.usage()
     if not held.count:
         return
     verb = "is" if held.count == 1 else "are"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import streamlit as st
@@ -15,11 +14,11 @@ POLL_SECONDS = 0.2
 Result = TypeVar("Result")
 
 
-def wait_for(job: Job, message: str, take: Callable[[Job], Result]) -> Result:
-    """Return what `take` makes of the finished job. Leaving the page cancels the job.
+def wait_for(job: Job[Result], message: str) -> Result:
+    """Return the answer of the job when it has finished. Leaving the page cancels the job.
 
     Raises:
-      InvalidInput: the job failed; raised by `take`.
+      InvalidInput: the job failed.
     """
     try:
         with st.spinner(plain(message), show_time=True):
@@ -28,7 +27,7 @@ def wait_for(job: Job, message: str, take: Callable[[Job], Result]) -> Result:
                 # Each write lets Streamlit stop this run if the user has changed something.
                 note.caption(_note(job))
             note.empty()
-        return take(job)
+        return job.answer()
     finally:
         job.cancel()
 

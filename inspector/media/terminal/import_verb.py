@@ -62,7 +62,7 @@ def read(kind: ImportKind, path: str, step: int | None = None) -> Snapshot:
             os.path.abspath(path), path, kind, step, folder.path if folder else None
         )
         _follow(job)
-        return service.take_import(job)
+        return job.answer()
     finally:
         service.close()
         if folder is not None:

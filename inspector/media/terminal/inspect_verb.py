@@ -13,8 +13,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.terminal import layout_file
 from inspector.models.catalogue import CATALOGUE
+from inspector.service.agreement import refuse_indivisible
 from inspector.service.engine import Job
-from inspector.service.inspection import Inspection, refuse_indivisible
+from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 
 NAME = "inspect"
@@ -97,13 +98,13 @@ def inspect(layout: Layout) -> Snapshot:
         refuse_indivisible(planned)
         if layout.target == "plan":
             return planned
-        kept = service.kept_answer(layout)
+        kept = service.cached_compile(layout)
         if kept is not None:
             print("kept from an earlier compile", file=sys.stderr)
             return kept
         job = service.start_run(layout, planned)
         _follow(job)
-        return service.take_run(layout, job, planned)
+        return job.answer()
     finally:
         service.close()
 

@@ -1,4 +1,4 @@
-"""What must be fixed before JAX starts, and so decides which worker can run a job."""
+"""Settings that are fixed when JAX starts, so that they decide which worker can run a job."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Environment:
-    """The number of emulated devices, environment variables to set on top, and how many processes.
+    """The number of emulated devices, environment variables, and the number of processes.
 
-    `devices` are those of all `processes` together, which have equal shares of them. Raises ValueError
-    if one of the two is not a positive integer, if the devices cannot be shared out, or if `variables`
-    is not pairs of text.
+    `devices` counts those of all `processes` together, which have equal shares. Raises ValueError if one
+    of the two is not a positive integer, if the shares are not whole, or if `variables` is not pairs of
+    text.
     """
 
     devices: int
@@ -42,7 +42,7 @@ class Environment:
                     f"`variables` holds {pair!r}; a name must not be empty or hold `=`,"
                     " and neither may hold a null character."
                 )
-        # Order means nothing in an environment, so equal sets must find the same warm worker.
+        # Sorted, so that equal sets of variables find the same warm worker.
         object.__setattr__(self, "variables", tuple(sorted(map(tuple, self.variables))))
 
     def __str__(self) -> str:
@@ -50,17 +50,16 @@ class Environment:
         return devices if self.processes == 1 else f"{devices} in {self.processes} processes"
 
     def for_child(self) -> dict[str, str]:
-        """The whole environment of a worker: the server's own, with this on top."""
+        """Return all environment variables of a worker: those of the server, with these on top."""
         child = dict(os.environ)
         child["JAX_PLATFORMS"] = "cpu"
-        # Wins over --xla_force_host_platform_device_count on every JAX this project supports, so
-        # the user's own XLA_FLAGS can stay as they are.
+        # Overrides --xla_force_host_platform_device_count in the user's XLA_FLAGS.
         child["JAX_NUM_CPU_DEVICES"] = str(self.devices // self.processes)
         child["PYTHONPATH"] = os.pathsep.join(_import_path())
         if self.processes > 1:
             child["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
             for name in os.environ:
-                # gRPC would ask the proxy for the other processes, which are on this machine.
+                # gRPC would look for the other processes of this machine through a proxy.
                 if name.lower().endswith("_proxy"):
                     del child[name]
         child.update(self.variables)
@@ -68,10 +67,10 @@ class Environment:
 
 
 def _import_path() -> list[str]:
-    """Where a worker finds this project and whatever else the server can import.
+    """Return the folders from which a worker imports: this project, and those of the server.
 
-    The interpreter's own folders are left out: a worker runs the same interpreter and has them,
-    and in front they would change the order in which it searches.
+    The folders of the interpreter are left out: a worker runs the same interpreter, and in front they
+    would change the search order.
     """
     own = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
     own.append(os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))

@@ -1,11 +1,11 @@
-"""A worker that is several processes: the first one has the server's ear, and leads the others.
+"""A worker of several processes: the first one leads the others.
 
-Each process is a worker that speaks the protocol: the server with the first, the first with its
-followers. All of them do the same job at the same time, as JAX wants it of the processes of one mesh, and
-the first one's result is the job's. They are one process group, so that one signal ends them all.
+Every process speaks the protocol: the server with the first, the first with its followers. All run the
+same job at the same time, as JAX requires of the processes of one mesh. The first one's result is the
+job's. They are one process group, so that one signal ends them all.
 
-When one of them fails, the others may wait for it in a collective for ever. So a group survives a job
-only if all its processes came to the end of it, with a result or with the same refusal; else it is ended.
+If one of them fails, the others may wait for it in a collective for ever. So a group survives a job only if
+every process finished it, with a result or with the same refusal. Otherwise it ends.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 
 from inspector.service.engine import protocol
 from inspector.service.engine.job import FIRST_PHASE
-from inspector.service.engine.process import Process
+from inspector.service.engine.process import Process, process_name
 
 LOOPBACK = "127.0.0.1"
-# Seconds that the cause of a failure has to become known after its first sign: a process that waits for
-# a dead one may say that it failed before the other's end is seen, on a busy machine long before.
-EVIDENCE = 2.0
+# Seconds to wait for the cause of a failure after its first sign. A process that waits for a dead one may
+# report its own failure before the end of the other is seen.
+CAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which of how many processes this is, and `host:port` where the first one awaits the others."""
+    """The index of this process, and `host:port` where the first one waits for the others."""
 
     index: int
     processes: int
@@ -50,10 +50,10 @@ class Follower:
 
 
 class Group:
-    """The first process's hold on its followers.
+    """The followers of the first process.
 
-    `broken(message, details)` is called from a thread of this object when the group must end: with the
-    message that tells the server why, None where no run is the worse for it, and text for a log.
+    A thread of this object calls `broken(message, details)` when the group must end. `message` tells the
+    server why; it is None if no run is affected. `details` is text for a log.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Group:
     ) -> None:
         self._broken = broken
         self._lock = threading.Condition()  # notified whenever anything below changes
-        self._run: int | None = None  # the run that all are at
-        self._own: dict[str, Any] | None = None  # how it ended here
-        self._settled = True  # nothing is under way, or every process has ended it well
-        self._warm = False  # they have worked together before
-        # Kept open while this process lives, so that no other worker is given the same port.
+        self._run: int | None = None  # the run that all execute
+        self._own: dict[str, Any] | None = None  # the outcome of this process
+        self._settled = True  # no run is active, or every process has finished it
+        self._warm = False  # all processes have met
+        # Kept open while this process lives, so that no other worker gets the same port.
         self._reserved, address = _reserve_port()
         self.place = Place(0, processes, address)
         self._followers = [Follower(index) for index in range(1, processes)]
@@ -73,19 +73,18 @@ class Group:
             follower.process = Process(
                 os.environ,
                 table,
-                functools.partial(self._heard, follower),
-                functools.partial(self._ended, follower),
+                functools.partial(self._on_message, follower),
+                functools.partial(self._on_end, follower),
                 arguments=(str(processes), str(follower.index), address),
                 own_group=False,
             )
         threading.Thread(target=self._watch, name="group", daemon=True).start()
 
     def warm(self, message: dict[str, Any]) -> None:
-        """Have every follower get ready."""
         self._send(message)
 
     def begin(self, message: dict[str, Any]) -> None:
-        """Have every follower do the same job."""
+        """Send the job to every follower."""
         with self._lock:
             self._run, self._own, self._settled = message["run"], None, False
             for follower in self._followers:
@@ -93,9 +92,9 @@ class Group:
         self._send(message)
 
     def end(self, outcome: dict[str, Any]) -> None:
-        """This process has ended the run with this message; returns when all have ended it well.
+        """Record the outcome of this process, and wait until all have finished the run.
 
-        Where one has not, it never returns, and this process ends.
+        If one of them fails, this method never returns and this process ends.
         """
         with self._lock:
             self._own = outcome
@@ -103,12 +102,12 @@ class Group:
             self._lock.wait_for(lambda: self._settled)
 
     def works_on(self, run: int) -> bool:
-        """Whether any of the processes may be at this run."""
+        """Return whether any process may still execute this run."""
         with self._lock:
             return not self._settled and self._run == run
 
     def ready(self) -> None:
-        """This process has met the others."""
+        """Record that this process has met the others."""
         with self._lock:
             self._warm = True
 
@@ -117,9 +116,9 @@ class Group:
         for follower in self._followers:
             follower.process.send(line)
 
-    # What comes in from other threads.
+    # Called from other threads.
 
-    def _heard(self, follower: Follower, message: dict[str, Any]) -> None:
+    def _on_message(self, follower: Follower, message: dict[str, Any]) -> None:
         with self._lock:
             kind = message["kind"]
             if kind == "unusable":
@@ -133,7 +132,7 @@ class Group:
                     follower.outcome = message
             self._lock.notify_all()
 
-    def _ended(self, follower: Follower) -> None:
+    def _on_end(self, follower: Follower) -> None:
         with self._lock:
             follower.ended = True
             self._lock.notify_all()
@@ -141,10 +140,14 @@ class Group:
     def _watch(self) -> None:
         with self._lock:
             while True:
-                self._lock.wait_for(lambda: self._dead() or self._failed() or self._all_done())
-                if not self._dead() and not self._all_done():
-                    self._lock.wait_for(lambda: self._dead() or self._all_ended(), EVIDENCE)
-                if not self._dead() and (self._all_done() or self._all_refused()):
+                self._lock.wait_for(
+                    lambda: self._any_ended() or self._any_failed() or self._all_done()
+                )
+                if not self._any_ended() and not self._all_done():
+                    self._lock.wait_for(
+                        lambda: self._any_ended() or self._all_finished(), CAUSE_SECONDS
+                    )
+                if not self._any_ended() and (self._all_done() or self._all_refused()):
                     self._settled = self._warm = True
                     self._own = None
                     for follower in self._followers:
@@ -155,18 +158,18 @@ class Group:
                 break
         self._broken(message, details)
 
-    # What has happened so far. The lock is held in all of these.
+    # The lock is held in all of these.
 
     def _outcomes(self) -> list[dict[str, Any] | None]:
         return [self._own, *(follower.outcome for follower in self._followers)]
 
-    def _dead(self) -> bool:
+    def _any_ended(self) -> bool:
         return any(follower.ended for follower in self._followers)
 
-    def _failed(self) -> bool:
+    def _any_failed(self) -> bool:
         return any(one is not None and one["kind"] != "done" for one in self._outcomes())
 
-    def _all_ended(self) -> bool:
+    def _all_finished(self) -> bool:
         return None not in self._outcomes()
 
     def _all_done(self) -> bool:
@@ -176,7 +179,7 @@ class Group:
         return all(one is not None and _is_refusal(one) for one in self._outcomes())
 
     def _verdict(self) -> tuple[bytes | None, str]:
-        """The message that tells the server what went wrong, and text for a log."""
+        """Return the message that tells the server what failed, and text for a log."""
         for follower in self._followers:
             if follower.outcome is not None and follower.outcome["kind"] == "unusable":
                 return protocol.encode(**follower.outcome), follower.process.stderr()
@@ -185,26 +188,21 @@ class Group:
                 if self._settled and self._warm:
                     return None, ""
                 if self._warm and not follower.picked_up:
-                    # It died while idle, so that others can have the run.
+                    # It ended while idle, so another worker can run the job.
                     return protocol.encode("dropped", run=self._run), ""
-                who = name_of(follower.index, self.place.processes)
-                error = follower.process.obituary(who, follower.phase, new="new ones")
+                name = process_name(follower.index, self.place.processes)
+                error = follower.process.explain_end(name, follower.phase, new="new ones")
                 return protocol.encode("unusable", error=error), follower.process.stderr()
         outcomes = self._outcomes()
         failures = [one for one in outcomes if one is not None and one["kind"] != "done"]
-        # A refusal explains what the others then met.
+        # A refusal explains the failures of the others.
         cause = min(failures, key=lambda one: not _is_refusal(one))
         error = cause["error"]
         if not _is_refusal(cause) and any(
             one is None or one.get("error") != error for one in outcomes
         ):
-            error = f"{name_of(outcomes.index(cause), self.place.processes)} failed: {error}"
+            error = f"{process_name(outcomes.index(cause), self.place.processes)} failed: {error}"
         return protocol.encode(**cause | {"error": error}), ""
-
-
-def name_of(index: int, processes: int) -> str:
-    """A process in a sentence. They are counted from 0, as JAX does."""
-    return f"Process {index} (of {processes}, counted from 0)"
 
 
 def _is_refusal(outcome: dict[str, Any]) -> bool:
@@ -212,9 +210,9 @@ def _is_refusal(outcome: dict[str, Any]) -> bool:
 
 
 def _reserve_port() -> tuple[socket.socket, str]:
-    """A socket that holds a free port for whoever in this worker listens on it, and its address."""
+    """Return a socket that reserves a free port, and the address `host:port`."""
     held = socket.socket()
-    # With it others of this user can listen on the port, as gRPC does; the system gives it to nobody.
+    # gRPC of the same user can listen on the port; the system gives it to no other process.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     held.bind((LOOPBACK, 0))
     return held, f"{LOOPBACK}:{held.getsockname()[1]}"

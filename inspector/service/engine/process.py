@@ -1,4 +1,4 @@
-"""The hold that a server has on a worker process, or the first of several processes on the others."""
+"""A worker process as seen by the process that started it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from inspector.service.engine import protocol
 
 LINES_KEPT = 500  # of standard error; a crash with all its threads' stacks is about 200
 LINE_LENGTH = 4096  # bytes; a longer line is kept in pieces, so that memory stays bounded
-LAST_WORDS = 2.0  # seconds that output may take to arrive after the process has ended
+DRAIN_SECONDS = 2.0  # time for output to arrive after the process has ended
 
 CRASHES = frozenset(
     {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
 )
 
-# What native code says before it ends the process: absl's fatal line as XLA writes it, C++'s
-# uncaught exception, LLVM's fatal error, the allocator's, Python's own; the most telling first.
+# Last messages of native code: absl's fatal line as XLA writes it, C++'s uncaught exception, LLVM's
+# fatal error, the allocator's, Python's own. The most informative pattern comes first.
 FATAL = (
-    re.compile(r"^F\d{4} .*?\] (?P<said>.+)"),
-    re.compile(r"^\s*what\(\):\s*(?P<said>.+)"),
-    re.compile(r"^LLVM ERROR: (?P<said>.+)"),
-    re.compile(r"^(?P<said>terminate called .+|.*: Assertion .+ failed.*|free\(\): .+|malloc.+)"),
-    re.compile(r"^Fatal Python error: (?P<said>.+)"),
-    re.compile(r"^(?P<said>[\w.]*(Error|Exception): .+)"),
+    re.compile(r"^F\d{4} .*?\] (?P<message>.+)"),
+    re.compile(r"^\s*what\(\):\s*(?P<message>.+)"),
+    re.compile(r"^LLVM ERROR: (?P<message>.+)"),
+    re.compile(
+        r"^(?P<message>terminate called .+|.*: Assertion .+ failed.*|free\(\): .+|malloc.+)"
+    ),
+    re.compile(r"^Fatal Python error: (?P<message>.+)"),
+    re.compile(r"^(?P<message>[\w.]*(Error|Exception): .+)"),
 )
 
 _log = logging.getLogger(__name__)
@@ -42,14 +44,13 @@ _log = logging.getLogger(__name__)
 class Process:
     """One worker process, from start to end.
 
-    `variables` is its whole environment and `arguments` what follows the lifeline on its command line.
-    With `own_group` it leads a process group, so that whatever a job starts can be ended with it; else
-    it is in the group of the process that starts it, and ends with that.
+    `variables` is its whole environment; `arguments` follow the lifeline on its command line. With
+    `own_group` it leads a process group, so that whatever a job starts ends with it. Otherwise it is in
+    the group of the process that starts it.
 
-    Raises OSError or ValueError if the process cannot be started. `on_message(message)` is called
-    for each message and then `on_end()` exactly once, when the process is gone and all it said was
-    heard; both come from threads of this object. Each pipe belongs to one thread, and no method
-    blocks, except `join`.
+    Threads of this object call `on_message(message)` for each message and then `on_end()` once, after
+    the process has ended and its output was read. No method blocks, except `join`. Raises OSError or
+    ValueError if the process cannot be started.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Process:
         theirs, self._lifeline = os.pipe()
         try:
             self._popen = subprocess.Popen(
-                # -P: what may be imported is what PYTHONPATH says, not the folder we stand in.
+                # -P: import from PYTHONPATH, not from the working directory.
                 [
                     *(sys.executable, "-P", "-m", "inspector.service.engine.worker"),
                     *(table, str(theirs), *arguments),
@@ -108,29 +109,29 @@ class Process:
         return threading.Thread(target=target, name=f"worker {self.pid} {name}", daemon=True)
 
     def send(self, line: bytes) -> None:
-        """Have a line sent; returns at once, even if the worker does not read."""
+        """Queue a line to be sent. Return at once, even if the worker does not read."""
         self._outbox.put(line)
 
     def kill(self) -> None:
-        """End the process and all that it started; returns at once, and may be repeated."""
+        """Kill the process and all that it started. Return at once. May be repeated."""
         if self._popen.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # it may end in this very moment
+            with contextlib.suppress(ProcessLookupError):  # it may just have ended
                 if self._own_group:
                     os.killpg(self.pid, signal.SIGKILL)
                 else:
                     self._popen.kill()
 
     def join(self, timeout: float) -> bool:
-        """Wait, at most so many seconds, until the process is gone and `on_end` was called."""
+        """Wait at most `timeout` seconds for the end of the process. Return whether it has ended."""
         self._end_thread.join(timeout)
         return not self._end_thread.is_alive()
 
     def stderr(self) -> str:
-        """The last lines of standard error since the last run began."""
+        """Return the last lines of standard error since the last run began."""
         return "\n".join(list(self._stderr))
 
     def ending(self) -> str:
-        """How the process ended, to follow its name in a sentence: "was killed (SIGKILL)"."""
+        """Return how the process ended, to follow its name: "was killed (SIGKILL)"."""
         code = self._popen.returncode
         if code == -signal.SIGKILL:
             return "was killed (SIGKILL)"
@@ -142,23 +143,22 @@ class Process:
             return f"crashed ({name})" if -code in CRASHES else f"was ended ({name})"
         return f"ended by itself (exit status {code})"
 
-    def last_words(self) -> str | None:
-        """The line of standard error that tells why native code gave up, if there is one."""
+    def fatal_message(self) -> str | None:
+        """Return the line of standard error that explains a crash, if there is one."""
         lines = list(self._stderr)
         for pattern in FATAL:
             for line in reversed(lines):
                 if match := pattern.search(line):
-                    return match["said"].strip()[:300]
+                    return match["message"].strip()[:300]
         return None
 
-    def obituary(self, who: str, phase: str, new: str = "a new one") -> str:
-        """What became of a run during whose `phase` this process ended, in one sentence."""
+    def explain_end(self, name: str, phase: str, new: str = "a new one") -> str:
+        """Return one sentence on why a run failed when this process ended during `phase`."""
         ending = self.ending()
-        said = None if "SIGKILL" in ending else self.last_words()
+        message = None if "SIGKILL" in ending else self.fatal_message()
+        quoted = f", saying “{message.rstrip('.')}”" if message else ""
         return (
-            f"{who} {ending} during {phase}"
-            + (f", saying “{said.rstrip('.')}”" if said else "")
-            + f"; nothing was saved, run again to start {new}."
+            f"{name} {ending} during {phase}{quoted}; nothing was saved, run again to start {new}."
         )
 
     def _send_all(self) -> None:
@@ -169,7 +169,7 @@ class Process:
                 stdin.write(line)
                 stdin.flush()
         except OSError:
-            pass  # the worker is gone, which another thread notices
+            pass  # the worker has ended, which another thread notices
         finally:
             with contextlib.suppress(OSError):
                 stdin.close()
@@ -180,12 +180,12 @@ class Process:
         try:
             with stdout:
                 for line in stdout:
-                    if line.endswith(b"\n"):  # else it died in the middle of a message
+                    if line.endswith(b"\n"):  # otherwise it ended in the middle of a message
                         self._on_message(protocol.decode(line))
         except Exception:
-            _log.exception("Worker %d sent what cannot be understood.", self.pid)
+            _log.exception("Worker %d sent an invalid message.", self.pid)
         finally:
-            # A worker that cannot be heard is of no use, whether or not it still lives.
+            # Without its messages a worker is useless, even if it still runs.
             self.kill()
 
     def _keep_stderr(self) -> None:
@@ -195,7 +195,7 @@ class Process:
             while line := stderr.readline(LINE_LENGTH):
                 text = line.decode("utf-8", "replace").rstrip()
                 if text == protocol.NEW_RUN:
-                    # So that a crash is explained by its own words, and not by an earlier job's.
+                    # A crash must not be explained by the output of an earlier job.
                     self._stderr.clear()
                     continue
                 self._stderr.append(text)
@@ -205,10 +205,15 @@ class Process:
         self._popen.wait()
         if self._own_group:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)  # what a job may have left running
+                os.killpg(self.pid, signal.SIGKILL)  # processes that a job left running
         self._outbox.put(None)
         os.close(self._lifeline)
         # Bounded, because a process that left the group could still hold these pipes open.
-        self._receive_thread.join(LAST_WORDS)
-        self._stderr_thread.join(LAST_WORDS)
+        self._receive_thread.join(DRAIN_SECONDS)
+        self._stderr_thread.join(DRAIN_SECONDS)
         self._on_end()
+
+
+def process_name(index: int, processes: int) -> str:
+    """Return the name of one of several processes for a sentence. JAX counts them from 0."""
+    return f"Process {index} (of {processes}, counted from 0)"

@@ -1,16 +1,16 @@
-"""What server and worker say to each other: one message a line, each a JSON object.
+"""Messages between server and worker: each a JSON object on one line.
 
 Server to worker, on the worker's standard input:
 
-    run        run, job, payload         do this job; the number `run` names it from now on
+    run        run, job, payload         run this job; `run` is its number from now on
     cancel     run                       stop that run at its next report
-    warm       devices                   import JAX now and check that it has this many devices
+    warm       devices                   import JAX and check that it has this many devices
 
-Worker to server, on what was the worker's standard output:
+Worker to server, on the worker's original standard output:
 
-    started    run                       the job has been picked up
-    dropped    run                       it has not, after all; the worker ends after this
-    progress   run, phase, figures       where it is
+    started    run                       the job has begun
+    dropped    run                       it has not begun after all; the worker ends after this
+    progress   run, phase, figures       progress of the job
     done       run, result               ┐
     failed     run, error, details       ├ exactly one of these ends a run
     cancelled  run                       ┘
@@ -23,16 +23,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-# A line that a worker writes on its standard error, after whatever was said before, when a run begins.
-# A message could not say it: the two streams arrive each in its own time.
+# A worker writes this line on its standard error when a run begins. A message cannot replace it, because
+# the two streams are not synchronized.
 NEW_RUN = "-- a run begins --"
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """One message as one line, newline included.
+    """Return one message as one line, newline included.
 
-    Raises TypeError or ValueError for what JSON cannot hold, NaN and infinity included: both sides
-    read strict JSON only.
+    Raises TypeError or ValueError for values that strict JSON does not have, such as NaN.
     """
     # ASCII only, so that neither a line separator nor a lone surrogate in a name can break a line.
     text = json.dumps({"kind": kind, **fields}, allow_nan=False, separators=(",", ":"))
@@ -40,7 +39,7 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """The message in one line; raises ValueError if there is none."""
+    """Return the message of one line. Raises ValueError if there is none."""
     message = json.loads(line)
     if isinstance(message, dict) and isinstance(message.get("kind"), str):
         return message
@@ -48,8 +47,8 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def canonical(payload: dict[str, Any]) -> str:
-    """The same text for equal payloads, whatever the order of their keys.
+    """Return the same text for equal payloads, whatever the order of their keys.
 
-    Raises TypeError or ValueError for what JSON cannot hold.
+    Raises TypeError or ValueError for values that strict JSON does not have.
     """
     return json.dumps(payload, allow_nan=False, sort_keys=True, separators=(",", ":"))

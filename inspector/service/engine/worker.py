@@ -1,14 +1,14 @@
 """The worker process: `python -m inspector.service.engine.worker TABLE LIFELINE [PROCESSES [INDEX ADDRESS]]`.
 
-TABLE is the module whose `JOBS` maps a job's name to "module:function"; LIFELINE is the number of
-a file descriptor that is a pipe from the server, on which nothing is ever sent.
+TABLE is the module whose `JOBS` maps names of jobs to "module:function". LIFELINE is the file descriptor of
+a pipe from the server, on which nothing is sent.
 
-With PROCESSES it is the first of so many, and starts the others; with INDEX it is one of those, which
-meets them at ADDRESS. TABLE then says in `MEET` which "module:function" is called, before any job, as
+With PROCESSES it is the first of several processes and starts the others. With INDEX it is one of those,
+which meet at ADDRESS. `MEET` in TABLE is then the "module:function" that is called before any job, as
 `meet(address, processes, index)`.
 
-Jobs run on the main thread, one at a time. A second thread reads what the server sends, so that a
-cancel is noticed during a job, and so that the process ends when the server does.
+Jobs run on the main thread, one at a time. A second thread reads messages of the server, so that a job can
+be cancelled, and so that the process ends with the server.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from inspector.service.engine import protocol
 from inspector.service.engine.group import Group, Place
 
 SENTENCE_LENGTH = 300  # characters of an exception's text that a page shows
-DETAILS_LENGTH = 50_000  # characters of a traceback that are kept, its end first
+DETAILS_LENGTH = 50_000  # characters of a traceback, counted from its end
 
 
 class Worker:
-    """Reads commands from one stream, runs them, and answers on another."""
+    """Reads commands from one stream, runs jobs, and answers on another."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class Worker:
         self._cancelled: int | None = None  # the last run that the server asked to stop
         self._group: Group | None = None
         self._has_run = False
-        self._place = place  # among several processes, where it has not met the others yet
+        self._place = place  # until it has met the other processes
         if processes > 1 and place is None:
-            self._group = Group(table, processes, self._part)
+            self._group = Group(table, processes, self._end_group)
             self._place = self._group.place
 
     def serve(self) -> None:
-        """Run jobs until the process is ended."""
+        """Run jobs until the process ends."""
         threading.Thread(target=self._listen, name="commands", daemon=True).start()
         while True:
             message = self._inbox.get()
@@ -68,7 +68,7 @@ class Worker:
                 run = message["run"]
                 if self._group is not None and self._cancelled != run:
                     self._group.begin(message)
-                    if self._cancelled == run:  # by now, and they cannot be called back
+                    if self._cancelled == run:  # since then; the others cannot be stopped
                         end_now()
                 outcome = self._run(run, message["job"], message["payload"])
                 if self._group is not None and self._cancelled != run:
@@ -86,7 +86,7 @@ class Worker:
                 if message["kind"] == "cancel":
                     self._cancelled = message["run"]
                     if self._group is not None and self._group.works_on(message["run"]):
-                        end_now()  # they cannot all be stopped at the same step
+                        end_now()  # the processes cannot all stop at the same step
                 else:
                     self._inbox.put(message)
         finally:
@@ -98,13 +98,13 @@ class Worker:
                 self._answers.write(line)
                 self._answers.flush()
             except OSError:
-                end_now()  # nobody is left to answer to
+                end_now()  # the server has ended
 
     def _run(self, run: int, name: str, payload: dict[str, Any]) -> bytes:
-        """Run one job; the line that says how it ended."""
+        """Run one job. Return the message with its outcome, encoded."""
 
         def report(phase: str, /, **figures: Any) -> None:
-            """Tell the server where the job is; raises Cancelled if it is to stop."""
+            """Report progress to the server. Raises Cancelled if the job was cancelled."""
             if self._cancelled == run:
                 raise Cancelled
             self._answer(protocol.encode("progress", run=run, phase=phase, figures=figures))
@@ -116,7 +116,7 @@ class Worker:
                 raise Cancelled
             self._meet()
             handler = self._handler(name)
-            self._leave_imports_alone()
+            self._freeze_imports()
             result = handler(payload, report)
             if not isinstance(result, dict):
                 raise TypeError(f"the job {name!r} gave {type(result).__name__}, not a dict")
@@ -136,38 +136,34 @@ class Worker:
             raise InvalidInput(f"There is no job {name!r}; there are {', '.join(sorted(jobs))}.")
         return _named(jobs[name])
 
-    def _leave_imports_alone(self) -> None:
-        """Have the garbage collector pass over what was there before the first job.
-
-        That are half a million objects of JAX and Flax, which stay; a collection takes 3 ms in place of 80.
-        """
+    def _freeze_imports(self) -> None:
+        """Exclude the objects of JAX and Flax from garbage collection: 3 ms instead of 80 ms each."""
         if not self._has_run:
             self._has_run = True
             gc.freeze()
 
     def _meet(self) -> None:
-        """Meet the other processes of this worker, if it is several and has not yet."""
+        """Meet the other processes of this worker, if there are any and it has not met them."""
         if self._place is not None:
             meet = _named(importlib.import_module(self._table).MEET)
             meet(self._place.address, self._place.processes, self._place.index)
             self._place = None
 
-    def _part(self, message: bytes | None, details: str) -> None:
-        """The processes of this worker cannot go on together."""
+    def _end_group(self, message: bytes | None, details: str) -> None:
         print(details, file=sys.stderr, flush=True)
         if message is not None:
             self._answer(message)
         end_now()
 
     def _warm(self, devices: int) -> None:
-        """Import what every job needs; ends the process if JAX does not start as asked."""
+        """Import JAX and Flax. End the process if JAX starts with another number of devices."""
         try:
             self._meet()
-            # By name, because nothing of the engine depends on JAX: only its jobs do.
+            # Imported by name, because only jobs depend on JAX.
             jax = importlib.import_module("jax")
             importlib.import_module("flax")
             found = len(jax.devices())
-            error = f"JAX started with {found} devices in a worker that was to have {devices}."
+            error = f"JAX started with {found} devices in a worker for {devices}."
         except Exception as failure:
             traceback.print_exc()
             found, error = None, f"JAX did not start in a worker: {sentence(failure)}"
@@ -180,20 +176,20 @@ class Worker:
             end_now()
 
 
-def _named(place: str) -> Callable[..., Any]:
-    module, function = place.split(":")
+def _named(path: str) -> Callable[..., Any]:
+    module, function = path.split(":")
     return getattr(importlib.import_module(module), function)
 
 
 def sentence(error: BaseException) -> str:
-    """An exception as one line: its type and the beginning of what it says."""
+    """Return an exception as one line: its type and the beginning of its message."""
     text = one_line(str(error))
     name = type(error).__name__
-    return f"{name}: {text}" if text else f"{name} was raised, without a word."
+    return f"{name}: {text}" if text else f"{name} was raised without a message."
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, cut to what a page can show."""
+    """Return the text without line breaks, at most `SENTENCE_LENGTH` characters."""
     text = " ".join(text.split())
     if len(text) > SENTENCE_LENGTH:
         text = text[: SENTENCE_LENGTH - 1].rstrip() + "…"
@@ -201,34 +197,33 @@ def one_line(text: str) -> str:
 
 
 def end_now() -> None:
-    """End this process and all that it started, whatever any thread is doing."""
+    """End this process and all that it started, whatever its threads do."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 
 def end_with_server(lifeline: int) -> None:
-    """Have the kernel end this process's group when the server's end of the pipe closes.
+    """Make the kernel end this process group when the server's end of the pipe closes.
 
-    The reading thread sees the same on standard input, but cannot act while native code keeps the
-    interpreter's lock. SIGIO ends a process that has no handler for it; where the system ignores
-    it instead (macOS), the reading thread is what remains.
+    The reading thread sees the same on standard input, but cannot act while native code holds the GIL.
+    SIGIO ends a process without a handler for it. macOS ignores it, and relies on the reading thread.
     """
     os.set_inheritable(lifeline, False)
-    # A negative owner is a process group, which takes along what a job has started.
+    # A negative owner is a process group, which includes whatever a job has started.
     owner = -os.getpid() if os.getpgrp() == os.getpid() else os.getpid()
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, owner)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def main() -> None:
-    """Take the two standard streams for the protocol, and serve."""
-    table, lifeline, *several = sys.argv[1:]
+    """Use the two standard streams for the protocol, and serve."""
+    table, lifeline, *others = sys.argv[1:]
     end_with_server(int(lifeline))
     commands = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
-    # A job that prints, or reads its input, must not touch the protocol: this holds for native
-    # code too, since it is done to the descriptors.
+    # A job that prints or reads its input must not touch the protocol. Changing the descriptors covers
+    # native code too.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -236,10 +231,10 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)
     faulthandler.enable()
     processes, place = 1, None
-    if several:
-        processes = int(several[0])
-    if len(several) > 1:
-        place = Place(int(several[1]), processes, several[2])
+    if others:
+        processes = int(others[0])
+    if len(others) > 1:
+        place = Place(int(others[1]), processes, others[2])
     Worker(table, commands, answers, processes=processes, place=place).serve()
 
 

@@ -236,7 +236,7 @@ def test_every_figure_can_be_saved_and_says_what_was_done(page: AssemblePage) ->
     service = inspection.shared()
     job = service.start_assembly(assembly)
     job.wait()
-    line = assemble_page.provenance_line(assembly, service.take_assembly(job))
+    line = assemble_page.provenance_line(assembly, job.wait().answer())
     assert line.startswith(
         "An array made by make_array_from_single_device_arrays · mistake: Two pieces swapped · "
         "global shape 8×8 · P('x', 'y') · mesh "

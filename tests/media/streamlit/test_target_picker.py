@@ -74,7 +74,7 @@ def test_every_kind_begins_with_a_target_that_there_is():
 
 
 def test_a_compiler_that_is_missing_is_named_with_what_installs_it(open_page, monkeypatch):
-    monkeypatch.setattr(targets, "_NEEDED", {"tpu": ("no_such_package", "requirements-tpu.txt")})
+    monkeypatch.setattr(targets, "_COMPILERS", {"tpu": ("no_such_package", "requirements-tpu.txt")})
     page = open_page(target="tpu:v5e:2x4")
     assert "pip install -r requirements-tpu.txt" in sidebar_text(page)
     page.press("run_button")
@@ -89,7 +89,7 @@ def test_thousands_of_devices_are_planned_and_drawn(open_page, target):
 
 
 def test_what_compilers_answered_is_counted_and_cleared(open_page):
-    kept = inspection.shared().kept
+    kept = inspection.shared().compiled
     kept.clear()
     page = open_page(target="tpu:v5e:2x4")
     assert "clear_kept" not in [button.key for button in page.test.button]
@@ -97,5 +97,5 @@ def test_what_compilers_answered_is_counted_and_cleared(open_page):
     page = open_page(target="tpu:v5e:2x4")
     assert "1 compiled layout is kept on disk" in sidebar_text(page)
     page.press("clear_kept")
-    assert kept.held().count == 0
+    assert kept.usage().count == 0
     assert "kept on disk" not in sidebar_text(page)

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import snapshot
-from inspector.service.inspection import disagreements
+from inspector.service.agreement import disagreements
 from tests.paths import ROOT
 
 SMALL = ("--set", "depth=64", "--set", "layers=2", "--steps", "2")

@@ -14,9 +14,9 @@ import pytest
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.guides.restore import transfer
-from inspector.guides.restore.restoration import Restoration, refuse_different
 from inspector.layout import Layout
 from inspector.service.inspection import Inspection
+from inspector.service.restoration import Restoration, refuse_different
 from tests.service.engine.waiting import until
 
 # Long enough to be met in the middle.
@@ -59,7 +59,7 @@ def test_two_workers_with_other_device_counts(service: Inspection, temporary: Pa
     restoration = start(service, saved, new)
     assert until(lambda: list(temporary.iterdir()), "the folder")
     assert restoration.wait(120).status().state == "done"
-    outcome = service.take_restoration(restoration)
+    outcome = restoration.answer()
     assert outcome.snapshot.findings == (), "placed as planned, and all values equal"
     assert outcome.snapshot.mesh.size == 12
     found = outcome.snapshot.transfer
@@ -83,7 +83,7 @@ def test_cancel_ends_it_and_leaves_no_file(
     assert moment.error == f"Cancelled during the {stage}; the checkpoint is removed."
     assert list(temporary.iterdir()) == []
     with pytest.raises(InvalidInput, match="Cancelled during"):
-        service.take_restoration(restoration)
+        restoration.answer()
 
 
 def test_a_killed_worker_ends_it_in_a_sentence_and_leaves_no_file(

@@ -1,7 +1,7 @@
-"""A train state saved under one layout and restored under another: two workers, one after the other.
+"""A train state that one worker saves under one layout and another restores under another.
 
-The number of devices is fixed when a worker's JAX starts, so that the two layouts need two workers. They
-meet in a folder that is made here and removed here, however it ends.
+The number of devices is fixed when JAX starts, so the two layouts need two workers. They share a temporary
+folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from inspector import layout as layouts
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.core.totals import state_totals
+from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
 from inspector.layout import Layout
 from inspector.producers.readers import checkpoint_folder
 from inspector.producers.readers.checkpoint_folder import CheckpointFolder
+from inspector.service.agreement import disagreements
 from inspector.service.engine import Environment, Job, Pool, Status
 
 TIMEOUT = 900.0  # seconds for each of the two jobs
@@ -33,10 +34,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it. `saved` is of the state as it was saved, `snapshot` of it as it was restored.
+    """The state as it was saved and as it was restored.
 
-    `snapshot` has the `transfer` between the two, from live placements. `file_bytes` is the size of
-    Orbax's files; the seconds are Orbax's alone, on this machine.
+    `snapshot` is the restored state, with the `transfer` between the two live placements. `file_bytes` is
+    the size of Orbax's files. The seconds are those of Orbax on this machine.
     """
 
     saved: Snapshot
@@ -47,8 +48,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """How a restoration stands: `state` as a job's; `stage` and `job` are those of the job it is at."""
+class RestorationStatus:
+    """A restoration at one moment: its `state` like that of a job, and its current stage and job."""
 
     state: str
     stage: Stage
@@ -61,10 +62,10 @@ class Moment:
 
 
 class Restoration:
-    """One save and one restore, under way from the moment it is made. Thread safe.
+    """One save and one restore, with the methods of a Job. Thread safe.
 
     Raises:
-      InvalidInput: the two layouts differ in more than where arrays lie, or the disk has no room.
+      InvalidInput: the train states of the two layouts differ, or the disk is too full.
     """
 
     def __init__(
@@ -91,46 +92,52 @@ class Restoration:
         self._ending: tuple[str, str | None] | None = None  # state and error
         self._outcome: Outcome | None = None
         self._done = threading.Event()
-        # Not to be waited for when the server ends: the pool ends its jobs, and the folder itself.
-        threading.Thread(target=self._go, name="restoration", daemon=True).start()
+        # A daemon, because the pool ends its jobs when the server ends.
+        threading.Thread(target=self._save_and_restore, name="restoration", daemon=True).start()
 
-    def status(self) -> Moment:
-        """How it stands now."""
+    def status(self) -> RestorationStatus:
+        """Return its status now."""
         with self._lock:
             job = self._job.status() if self._job is not None else None
             if self._ending is not None:
-                return Moment(self._ending[0], self._stage, job, self._ending[1])
+                return RestorationStatus(self._ending[0], self._stage, job, self._ending[1])
             queued = job is None or (self._stage == "save" and job.state == "queued")
-            return Moment("queued" if queued else "running", self._stage, job, None)
+            return RestorationStatus("queued" if queued else "running", self._stage, job, None)
 
     def cancel(self) -> None:
-        """Stop it; returns at once, and does nothing when it is finished."""
+        """Stop it. Return at once."""
         with self._lock:
             self._cancelled = True
             if self._job is not None:
                 self._job.cancel()
 
     def wait(self, timeout: float | None = None) -> Restoration:
-        """Block until it is finished and its folder is gone, or for so many seconds; gives itself."""
+        """Block until it is finished and its folder is removed, at most `timeout` seconds."""
         self._done.wait(timeout)
         return self
 
-    def outcome(self) -> Outcome:
-        """What came of it.
+    def answer(self) -> Outcome:
+        """Return the outcome, with a finding for each array that is not placed as planned.
 
         Raises:
-          InvalidInput: it did not end well, or has not ended; its sentence.
+          InvalidInput: it failed, was cancelled or is not finished.
         """
         with self._lock:
-            if self._outcome is not None:
-                return self._outcome
-            raise InvalidInput(
-                (self._ending and self._ending[1]) or "the restoration has not finished"
-            )
+            if self._outcome is None:
+                error = self._ending[1] if self._ending else None
+                raise InvalidInput(error or "the restoration has not finished")
+            outcome = self._outcome
+        state = tuple(array for array in self.planned.arrays if array.group in STATE_GROUPS)
+        found = outcome.snapshot
+        differences = disagreements(replace(self.planned, arrays=state), found)
+        return replace(outcome, snapshot=replace(found, findings=found.findings + differences))
 
-    def _go(self) -> None:
+    def _save_and_restore(self) -> None:
         folder = None
-        ending: tuple[str, str | None] = ("failed", "the restoration ended without a word")
+        ending: tuple[str, str | None] = (
+            "failed",
+            "the restoration ended without an error message",
+        )
         try:
             folder = CheckpointFolder()
             saved = self._run("save", self.saved_layout, folder)
@@ -157,7 +164,7 @@ class Restoration:
             self._done.set()
 
     def _run(self, stage: Stage, layout: Layout, folder: CheckpointFolder) -> dict | None:
-        """The result of one of the two jobs; None if it did not end well."""
+        """Return the result of one of the two jobs; None if it failed."""
         payload = {
             "layout": layout.to_json(), "folder": str(folder.path), "memory": self._memory,
         }  # fmt: skip
@@ -171,7 +178,7 @@ class Restoration:
         return self._job.wait().result
 
     def _job_ending(self) -> tuple[str, str | None]:
-        """How it ended if it did not end well."""
+        """Return state and error of a restoration that is not done."""
         if self._job is None or self._cancelled:
             at = f" during the {self._stage}" if self._job is not None else ""
             return "cancelled", f"Cancelled{at}; the checkpoint is removed."
@@ -180,7 +187,7 @@ class Restoration:
 
 
 def outcome_of(saved: Saved, restored: Restored) -> Outcome:
-    """Both answers together: bytes by route from the live placements, values compared, findings."""
+    """Combine both answers: bytes by route from the live placements, compared values, findings."""
     found = transfer.transfer(saved.snapshot, restored.snapshot)
     compared = {one.path: one for one in restored.compared}
     arrays = tuple(
@@ -205,7 +212,7 @@ def refuse_different(saved_layout: Layout, layout: Layout) -> None:
     """Refuse two layouts whose train states are not the same arrays.
 
     Raises:
-      InvalidInput: model or a size differs; the sentence names it and both values.
+      InvalidInput: the model or a size differs.
     """
     if saved_layout.model != layout.model:
         raise InvalidInput(

@@ -1,0 +1,76 @@
+"""Compare what was planned with what was found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Array, Finding, Snapshot
+from inspector.layout.plan import INDIVISIBLE
+from inspector.machines import targets
+
+NOT_AS_PLANNED = "not-as-planned"
+CHOSEN_BY_THE_COMPILER = ("activation", "gradient")
+
+
+def refuse_indivisible(planned: Snapshot) -> None:
+    """Refuse a plan with a dimension that its mesh axes do not divide, as JAX does.
+
+    Raises:
+      InvalidInput: there is one; the sentence has the first and the number of the others.
+    """
+    uneven = [finding for finding in planned.findings if finding.code == INDIVISIBLE]
+    if uneven:
+        more = f" (and {counted(len(uneven) - 1, 'more array')})" if len(uneven) > 1 else ""
+        raise InvalidInput(uneven[0].message + more)
+
+
+def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
+    """Return a finding for each array that is not placed as planned, and for a different mesh.
+
+    Activations and gradients are left out: the compiler places them.
+    """
+    expected = {array.path: _placement(array) for array in planned.arrays}
+    actual = {
+        array.path: _placement(array)
+        for array in found.arrays
+        if array.group not in CHOSEN_BY_THE_COMPILER
+    }
+    findings = []
+    if not _same_mesh(planned, found):
+        message = "the mesh was planned and found differently: " + _difference(
+            typed_json.encode(planned.mesh), typed_json.encode(found.mesh)
+        )
+        findings.append(Finding("error", NOT_AS_PLANNED, message))
+    for path in sorted(expected.keys() | actual.keys()):
+        if expected.get(path) != actual.get(path):
+            difference = _difference(expected.get(path), actual.get(path))
+            message = f"{path} was planned and found differently: {difference}"
+            findings.append(Finding("error", NOT_AS_PLANNED, message, array=path))
+    return tuple(findings)
+
+
+def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
+    if found.source.kind not in targets.KINDS or not planned.mesh or not found.mesh:
+        return planned.mesh == found.mesh
+    # The compiler of a target orders its devices.
+    return planned.mesh.axes == found.mesh.axes
+
+
+def _placement(array: Array) -> dict[str, Any]:
+    """Return the fields of an array that a plan has."""
+    plain = typed_json.encode(array)
+    return {key: plain[key] for key in plain if key not in ("box", "facts", "program")}
+
+
+def _difference(expected: dict[str, Any] | None, actual: dict[str, Any] | None) -> str:
+    if not expected or not actual:
+        return "planned only" if not actual else "found only"
+    return "; ".join(
+        f"{key} {json.dumps(value)} became {json.dumps(actual.get(key))}"
+        for key, value in expected.items()
+        if value != actual.get(key)
+    )

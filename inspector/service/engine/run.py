@@ -1,0 +1,86 @@
+"""One execution of a job, shared by all callers that made the same request."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from inspector.service.engine.environment import Environment
+from inspector.service.engine.job import FINAL, FIRST_PHASE, Status
+
+
+@dataclass(eq=False)
+class Run:
+    """One execution of a job. Guarded by the pool's lock. Times are on the monotonic clock."""
+
+    number: int
+    kind: str
+    payload: dict[str, Any]
+    environment: Environment
+    key: tuple[str, str, Environment]
+    timeout: float | None  # seconds from when it begins; None for no limit
+    callers: int = 0  # callers that wait for it
+    attempts: int = 0  # workers that it was sent to
+    picked_up: bool = False  # a worker has begun to execute it
+    state: str = "queued"
+    began: float = 0.0
+    ended: float | None = None
+    phases: list[tuple[str, float]] = field(default_factory=list)  # name, and when it began
+    progress: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    details: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the outcome is final. A worker may still be busy with stopping it."""
+        return self.state in FINAL
+
+    @property
+    def deadline(self) -> float:
+        return float("inf") if self.timeout is None else self.began + self.timeout
+
+    @property
+    def phase(self) -> str:
+        return self.phases[-1][0] if self.phases else FIRST_PHASE
+
+    def begin(self) -> None:
+        """Record that it was sent to a worker, perhaps not for the first time."""
+        self.state = "running"
+        self.attempts += 1
+        self.began = time.monotonic()
+        self.phases = [(FIRST_PHASE, self.began)]
+        self.progress = {}
+
+    def advance(self, phase: str, figures: dict[str, Any]) -> None:
+        """Record a report of its progress."""
+        if phase != self.phases[-1][0]:
+            self.phases.append((phase, time.monotonic()))
+        self.progress = figures
+
+    def status(self, place: int | None) -> Status:
+        """Return its status now; `place` is its position in the queue."""
+        now = time.monotonic() if self.ended is None else self.ended
+        ends = [began for _, began in self.phases[1:]] + [now]
+        return Status(
+            state=self.state,
+            place=place,
+            phase=self.phase if self.phases else None,
+            progress=self.progress,
+            phases=tuple(
+                (name, end - began) for (name, began), end in zip(self.phases, ends, strict=False)
+            ),
+            elapsed=now - self.began if self.phases else 0.0,
+            result=self.result,
+            error=self.error,
+            details=self.details,
+        )
+
+
+@dataclass(eq=False)
+class Caller:
+    """One caller of a run. `cancelled` is the status when this caller cancelled."""
+
+    run: Run
+    cancelled: Status | None = None
