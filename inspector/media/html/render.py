@@ -107,8 +107,8 @@ def environment() -> jinja2.Environment:
         "numbers": NUMBERS,
         "cell_text": cell_text,
         "inline": inline,
-        "unbroken": lambda text: _lines(text, "\n"),
-        "broken": lambda text: _lines(text, Markup("<br>")),
+        "with_spaces": _with_spaces,
+        "with_line_ends": _with_line_ends,
     }
     return made
 
@@ -122,5 +122,9 @@ def _displayed(value: Any) -> Any:
     return value if isinstance(value, (Markup, int)) else one_line(str(value))
 
 
-def _lines(text: str, end: str) -> Markup:
-    return Markup(end).join(escape(printable(line.expandtabs())) for line in text.splitlines())
+def _with_spaces(text: str) -> Markup:
+    return Markup("\n").join(escape(printable(line.expandtabs())) for line in text.splitlines())
+
+
+def _with_line_ends(text: str) -> Markup:
+    return Markup("<br>").join(escape(one_line(line)) for line in text.splitlines())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
-from inspector.media.markdown.text import code, folded, listing, plain, table
+from inspector.media.markdown.text import code, folded, html_text, listing, plain, table
 from inspector.media.printable import printable
 from inspector.sections.section import (
     NUMBERS,
@@ -94,7 +94,7 @@ def _(block: Columns, level: int) -> str:
 @_block.register
 def _(block: Folded, level: int) -> str:
     body = render(block.blocks, level)
-    return folded(plain(block.summary), body) if body else ""
+    return folded(html_text(block.summary), body) if body else ""
 
 
 @_block.register

@@ -7,6 +7,7 @@ invisible word joiner inside the text does, and so does code formatting.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 
@@ -29,11 +30,13 @@ MAX_CHARACTERS = 600  # of one text; a comment on GitHub holds 65,536
 
 def plain(text: str) -> str:
     """Return the text escaped for any place in Markdown, including table cells."""
-    unread = _READ_BY_GITHUB.sub(
-        lambda match: match[0] + _WORD_JOINER, _short(one_line(text)).strip()
-    )
-    escaped = _MARKUP.sub(r"\\\g<0>", unread)
+    escaped = _MARKUP.sub(r"\\\g<0>", _unread(text))
     return _BEGINNING.sub(_escape_beginning, escaped).translate(_ENTITIES)
+
+
+def html_text(text: str) -> str:
+    """Return the text escaped for an HTML element, where Markdown's escapes have no effect."""
+    return html.escape(_unread(text))
 
 
 def code(text: str) -> str:
@@ -72,6 +75,12 @@ def quoted(text: str) -> str:
 def _escape_beginning(match: re.Match[str]) -> str:
     """Escape the beginning of a line that would start a heading, a list or a rule: `1.` becomes `1\\.`."""
     return f"{match[0]}\\" if match[0].isdigit() else f"\\{match[0]}"
+
+
+def _unread(text: str) -> str:
+    """Return the text on one line with word joiners where GitHub would read more than text."""
+    line = _short(one_line(text)).strip()
+    return _READ_BY_GITHUB.sub(lambda match: match[0] + _WORD_JOINER, line)
 
 
 def _short(text: str) -> str:

@@ -9,8 +9,8 @@ import streamlit as st
 from inspector.compare.board import Board
 from inspector.compare.difference import Answer, Question
 from inspector.compare.difference.program_rows import OWN_RUN
-from inspector.media.report import verdicts
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import comparison
 
 _LINE = "  \n"
 _TITLES_REM, _COLUMN_REM = 15.5, 6.5  # a page too narrow for all columns scrolls the table
@@ -95,7 +95,7 @@ def legend(rows: Sequence[Question], count: int, *, brief: bool = False) -> str:
             if note and not (note == OWN_RUN and row.note):
                 titles.setdefault(note, []).append(row.title)
     said += [
-        f"{plain(verdicts.titles_text(rows))}: {plain(note[0].lower() + note[1:].removesuffix('.'))}."
+        f"{plain(comparison.titles_text(rows))}: {plain(note[0].lower() + note[1:].removesuffix('.'))}."
         for note, rows in titles.items()
     ]
     return _LINE.join(said)

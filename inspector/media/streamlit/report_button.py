@@ -68,6 +68,6 @@ def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -
 
 def _board_picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
     # Imported here so that pages start without what only a report needs.
-    from inspector.media.report.board_picture import board_picture
+    from inspector.sections.board_picture import board_picture
 
     return board_picture([(name, audit.audited(snapshot)) for name, snapshot in pins], chip)

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the report."""
     # Before the Snapshots are read, so that a slip is told at once.
-    report.refuse_suffix(options.output)
+    report.check_suffix(options.output)
     output.refuse_unwritable(options.output)
     chip = None if options.chip is None else hardware.chip(options.chip)
     for option, given in (("--name", options.name), ("--note", options.note)):

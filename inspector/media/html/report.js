@@ -1,5 +1,5 @@
-// Draws the figures of the report as they come into view, in the colours of the reader's theme, and saves
-// them as PNG or SVG with what they are of. All that it reads is data; nothing of it is ever run or fetched.
+// Draws the figures of the report as they come into view, in the colors of the reader's theme, and saves
+// them as PNG or SVG with their provenance. It reads only data; it runs and fetches nothing else.
 (() => {
   "use strict";
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -15,7 +15,7 @@
   const read = (figure) =>
     JSON.parse(document.getElementById("figure-" + figure.dataset.figure).textContent);
 
-  const coloured = (layout) => ({
+  const colored = (layout) => ({
     ...layout,
     font: {...layout.font, color: theme().text, family},
     hoverlabel: {
@@ -28,7 +28,7 @@
   const draw = (figure) => {
     const {data, layout} = read(figure);
     figure.dataset.state = "drawing";
-    return Plotly.react(figure.querySelector(".plot"), data, coloured(layout), {
+    return Plotly.react(figure.querySelector(".plot"), data, colored(layout), {
       displayModeBar: false, displaylogo: false, responsive: false, showLink: false,
       plotlyServerURL: "", topojsonURL: "", locale: "en",
     }).then(() => { figure.dataset.state = "drawn"; });
@@ -38,7 +38,7 @@
     const {data, layout, stamp, name} = read(figure);
     const annotations = [...(layout.annotations || []), ...(stamp.annotation ? [stamp.annotation] : [])];
     const stamped = {
-      ...coloured(layout), annotations, height: stamp.height, margin: {...layout.margin, ...stamp.margin},
+      ...colored(layout), annotations, height: stamp.height, margin: {...layout.margin, ...stamp.margin},
       paper_bgcolor: theme().ground,
     };
     await Plotly.downloadImage({data, layout: stamped}, {

@@ -1,9 +1,9 @@
-"""What stands beside the figures of a comparison, and that nothing of it is said over and over."""
+"""Marks and remarks of the board."""
 
 from __future__ import annotations
 
 from inspector.compare.difference import Answer, Question
-from inspector.media.report import verdicts
+from inspector.sections import comparison
 
 
 def row(section: str, *remarks: str, verdict: str = "not comparable") -> Question:
@@ -11,7 +11,7 @@ def row(section: str, *remarks: str, verdict: str = "not comparable") -> Questio
     return Question(section, "title", None, answers)
 
 
-def test_a_remark_is_said_once_in_its_column_and_section() -> None:
+def test_a_remark_is_shown_once_per_column_and_section() -> None:
     rows = [
         row("Memory", "", "planned", "other arrays"),
         row("Memory", "", "planned", "another model"),
@@ -19,7 +19,7 @@ def test_a_remark_is_said_once_in_its_column_and_section() -> None:
         row("Memory", "timed apart", "planned", "other arrays"),
         row("Time", "timed apart", "planned", "other arrays"),
     ]
-    assert verdicts.remarks(rows) == [
+    assert comparison.remarks(rows) == [
         ["", "planned", "other arrays"],
         ["", "", "another model"],
         ["", "", ""],
@@ -28,12 +28,12 @@ def test_a_remark_is_said_once_in_its_column_and_section() -> None:
     ]
 
 
-def test_what_qualifies_a_figure_stands_beside_each() -> None:
+def test_a_remark_that_qualifies_a_mark_is_repeated() -> None:
     rows = [row("Memory", "another model", verdict=verdict) for verdict in ("worse", "better")]
-    assert verdicts.remarks(rows) == [["another model"], ["another model"]]
+    assert comparison.remarks(rows) == [["another model"], ["another model"]]
 
 
-def test_many_rows_are_counted_and_no_single_one_is() -> None:
+def test_notes_list_at_most_three_titles() -> None:
     titles = [
         "train_step, all",
         "train_step, over data",
@@ -41,6 +41,6 @@ def test_many_rows_are_counted_and_no_single_one_is() -> None:
         "apply, over data",
         "init, all",
     ]
-    assert verdicts.titles_text(titles[:1]) == "train_step, all"
-    assert verdicts.titles_text(titles[:4]) == " · ".join(titles[:4])
-    assert verdicts.titles_text(titles) == f"{' · '.join(titles[:3])} · 2 more rows"
+    assert comparison.titles_text(titles[:1]) == "train_step, all"
+    assert comparison.titles_text(titles[:4]) == " · ".join(titles[:4])
+    assert comparison.titles_text(titles) == f"{' · '.join(titles[:3])} · 2 more rows"

@@ -1,4 +1,4 @@
-"""The whole board as one figure, for a slide or an issue: an array on every mesh, and a row a question."""
+"""The board as one figure for a slide: one array on every mesh, and one row per question."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from inspector.figures import (
 from inspector.figures.block_map import why_no_map
 from inspector.figures.lattice import Text
 from inspector.machines.hardware import Chip
-from inspector.media.report import comparison, verdicts
-from inspector.media.report.about_snapshot import largest
+from inspector.sections import comparison
+from inspector.sections.arrays import largest
 
 _TITLE_COLUMN_PX = 180
-_COLUMN_PX = (160, 320)  # the least and the most that a layout's column has
+_COLUMN_PX = (160, 320)  # least and most of a layout's column
 _WIDE_PX = 1400
 _GAP_PX = 14
 _TOP_PX = 40
@@ -36,17 +36,17 @@ _MAP_PX = 130
 _TEXT_PX = stamp.TEXT_PX
 _LINE_PX = stamp.LINE_PX
 _ROW_GAP_PX = 8
-_MOST_LINES = 4  # of an answer; a longer one is cut, and stands whole in the report
+_MOST_LINES = 4  # of an answer; the report has longer ones in full
 _HEADING_PX = 13
 
 Named = Sequence[tuple[str, Snapshot]]
 
-# Read on white and on black; a sign and a word say the same.
-_COLOURS = {"better": "#009E73", "worse": "#D55E00", "different": "#2B8CC4"}
+# Readable on white and on black. A sign and a word have the same meaning.
+_COLORS = {"better": "#009E73", "worse": "#D55E00", "different": "#2B8CC4"}
 
 
 class _Sheet:
-    """Texts and lines of a figure, collected as pixels from its upper left corner."""
+    """Texts and lines of a figure, in pixels from its upper left corner."""
 
     def __init__(self, width_px: float) -> None:
         self.width_px = width_px
@@ -62,16 +62,16 @@ class _Sheet:
         y: float,
         line: str,
         *,
-        colour: str | None = None,
+        color: str | None = None,
         size: int = _TEXT_PX,
         bold: bool = False,
     ) -> None:
-        """One line of text, with its upper left corner there. It need not be escaped."""
+        """Add one line of unescaped text with its upper left corner at (x, y)."""
         if line:
-            self._texts[colour, size, bold].append((x, y, line))
+            self._texts[color, size, bold].append((x, y, line))
 
     def figure(self) -> go.Figure:
-        """Everything in one figure."""
+        """Return everything as one figure."""
         written = [
             go.Scatter(
                 x=[x for x, _, _ in each],
@@ -81,11 +81,11 @@ class _Sheet:
                     f"<b>{labels.escape(t)}</b>" if bold else labels.escape(t) for _, _, t in each
                 ],
                 textposition="middle right",
-                textfont={"size": size} | ({} if colour is None else {"color": colour}),
+                textfont={"size": size} | ({} if color is None else {"color": color}),
                 hoverinfo="skip",
                 cliponaxis=False,
             )
-            for (colour, size, bold), each in self._texts.items()
+            for (color, size, bold), each in self._texts.items()
         ]
         height = self.y
         return frame.figure(
@@ -111,7 +111,7 @@ class _Sheet:
 
 
 def board_picture(named: Named, chip: Chip | None = None) -> go.Figure:
-    """The board of these Snapshots with what they are of below it; the first is the baseline."""
+    """Return the board of these Snapshots with their provenance below; the first is the baseline."""
     low, high = _COLUMN_PX
     each = min(max((_WIDE_PX - _TITLE_COLUMN_PX) / len(named), low), high)
     sheet = _Sheet(_TITLE_COLUMN_PX + each * len(named) + 12)
@@ -125,33 +125,33 @@ def board_picture(named: Named, chip: Chip | None = None) -> go.Figure:
 def _draw_names(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float) -> None:
     most = 0
     for place, ((name, _), left) in enumerate(zip(named, lefts, strict=True)):
-        # A heading is larger than what `wrap` counts with, and bold.
+        # A heading is bold and larger than the text that `wrap` measures.
         lines = _cut(stamp.wrap(name, (each - _GAP_PX) * _TEXT_PX / _HEADING_PX * 0.9), 2)
         for number, line in enumerate(lines):
             sheet.text(left, number * 18, line, size=_HEADING_PX, bold=True)
         if place == 0 and len(named) > 1:
-            sheet.text(left, len(lines) * 18, "baseline", colour=frame.MIDDLE_GREY)
+            sheet.text(left, len(lines) * 18, "baseline", color=frame.MIDDLE_GREY)
             most = len(lines) * 18 + _LINE_PX
         most = max(most, len(lines) * 18)
     sheet.y += most + 10
 
 
 def _draw_maps(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float) -> None:
-    """The meshes, coloured by one array's blocks: the largest that differs, else the largest."""
+    """Draw the meshes, colored by the blocks of the largest array that differs, else of the largest one."""
     rows = difference.spec_rows([found for _, found in named])
     paths = comparison.differing(named, rows, 1) or [one.path for one in largest(named[0][1], 1)]
     if not paths:
         return
     path = paths[0]
-    titles = stamp.wrap(f"Mesh, coloured by the block held of {path}", _TITLE_COLUMN_PX - _GAP_PX)
+    titles = stamp.wrap(f"Mesh, colored by blocks of {path}", _TITLE_COLUMN_PX - _GAP_PX)
     for number, line in enumerate(titles):
         sheet.text(0, sheet.y + number * _LINE_PX, line)
     tallest = len(titles) * _LINE_PX
     for (_, found), left in zip(named, lefts, strict=True):
         array = next((one for one in found.arrays if one.path == path), None)
         if array is None or found.mesh is None or why_no_map(array, found.mesh) is not None:
-            words = "no such array" if array is None else "where it lies is not known"
-            sheet.text(left, sheet.y, words, colour=frame.MIDDLE_GREY)
+            words = "no such array" if array is None else "placement unknown"
+            sheet.text(left, sheet.y, words, color=frame.MIDDLE_GREY)
             continue
         placement = sharding.place_array(array, found.mesh)
         assert placement is not None  # `why_no_map` has just placed it
@@ -165,7 +165,10 @@ def _draw_maps(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float)
         none = Text(("",) * len(held), _TEXT_PX)
         sheet.traces += cells.heatmaps(laid, columns, downs, held, placement.blocks, none, None)
         sheet.text(
-            left, sheet.y + height + 3, mesh_layout.axes_text(found.mesh), colour=frame.MIDDLE_GREY
+            left,
+            sheet.y + height + 3,
+            mesh_layout.axes_text(found.mesh),
+            color=frame.MIDDLE_GREY,
         )
         tallest = max(tallest, height + 3 + _LINE_PX)
     sheet.y += tallest + 12
@@ -183,7 +186,7 @@ def _draw_questions(
         if row.section != section:
             section = row.section
             sheet.y += 6
-            sheet.text(0, sheet.y, section, bold=True, colour=frame.MIDDLE_GREY)
+            sheet.text(0, sheet.y, section, bold=True, color=frame.MIDDLE_GREY)
             sheet.y += _LINE_PX + 4
         sheet.lines.append(sheet.y - 4)
         titles = stamp.wrap(row.title, _TITLE_COLUMN_PX - _GAP_PX)
@@ -196,13 +199,13 @@ def _draw_questions(
 
 
 def _draw_answer(sheet: _Sheet, answer: Answer, left: float, each: float) -> int:
-    """The number of lines that it takes."""
+    """Draw an answer with its mark and return its number of lines."""
     parts = [(answer.text, None, False)]
-    parts.append((verdicts.mark(answer), _COLOURS.get(answer.verdict, frame.MIDDLE_GREY), True))
+    parts.append((comparison.mark(answer), _COLORS.get(answer.verdict, frame.MIDDLE_GREY), True))
     number = 0
-    for words, colour, bold in parts:
+    for words, color, bold in parts:
         for line in _cut(stamp.wrap(words, (each - _GAP_PX) * (0.92 if bold else 1)), _MOST_LINES):
-            sheet.text(left, sheet.y + number * _LINE_PX, line, colour=colour, bold=bold)
+            sheet.text(left, sheet.y + number * _LINE_PX, line, color=color, bold=bold)
             number += 1
     return number
 

@@ -1,0 +1,93 @@
+"""A report for a review: one file about one or more named Snapshots, the first one the baseline.
+
+`.html` opens offline with interactive figures. `.md` is for a pull request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from inspector.checks import audit
+from inspector.core import output
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Snapshot
+from inspector.machines.hardware import Chip
+
+SUFFIXES = (".html", ".md")
+MAX_SNAPSHOTS = 8  # columns that can be read side by side
+
+
+def write(
+    snapshots: Sequence[tuple[str, Snapshot]],
+    path: str | os.PathLike[str],
+    chip: Chip | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Write a report; if an error occurs, no file is left behind.
+
+    Args:
+      snapshots: names and Snapshots; the others are compared with the first.
+      path: ends in `.html` or `.md`.
+      chip: the chip that memory and time are modelled on.
+      notes: notes of the author, by the names of Snapshots.
+
+    Raises:
+      InvalidInput: the suffix, the number of Snapshots, a name or a note is invalid, or the file cannot be
+        written.
+    """
+    suffix = check_suffix(path)
+    output.refuse_unwritable(path)
+    output.write_text(content(snapshots, suffix, chip, notes), path)
+
+
+def content(
+    snapshots: Sequence[tuple[str, Snapshot]],
+    suffix: str,
+    chip: Chip | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> str:
+    """Return the text of a report in the format of `suffix`. The audit adds its findings.
+
+    Raises:
+      InvalidInput: as `write`.
+    """
+    _check(snapshots, notes or {})
+    named = [(name, audit.audited(snapshot)) for name, snapshot in snapshots]
+    if suffix == ".html":
+        from inspector.media.html.page import page
+    elif suffix == ".md":
+        from inspector.media.markdown.page import page
+    else:
+        raise InvalidInput(f"the suffix is {shown(suffix)}, but must be {' or '.join(SUFFIXES)}")
+    return page(named, chip, notes)
+
+
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """Return the suffix of a report's file.
+
+    Raises:
+      InvalidInput: the suffix is not that of a report.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InvalidInput(
+            f"--output is {shown(str(path))}, but must end in {' or '.join(SUFFIXES)}"
+        )
+    return suffix
+
+
+def _check(snapshots: Sequence[tuple[str, Snapshot]], notes: Mapping[str, str]) -> None:
+    if not 1 <= len(snapshots) <= MAX_SNAPSHOTS:
+        raise InvalidInput(
+            f"the report has {counted(len(snapshots), 'Snapshot')}, but must have 1 to {MAX_SNAPSHOTS}"
+        )
+    names = [name for name, _ in snapshots]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidInput(f"two Snapshots have the name {shown(repeated)}, but names must differ")
+    for name in notes:
+        if name not in names:
+            raise InvalidInput(f"a note is for {shown(name)}, but must be for one of the Snapshots")

@@ -1,0 +1,284 @@
+"""Comparison of several Snapshots with the first: sentences, the board, specs that differ, and maps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from inspector.compare import difference
+from inspector.compare.difference import Answer, Question, SpecRow
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Snapshot
+from inspector.figures import provenance
+from inspector.figures.block_map import block_map, why_no_map
+from inspector.machines.hardware import Chip
+from inspector.sections import unknown
+from inspector.sections.arrays import size_of
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Column,
+    Columns,
+    Folded,
+    Inline,
+    Mark,
+    NoticeKind,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    listing,
+    more_text,
+    text,
+)
+
+Named = Sequence[tuple[str, Snapshot]]
+
+KINDS: dict[str, NoticeKind] = {"better": "success", "worse": "error", "different": "info"}
+SIGNS = {
+    "better": "✓",
+    "worse": "✗",
+    "different": "≠",
+    "not comparable": "∅",
+    "equal": "=",
+    "unknown": "?",
+}
+# Rows that are shown even if all answers are equal, because they describe the column.
+_ALWAYS = ("Source", "Mesh")
+_MAX_MAPS = 3  # arrays with shard maps; one if there are more than four Snapshots
+_MAX_SPECS = 60
+_MAX_SENTENCES = 12
+_MAX_TITLES = 3
+
+# Remarks that repeat the answer: beginnings of the answer and of its remark.
+_REPEATED = (
+    ("no axis ", "its mesh has no axis "),
+    ("no chip chosen", "no chip was chosen"),
+)
+
+
+def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
+    """Return all parts of the comparison; empty for a single Snapshot."""
+    if len(named) < 2:
+        return ()
+    rows = difference.spec_rows([snapshot for _, snapshot in named])
+    return (sentences(named, chip), board(named, chip), specs(named, rows), maps(named, rows))
+
+
+def sentences(named: Named, chip: Chip | None) -> Section:
+    """Return what changes from the first Snapshot to each of the others, with caveats."""
+    baseline, before = named[0]
+    blocks: list[Block] = []
+    for number, (name, after) in enumerate(named[1:]):
+        said = difference.sentences(before, after, chip)
+        inside: list[Block] = [listing(*said[:_MAX_SENTENCES])]
+        if len(said) > _MAX_SENTENCES:
+            rest = listing(*said[_MAX_SENTENCES:])
+            inside.append(Folded(f"{len(said) - _MAX_SENTENCES} more differences", (rest,)))
+        caveats = difference.caveats(before, after)
+        if caveats:
+            inside += [text("Caveats:", quiet=True), listing(*(one.text for one in caveats))]
+        if len(named) > 2:
+            inside = [Section(f"difference-{number}", f"{name} against {baseline}", tuple(inside))]
+        blocks += inside
+    return Section("difference", "Differences", tuple(blocks))
+
+
+def board(named: Named, chip: Chip | None) -> Section:
+    """Return one row per question and one column per Snapshot; equal rows open on request."""
+    rows = difference.questions([snapshot for _, snapshot in named], 0, chip)
+    main, equal = board_rows(rows)
+    names = [name for name, _ in named]
+    blocks: list[Block] = [board_table("board", names, main)]
+    if equal:
+        count = counted(len(equal), "question")
+        blocks.append(Folded(f"{count} with equal answers", (board_table("equal", names, equal),)))
+    legend = f"Compared with {names[0]}. Answers without a mark are equal to it."
+    blocks += [text(line, quiet=True) for line in (legend, *notes(main))]
+    return Section("board", "Side by side", tuple(blocks))
+
+
+def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]]:
+    """Return the rows that differ or describe the column, and the others."""
+    main = [row for row in rows if row.differs or row.title in _ALWAYS]
+    return main, [row for row in rows if row not in main]
+
+
+def board_table(key: str, names: Sequence[str], rows: Sequence[Question]) -> Table:
+    """Return a table of questions, grouped by section, with marked answers."""
+    headings = [
+        f"{name} (baseline)" if not n and names[1:] else name for n, name in enumerate(names)
+    ]
+    cells: list[tuple[Cell, ...]] = []
+    section = None
+    for row, beside in zip(rows, remarks(rows), strict=True):
+        if row.section != section:
+            section = row.section
+            cells.append((Strong(section), *("" for _ in names)))
+        cells.append((row.title, *map(_cell, row.answers, beside)))
+    columns = tuple(Column(heading) for heading in ("Question", *headings))
+    return Table(key, columns, tuple(cells), wrap=True)
+
+
+def notes(rows: Sequence[Question]) -> list[str]:
+    """Return what qualifies some rows, each note once with the titles of its rows."""
+    titles: dict[str, list[str]] = {}
+    for row in rows:
+        if row.note:
+            titles.setdefault(row.note, []).append(row.title)
+    return [
+        f"{titles_text(each)}: {note[0].lower() + note[1:].rstrip('.')}."
+        for note, each in titles.items()
+    ]
+
+
+def specs(named: Named, rows: Sequence[SpecRow]) -> Section:
+    """Return the PartitionSpecs that differ, and on request those that do not."""
+    changed = [row for row in rows if row.differs]
+    same = [row for row in rows if not row.differs]
+    blocks: list[Block] = []
+    if changed:
+        blocks.append(_spec_table("specs", named, changed[:_MAX_SPECS]))
+        if len(changed) > _MAX_SPECS:
+            blocks.append(text(more_text(len(changed) - _MAX_SPECS, "row"), quiet=True))
+    else:
+        blocks.append(text("All PartitionSpecs are equal."))
+    if same:
+        arrays = counted(sum(len(row.paths) for row in same), "array")
+        blocks.append(
+            Folded(
+                f"{arrays} with equal PartitionSpecs",
+                (_spec_table("equal-specs", named, same[:_MAX_SPECS]),),
+            )
+        )
+    return Section("specs", "PartitionSpecs", tuple(blocks))
+
+
+def maps(named: Named, rows: Sequence[SpecRow]) -> Section:
+    """Return shard maps of the largest arrays that are sharded differently."""
+    most = _MAX_MAPS if len(named) <= 4 else 1
+    blocks: list[Block] = []
+    for number, path in enumerate(differing(named, rows, most)):
+        columns = tuple((text(Strong(name)), _map(path, name, found)) for name, found in named)
+        blocks.append(Section(f"differing-{number}", path, (Columns(columns),)))
+    if not blocks:
+        reason = "No array is sharded differently."
+        if any(row.differs for row in rows):
+            reason = "No array that is sharded differently has a shard map in two Snapshots."
+        blocks = [text(reason)]
+    return Section("differing", "Arrays that are sharded differently", tuple(blocks))
+
+
+def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
+    """Return the paths of the largest arrays whose spec differs, one per row, parameters first.
+
+    An array needs a shard map in at least two Snapshots.
+    """
+    sizes: dict[str, tuple[bool, int]] = {}
+    drawn: Counter[str] = Counter()
+    for _, snapshot in named:
+        for array in snapshot.arrays:
+            size = (array.group == "params", size_of(array))
+            sizes[array.path] = max(sizes.get(array.path, (False, 0)), size)
+            drawn[array.path] += (
+                snapshot.mesh is not None and why_no_map(array, snapshot.mesh) is None
+            )
+    paths = [[path for path in row.paths if drawn[path] > 1] for row in rows if row.differs]
+    largest = [max(each, key=lambda path: sizes[path]) for each in paths if each]
+    return sorted(largest, key=lambda path: sizes[path], reverse=True)[:most]
+
+
+def mark(answer: Answer) -> str:
+    """Return `✓ −25% better` or `≠ different`; empty for the baseline and for equal answers."""
+    if answer.verdict in ("baseline", "equal"):
+        return ""
+    if answer.verdict == "unknown":
+        return "" if answer.text == "unknown" else f"{SIGNS['unknown']} unknown for one"
+    sign = SIGNS[answer.verdict]
+    if answer.verdict in ("better", "worse"):
+        return " ".join(part for part in (sign, answer.change, answer.verdict) if part)
+    if answer.verdict == "different":
+        return f"{sign} {answer.change or 'different'}"
+    return f"{sign} {answer.verdict}"
+
+
+def remarks(rows: Sequence[Question]) -> list[list[str]]:
+    """Return the remark of each answer, row by row.
+
+    A remark that is above in its column and section is left out, unless it qualifies a mark.
+    """
+    made: list[list[str]] = []
+    above: list[str] = []
+    section = None
+    for row in rows:
+        if row.section != section:
+            above, section = [""] * len(row.answers), row.section
+        said = [remark(answer) for answer in row.answers]
+        made.append(
+            [
+                "" if one == last and answer.verdict not in KINDS else one
+                for answer, one, last in zip(row.answers, said, above, strict=True)
+            ]
+        )
+        above = [one or last for one, last in zip(said, above, strict=True)]
+    return made
+
+
+def remark(answer: Answer) -> str:
+    """Return the caveat of an answer, unless the answer already contains it, as `no axis fsdp` does."""
+    for beginning, repeated in _REPEATED:
+        if answer.text.startswith(beginning) and answer.remark.startswith(repeated):
+            return ""
+    return answer.remark
+
+
+def titles_text(titles: Sequence[str]) -> str:
+    """Return the titles of the rows of a note, at most three; titles contain commas."""
+    more = len(titles) - _MAX_TITLES
+    shown = list(titles) if more <= 1 else [*titles[:_MAX_TITLES], f"{more} more rows"]
+    return " · ".join(shown)
+
+
+def _cell(answer: Answer, beside: str) -> tuple[Inline, ...]:
+    parts: list[Inline] = [answer.text]
+    verdict = mark(answer)
+    if verdict:
+        parts += [" ", Mark(verdict, KINDS.get(answer.verdict, "unknown"))]
+    if beside:
+        parts.append(f" ({beside})")
+    return tuple(parts)
+
+
+def _spec_table(key: str, named: Named, rows: Sequence[SpecRow]) -> Table:
+    names = (Column(name, "code") for name, _ in named)
+    return Table(
+        key,
+        (Column("Arrays", "code"), Column("Number", "count"), *names),
+        tuple(
+            (
+                row.title,
+                len(row.paths),
+                *("absent" if spec is None else spec for spec in row.specs),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _map(path: str, name: str, snapshot: Snapshot) -> Block:
+    array = next((one for one in snapshot.arrays if one.path == path), None)
+    mesh = snapshot.mesh
+    if array is None or mesh is None:
+        return unknown.unknown(
+            "This Snapshot has no such array." if mesh else "The mesh is unknown."
+        )
+    reason = why_no_map(array, mesh)
+    if reason is not None:
+        return unknown.unknown(reason)
+    drawn = difference.without_idle_axes(array, mesh)
+    return Picture(
+        f"{name}-{path}",
+        f"Blocks of {path} in {name}",
+        lambda width_px: block_map(drawn, mesh, width_px=width_px),
+        stamp=provenance.lines([(name, snapshot)]),
+    )
