@@ -331,7 +331,7 @@ def run_alone(folder, asked: Assembly) -> subprocess.CompletedProcess[str]:
     path = folder / "assembled.py"
     path.write_text(script(asked), encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "TMPDIR")}
-    return subprocess.make_array(
+    return subprocess.run(
         [sys.executable, str(path)], cwd=folder, env=kept, capture_output=True, text=True
     )
 
