@@ -11,20 +11,9 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, spec_text
 from inspector.core.snapshot import Snapshot
+from inspector.core.sources import SOURCES
 from inspector.layout import Layout
 
-# What was done to find it, by the kind of source.
-KIND_WORDS = {
-    "plan": "planned, nothing compiled",
-    "cpu": "run on emulated devices",
-    "tpu": "compiled, not run",
-    "gpu": "compiled, not run",
-    "capture": "captured from a running job",
-    "orbax": "imported from an Orbax checkpoint",
-    "sharding": "imported from a _sharding file",
-    "maxtext": "imported from a MaxText golden",
-    "hlo": "imported from HLO text",
-}
 UNKNOWN = "unknown"
 _MOST_IDLE_AXES = 3  # more that split nothing are counted, not named
 
@@ -32,7 +21,7 @@ _MOST_IDLE_AXES = 3  # more that split nothing are counted, not named
 def facts(found: Snapshot) -> dict[str, str]:
     """What the figures of a Snapshot are of, by name, in the order in which it is said. Plain text."""
     layout = _layout(found)
-    target = KIND_WORDS[found.source.kind]
+    target = SOURCES[found.source.kind].made
     if found.source.kind in ("tpu", "gpu") and found.source.target:
         target = f"compiled for {found.source.target}, not run"
     versions = ", ".join(f"{name} {number}" for name, number in found.source.versions.items())

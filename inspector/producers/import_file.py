@@ -1,78 +1,65 @@
-"""Worker job: a file or folder that a real job left behind in, its Snapshot out.
-
-Here, because a file may be made to take memory and time without end, and a worker can be stopped.
-"""
+"""Import files of a real job. A worker reads them because a hostile file can exhaust memory or time."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import gc
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from inspector.core import snapshot
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
-from inspector.producers.readers import (
-    archive,
-    checkpoint_folder,
-    content,
-    guess,
-    hlo_text,
-    limits,
-    maxtext,
-    orbax,
-    sharding_file,
-)
-from inspector.producers.readers.guess import FileKind
-from inspector.producers.readers.orbax_folder import SHARDING
-from inspector.producers.readers.stored_metadata import stored_arrays
+from inspector.core.sources import READERS
+from inspector.producers.readers import archive, checkpoint_folder, content
+from inspector.producers.readers.content import Sample
 
 UNPACKED = "unpacked"
+_BOARD = "sharding-board"
 
 
 def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """`path`, `name` for sentences, `kind` or None to have it guessed, `step` of a checkpoint or None.
+    """Worker job: read a file or folder and return its Snapshot as JSON.
 
-    `folder` is where a zip file may be unpacked, which whoever made it removes; None to refuse one.
+    Keys of the payload: `path`; `name`, used in messages; `kind`, None to detect it; `step` of a
+    checkpoint, None for the latest; `folder` for unpacking zip files, None to refuse them.
     """
     try:
         with contextlib.ExitStack() as stack:
             folder = payload["folder"]
             if folder is not None:
                 folder = stack.enter_context(checkpoint_folder.held(folder))
-            found = read(
+            return read(
                 Path(payload["path"]),
                 payload["name"],
                 payload["kind"],
                 payload["step"],
                 folder,
                 report,
-            )
-            return found.to_json()
+            ).to_json()
     except MemoryError:
-        raise InvalidInput(f"{payload['name']} needs more memory than there is") from None
+        raise InvalidInput(f"{payload['name']} needs more memory than is available") from None
     finally:
-        _give_memory_back()
+        _release_memory()
 
 
 def read(
     path: Path,
     name: str,
-    kind: FileKind | None,
+    kind: str | None,
     step: int | None,
     folder: Path | None,
     report: Callable[..., None],
 ) -> Snapshot:
-    """Read one file or folder.
+    """Return the Snapshot of one file or folder; the arguments are those of `import_job`.
 
     Raises:
-      InvalidInput: it cannot be read; one sentence.
+      InvalidInput: the file or folder cannot be read.
     """
 
-    def tell(phase: str) -> Callable[[int, int], None]:
+    def progress(phase: str) -> Callable[[int, int], None]:
         return lambda done, of: report(phase, done=done, of=of)
 
     report("read")
@@ -83,29 +70,44 @@ def read(
             raise InvalidInput(f"{name} is a zip file: unpack it first")
         target = folder / UNPACKED
         target.mkdir()
-        archive.unpack(path, target, name, tell("unpack"))
-        path = _below(target)
+        archive.unpack(path, target, name, progress("unpack"))
+        inside = list(target.iterdir())
+        path = inside[0] if len(inside) == 1 and inside[0].is_file() else target
         report("read")
     if path.is_file() and archive.is_tar(path):
-        raise InvalidInput(f"{name} is a tar archive: give the folder in it, or a zip file of that")
+        raise InvalidInput(f"{name} is a tar archive: give the folder in it, or a zip file of it")
     if kind is None:
-        kind = guess.kind_of(path, name)
-    if path.is_dir() and kind in ("snapshot", "sharding"):
-        own = path / SHARDING
-        path = own if kind == "sharding" and own.is_file() else _only_file(path, name)
-    match kind:
-        case "snapshot":
-            plain = content.read_json(path, name, limits.MOST_SNAPSHOT_VALUES)
-            return snapshot.from_json(plain, name)
-        case "sharding":
-            return sharding_file.read(path, name)
-        case "maxtext":
-            return maxtext.read(path, name)
-        case "hlo":
-            return hlo_text.read(path, name, tell("read"))
-        case "orbax":
-            return orbax.read(path, name, stored_arrays, step)
-    raise InvalidInput(f"there is no kind of file {kind!r}")
+        kind = detect(path, name)
+    if kind not in READERS:
+        raise InvalidInput(f"kind is {shown(kind)}, but must be one of {', '.join(READERS)}")
+    return importlib.import_module(READERS[kind].module).read(path, name, step, progress("read"))
+
+
+def detect(path: Path, name: str) -> str:
+    """Return the kind of a file or folder, a key of `READERS`.
+
+    Raises:
+      InvalidInput: no reader recognizes it.
+    """
+    sample = content.sample(path, name)
+    for kind, reader in READERS.items():
+        if importlib.import_module(reader.module).recognizes(sample):
+            return kind
+    raise InvalidInput(_unrecognized(sample))
+
+
+def _unrecognized(sample: Sample) -> str:
+    kinds = ", ".join(reader.name for reader in READERS.values())
+    if sample.head is None:
+        names = ", ".join(shown(name, 40) for name in sorted(sample.names or ())[:4])
+        return (
+            f"{sample.what} contains {names or 'no file'}, but must be or contain one of: {kinds}"
+        )
+    written = sample.json_format()
+    if written == _BOARD:
+        return f"{sample.what} is a board of several layouts: open it on the Board page"
+    has = f"JSON with the format {shown(written)}" if written else "JSON without a format"
+    return f"{sample.what} is {has}, but must be one of: {kinds}"
 
 
 def _is_zip(path: Path, name: str) -> bool:
@@ -116,21 +118,8 @@ def _is_zip(path: Path, name: str) -> bool:
         raise InvalidInput(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _below(target: Path) -> Path:
-    """The one file of an archive that has only one, else all of it."""
-    inside = list(target.iterdir())
-    return inside[0] if len(inside) == 1 and inside[0].is_file() else target
-
-
-def _only_file(path: Path, name: str) -> Path:
-    files = content.files_below(path, name)
-    if len(files) != 1:
-        raise InvalidInput(f"{name} holds {len(files)} files, but must hold one to be read so")
-    return files[0]
-
-
-def _give_memory_back() -> None:
-    """What was freed goes back to the system, for the worker stays and may not be asked again."""
+def _release_memory() -> None:
+    """Return freed memory to the system: the worker may stay idle for long."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+    with contextlib.suppress(OSError, AttributeError):  # a C library without malloc_trim
         ctypes.CDLL(None).malloc_trim(0)

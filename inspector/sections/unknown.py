@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from inspector.core.snapshot import Kind, Snapshot
+from inspector.core.snapshot import Snapshot
+from inspector.core.sources import SOURCES
 from inspector.sections.section import Notice, unknown
-
-# Sources of arrays or programs that no layout of this project made.
-IMPORTED: dict[Kind, str] = {
-    "orbax": "an Orbax checkpoint",
-    "sharding": "a _sharding file",
-    "maxtext": "a MaxText golden",
-    "hlo": "HLO text",
-    "capture": "a captured state",
-}
 
 
 def imported_from(snapshot: Snapshot) -> str | None:
     """Return the source in words, or None if the Snapshot was planned, run or compiled from a layout."""
-    return IMPORTED.get(snapshot.source.kind)
+    return SOURCES[snapshot.source.kind].name
 
 
 def source_text(snapshot: Snapshot) -> str:
@@ -29,11 +21,12 @@ def no_arrays(snapshot: Snapshot) -> Notice | None:
     """Return the reason why no array is known, or None if there are arrays."""
     if snapshot.arrays:
         return None
-    if snapshot.source.kind == "hlo":
+    source, reader = _capital(source_text(snapshot)), SOURCES[snapshot.source.kind].reader
+    if reader is not None and not reader.has_arrays:
         return unknown(
-            "HLO text contains only programs, so the sharding of their arrays is unknown."
+            f"{source} contains only programs, so the sharding of their arrays is unknown."
         )
-    return unknown(f"{_capital(source_text(snapshot))} contains no arrays.")
+    return unknown(f"{source} contains no arrays.")
 
 
 def no_mesh(snapshot: Snapshot) -> Notice | None:

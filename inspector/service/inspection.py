@@ -30,7 +30,6 @@ from inspector.layout import Layout, emulation
 from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.producers.readers import checkpoint_folder
-from inspector.producers.readers.guess import FileKind
 from inspector.service import compile_cache
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
@@ -255,7 +254,7 @@ class Inspection:
         self,
         path: str | os.PathLike[str],
         name: str,
-        kind: FileKind | None = None,
+        kind: str | None = None,
         step: int | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> Job[Snapshot]:

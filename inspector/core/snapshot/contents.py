@@ -10,14 +10,12 @@ from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot.arrays import Array, Mesh
 from inspector.core.snapshot.programs import Program
+from inspector.core.sources import Kind
 from inspector.core.typed_json import NonNegativeInt, Record
 
 FORMAT = "sharding-snapshot"
 VERSION = 1
 
-Kind = Literal[
-    "plan", "cpu", "local", "tpu", "gpu", "capture", "orbax", "sharding", "maxtext", "hlo"
-]
 Level = Literal["error", "warning", "note"]
 
 

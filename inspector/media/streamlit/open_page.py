@@ -12,6 +12,7 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
+from inspector.core.sources import READERS
 from inspector.layout import Layout
 from inspector.media.streamlit import (
     job_progress,
@@ -23,7 +24,6 @@ from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.readers import archive, limits
 from inspector.producers.readers.checkpoint_folder import CheckpointFolder
-from inspector.producers.readers.guess import FileKind
 from inspector.sections import unknown
 from inspector.service import inspection
 from inspector.service.engine import Status
@@ -33,13 +33,9 @@ _JOB = "import"
 _UPLOADS = "open_uploads"  # counts uploads; a new field releases the memory of the last upload
 _MEBIBYTE = 1024**2
 
-KINDS: dict[str, FileKind | None] = {
+KINDS: dict[str, str | None] = {
     "Detect": None,
-    "Snapshot": "snapshot",
-    "Orbax checkpoint": "orbax",
-    "_sharding file": "sharding",
-    "MaxText golden": "maxtext",
-    "HLO text": "hlo",
+    **{reader.title: kind for kind, reader in READERS.items()},
 }
 _PHASES = {"start": "Starting a worker", "unpack": "Unpacking", "read": "Reading"}
 
@@ -85,7 +81,7 @@ def _show_field() -> None:
     st.rerun()
 
 
-def _start(uploads: Sequence[UploadedFile], kind: FileKind | None) -> Task:
+def _start(uploads: Sequence[UploadedFile], kind: str | None) -> Task:
     """Copy the files to a folder and have a worker read them.
 
     Raises:
@@ -160,17 +156,11 @@ def _layout_of(snapshot: Snapshot) -> Layout | None:
 
 
 def _show_formats() -> None:
-    st.markdown(
-        "| Format | File | Contents |\n"
-        "|---|---|---|\n"
-        "| **Snapshot** | JSON of `inspect`, of this page or of a capture | everything |\n"
-        "| **Orbax checkpoint** | zip of its folder | shapes, dtypes, specs, mesh, bytes |\n"
-        "| **`_sharding`** | that file of a checkpoint, also truncated | specs and mesh |\n"
-        "| **MaxText golden** | `named_shardings.json`, optionally with `logical_shardings.json` and "
-        "`input_shardings.json` | shapes, specs, logical axes, mesh |\n"
-        "| **HLO text** | compiled text, `.gz`, or zip of an `--xla_dump_to` folder | collectives, "
-        "FLOPs |\n"
+    rows = "".join(
+        f"| **{reader.title}** | {reader.upload} | {reader.contains} |\n"
+        for reader in READERS.values()
     )
+    st.markdown(f"| Format | File | Contents |\n|---|---|---|\n{rows}")
     st.caption(
         f"At most {limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB. Array values are not read. For larger "
         "files, run `python -m inspector import orbax FOLDER -o snapshot.json` and open the result."

@@ -11,14 +11,14 @@ from inspector.checks import audit
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
+from inspector.core.sources import IMPORT_KINDS, READERS
 from inspector.producers.readers.archive import ZIP
 from inspector.producers.readers.checkpoint_folder import CheckpointFolder
-from inspector.producers.readers.guess import IMPORT_KINDS, ImportKind
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
 NAME = "import"
-HELP = "make a Snapshot of an Orbax checkpoint, a _sharding file, a MaxText golden or HLO text"
+HELP = "make a Snapshot from: " + ", ".join(READERS[kind].title for kind in IMPORT_KINDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="orbax: the checkpoint's folder, or that of a manager's steps; sharding: the file _sharding; "
-        "maxtext: named_shardings.json or its folder; hlo: compiled text, .gz, or a folder XLA dumped "
-        "into. Or a zip file of it",
+        help="; ".join(f"{kind}: {READERS[kind].path}" for kind in IMPORT_KINDS)
+        + "; or a zip file of it",
     )
     parser.add_argument("--step", metavar="N", help="of several steps, this one; else the latest")
     parser.add_argument("-o", "--output", metavar="SNAPSHOT.json", help="standard output if absent")
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         snapshot.write(found, options.output)
 
 
-def read(kind: ImportKind, path: str, step: int | None = None) -> Snapshot:
+def read(kind: str, path: str, step: int | None = None) -> Snapshot:
     """Have a worker read the file or folder.
 
     Raises:
@@ -91,8 +90,9 @@ def _is_zip(path: str) -> bool:
 def _step(text: str | None, kind: str) -> int | None:
     if text is None:
         return None
-    if kind != "orbax":
-        raise InvalidInput(f"--step is {shown(text)}, but only an Orbax checkpoint has steps")
+    if not READERS[kind].has_steps:
+        with_steps = ", ".join(reader.name for reader in READERS.values() if reader.has_steps)
+        raise InvalidInput(f"--step is {shown(text)}, but only {with_steps} has steps")
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise InvalidInput(
             f"--step is {shown(text)}, but must be the number of a step, such as 1000"

@@ -1,5 +1,5 @@
-"""Readers: what a real job left behind, as a Snapshot. Files in, plain records out; no JAX, no pickle.
+"""Readers make a Snapshot from the files of a real job: `inspector.core.sources.READERS` lists them.
 
-A module for each kind of file, and beside them what keeps hostile files harmless: limits, archives,
-encodings. Every reader raises `InvalidInput` with one sentence that names the file and what is wrong with it.
+No reader imports JAX or unpickles anything. Limits on sizes and counts protect the worker from hostile
+files. Every reader raises `InvalidInput` with one sentence that names the file.
 """

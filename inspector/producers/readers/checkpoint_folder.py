@@ -1,8 +1,8 @@
-"""The folder that a checkpoint is in while it is saved and restored, and that never outlives its server.
+"""A temporary folder that the server and its workers share, and that is removed whatever happens.
 
-Server and worker each hold a lock on a file in it, which the kernel lets go of when a process ends,
-however it ends. Whoever removes the folder waits for the locks of the others, so that nothing is written
-after it; and what a killed server has left is told by its lock being free.
+The server and each worker hold a shared lock on a file in the folder. The kernel releases a lock when its
+process ends. The server waits for the locks of the workers before it removes the folder. A folder whose
+lock is free was left by a killed server.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from inspector.core.formatting import bytes_text
 
 PREFIX = "sharding-inspector-checkpoint-"
 LOCK = "in-use"
-# Seconds for which a folder without a lock is left alone: its maker may be about to take it.
-NEW = 60.0
+NEW = 60.0  # seconds for which an unlocked folder is kept: its server may be about to lock it
 PATIENCE = (
-    10.0  # seconds to wait for a worker that is being stopped; it is killed after half a second
+    10.0  # seconds to wait for workers; a worker that is stopped is killed after half a second
 )
 POLL = 0.05  # seconds
-USABLE_SHARE = 0.8  # of what is free on the disk
-# Bytes of Orbax's own files: measured 1.2 KB an array, rounded up for long paths and large meshes.
+USABLE_SHARE = 0.8  # of the free disk space
+# Bytes of Orbax's own files: measured 1.2 KB per array, rounded up for long paths and large meshes.
 METADATA_BYTES = 1 << 20
 METADATA_BYTES_PER_ARRAY = 1 << 14
 
@@ -40,10 +39,10 @@ _made: set[CheckpointFolder] = set()
 
 
 class CheckpointFolder:
-    """A new folder for one checkpoint among the files that are temporary.
+    """A new temporary folder, locked by this process.
 
     Raises:
-      InvalidInput: it cannot be made.
+      InvalidInput: it cannot be created.
     """
 
     def __init__(self) -> None:
@@ -56,18 +55,18 @@ class CheckpointFolder:
                 raise
         except OSError as error:
             raise InvalidInput(
-                f"no folder for the checkpoint can be made: {error.strerror}"
+                f"the temporary folder cannot be created: {error.strerror}"
             ) from None
         self._removed = False
         _made.add(self)
 
     def remove(self, patience: float = PATIENCE) -> None:
-        """Remove the folder with all in it, when whoever writes there has stopped. May be repeated."""
+        """Remove the folder after its workers released it, or after `patience` seconds. Can be repeated."""
         if self._removed:
             return
         self._removed = True
         until = time.monotonic() + patience
-        while not _alone(self._lock) and time.monotonic() < until:
+        while not _lock_alone(self._lock) and time.monotonic() < until:
             time.sleep(POLL)
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
@@ -78,16 +77,16 @@ class CheckpointFolder:
 
 @contextlib.contextmanager
 def held(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Keep the folder from being removed while this process writes or reads there.
+    """Hold the folder's lock, so that the folder is not removed while this process uses it.
 
     Raises:
-      InvalidInput: it is gone.
+      InvalidInput: the folder no longer exists.
     """
     folder = Path(path)
     try:
         lock = _locked(folder)
     except OSError:
-        raise InvalidInput("the folder of the checkpoint is gone") from None
+        raise InvalidInput("the temporary folder of the checkpoint no longer exists") from None
     try:
         yield folder
     finally:
@@ -95,22 +94,22 @@ def held(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_stale(now: float | None = None) -> list[Path]:
-    """Remove what servers have left that were killed; the folders that are gone now.
+    """Remove this user's unlocked folders, and return them.
 
-    Only this user's own folders whose locks nobody holds are touched. `now` is in seconds since the
-    epoch, None for the present.
+    Args:
+      now: seconds since the epoch; None for the present.
     """
     now = time.time() if now is None else now
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
-        with contextlib.suppress(OSError):  # another server may be at the same
+        with contextlib.suppress(OSError):  # another server may remove it at the same time
             found = folder.lstat()
             own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
             if not own or now - found.st_mtime < NEW:
                 continue
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
-                if _alone(lock):
+                if _lock_alone(lock):
                     shutil.rmtree(folder)
                     removed.append(folder)
             finally:
@@ -119,29 +118,29 @@ def remove_stale(now: float | None = None) -> list[Path]:
 
 
 def bytes_needed(state_bytes: int, arrays: int) -> int:
-    """Bytes on disk for a train state, once as a checkpoint and once as plain values to compare with."""
+    """Return the bytes on disk for a train state: the checkpoint, and its values as plain files."""
     return 2 * state_bytes + METADATA_BYTES + arrays * METADATA_BYTES_PER_ARRAY
 
 
 def refuse_too_large(needed: int, free: int | None = None) -> None:
-    """Refuse a checkpoint that the disk cannot hold. `free` is bytes, None to ask the system.
+    """Check that `needed` bytes fit on the disk. `free` is the free bytes, None to ask the system.
 
     Raises:
-      InvalidInput: `needed` bytes are more than the usable share of what is free.
+      InvalidInput: they exceed the usable share of the free space.
     """
     if free is None:
         free = shutil.disk_usage(tempfile.gettempdir()).free
     limit = int(free * USABLE_SHARE)
     if needed > limit:
         raise InvalidInput(
-            f"the checkpoint and the values to compare with need about {bytes_text(needed)} in the "
-            f"folder for temporary files, but at most {bytes_text(limit)} is allowed "
-            f"({USABLE_SHARE:.0%} of what is free); make the sizes smaller, or set TMPDIR to a larger disk"
+            f"the checkpoint needs {bytes_text(needed)} in the temporary folder, but at most "
+            f"{bytes_text(limit)} can be used ({USABLE_SHARE:.0%} of the free space): choose smaller "
+            "sizes, or set TMPDIR to a larger disk"
         )
 
 
 def _locked(folder: Path) -> int:
-    """A file descriptor that shares the folder's lock."""
+    """Take a shared lock on the folder, and return the file descriptor that holds it."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -151,8 +150,8 @@ def _locked(folder: Path) -> int:
     return lock
 
 
-def _alone(lock: int) -> bool:
-    """Whether nobody else holds the lock; if so, nobody else can take it from now on."""
+def _lock_alone(lock: int) -> bool:
+    """Try to make the lock exclusive; return False if another process holds it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -161,8 +160,7 @@ def _alone(lock: int) -> bool:
 
 
 def _remove_made() -> None:
-    # Without patience, and even if another thread is at it, which ends with the process: the workers
-    # are gone by now, for their pools register later and so end earlier.
+    # Does not wait: worker pools register their exit handlers later, so they have ended by now.
     for folder in list(_made):
         shutil.rmtree(folder.path, ignore_errors=True)
 

@@ -1,12 +1,13 @@
-"""The content of a file that nobody vouches for: so many bytes at most, and text only as UTF-8."""
+"""Read the content of untrusted files: limited bytes, strict JSON, UTF-8 text, gzip."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,28 +17,100 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.producers.readers import limits
 
+# Receives the number of parts that are done and the number of all parts.
+Report = Callable[[int, int], None]
+
 GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
-_TEXTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
-_WINDOW = 16 + zlib.MAX_WBITS  # of a gzip stream, as zlib counts
+_HEAD = 4096  # bytes; enough for the first key of a JSON file
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
+_WINDOW = 16 + zlib.MAX_WBITS  # zlib's code for a gzip stream
+_FORMAT = re.compile(r'\s*\{\s*"format"\s*:\s*"([^"]{1,60})"')
+_FIRST_KEY = re.compile(r'\s*\{\s*"((?:[^"\\]|\\.)*)"\s*:\s*(.?)', re.S)
+
+
+def no_report(done: int, of: int) -> None:
+    """Ignore a report of progress."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A file's text. `cut` says in a sentence where a packed file ends too early; None where it is whole."""
+    """The text of a file. `cut` is a sentence if a gzip file ends too early, else None."""
 
     text: str
     cut: str | None = None
 
 
+@dataclass(frozen=True)
+class Sample:
+    """What a reader needs to recognize a file or a folder.
+
+    Attributes:
+      path: the file, the folder, or the only file of a folder.
+      names: names of all files in the folder; None if a file was given.
+    """
+
+    path: Path
+    what: str
+    names: frozenset[str] | None = None
+
+    @functools.cached_property
+    def head(self) -> str | None:
+        """The first characters of a text file; None for a folder or a gzip file.
+
+        Raises:
+          InvalidInput: the file is empty, cannot be read or is not text.
+        """
+        if self.path.is_dir():
+            return None
+        try:
+            with self.path.open("rb") as file:
+                raw = file.read(_HEAD)
+        except OSError as error:
+            raise InvalidInput(f"{self.what} cannot be read: {error.strerror}") from None
+        if not raw:
+            raise InvalidInput(f"{self.what} is empty")
+        return None if raw.startswith(GZIP) else decode(raw, self.what, cut=True)
+
+    @property
+    def is_json(self) -> bool:
+        return self.head is not None and self.head.lstrip().startswith(("{", "["))
+
+    def first_key(self) -> tuple[str, str]:
+        """Return the first key of a JSON object and the first character of its value, else empty text."""
+        match = _FIRST_KEY.match(self.head or "")
+        return (match[1], match[2]) if match else ("", "")
+
+    def json_format(self) -> str | None:
+        """Return the value of the key `format` of a JSON file, None if it has none."""
+        if not self.is_json:
+            return None
+        if found := _FORMAT.match(self.head or ""):
+            return found[1]
+        if not self.first_key()[0]:
+            return None
+        plain = read_json(self.path, self.what, limits.MOST_SNAPSHOT_VALUES)
+        value = plain.get("format") if isinstance(plain, dict) else None
+        return value if isinstance(value, str) else None
+
+
+def sample(path: Path, what: str) -> Sample:
+    """Return the sample of a file, of a folder, or of the only file of a folder."""
+    if not path.is_dir():
+        return Sample(path, what)
+    files = files_below(path, what)
+    names = frozenset(file.name for file in files)
+    return Sample(files[0], files[0].name, names) if len(files) == 1 else Sample(path, what, names)
+
+
 def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
-    """The whole content of a regular file.
+    """Return the content of a regular file of 1 to `most` bytes.
 
     Raises:
-      InvalidInput: it is no file, cannot be read, or has more than `most` bytes.
+      InvalidInput: it is not such a file, or cannot be read.
     """
     try:
-        # A pipe would be waited for, and a device never ends.
+        # Without O_NONBLOCK, opening a pipe blocks.
         with open(
             path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
         ) as file:
@@ -51,9 +124,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     except ValueError as error:  # a zero byte in the path
         raise InvalidInput(f"{what} cannot be read: {error}") from None
     if len(content) > most:
-        raise InvalidInput(
-            f"{what} has more than {bytes_text(most)}, which is all that is read of it"
-        )
+        raise InvalidInput(f"{what} has more than {bytes_text(most)}, the most that is read")
     if not content:
         raise InvalidInput(f"{what} is empty")
     return content
@@ -62,35 +133,33 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
 def read_json(
     path: str | os.PathLike[str], what: str, most_values: int = limits.MOST_JSON_VALUES
 ) -> Any:
-    """The strict JSON in a file.
+    """Return the strict JSON in a file.
 
     Raises:
-      InvalidInput: it cannot be read, is too large, holds too many values, or is not such JSON.
+      InvalidInput: it cannot be read, exceeds a limit, or is not strict JSON.
     """
     return parse_json(read_bytes(path, limits.MOST_JSON_BYTES, what), what, most_values)
 
 
 def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES) -> Any:
-    """Strict JSON of so many values at most, counted before one is made.
+    """Return strict JSON of at most `most_values` values, which are counted before parsing.
 
     Raises:
-      InvalidInput: it holds more, or is not such JSON.
+      InvalidInput: it has more values, or is not strict JSON.
     """
-    if _holds_more(raw, most_values):
-        raise InvalidInput(
-            f"{what} holds more than {most_values:,} values, which are all that is read"
-        )
+    if _has_more_values(raw, most_values):
+        raise InvalidInput(f"{what} has more than {most_values:,} values, the most that are read")
     return strict_json.parse(raw, what)
 
 
-def _holds_more(raw: bytes, most: int) -> bool:
-    """Whether there are more lists, objects and commas than so many, those inside of texts left out."""
+def _has_more_values(raw: bytes, most: int) -> bool:
+    """Return whether the lists, objects and commas outside of strings exceed a limit."""
     if _values(raw, 0, len(raw)) <= most:
         return False
     seen = at = 0
-    for text in _TEXTS.finditer(raw):
-        seen += 1 + _values(raw, at, text.start())
-        at = text.end()
+    for string in _STRINGS.finditer(raw):
+        seen += 1 + _values(raw, at, string.start())
+        at = string.end()
         if seen > most:
             return True
     return seen + _values(raw, at, len(raw)) > most
@@ -101,10 +170,10 @@ def _values(raw: bytes, start: int, end: int) -> int:
 
 
 def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> Text:
-    """The text in a file, unpacked if it is gzip, with the line ends of Windows as others'.
+    """Return the text of a file, unpacked if it is gzip, with Unix line ends.
 
     Raises:
-      InvalidInput: it cannot be read, is too large as it is or unpacked, or is not UTF-8 text.
+      InvalidInput: it cannot be read, is larger than `most` bytes, or is not UTF-8 text.
     """
     content = read_bytes(path, most, what)
     cut = None
@@ -117,15 +186,15 @@ def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_T
 
 
 def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
-    """What a gzip file holds, and whether it ends where it should; counted while it is unpacked.
+    """Return the unpacked bytes of a gzip file, and whether the file is complete.
 
     Raises:
-      InvalidInput: it is damaged, or holds more than `most` bytes.
+      InvalidInput: it is damaged, or unpacks to more than `most` bytes.
     """
     parts: list[bytes] = []
     size = 0
     rest = content
-    while rest.startswith(GZIP):  # several streams one after the other are one file
+    while rest.startswith(GZIP):  # a gzip file can consist of several streams
         stream = zlib.decompressobj(_WINDOW)
         while not stream.eof:
             try:
@@ -137,30 +206,30 @@ def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
             size += len(part)
             if size > most:
                 raise InvalidInput(
-                    f"{what} unpacks to more than {bytes_text(most)}, which is all that is read of it"
+                    f"{what} unpacks to more than {bytes_text(most)}, the most that is read"
                 )
             rest = stream.unconsumed_tail
             if not part and not rest and not stream.eof:
                 return b"".join(parts), False
         rest = stream.unused_data
     if rest and GZIP.startswith(rest):
-        return b"".join(parts), False  # the first byte of one more stream
+        return b"".join(parts), False  # the first byte of another stream
     if rest.strip(b"\0"):
         raise InvalidInput(f"{what} has {bytes_text(len(rest))} after the end of its gzip stream")
     return b"".join(parts), True
 
 
 def decode(content: bytes, what: str, cut: bool = False) -> str:
-    """Bytes as UTF-8 text; where they are `cut`, without the half of a character at their end.
+    """Return bytes as UTF-8 text. If they are `cut`, drop an incomplete last character.
 
     Raises:
-      InvalidInput: they are not such text; the sentence names the encoding that they begin with.
+      InvalidInput: they are not UTF-8 text. The message names the encoding if it is recognized.
     """
     other = strict_json.encoding_of(content)
     if other is not None:
-        raise InvalidInput(f"{what} is written as {other}, but must be plain UTF-8")
+        raise InvalidInput(f"{what} is encoded as {other}, but must be plain UTF-8")
     if b"\0" in content:
-        raise InvalidInput(f"{what} is not text: it holds a zero byte")
+        raise InvalidInput(f"{what} is not text: it has a zero byte")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -169,11 +238,17 @@ def decode(content: bytes, what: str, cut: bool = False) -> str:
         raise InvalidInput(f"{what} is not UTF-8 text (byte {error.start})") from None
 
 
+def is_macos_metadata(parts: Sequence[str]) -> bool:
+    """Return whether a path, given by its parts, is a file that macOS adds to folders and archives."""
+    last = parts[-1] if parts else ""
+    return "__MACOSX" in parts or last == ".DS_Store" or last.startswith("._")
+
+
 def files_below(folder: Path, what: str) -> list[Path]:
-    """Every regular file below a folder, in order, without litter; links are not followed.
+    """Return the sorted regular files below a folder, without macOS metadata. Links are not followed.
 
     Raises:
-      InvalidInput: there are too many, or the folder cannot be read.
+      InvalidInput: there are more than `MOST_FILES`, or the folder cannot be read.
     """
     found: list[Path] = []
 
@@ -186,21 +261,24 @@ def files_below(folder: Path, what: str) -> list[Path]:
         found += [
             path
             for name in sorted(names)
-            if not is_litter((*inside, name)) and (path := Path(where, name)).is_file()
+            if not is_macos_metadata((*inside, name)) and (path := Path(where, name)).is_file()
         ]
         if len(found) > limits.MOST_FILES:
             raise InvalidInput(
-                f"{what} holds more than {limits.MOST_FILES:,} files, which is all that is looked at"
+                f"{what} contains more than {limits.MOST_FILES:,} files, the most that are listed"
             )
     return found
 
 
-_FOLDER = "__MACOSX"
-_FILE = ".DS_Store"
-_PREFIX = "._"  # of a file that has the attributes of another, whose name follows
+def only_file(path: Path, what: str) -> Path:
+    """Return the path if it is a file, or the only file below it if it is a folder.
 
-
-def is_litter(parts: Sequence[str]) -> bool:
-    """Whether the last of a path's parts is such a file or folder, or any is such a folder."""
-    last = parts[-1] if parts else ""
-    return _FOLDER in parts or last == _FILE or last.startswith(_PREFIX)
+    Raises:
+      InvalidInput: the folder contains no file or several.
+    """
+    if not path.is_dir():
+        return path
+    files = files_below(path, what)
+    if len(files) != 1:
+        raise InvalidInput(f"{what} contains {len(files)} files, but must contain exactly one")
+    return files[0]

@@ -1,8 +1,7 @@
-"""What `--xla_dump_to` leaves in a folder: which of its texts is the final one of each program.
+"""Find the final text of each program in a folder that `--xla_dump_to` wrote.
 
-Files are called `module_0012.jit_step.cpu_after_optimizations.txt`; the middle names the program, the end
-the stage. A time may stand before it and the compiler's version within it, and old versions leave the program
-out. XLA writes others beside them (buffer assignments, thunks, protos), which are left alone.
+A file is named `module_0012.jit_step.cpu_after_optimizations.txt`: number, program, stage. A timestamp can
+precede the name and the compiler's version can follow the program; old versions omit the program.
 """
 
 from __future__ import annotations
@@ -18,28 +17,27 @@ _DUMPED = re.compile(
     r"(?:\d+\.)?(?P<number>(?:module_)?\d+)\.(?:(?P<program>.+?)\.)?(?:cl_\d+\.)?"
     r"(?P<stage>(?:[\w.\-]*_)?(?:before|after)_[\w\-]+)\.(?:txt|hlo)(?:\.gz)?"
 )
-# The stages after which a compiler is done with a program's text, the last one first.
+# Stages after the last optimization, the latest first.
 _FINAL = (
     "after_codegen",
     "after_optimizations_after_buffer_assignment",
     "after_optimizations_before_buffer_assignment",
     "after_optimizations",
 )
-# How to have text of what was dumped as protos alone.
 AS_TEXT = "dump again with --xla_dump_hlo_as_text"
-_TEXT = re.compile(r".+\.(?:hlo|txt)(?:\.gz)?", re.IGNORECASE)
+TEXT = re.compile(r".+\.(?:hlo|txt)(?:\.gz)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class DumpedText:
-    """One file to be read, and the name of its program."""
+    """A text file and the name of its program."""
 
     path: Path
     program: str
 
 
 def final_texts(folder: Path, what: str) -> list[DumpedText]:
-    """The largest final text of each program of a dump; of any other folder every text.
+    """Return the largest final text of each program of a dump, or all texts of another folder.
 
     Raises:
       InvalidInput: there is none.
@@ -48,33 +46,27 @@ def final_texts(folder: Path, what: str) -> list[DumpedText]:
     dumped = [(path, found) for path in files if (found := _DUMPED.fullmatch(path.name))]
     final: dict[str, list[tuple[int, int, Path]]] = {}
     for path, found in dumped:
-        rank = _rank(found["stage"])
+        rank = next((n for n, end in enumerate(_FINAL) if found["stage"].endswith(end)), None)
         if rank is not None:
-            # Of as large ones that which was dumped first: files are in order.
             program = found["program"] or found["number"]
             final.setdefault(program, []).append((rank, -path.stat().st_size, path))
     if final:
+        # Files are in the order of the dump, so a tie keeps the first one.
         return [
             DumpedText(min(each, key=lambda one: one[:2])[2], program)
             for program, each in final.items()
         ]
     if dumped:
         raise InvalidInput(
-            f"{what} is an XLA dump without any text after optimizations: dump again, and let the "
-            "compiler come to its end"
+            f"{what} is an XLA dump without text after optimizations: dump again, and let the compiler finish"
         )
-    texts = [path for path in files if _TEXT.fullmatch(path.name)]
+    texts = [path for path in files if TEXT.fullmatch(path.name)]
     if not texts:
         protos = any(path.name.endswith(".pb") for path in files)
         more = f", only protos; {AS_TEXT}" if protos else ""
-        raise InvalidInput(f"{what} holds no HLO text: no file in it ends in .hlo or .txt{more}")
+        raise InvalidInput(f"{what} contains no HLO text: no file ends in .hlo or .txt{more}")
     if len(texts) > limits.MOST_PROGRAMS:
         raise InvalidInput(
-            f"{what} holds {len(texts):,} texts, at most {limits.MOST_PROGRAMS:,} are read"
+            f"{what} contains {len(texts):,} texts, but at most {limits.MOST_PROGRAMS:,} are read"
         )
     return [DumpedText(path, path.name) for path in texts]
-
-
-def _rank(stage: str) -> int | None:
-    """The place of a stage among the final ones; None where it is not one."""
-    return next((rank for rank, end in enumerate(_FINAL) if stage.endswith(end)), None)

@@ -1,14 +1,13 @@
-"""HLO text as a Snapshot: one program a module, its collectives and its work; no arrays.
+"""Read HLO text: one program per module with its collectives and its work, without arrays.
 
-The text may be one module or many, cut off, packed with gzip, or a folder that XLA dumped into.
+The text has one module or several, and may be cut off or gzip. A folder of texts is read too.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,33 +16,28 @@ from inspector.compiled.hlo.calls import runs
 from inspector.compiled.hlo.module import Module
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import (
-    Collective,
-    Finding,
-    Mesh,
-    MeshAxis,
-    Program,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Collective, Finding, Mesh, MeshAxis, Program, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import content, hlo_dump, limits
+from inspector.producers.readers.content import Report, Sample, no_report
 
 CUT = "file-cut"
 MESH_UNKNOWN = "mesh-unknown"
-# How texts begin that come before HLO, and that hold no collective that a compiler put in.
+# Beginnings of MLIR text, which comes before HLO and has no collectives of the compiler.
 _STABLEHLO = re.compile(
     r"^\s*(?:#loc\b|module\s+(?:@|attributes\b|\{)|func\.func\b)|\bstablehlo\.", re.M
 )
 _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}\d]")
 _PROTO = re.compile(r"\s*(?:name|hlo_module)\s*[:{]")
-
-Report = Callable[[int, int], None]
+# `mesh['data'=2,'model'=4] {'model'}`. XLA invents axes named `axis_0`, which differ between instructions.
+_MESH = re.compile(r"^mesh\[([^\]]*)\](?!.*device_ids)", re.S)
+_AXIS = re.compile(r"['\"]([^'\"=]+)['\"]=(\d{1,9})")
+_INVENTED_AXIS = re.compile(r"_?axis_\d+")
 
 
 @dataclass(frozen=True)
 class _Text:
-    """One file's modules; `name` is what a module without a name is called."""
+    """The modules of one file. `name` is used for a module without a name."""
 
     name: str
     what: str
@@ -51,28 +45,31 @@ class _Text:
     cut: str | None = None
 
 
-def read(
-    path: str | os.PathLike[str], what: str, report: Report = lambda done, of: None
-) -> Snapshot:
-    """The programs of a text, or the final ones of a folder of texts.
+def recognizes(sample: Sample) -> bool:
+    """Return whether a file is gzip or text other than JSON, or a folder has files named like texts."""
+    if sample.path.is_dir():
+        return any(hlo_dump.TEXT.fullmatch(name) for name in sample.names or ())
+    return not sample.is_json
+
+
+def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
+    """Return a Snapshot of the programs of a text, or of the final texts of a folder.
 
     Raises:
-      InvalidInput: it is no HLO text, or none is in the folder.
+      InvalidInput: no text can be read.
     """
     findings: list[Finding] = []
-    if Path(path).is_dir():
-        texts = _of_folder(Path(path), what, findings, report)
+    if path.is_dir():
+        texts = _read_folder(path, what, findings, report)
     else:
         texts = [_read_text(path, what, Path(what).name)]
     modules = [(text, module) for text in texts for module in text.modules]
     if len(modules) > limits.MOST_PROGRAMS:
         raise InvalidInput(
-            f"{what} holds {len(modules):,} programs, at most {limits.MOST_PROGRAMS:,} are read"
+            f"{what} contains {len(modules):,} programs, but at most {limits.MOST_PROGRAMS:,} are read"
         )
     mesh = mesh_of([module for _, module in modules])
-    for text in texts:
-        if text.cut is not None:
-            findings.append(Finding("warning", CUT, f"{text.cut}."))
+    findings += [Finding("warning", CUT, f"{text.cut}.") for text in texts if text.cut is not None]
     programs: list[Program] = []
     taken: dict[str, int] = {}
     for text, module in modules:
@@ -82,14 +79,10 @@ def read(
             name = f"{name} ({taken[name]})"
         programs.append(_program(name, module, mesh, findings))
     if mesh is None:
-        findings.append(
-            Finding(
-                "note",
-                MESH_UNKNOWN,
-                "The text names no mesh: groups of devices are as it numbers them, and which mesh axes "
-                "they are along is unknown, as are the arrays.",
-            )
+        note = (
+            "The text has no mesh with named axes, so the mesh axes of the collectives are unknown."
         )
+        findings.append(Finding("note", MESH_UNKNOWN, note))
     return Snapshot(
         source=Source("hlo", None, now(), extra={"file": what}),
         layout=None,
@@ -100,8 +93,29 @@ def read(
     )
 
 
+def mesh_of(modules: Iterable[Module]) -> Mesh | None:
+    """Return the mesh of all replica groups with named axes, None if there is none or several."""
+    found: set[tuple[tuple[str, int], ...]] = set()
+    for module in modules:
+        for computation in module.computations:
+            for instruction in computation.instructions:
+                if "mesh[" not in instruction.attributes_text:
+                    continue
+                match = _MESH.match(instruction.attributes.get("replica_groups", "").strip())
+                axes = _AXIS.findall(match[1]) if match else []
+                if axes and not any(_INVENTED_AXIS.fullmatch(name) for name, _ in axes):
+                    found.add(tuple((name, int(size)) for name, size in axes))
+    if len(found) != 1:
+        return None
+    (named,) = found
+    size = math.prod(size for _, size in named)
+    if not 0 < size <= limits.MOST_DEVICES or len(dict(named)) != len(named):
+        return None
+    return Mesh(tuple(MeshAxis(name, one) for name, one in named), tuple(range(size)))
+
+
 def refuse_other_text(text: str, what: str) -> None:
-    """Refuse text of another kind by its own name, which is of more use than the line where HLO ends.
+    """Check that text is HLO.
 
     Raises:
       InvalidInput: it is StableHLO, JSON or a text proto.
@@ -110,75 +124,64 @@ def refuse_other_text(text: str, what: str) -> None:
         return
     if _STABLEHLO.search(text[:100_000]):
         raise InvalidInput(
-            f"{what} is StableHLO or another MLIR text, in which the compiler has not yet put any "
-            "collective: give the compiled text, jitted.lower(…).compile().as_text()"
+            f"{what} is StableHLO or other MLIR text, which has no collectives of the compiler: give "
+            "the compiled text, jitted.lower(…).compile().as_text()"
         )
-    if _JSON.match(text):
-        raise InvalidInput(f"{what} is JSON, but must be HLO text, which begins with HloModule")
-    if _PROTO.match(text):
-        raise InvalidInput(
-            f"{what} is a text proto, but must be HLO text, which begins with HloModule"
-        )
+    for kind, pattern in (("JSON", _JSON), ("a text proto", _PROTO)):
+        if pattern.match(text):
+            raise InvalidInput(f"{what} is {kind}, but must be HLO text that begins with HloModule")
 
 
-def _of_folder(path: Path, what: str, findings: list[Finding], report: Report) -> list[_Text]:
-    """The final text of each program that XLA dumped, or each text of a folder of others."""
+def _read_folder(path: Path, what: str, findings: list[Finding], report: Report) -> list[_Text]:
     chosen = hlo_dump.final_texts(path, what)
     texts: list[_Text] = []
     left = limits.MOST_TEXT_BYTES_TOGETHER
     refusals: list[str] = []
     for number, one in enumerate(chosen):
         report(number, len(chosen))
-        called = str(one.path.relative_to(path))
         left -= one.path.stat().st_size
         if left < 0:
             raise InvalidInput(
-                f"{what} holds more text than is read; give a folder of fewer programs"
+                f"{what} has more than {limits.MOST_TEXT_BYTES_TOGETHER:,} bytes of text: give a folder "
+                "of fewer programs"
             )
         try:
-            texts.append(_read_text(one.path, called, one.program))
+            texts.append(_read_text(one.path, str(one.path.relative_to(path)), one.program))
         except InvalidInput as refused:
             refusals.append(str(refused))
     if not texts:
-        raise InvalidInput(f"{what} holds no HLO text that can be read: {refusals[0]}")
+        raise InvalidInput(f"{what} contains no HLO text that can be read: {refusals[0]}")
     if refusals:
         others = f", and {counted(len(refusals) - 1, 'other file')}" if len(refusals) > 1 else ""
-        message = f"{refusals[0]}{others}: left out."
+        message = f"Skipped: {refusals[0]}{others}."
         findings.append(Finding("warning", "file-refused", message))
     return texts
 
 
-def _read_text(path: str | os.PathLike[str], what: str, name: str) -> _Text:
+def _read_text(path: Path, what: str, name: str) -> _Text:
     if what.lower().endswith((".pb", ".pb.gz")):
         raise InvalidInput(
-            f"{what} is a binary proto, but must be HLO text, which begins with HloModule: "
-            f"{hlo_dump.AS_TEXT}"
+            f"{what} is a binary proto, but must be HLO text that begins with HloModule: {hlo_dump.AS_TEXT}"
         )
-    read_ = content.read_text(path, what)
-    refuse_other_text(read_.text, what)
+    text = content.read_text(path, what)
+    refuse_other_text(text.text, what)
     try:
-        modules = hlo.parse(read_.text)
+        modules = hlo.parse(text.text)
     except InvalidInput as refused:
-        raise InvalidInput(f"{what} is no HLO text: {refused}") from None
-    return _Text(name, what, modules, read_.cut)
+        raise InvalidInput(f"{what} is not HLO text: {refused}") from None
+    return _Text(name, what, modules, text.cut)
 
 
 def _program(name: str, module: Module, mesh: Mesh | None, findings: list[Finding]) -> Program:
-    """One program; what cannot be read of it is unknown, with a finding that says why."""
+    """Return one program. Add a finding for each part that cannot be read."""
     called = shown(name, 120)
     if module.truncated is not None:
-        findings.append(
-            Finding(
-                "warning",
-                CUT,
-                f"Program {called}: {module.truncated}, so that how often its collectives run and what "
-                "it computes may be unknown.",
-            )
-        )
+        message = f"Program {called}: {module.truncated}. Executions and work may be unknown."
+        findings.append(Finding("warning", CUT, message))
     collectives = work = None
     try:
         known = runs(module)
-        # On a mesh of another size the groups would be counted wrongly.
+        # A mesh of another size would give wrong mesh axes.
         fits = mesh is not None and _devices(module) in (None, mesh.size)
         collectives = hlo.collectives(module, mesh if fits else None, known)
         if module.entry is not None and module.truncated is None:
@@ -196,48 +199,17 @@ def _program(name: str, module: Module, mesh: Mesh | None, findings: list[Findin
 
 
 def _devices(module: Module) -> int | None:
-    """For how many devices the program is, as its header says; None where it says nothing."""
+    """Return the number of devices in the module's header, None if it has none."""
     if module.partitions is None and module.replicas is None:
         return None
     return (module.partitions or 1) * (module.replicas or 1)
 
 
 def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
-    """The devices that the groups of every collective make together, for XLA has each in one group.
-
-    None where no collective says it, or two say differently, as of replicas and of partitions.
-    """
-    made = {
+    """Return the number of devices in the groups of every collective, None if unknown or ambiguous."""
+    counts = {
         one.groups * one.group_size
         for one in collectives
         if one.source_target_pairs is None and one.groups is not None and one.group_size is not None
     }
-    return made.pop() if len(made) == 1 else None
-
-
-_MESH = re.compile(r"^mesh\[([^\]]*)\](?!.*device_ids)", re.S)
-_AXIS = re.compile(r"['\"]([^'\"=]+)['\"]=(\d{1,9})")
-_ANONYMOUS = re.compile(r"_?axis_\d+")
-
-
-def mesh_of(modules: Iterable[Module]) -> Mesh | None:
-    """The one mesh that all groups with named axes are written on; None where there is none, or several."""
-    found: set[tuple[tuple[str, int], ...]] = set()
-    for module in modules:
-        for computation in module.computations:
-            for instruction in computation.instructions:
-                if "mesh[" not in instruction.attributes_text:
-                    continue
-                groups = instruction.attributes.get("replica_groups", "")
-                match = _MESH.match(groups.strip())
-                axes = _AXIS.findall(match[1]) if match else []
-                if axes and not any(_ANONYMOUS.fullmatch(name) for name, _ in axes):
-                    found.add(tuple((name, int(size)) for name, size in axes))
-    if len(found) != 1:
-        return None
-    (axes,) = found
-    size = math.prod(size for _, size in axes)
-    names = {name for name, _ in axes}
-    if not 0 < size <= limits.MOST_DEVICES or len(names) != len(axes):
-        return None
-    return Mesh(tuple(MeshAxis(name, one) for name, one in axes), tuple(range(size)))
+    return counts.pop() if len(counts) == 1 else None

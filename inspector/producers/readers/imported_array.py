@@ -1,4 +1,4 @@
-"""One array of a Snapshot from what files say of it: its shape and type, and how it was sharded."""
+"""Make the Array record of one stored array from its shape, its dtype and its saved sharding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from typing import Any
 
 from inspector.core import sharding
 from inspector.core.formatting import counted, spec_text
-from inspector.core.snapshot import (
-    Array,
-    Finding,
-    Group,
-    Mesh,
-    Shard,
-)
+from inspector.core.snapshot import Array, Finding, Group, Mesh, Shard
 from inspector.core.typed_json import LARGEST
 from inspector.producers.readers import limits
 from inspector.producers.readers.saved_sharding import SavedSharding, key_of
@@ -27,44 +21,49 @@ _GROUPS: dict[str, Group] = {"params": "params", "opt_state": "opt_state"}
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file says of an array itself; None each where it does not."""
+    """The shape and the dtype of an array in a file. `shape` is None if unknown."""
 
     shape: tuple[int, ...] | None = None
     dtype: str = UNKNOWN_DTYPE
 
 
 @dataclass
-class Room:
-    """How many shards may still be told one by one: thousands of arrays on a large mesh are too many."""
+class ShardBudget:
+    """The number of shards that a Snapshot can still list."""
 
     shards: int = limits.MOST_SHARDS
 
 
 def group_of(path: str) -> Group:
-    """What the first key that says so makes it: `params` or `opt_state`, wherever in the path."""
+    """Return the first of `params` and `opt_state` among the keys of a path, else `other`."""
     return next((_GROUPS[key] for key in path.split("/") if key in _GROUPS), "other")
 
 
 def itemsize(dtype: str) -> int | None:
-    """Bytes of an element as JAX keeps it, where a type smaller than a byte takes one; None if unknown."""
+    """Return the bytes of an element in JAX, at least 1; None if the dtype is unknown."""
     if dtype == "bool":
         return 1
     found = _BITS.fullmatch(dtype)
     return max(1, int(found[1]) // 8) if found else None
 
 
-def placed(
+def imported_array(
     path: str,
     stored: Stored,
     saved: SavedSharding | None,
     mesh: Mesh | None,
     logical_axes: tuple[str | None, ...] | None = None,
     group: Group | None = None,
-    room: Room | None = None,
+    budget: ShardBudget | None = None,
 ) -> tuple[Array, Finding | None]:
-    """The array on the Snapshot's mesh, with a finding where its sharding cannot be said there.
+    """Return the record of an array, and a finding if the record cannot express its sharding.
 
-    `room` is shared by all arrays of a Snapshot: what is on another mesh than most takes of it.
+    A spec with fewer entries than dimensions leaves the other dimensions unsharded, as in JAX.
+
+    Args:
+      mesh: the mesh of the Snapshot. An array on another mesh gets explicit shards.
+      group: the group of the array; None to derive it from the path.
+      budget: shared by all arrays of a Snapshot; explicit shards are taken from it.
     """
     shape, finding = stored.shape, None
     extra: dict[str, Any] = {}
@@ -72,8 +71,8 @@ def placed(
         extra["memory_kind"] = saved.memory_kind
     spec, shards = None, None
     if saved is not None and saved.spec is not None and saved.mesh is not None:
-        # Python's `is` first: thousands of arrays share one mesh.
-        here = mesh is not None and (saved.mesh is mesh or key_of(saved.mesh) == key_of(mesh))
+        # Identity first, because thousands of arrays share one mesh.
+        on_mesh = mesh is not None and (saved.mesh is mesh or key_of(saved.mesh) == key_of(mesh))
         spec = saved.spec
         if shape is not None and len(spec) > len(shape):
             finding = _finding(
@@ -84,14 +83,12 @@ def placed(
             spec = None
         elif shape is not None:
             spec = (*spec, *(None,) * (len(shape) - len(spec)))
-        if spec is not None and not here:
-            shards = _explicit(shape, spec, saved.mesh, room or Room())
-            axes = " × ".join(f"{axis.name} {axis.size}" for axis in saved.mesh.axes)
+        if spec is not None and not on_mesh:
+            shards = _shards(shape, spec, saved.mesh, budget or ShardBudget())
             if shards is None:
+                axes = " × ".join(f"{axis.name} {axis.size}" for axis in saved.mesh.axes)
                 finding = _finding(
-                    path,
-                    f"was {spec_text(spec)} on another mesh than most arrays ({axes}), "
-                    "which cannot be said on this one",
+                    path, f"was {spec_text(spec)} on another mesh than most arrays ({axes})"
                 )
             spec = None
     elif saved is not None and saved.device is not None:
@@ -102,9 +99,9 @@ def placed(
     return _array(path, stored, spec, shards, mesh, logical_axes, group, extra), finding
 
 
-def on_host(path: str, stored: Stored) -> Array:
-    """An array that was in the host's memory alone: it has no shard, and takes nothing of a device."""
-    array = _array(path, stored, None, None, None, None, None, {})
+def host_array(path: str, stored: Stored) -> Array:
+    """Return the record of an array in host memory: it has no shards and no bytes on devices."""
+    array = _array(path, stored)
     if array.shape is None:
         return array
     return replace(array, shards=(), bytes_per_device=0)
@@ -113,12 +110,12 @@ def on_host(path: str, stored: Stored) -> Array:
 def _array(
     path: str,
     stored: Stored,
-    spec: Any,
-    shards: tuple[Shard, ...] | None,
-    mesh: Mesh | None,
-    logical_axes: tuple[str | None, ...] | None,
-    group: Group | None,
-    extra: dict[str, Any],
+    spec: Any = None,
+    shards: tuple[Shard, ...] | None = None,
+    mesh: Mesh | None = None,
+    logical_axes: tuple[str | None, ...] | None = None,
+    group: Group | None = None,
+    extra: dict[str, Any] | None = None,
 ) -> Array:
     shape = stored.shape
     size = itemsize(stored.dtype)
@@ -132,7 +129,7 @@ def _array(
             shard_shape = sharding.shard_shape(shape, spec, mesh)
     elif shards is not None:
         replicas = 1 + max(shard.replica for shard in shards)
-        # The largest, as a captured array has it; other devices may hold less, or nothing.
+        # The largest shard, as in a captured array; other devices may have a smaller one.
         pieces = [tuple(stop - start for start, stop in shard.index) for shard in shards]
         shard_shape = max(pieces, key=math.prod)
     per_device = None
@@ -150,25 +147,22 @@ def _array(
         bytes_per_device=per_device,
         replicas=replicas,
         shards=shards,
-        extra=extra,
+        extra=extra or {},
     )
 
 
-def _explicit(
-    shape: tuple[int, ...] | None, spec: Any, mesh: Mesh, room: Room
+def _shards(
+    shape: tuple[int, ...] | None, spec: Any, mesh: Mesh, budget: ShardBudget
 ) -> tuple[Shard, ...] | None:
-    """Each device's shard on a mesh that is not the Snapshot's."""
-    if shape is None or mesh.size > room.shards:
+    """Return the shards on another mesh, None if the shape is unknown or the budget is used up."""
+    if shape is None or mesh.size > budget.shards:
         return None
     found = sharding.shards(Array("", "other", shape, "", spec=spec), mesh)
-    room.shards -= len(found or ())
+    budget.shards -= len(found or ())
     return found
 
 
 def _finding(path: str, words: str) -> Finding:
     return Finding(
-        "warning",
-        "sharding-unknown",
-        f"{path} {words}: how it was sharded is not known.",
-        array=path,
+        "warning", "sharding-unknown", f"{path} {words}: its sharding is unknown.", array=path
     )

@@ -1,29 +1,24 @@
-"""MaxText's sharding goldens: JSON files that its own tests compare a model's shardings with.
+"""Read MaxText's sharding goldens: JSON files that MaxText's tests compare with a model's shardings.
 
 https://github.com/AI-Hypercomputer/maxtext: `tests/utils/sharding_info`. `named_shardings.json` has shape,
-spec and mesh of every array of the train state, `logical_shardings.json` beside it the logical axes, and
-`input_shardings.json` what a train step constrained on its way. No file names types or devices.
+spec and mesh of every array of the train state, `logical_shardings.json` the logical axes, and
+`input_shardings.json` the constrained activations of a train step. They have no dtypes and no devices.
 """
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import (
-    Array,
-    Finding,
-    Mesh,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Finding, Mesh, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, saved_sharding
-from inspector.producers.readers.imported_array import Room, Stored, placed
+from inspector.producers.readers.content import Report, Sample, no_report
+from inspector.producers.readers.imported_array import ShardBudget, Stored, imported_array
 from inspector.producers.readers.saved_sharding import Meshes, SavedSharding, mesh_axes, spec_of
 
 NAMED = "named_shardings.json"
@@ -31,7 +26,8 @@ LOGICAL = "logical_shardings.json"
 INPUT = "input_shardings.json"
 SHAPES_UNKNOWN = "shapes-unknown"
 
-# `.params/['params']/['decoder']/[0]`: JAX's key paths, in older files without the slashes.
+_ACTIVATIONS = "Activation Sharding Dump"
+# `.params/['params']/['decoder']/[0]`: JAX's key paths, in older files without slashes.
 _KEY = re.compile(
     r"/?(?:\.([^/.\[\]'\"]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\])"
 )
@@ -43,45 +39,48 @@ _TOKEN = re.compile(rf"\s*(?:{_NAME}|(None)|([(),]))")
 _MOST_SIZE = 2**63
 
 
-def read(path: str | os.PathLike[str], what: str) -> Snapshot:
-    """A golden as a Snapshot: a `named_shardings.json`, or a folder with one, there with its activations.
+def recognizes(sample: Sample) -> bool:
+    """Return whether a folder contains a golden, or a JSON file begins with a key path of JAX."""
+    if NAMED in (sample.names or ()):
+        return True
+    key, _ = sample.first_key()
+    return key.startswith((".", "[")) or key == _ACTIVATIONS
+
+
+def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
+    """Return the Snapshot of a `named_shardings.json`, or of the folder with one and its activations.
 
     Raises:
-      InvalidInput: it is no such file, or one beside it contradicts it.
+      InvalidInput: it is not such a file, or a file next to it contradicts it.
     """
-    given = Path(path)
-    whole = given.is_dir()
-    if whole:
-        folder = _folder(given, what)
-        given = folder / NAMED
-    named = _object(given, NAMED if whole else what)
+    is_folder = path.is_dir()
+    file = _folder(path, what) / NAMED if is_folder else path
     meshes = Meshes()
     entries = {
-        key: _named(value, f"{what} at {shown(key, 200)}", meshes) for key, value in named.items()
+        key: _named(value, f"{what} at {shown(key, 200)}", meshes)
+        for key, value in _object(file, NAMED if is_folder else what).items()
     }
     mesh = saved_sharding.common_mesh(saved.mesh for _, saved in entries.values())
-    logical, findings = _logical(given.with_name(LOGICAL), {k: s for k, (s, _) in entries.items()})
+    logical, findings = _logical(file.with_name(LOGICAL), {k: s for k, (s, _) in entries.items()})
     arrays: list[Array] = []
     paths = _paths(entries, what)
-    room = Room()
+    budget = ShardBudget()
     for key, (stored, saved) in entries.items():
-        array, finding = placed(paths[key], stored, saved, mesh, logical.get(key), room=room)
+        array, finding = imported_array(
+            paths[key], stored, saved, mesh, logical.get(key), budget=budget
+        )
         arrays.append(array)
         findings += [finding] if finding is not None else []
-    if whole and given.with_name(INPUT).is_file() and mesh is not None:
-        arrays += _activations(given.with_name(INPUT), mesh)
+    if is_folder and file.with_name(INPUT).is_file() and mesh is not None:
+        arrays += _activations(file.with_name(INPUT), mesh)
     without = sum(stored.shape is None for stored, _ in entries.values())
     if without:
-        note = f"The golden has no shape of {counted(without, 'array')}: how large they are is unknown."
-        findings.append(Finding("warning", SHAPES_UNKNOWN, note))
-    findings.append(
-        Finding(
-            "note",
-            "types-and-devices-unknown",
-            "A golden names no types and no devices: bytes are unknown, and devices are numbered by "
-            "their place on the mesh.",
+        note = (
+            f"The golden lacks the shape of {counted(without, 'array')}, so their size is unknown."
         )
-    )
+        findings.append(Finding("warning", SHAPES_UNKNOWN, note))
+    note = "A golden has no types and no devices: bytes are unknown, devices are numbered in mesh order."
+    findings.append(Finding("note", "types-and-devices-unknown", note))
     return Snapshot(
         source=Source("maxtext", None, now(), extra={"file": what}),
         layout=None,
@@ -92,7 +91,7 @@ def read(path: str | os.PathLike[str], what: str) -> Snapshot:
 
 
 def path_of(key: str) -> str:
-    """`.params/['params']/['scale']` as `params/params/scale`; what is no key path stays as it is."""
+    """Return the path of a key path: `.params/['params']/['scale']` is `params/params/scale`."""
     parts, at = [], 0
     while found := _KEY.match(key, at):
         parts.append(next(part for part in found.groups() if part is not None))
@@ -101,10 +100,10 @@ def path_of(key: str) -> str:
 
 
 def entries_of(text: str, what: str) -> list[Any]:
-    """What stands between the brackets of `P('fsdp', None)` or `('a', None)`, as JSON would have it.
+    """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON lists, strings and None.
 
     Raises:
-      InvalidInput: it is neither.
+      InvalidInput: it has another form.
     """
     at, stack, done = 1 if text.startswith("P") else 0, [], None
     if text.startswith("PartitionSpec"):
@@ -135,15 +134,15 @@ def entries_of(text: str, what: str) -> list[Any]:
 
 
 def _folder(given: Path, what: str) -> Path:
-    """The folder with the golden: the one given, or the only one below it."""
+    """Return the folder with the golden: the given one, or the only one below it."""
     if (given / NAMED).is_file():
         return given
     found = [path for path in content.files_below(given, what) if path.name == NAMED]
     if not found:
-        raise InvalidInput(f"{what} holds no {NAMED}, so it is no MaxText golden")
+        raise InvalidInput(f"{what} contains no {NAMED}, so it is not a MaxText golden")
     if len(found) > 1:
         raise InvalidInput(
-            f"{what} holds {len(found)} files {NAMED}: give the folder of one of them"
+            f"{what} contains {len(found)} files {NAMED}: give the folder of one of them"
         )
     return found[0].parent
 
@@ -152,18 +151,16 @@ def _object(path: Path, what: str) -> dict[str, Any]:
     plain = content.read_json(path, what)
     if not isinstance(plain, dict) or not plain:
         raise InvalidInput(
-            f"{what} is {shown(plain)}, but must be an object with an entry an array"
+            f"{what} is {shown(plain)}, but must be an object with an entry per array"
         )
-    if "Activation Sharding Dump" in plain:
+    if _ACTIVATIONS in plain:
         raise InvalidInput(
-            f"{what} holds activations alone: give the {NAMED} beside it, or their folder"
+            f"{what} contains only activations: give the {NAMED} next to it, or the folder"
         )
     if isinstance(plain.get("format"), str):
         raise InvalidInput(f"{what} is a {shown(plain['format'])} file, not a MaxText golden")
     if len(plain) > limits.MOST_ARRAYS:
-        raise InvalidInput(
-            f"{what} has more than {limits.MOST_ARRAYS:,} arrays, which are all it may have"
-        )
+        raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays, the most allowed")
     return plain
 
 
@@ -173,7 +170,7 @@ def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedShardin
             f"{where} is {shown(value)}, but must have partition_spec, shape and mesh"
         )
     if "mesh" not in value:
-        raise InvalidInput(f"{where} has no mesh, as in a {LOGICAL}: give the {NAMED} beside it")
+        raise InvalidInput(f"{where} has no mesh, as in a {LOGICAL}: give the {NAMED} next to it")
     plain = value["mesh"]
     shape = _shape(value, where)
     if not isinstance(plain, dict) or not isinstance(plain.get("shape"), dict):
@@ -183,7 +180,7 @@ def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedShardin
     names, sizes = plain.get("axis_names"), plain["shape"]
     try:
         if not isinstance(names, list) or sorted(map(str, names)) != sorted(sizes):
-            raise InvalidInput("axis_names and shape name different axes")
+            raise InvalidInput("axis_names and shape must have the same axes")
         mesh = meshes.of(mesh_axes(names, [sizes[str(name)] for name in names]))
         return Stored(shape), SavedSharding(mesh, spec_of(value["partition_spec"], mesh))
     except InvalidInput as refused:
@@ -191,7 +188,7 @@ def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedShardin
 
 
 def _shape(plain: dict[str, Any], where: str) -> tuple[int, ...] | None:
-    """The shape of an entry; None where it has none, as the first goldens had."""
+    """Return the shape of an entry, None if it has none, as in the first goldens."""
     if "shape" not in plain:
         return None
     value = plain["shape"]
@@ -202,46 +199,41 @@ def _shape(plain: dict[str, Any], where: str) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _paths(keys: Any, what: str) -> dict[str, str]:
+def _paths(keys: Iterable[str], what: str) -> dict[str, str]:
     paths: dict[str, str] = {}
     for key in keys:
         paths[key] = path_of(key)
         if not paths[key] or not paths[key].isprintable():
             raise InvalidInput(f"{what} has the key {shown(key)}, but must have a key path")
     if len(set(paths.values())) != len(paths):
-        return {key: key for key in keys}  # two keys that are one path keep what tells them apart
+        return {key: key for key in paths}  # two keys give the same path
     return paths
 
 
 def _logical(
     path: Path, named: dict[str, Stored]
 ) -> tuple[dict[str, tuple[str | None, ...]], list[Finding]]:
-    """The logical axes of each key, from the file beside the golden; a finding where it has none of one."""
+    """Return the logical axes of each key from the file next to the golden, and a finding if some lack."""
     if not path.is_file():
-        note = f"There is no {LOGICAL} beside the golden, so the logical axes are unknown."
+        note = f"There is no {LOGICAL} next to the golden, so logical axes are unknown."
         return {}, [Finding("note", "logical-axes-unknown", note)]
     axes: dict[str, tuple[str | None, ...]] = {}
     for key, value in _object(path, LOGICAL).items():
         where = f"{LOGICAL} at {shown(key, 200)}"
         entries = value.get("partition_spec") if isinstance(value, dict) else None
         if not isinstance(entries, list) or not all(_is_name(entry) for entry in entries):
-            raise InvalidInput(f"{where} has no list of logical axes under partition_spec")
+            raise InvalidInput(f"{where} must have a list of logical axes under partition_spec")
         stored = named.get(key)
         if stored is None:
             continue
         shape = _shape(value, where)
         if None not in (shape, stored.shape) and shape != stored.shape:
-            raise InvalidInput(
-                f"{where} has another shape than the golden: they do not belong together"
-            )
+            raise InvalidInput(f"{where} has the shape {shape}, but the golden has {stored.shape}")
         rank = len(entries) if stored.shape is None else len(stored.shape)
-        if len(entries) > rank:
-            raise InvalidInput(f"{where} has more logical axes than dimensions")
-        names = [" + ".join(one) if isinstance(one, list) else one for one in entries]
-        axes[key] = (*names, *(None,) * (rank - len(entries)))
+        axes[key] = _padded(entries, rank, where)
     missing = len(named.keys() - axes.keys())
     if missing:
-        note = f"{LOGICAL} lacks {counted(missing, 'array')} of the golden; their logical axes are unknown."
+        note = f"{LOGICAL} lacks {counted(missing, 'array')}, so their logical axes are unknown."
         return axes, [Finding("note", "logical-axes-unknown", note)]
     return axes, []
 
@@ -252,11 +244,11 @@ def _is_name(entry: Any) -> bool:
 
 
 def _activations(path: Path, mesh: Mesh) -> list[Array]:
-    """What the step constrained, in order; one that is there again gets a number."""
+    """Return the constrained activations in order. Repeated names get a number."""
     plain = content.read_json(path, INPUT)
-    rows = plain.get("Activation Sharding Dump") if isinstance(plain, dict) else None
+    rows = plain.get(_ACTIVATIONS) if isinstance(plain, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidInput(f'{INPUT} must have a list under "Activation Sharding Dump"')
+        raise InvalidInput(f"{INPUT} must have a list under {_ACTIVATIONS}")
     arrays: list[Array] = []
     seen: dict[str, int] = {}
     for row in rows[: limits.MOST_ARRAYS]:
@@ -272,7 +264,7 @@ def _activations(path: Path, mesh: Mesh) -> list[Array]:
             seen[path_here] = seen.get(path_here, 0) + 1
             if seen[path_here] > 1:
                 path_here = f"{path_here}#{seen[path_here]}"
-            array, _ = placed(
+            array, _ = imported_array(
                 path_here,
                 Stored(shape, found[2]),
                 SavedSharding(mesh, spec),
@@ -284,17 +276,21 @@ def _activations(path: Path, mesh: Mesh) -> list[Array]:
     return arrays
 
 
-def _logical_of(text: Any, rank: int, where: str) -> tuple[str | None, ...] | None:
-    if text == "Unknown" or not isinstance(text, str):
-        return None
-    entries = entries_of(text, where)
+def _padded(entries: list[Any], rank: int, where: str) -> tuple[str | None, ...]:
+    """Return one name per dimension; entries can be fewer than dimensions."""
     if len(entries) > rank:
-        raise InvalidInput(f"{where} has more logical axes than dimensions")
+        raise InvalidInput(f"{where} has {len(entries)} logical axes, but {rank} dimensions")
     names = [" + ".join(map(str, one)) if isinstance(one, list) else one for one in entries]
     return (*names, *(None,) * (rank - len(entries)))
 
 
+def _logical_of(text: Any, rank: int, where: str) -> tuple[str | None, ...] | None:
+    if text == "Unknown" or not isinstance(text, str):
+        return None
+    return _padded(entries_of(text, where), rank, where)
+
+
 def _text(value: dict[str, Any], key: str, where: str) -> str:
     if not isinstance(value.get(key), str):
-        raise InvalidInput(f"{where} has no {key}")
+        raise InvalidInput(f"{where} must have text under {key}")
     return value[key]

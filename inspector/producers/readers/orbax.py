@@ -1,14 +1,13 @@
-"""An Orbax checkpoint as a Snapshot, from its metadata alone: no value is read and nothing is restored.
+"""Read an Orbax checkpoint from its metadata: no value is read and nothing is restored.
 
-Three things tell of an array, and any may be missing: `_METADATA` has its place in the tree, the array's
-own metadata (`.zarray`, `zarr.json`, inside OCDBT or not) its shape and type, `_sharding` where it lay.
-What reads an OCDBT is given in, because it needs TensorStore.
+Three files describe an array, and each may be missing: `_METADATA` has its path in the tree, its Zarr
+metadata the shape and dtype, and `_sharding` its sharding.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,22 +25,26 @@ from inspector.producers.readers import (
     saved_sharding,
     sharding_file,
 )
+from inspector.producers.readers.content import Report, Sample, no_report
 from inspector.producers.readers.imported_array import (
     UNKNOWN_DTYPE,
-    Room,
+    ShardBudget,
     Stored,
-    on_host,
-    placed,
+    host_array,
+    imported_array,
 )
 from inspector.producers.readers.orbax_folder import (
+    ARRAY_FILES,
     COMMITTED,
     MSGPACK,
+    OCDBT,
     SHARDING,
     STEP,
     TREE,
-    Found,
+    CheckpointFolders,
 )
 from inspector.producers.readers.saved_sharding import SavedSharding
+from inspector.producers.readers.stored_metadata import stored_metadata
 
 MISSING = "file-missing"
 UNREADABLE = "file-unreadable"
@@ -49,18 +52,14 @@ UNCOMMITTED = "checkpoint-uncommitted"
 NO_SHARDING = "sharding-not-saved"
 ON_HOST = "on-host"
 
-# The name of each array → its own metadata as it is stored, and sentences on what could not be read.
-StoredArrays = tuple[Mapping[str, bytes], tuple[str, ...]]
-# Given the folder, what it is called in sentences, and the names of arrays that are known to be there.
-ReadStored = Callable[[Path, str, Collection[str]], StoredArrays]
-
+_FILES = frozenset({TREE, OCDBT, STEP, SHARDING, *ARRAY_FILES})
 _ZARR2 = re.compile(r"[<>|=]([biufc])(\d{1,2})")
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 
 @dataclass
 class _Tree:
-    """One tree of arrays, as far as its files tell: dotted name → path, and what else is known of it."""
+    """What the files of one tree contain, by dotted name: paths, shapes and dtypes, shardings."""
 
     paths: dict[str, str]
     stored: dict[str, Stored]
@@ -69,21 +68,25 @@ class _Tree:
     findings: list[Finding] = field(default_factory=list)
 
 
-def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None = None) -> Snapshot:
-    """The checkpoint in a folder; of several steps the one asked for, else the latest.
+def recognizes(sample: Sample) -> bool:
+    """Return whether a folder contains metadata files of Orbax or Zarr, not only a `_sharding` file."""
+    return sample.names is not None and bool(sample.names & _FILES) and sample.names != {SHARDING}
+
+
+def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
+    """Return the Snapshot of a checkpoint. If it has several steps, read `step`, or the latest if None.
 
     Raises:
-      InvalidInput: there is none, it was not finished, or its metadata is not such.
+      InvalidInput: there is no checkpoint, it is unfinished, or its metadata is damaged.
     """
-    found = orbax_folder.find(Path(path), what, step)
+    found = orbax_folder.find(path, what, step)
     checkpoint = _checkpoint_metadata(found)
     findings = _uncommitted(found, checkpoint, what)
-    trees = {name: _tree(folder, what, read_stored) for name, folder in found.trees.items()}
-    mesh = saved_sharding.common_mesh(
-        saved.mesh for tree in trees.values() for saved in tree.saved.values()
-    )
+    trees = {name: _tree(folder, what) for name, folder in found.trees.items()}
+    saved_shardings = [saved for tree in trees.values() for saved in tree.saved.values()]
+    mesh = saved_sharding.common_mesh(saved.mesh for saved in saved_shardings)
     arrays: list[Array] = []
-    room = Room()
+    budget = ShardBudget()
     for item, tree in trees.items():
         findings += tree.findings
         without: list[str] = []
@@ -93,29 +96,28 @@ def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None 
             saved = tree.saved.get(name)
             stored = tree.stored.get(name, Stored())
             if saved is None and name in tree.on_host:
-                arrays.append(on_host(place, stored))
+                arrays.append(host_array(place, stored))
                 hosted.append(place)
                 continue
-            array, finding = placed(place, stored, saved, mesh, room=room)
+            array, finding = imported_array(place, stored, saved, mesh, budget=budget)
             arrays.append(array)
             findings += [finding] if finding is not None else []
             if saved is None and tree.saved:
                 without.append(place)
         if without:
-            findings.append(_not_saved(without))
+            words = f"{SHARDING} has no entry for {_some(without)}: their sharding is unknown."
+            findings.append(Finding("warning", NO_SHARDING, words, array=without[0]))
         if hosted:
-            findings.append(_hosted(hosted))
+            words = f"On the host when saved, as NumPy arrays or numbers: {_some(hosted)}."
+            findings.append(Finding("note", ON_HOST, words, array=hosted[0]))
     if not arrays and any((folder / MSGPACK).is_file() for folder in found.trees.values()):
         raise InvalidInput(
-            f"{what} is a checkpoint of one msgpack file, from before Orbax kept metadata: restore it "
-            "and save it again"
+            f"{what} is an old checkpoint of one msgpack file without metadata: restore it and save it again"
         )
     if not arrays:
-        raise InvalidInput(f"{what} is an Orbax checkpoint without any array")
-    if mesh is not None and not all(
-        saved.numbered for tree in trees.values() for saved in tree.saved.values()
-    ):
-        note = "The checkpoint does not name its devices: they are numbered by their place on the mesh."
+        raise InvalidInput(f"{what} is an Orbax checkpoint without arrays")
+    if mesh is not None and not all(saved.numbered for saved in saved_shardings):
+        note = "The checkpoint has no device ids, so devices are numbered in mesh order."
         findings.append(Finding("note", "devices-unknown", note))
     return Snapshot(
         source=Source(
@@ -123,7 +125,7 @@ def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None 
             None,
             now(),
             processes=max(map(_processes, found.trees.values())),
-            extra={"file": what} | _of_checkpoint(found, checkpoint),
+            extra={"file": what} | _step_and_time(found, checkpoint),
         ),
         layout=None,
         mesh=mesh,
@@ -133,7 +135,7 @@ def read(path: str | Path, what: str, read_stored: ReadStored, step: int | None 
 
 
 def stored_array(metadata: bytes, what: str) -> Stored:
-    """Shape and type from an array's own metadata, of either version of Zarr.
+    """Return shape and dtype from Zarr metadata, version 2 or 3.
 
     Raises:
       InvalidInput: it is not such metadata.
@@ -146,8 +148,7 @@ def stored_array(metadata: bytes, what: str) -> Stored:
         type(size) is int and 0 <= size < 2**63 for size in shape
     ):
         raise InvalidInput(f"{what} has the shape {shown(shape)}, but must have a list of sizes")
-    dtype = plain.get("data_type", plain.get("dtype"))
-    return Stored(tuple(shape), _dtype(dtype))
+    return Stored(tuple(shape), _dtype(plain.get("data_type", plain.get("dtype"))))
 
 
 def _dtype(written: Any) -> str:
@@ -159,24 +160,27 @@ def _dtype(written: Any) -> str:
     return "bool" if found[1] == "b" else f"{_KINDS[found[1]]}{int(found[2]) * 8}"
 
 
-def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
-    """All that the files of one tree tell; a file that is missing or damaged leaves a finding."""
+def _tree(folder: Path, what: str) -> _Tree:
+    """Read the files of one tree. A missing or damaged file adds a finding."""
     tree = _Tree({}, {}, {})
-    called = f"{what}/{SHARDING}"
-    if (folder / SHARDING).is_file():
+    has_tree, has_sharding = (folder / TREE).is_file(), (folder / SHARDING).is_file()
+    if has_sharding:
         try:
-            entries = sharding_file.read_entries(folder / SHARDING, called)
+            entries = sharding_file.read_entries(folder / SHARDING, f"{what}/{SHARDING}")
             tree.saved = dict(entries.by_key)
             if entries.cut is not None:
                 tree.findings.append(Finding("warning", sharding_file.CUT, entries.cut))
         except InvalidInput as refused:
             tree.findings.append(
-                Finding("warning", UNREADABLE, f"{refused}: how arrays were sharded is unknown.")
+                Finding("warning", UNREADABLE, f"{refused}: shardings are unknown.")
             )
-    has_tree = (folder / TREE).is_file()
     if has_tree:
-        _name(tree, orbax_leaves.read(folder / TREE, f"{what}/{TREE}"))
-    metadata, problems = read_stored(folder, what, {*tree.paths, *tree.saved})
+        leaves = orbax_leaves.read(folder / TREE, f"{what}/{TREE}")
+        tree.paths, tree.on_host = leaves.paths, leaves.on_host
+        if leaves.left_out:
+            words = f"Skipped {counted(leaves.left_out, 'leaf', 'leaves')} of {TREE}: not an array."
+            tree.findings.append(Finding("note", "leaves-left-out", words))
+    metadata, problems = stored_metadata(folder, what, {*tree.paths, *tree.saved})
     for name, one in metadata.items():
         try:
             tree.stored[name] = stored_array(one, f"the metadata of {shown(name, 200)}")
@@ -184,39 +188,19 @@ def _tree(folder: Path, what: str, read_stored: ReadStored) -> _Tree:
             problems = (*problems, str(refused))
     tree.findings += [Finding("warning", UNREADABLE, f"{problem}.") for problem in problems]
     if not has_tree:
-        tree.findings.append(
-            _missing(TREE, "keys that hold a point of their own cannot be told from two keys")
-        )
+        tree.findings.append(_missing(TREE, "a dot inside of a key is read as a separator"))
         tree.paths = sharding_file.paths_of(dict.fromkeys([*tree.stored, *tree.saved]))
-    if not (folder / SHARDING).is_file() and not tree.on_host.issuperset(tree.paths):
-        # Arrays of NumPy and numbers have no sharding that could be missing.
-        tree.findings.append(_missing(SHARDING, "how its arrays were sharded is unknown"))
+    if not has_sharding and not tree.on_host.issuperset(tree.paths):
+        tree.findings.append(_missing(SHARDING, "shardings are unknown"))
     unknown = [name for name in tree.paths if name not in tree.stored]
     if unknown:
-        tree.findings.append(
-            Finding(
-                "warning",
-                sharding_file.SHAPES_UNKNOWN,
-                f"The metadata of {counted(len(unknown), 'array')} is missing "
-                f"(the first is {shown(unknown[0], 200)}): shape and type are unknown.",
-            )
-        )
+        words = f"The shape and type of {_some(unknown)} are unknown: there is no Zarr metadata."
+        tree.findings.append(Finding("warning", sharding_file.SHAPES_UNKNOWN, words))
     return tree
 
 
-def _name(tree: _Tree, leaves: orbax_leaves.Leaves) -> None:
-    """Give a tree the names and paths that `_METADATA` has."""
-    tree.paths, tree.on_host = leaves.paths, leaves.on_host
-    if leaves.left_out:
-        verb = "is no array and is" if leaves.left_out == 1 else "are no arrays and are"
-        many = counted(leaves.left_out, "leaf", "leaves")
-        tree.findings.append(
-            Finding("note", "leaves-left-out", f"{many} of {TREE} {verb} left out.")
-        )
-
-
-def _checkpoint_metadata(found: Found) -> dict[str, Any]:
-    """The checkpoint's own metadata; nothing where it is missing or is not such."""
+def _checkpoint_metadata(found: CheckpointFolders) -> dict[str, Any]:
+    """Return the metadata of the checkpoint, empty if it is missing or damaged."""
     path = found.top / STEP
     if not path.is_file():
         return {}
@@ -227,16 +211,11 @@ def _checkpoint_metadata(found: Found) -> dict[str, Any]:
     return plain if isinstance(plain, dict) else {}
 
 
-def _uncommitted(found: Found, checkpoint: dict[str, Any], what: str) -> list[Finding]:
-    """A finding for each item that Orbax had not come to the end of, and one for the whole.
-
-    That is where it began to write and neither of the two signs says that it ended.
-    """
+def _uncommitted(found: CheckpointFolders, checkpoint: dict[str, Any], what: str) -> list[Finding]:
+    """Return a finding for each unfinished item, and one if the checkpoint began but never ended."""
     findings = [
         Finding(
-            "error",
-            UNCOMMITTED,
-            f"{what} has the item {shown(name)}, which was never committed and is left out.",
+            "error", UNCOMMITTED, f"{what} has the item {shown(name)}, which was never committed."
         )
         for name in found.unfinished
     ]
@@ -244,24 +223,23 @@ def _uncommitted(found: Found, checkpoint: dict[str, Any], what: str) -> list[Fi
     ended = checkpoint.get("commit_timestamp_nsecs")
     if began and not ended and not (found.top / COMMITTED).is_file():
         message = (
-            f"{what} was never committed: {STEP} has a beginning but no end, and there is no "
-            f"{COMMITTED}. Arrays may be missing."
+            f"{what} was never committed: {STEP} has no commit time, and {COMMITTED} is missing. "
+            "Arrays may be missing."
         )
         findings.append(Finding("error", UNCOMMITTED, message))
     return findings
 
 
-def _of_checkpoint(found: Found, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {} if found.step is None else {"step": found.step}
+def _step_and_time(found: CheckpointFolders, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    extra: dict[str, Any] = {} if found.step is None else {"step": found.step}
     ended = checkpoint.get("commit_timestamp_nsecs")
     if type(ended) is int and 0 < ended < 2**63:
-        saved = datetime.fromtimestamp(ended // 10**9, UTC)
-        said["saved"] = saved.isoformat()
-    return said
+        extra["saved"] = datetime.fromtimestamp(ended // 10**9, UTC).isoformat()
+    return extra
 
 
 def _processes(folder: Path) -> int:
-    """How many processes wrote the tree, by the files that each leaves; 1 where none is there."""
+    """Return the number of processes that wrote a tree, counted by their files; 1 if there are none."""
     written = [folder.glob("array_metadatas/process_*"), folder.glob("ocdbt.process_*")]
     return max(1, *(sum(1 for _ in each) for each in written))
 
@@ -270,21 +248,6 @@ def _missing(name: str, words: str) -> Finding:
     return Finding("warning", MISSING, f"The checkpoint has no {name}: {words}.")
 
 
-def _not_saved(paths: list[str]) -> Finding:
-    more = f" and {counted(len(paths) - 1, 'other')}" if len(paths) > 1 else ""
-    return Finding(
-        "warning",
-        NO_SHARDING,
-        f"{SHARDING} has no entry for {shown(paths[0], 200)}{more}: how they were sharded is unknown.",
-        array=paths[0],
-    )
-
-
-def _hosted(paths: list[str]) -> Finding:
-    words = (
-        "was a NumPy array or a number when it was saved: no device held it"
-        if len(paths) == 1
-        else f"and {counted(len(paths) - 1, 'other')} were NumPy arrays or numbers when they were saved: "
-        "no device held them"
-    )
-    return Finding("note", ON_HOST, f"{shown(paths[0], 200)} {words}.", array=paths[0])
+def _some(names: list[str]) -> str:
+    more = f" and {counted(len(names) - 1, 'other array')}" if len(names) > 1 else ""
+    return f"{shown(names[0], 200)}{more}"

@@ -1,4 +1,4 @@
-"""Where in a folder an Orbax checkpoint is: a tree of arrays by itself, several items, or steps of a manager.
+"""Find an Orbax checkpoint in a folder: a tree of arrays, several items, or the steps of a manager.
 
 https://orbax.readthedocs.io/en/latest/guides/checkpoint/checkpoint_format.html
 """
@@ -6,37 +6,40 @@ https://orbax.readthedocs.io/en/latest/guides/checkpoint/checkpoint_format.html
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.producers.readers import limits
-from inspector.producers.readers.content import is_litter
+from inspector.producers.readers.content import is_macos_metadata
 
 TREE = "_METADATA"
 SHARDING = "_sharding"
 OCDBT = "manifest.ocdbt"
 STEP = "_CHECKPOINT_METADATA"
 COMMITTED = "commit_success.txt"
-MSGPACK = (
-    "checkpoint"  # of one file, from before there was metadata; beside it may be folders of arrays
-)
+MSGPACK = "checkpoint"  # one file with all values, before Orbax had metadata
+ARRAY_FILES = (".zarray", "zarr.json")
 _FILES = (TREE, OCDBT, STEP, COMMITTED)
 _TEMPORARY = ".orbax-checkpoint-tmp"
-_ARRAY = (".zarray", "zarr.json")
 _NUMBERED = re.compile(r"(?:.*[_\-.])?(\d{1,18})")
-_DEEPEST = 6  # folders around the checkpoint, as in a zip of it
-_NAMED = 4  # steps and entries that a sentence names
-_LOOKED_AT = 1_000  # entries of a folder in which an array without a tree is looked for
+_DEEPEST = 6  # nested folders around the checkpoint, as in a zip file
+_NAMED = 4  # names that a message lists
+_SCANNED = 1_000  # entries of a folder that are checked for array folders
 
 
 @dataclass(frozen=True)
-class Found:
-    """The folders of the trees of one checkpoint: item name → folder; the name is "" where it is alone.
+class CheckpointFolders:
+    """The folders of one checkpoint.
 
-    `top` holds the checkpoint's own metadata, `step` is its number where it is one of several.
-    `unfinished` are the names of folders in it that Orbax had not come to the end of.
+    Attributes:
+      top: the folder with the metadata of the checkpoint.
+      trees: item name -> folder of its tree of arrays. The name is "" if there is only one.
+      step: the number of the step, None if the checkpoint is not one of several steps.
+      unfinished: names of folders that Orbax did not finish.
     """
 
     top: Path
@@ -45,11 +48,11 @@ class Found:
     unfinished: tuple[str, ...] = ()
 
 
-def find(path: Path, what: str, step: int | None = None) -> Found:
-    """The checkpoint in a folder: of several steps the one asked for, else the latest.
+def find(path: Path, what: str, step: int | None = None) -> CheckpointFolders:
+    """Return the checkpoint in a folder. If it has several steps, return `step`, or the latest if None.
 
     Raises:
-      InvalidInput: there is none, it was never finished, or it lacks the step.
+      InvalidInput: there is none, it is unfinished, or it lacks the step.
     """
     if not path.is_dir():
         raise InvalidInput(
@@ -60,19 +63,23 @@ def find(path: Path, what: str, step: int | None = None) -> Found:
     number = None
     passed: list[str] = []
     for _ in range(_DEEPEST):
-        _refuse_unfinished(path, what)
+        if _TEMPORARY in path.name or _TEMPORARY in Path(what).name:
+            raise InvalidInput(
+                f"{what} is an unfinished checkpoint ({_TEMPORARY} is in its name): Orbax was still "
+                "writing it, or was stopped"
+            )
         if _is_tree(path):
-            return _with_step(Found(path, {"": path}, number), step, what)
+            return _checked_step(CheckpointFolders(path, {"": path}, number), step, what)
         inner = _folders(path, what)
         unfinished = tuple(one.name for one in inner if _TEMPORARY in one.name)
         passed += unfinished
         inner = [one for one in inner if one.name not in unfinished]
         trees = {one.name: one for one in inner if _is_tree(one)}
-        # A checkpoint's own metadata beside them says that they are items, whatever they are called.
+        # Next to the metadata of a checkpoint, folders are items, even if their names are numbers.
         steps = {} if (path / STEP).is_file() else _steps(inner)
         if trees and not {*trees.values()} <= {*steps.values()}:
             trees = trees if len(trees) > 1 else {"": next(iter(trees.values()))}
-            return _with_step(Found(path, trees, number, unfinished), step, what)
+            return _checked_step(CheckpointFolders(path, trees, number, unfinished), step, what)
         if steps:
             if number is not None:
                 break
@@ -86,46 +93,41 @@ def find(path: Path, what: str, step: int | None = None) -> Found:
         path = inner[0]
     if passed:
         raise InvalidInput(
-            f"{what} holds an unfinished checkpoint alone ({shown(passed[0])}): Orbax had not come to "
-            "its end when it was copied, or was stopped"
+            f"{what} contains only the unfinished checkpoint {shown(passed[0])}: Orbax was still "
+            "writing it, or was stopped"
         )
-    raise InvalidInput(_nothing_sentence(path, what))
+    raise InvalidInput(_nothing_found(path, what))
 
 
 def _hint(path: Path) -> str:
-    """What to do with one file of a checkpoint."""
     if path.name == SHARDING:
-        return ": give the one that it is in, or read it as sharding"
-    return ": give the one that it is in" if path.name in _FILES else ""
+        return ": give the folder that contains it, or read it as sharding"
+    return ": give the folder that contains it" if path.name in _FILES else ""
 
 
-def _with_step(found: Found, step: int | None, what: str) -> Found:
-    if step is not None and found.step is None:
-        own = _number(found.top.name)
-        if own != step:
-            raise InvalidInput(f"{what} is one checkpoint, so no step {step} can be chosen in it")
+def _checked_step(found: CheckpointFolders, step: int | None, what: str) -> CheckpointFolders:
+    if step is not None and found.step is None and _number(found.top.name) != step:
+        raise InvalidInput(f"{what} is a single checkpoint, but step {step} was chosen")
     return found
 
 
 def _is_tree(path: Path) -> bool:
-    """Whether arrays are in this folder, be it that its own metadata is missing."""
-    if any((path / name).is_file() for name in (TREE, OCDBT, SHARDING)):
-        return True
-    if (path / MSGPACK).is_file():
+    """Return whether a folder contains arrays, even if some metadata is missing."""
+    if any((path / name).is_file() for name in (TREE, OCDBT, SHARDING, MSGPACK)):
         return True
     try:
         for number, one in enumerate(path.iterdir()):
-            if number > _LOOKED_AT:
+            if number > _SCANNED:
                 break
-            if one.is_dir() and any((one / name).is_file() for name in _ARRAY):
+            if one.is_dir() and any((one / name).is_file() for name in ARRAY_FILES):
                 return True
     except OSError:
         pass
     return False
 
 
-def _steps(folders: list[Path]) -> dict[int, Path]:
-    """The steps among folders, as `CheckpointManager` names them: `1000`, `checkpoint_1000`."""
+def _steps(folders: Iterable[Path]) -> dict[int, Path]:
+    """Return the folders with names of steps, such as `1000` and `checkpoint_1000`."""
     return {number: one for one in folders if (number := _number(one.name)) is not None}
 
 
@@ -139,35 +141,27 @@ def _folders(path: Path, what: str) -> list[Path]:
         found = sorted(
             one
             for one in path.iterdir()
-            if not is_litter((one.name,)) and one.is_dir() and not one.is_symlink()
+            if not is_macos_metadata((one.name,)) and one.is_dir() and not one.is_symlink()
         )
     except OSError as error:
         raise InvalidInput(f"{what} cannot be read: {error.strerror}") from None
     if len(found) > limits.MOST_ARRAYS:
-        raise InvalidInput(f"{what} holds more than {limits.MOST_ARRAYS:,} folders")
+        raise InvalidInput(f"{what} contains more than {limits.MOST_ARRAYS:,} folders")
     return found
 
 
-def _refuse_unfinished(path: Path, what: str) -> None:
-    if _TEMPORARY in path.name or _TEMPORARY in Path(what).name:
-        raise InvalidInput(
-            f"{what} is an unfinished checkpoint ({shown(_TEMPORARY)} in its name): Orbax had not come "
-            "to its end when it was copied, or was stopped"
-        )
-
-
-def _nothing_sentence(path: Path, what: str) -> str:
+def _nothing_found(path: Path, what: str) -> str:
     try:
         names = sorted(one.name for one in path.iterdir())
     except OSError:
         names = []
-    held = f"it holds {_listed(names)}" if names else "it is empty"
+    contains = f"it contains {_listed(names)}" if names else "it is empty"
     return (
-        f"{what} is no Orbax checkpoint: neither {TREE}, {SHARDING} nor {OCDBT} is in it or in an item "
-        f"or step below it; {held}"
+        f"{what} is not an Orbax checkpoint: neither it nor an item or step in it has {TREE}, "
+        f"{SHARDING} or {OCDBT}; {contains}"
     )
 
 
-def _listed(names: list) -> str:
+def _listed(names: Sequence[Any]) -> str:
     more = f" and {counted(len(names) - _NAMED, 'more', 'more')}" if len(names) > _NAMED else ""
     return ", ".join(shown(name, 40) for name in names[:_NAMED]) + more

@@ -1,8 +1,9 @@
-"""The leaves of a tree that Orbax saved, from its `_METADATA`: what they are called there and here."""
+"""Read the leaves of a tree that Orbax saved from its `_METADATA`: their names and paths."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +12,20 @@ from typing import Any
 from inspector.core.errors import InvalidInput, shown
 from inspector.producers.readers import content, limits
 
-# What `_METADATA` calls values that are arrays; it also has strings, None and empty containers.
+# Value types of arrays in `_METADATA`, which also has strings, None and empty containers.
 _ARRAYS = re.compile(r"jax\.Array|np\.ndarray|numpy\.ndarray|scalar", re.IGNORECASE)
 _CONTAINERS = ("None", "Dict", "List", "Tuple", "NamedTuple")
-# What is saved without any key around it, as `capture` calls it.
-_ALONE = "array"
+_ALONE = "array"  # the path of an array without a tree, as in `capture`
 
 
 @dataclass(frozen=True)
 class Leaves:
-    """The arrays of a tree: its name in the storage → its path, in the order of the file.
+    """The arrays of a tree.
 
-    A name is the keys with points between them. `on_host` are those that were no `jax.Array`: NumPy arrays
-    and numbers, which no device held. `left_out` is how many leaves are no arrays.
+    Attributes:
+      paths: name in storage, the keys joined by dots -> path, in the order of the file.
+      on_host: names of NumPy arrays and numbers, which were on no device.
+      left_out: the number of leaves that are not arrays.
     """
 
     paths: dict[str, str]
@@ -32,19 +34,17 @@ class Leaves:
 
 
 def read(path: Path, what: str) -> Leaves:
-    """The leaves that a `_METADATA` lists.
+    """Return the leaves that a `_METADATA` lists.
 
     Raises:
-      InvalidInput: it is no such file, or has two leaves of one name.
+      InvalidInput: it is not such a file, or two leaves have the same name.
     """
     plain = content.read_json(path, what)
     entries = plain.get("tree_metadata") if isinstance(plain, dict) else None
     if not isinstance(entries, dict):
-        raise InvalidInput(f"{what} has no object under tree_metadata, as Orbax's {path.name} has")
+        raise InvalidInput(f"{what} must have an object under tree_metadata, as Orbax writes it")
     if len(entries) > limits.MOST_ARRAYS:
-        raise InvalidInput(
-            f"{what} has more than {limits.MOST_ARRAYS:,} leaves, which are all it may have"
-        )
+        raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} leaves, the most allowed")
     keys: dict[str, Sequence[str]] = {}
     on_host = set()
     left_out = 0
@@ -58,7 +58,7 @@ def read(path: Path, what: str) -> Leaves:
             continue
         name = ".".join(own)
         if name in keys:
-            raise InvalidInput(f"{where} has the name {shown(name)}, which another leaf has too")
+            raise InvalidInput(f"{where} has the name {shown(name)}, as another leaf does")
         keys[name] = own
         if not kind.startswith("jax"):
             on_host.add(name)
@@ -66,22 +66,20 @@ def read(path: Path, what: str) -> Leaves:
 
 
 def paths_of(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The path of each name, its keys with slashes between them.
+    """Return a unique path for each name: its keys joined by slashes.
 
-    Where a key has a slash of its own, two names may have one path; those keep their names, which differ.
+    If a key contains a slash, two names can give the same path; these keep their names.
     """
     paths = {name: "/".join(own) for name, own in keys.items()}
-    counts: dict[str, int] = {}
-    for path in paths.values():
-        counts[path] = counts.get(path, 0) + 1
+    counts = Counter(paths.values())
     paths = {name: path if counts[path] == 1 else name for name, path in paths.items()}
     if len(set(paths.values())) != len(paths):
         paths = {name: name for name in paths}
-    return _numbered({name: _readable(path) or _ALONE for name, path in paths.items()})
+    return _numbered({name: _printable(path) or _ALONE for name, path in paths.items()})
 
 
 def _numbered(paths: dict[str, str]) -> dict[str, str]:
-    """A number at each path that was there before, as `capture` has it."""
+    """Add a number to each path that occurred before, as `capture` does."""
     taken: set[str] = set()
     found = {}
     for name, path in paths.items():
@@ -94,21 +92,19 @@ def _numbered(paths: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _readable(text: str) -> str:
-    """What cannot be printed as Python writes it in a string: a key may hold the end of a line."""
-    if text.isprintable():
-        return text
+def _printable(text: str) -> str:
+    """Replace characters that cannot be printed by Python escapes."""
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
     )
 
 
 def _keys(entry: Any, where: str) -> list[str]:
-    """The keys of a leaf, from the root on; none of what was saved by itself."""
+    """Return the keys of a leaf from the root; the list is empty for an array without a tree."""
     keys = entry.get("key_metadata") if isinstance(entry, dict) else None
     if not isinstance(keys, list):
-        raise InvalidInput(f"{where} has no list under key_metadata")
+        raise InvalidInput(f"{where} must have a list under key_metadata")
     names = [one.get("key") if isinstance(one, dict) else None for one in keys]
     if not all(isinstance(name, str) for name in names):
-        raise InvalidInput(f"{where} has no text for each key under key_metadata")
+        raise InvalidInput(f"{where} must have a text for each key under key_metadata")
     return names

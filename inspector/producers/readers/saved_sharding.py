@@ -1,6 +1,6 @@
-"""One array's sharding as Orbax writes it: a JSON object with the mesh, its devices and the PartitionSpec.
+"""Read one array's sharding as Orbax writes it: a JSON object with mesh, devices and PartitionSpec.
 
-https://github.com/google/orbax: `orbax/checkpoint/_src/metadata/sharding.py`. `shape` in it is the mesh's.
+https://github.com/google/orbax: `orbax/checkpoint/_src/metadata/sharding.py`. Its `shape` is the mesh shape.
 """
 
 from __future__ import annotations
@@ -18,28 +18,30 @@ from inspector.producers.readers import content, limits
 
 NAMED = "NamedSharding"
 SINGLE_DEVICE = "SingleDeviceSharding"
-# Kinds that say nothing of the mesh, or that JAX itself no longer has.
+# Kinds without a PartitionSpec.
 _WITHOUT_SPEC = {
-    "GSPMDSharding": "a GSPMDSharding, which holds no PartitionSpec",
+    "GSPMDSharding": "a GSPMDSharding, which has no PartitionSpec",
     "PositionalSharding": "a PositionalSharding, which JAX no longer has",
 }
-# `TFRT_CPU_3`, `cpu:3`, `cuda:0`, `METAL:0`, `TPU_3(process=0,(1,0,0,0))`, `CudaDevice(id=0)`: how JAX
-# and its plugins print a device.
+# How JAX and its plugins print a device: `TFRT_CPU_3`, `cpu:3`, `cuda:0`, `METAL:0`,
+# `TPU_3(process=0,(1,0,0,0))`, `CudaDevice(id=0)`.
 _DEVICE = re.compile(
     r"(?:TFRT_CPU_|TPU_|[a-z]\w{0,40}Device\(id=|[a-z]\w{0,20}:)(\d{1,9})\b", re.IGNORECASE
 )
-# The devices of a mesh as Orbax writes them; the quotes of a text inside of JSON would be escaped.
+# The devices of a mesh as Orbax writes them. In a string, the quotes would be escaped.
 _GRID = re.compile(r'\{"mesh":\s*(\[(?:[\[\],\s]++|\{"id":\s*\d{1,18}\})*+)\}')
-_ELSEWHERE = 0  # what stands in the text where a grid stood
+_REPLACED = 0  # replaces a grid in the text
 _AXIS_TYPE = re.compile(r"(?:AxisType\.)?(Auto|Explicit|Manual)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class SavedSharding:
-    """What is said of one array: `mesh` and `spec` of a NamedSharding, or the one `device` that had it.
+    """The saved sharding of one array: `mesh` and `spec` of a NamedSharding, or one `device`.
 
-    `spec` has as many entries as were written, which may be fewer than the array has dimensions. `problem`
-    says in half a sentence why neither is known. `numbered` is whether the file names the devices.
+    Attributes:
+      spec: the entries as written, possibly fewer than the array has dimensions.
+      numbered: whether the file contains the device ids.
+      problem: why neither a spec nor a device is known, as a noun phrase.
     """
 
     mesh: Mesh | None = None
@@ -51,9 +53,9 @@ class SavedSharding:
 
 
 class Meshes:
-    """The meshes of one file, each kept once: thousands of arrays name thousands of devices each.
+    """The meshes of one file, each stored once: thousands of arrays can share thousands of devices.
 
-    `grids` has the ids of the devices by the text that they were read from.
+    `grids` has the device ids by the text that they were parsed from.
     """
 
     def __init__(self) -> None:
@@ -62,33 +64,25 @@ class Meshes:
         self._devices = 0
 
     def of(self, axes: tuple[MeshAxis, ...], devices: tuple[int, ...] | None = None) -> Mesh:
-        """The mesh of these axes and devices, which are numbered in mesh order where they are None.
+        """Return the mesh of these axes and devices. If `devices` is None, number them in mesh order.
 
         Raises:
-          InvalidInput: the meshes of the file have more devices together than are kept.
+          InvalidInput: the meshes of the file exceed `MOST_DEVICES_TOGETHER`.
         """
-        key = (axes_key(axes), devices)
+        key = (tuple((axis.name, axis.size, axis.type) for axis in axes), devices)
         if key not in self._known:
-            self._devices += math.prod(axis.size for axis in axes)
+            size = math.prod(axis.size for axis in axes)
+            self._devices += size
             if self._devices > limits.MOST_DEVICES_TOGETHER:
                 raise InvalidInput(
-                    f"the different meshes of the file have more than "
-                    f"{limits.MOST_DEVICES_TOGETHER:,} devices together"
+                    f"the meshes of the file have more than {limits.MOST_DEVICES_TOGETHER:,} devices together"
                 )
-            own = (
-                tuple(range(math.prod(axis.size for axis in axes))) if devices is None else devices
-            )
-            self._known[key] = Mesh(axes, own)
+            self._known[key] = Mesh(axes, tuple(range(size)) if devices is None else devices)
         return self._known[key]
 
 
-def axes_key(axes: Iterable[MeshAxis]) -> Any:
-    """Equal for equal axes, their types too."""
-    return tuple((axis.name, axis.size, axis.type) for axis in axes)
-
-
 def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
-    """Read the JSON text; a grid of devices that was read before is not read again.
+    """Read the JSON text of a sharding. A grid of devices that was parsed before is reused.
 
     Raises:
       InvalidInput: it is not strict JSON.
@@ -99,9 +93,9 @@ def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
     grid = found[1]
     if grid not in meshes.grids:
         meshes.grids[grid] = _device_ids(content.parse_json(grid.encode(), what))
-    rest = f"{text[: found.start(1)]}{_ELSEWHERE}{text[found.end(1) :]}"
+    rest = f"{text[: found.start(1)]}{_REPLACED}{text[found.end(1) :]}"
     plain = content.parse_json(rest.encode(), what)
-    if isinstance(plain, dict) and plain.get("device_mesh") == {"mesh": _ELSEWHERE}:
+    if isinstance(plain, dict) and plain.get("device_mesh") == {"mesh": _REPLACED}:
         return read(plain, meshes, meshes.grids[grid])
     return read(content.parse_json(text.encode(), what), meshes)
 
@@ -109,10 +103,11 @@ def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
 def read(
     plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None
 ) -> SavedSharding:
-    """Read the parsed object; what cannot be used becomes a `problem`, for the other arrays can.
+    """Read the parsed JSON of a sharding. If it cannot be used, return one with a `problem`.
 
-    `meshes` are those of the same file that were read before, `devices` the ids of its `device_mesh`
-    where they are known already.
+    Args:
+      meshes: the meshes of the same file.
+      devices: the ids of its `device_mesh`, if they were parsed before.
     """
     if not isinstance(plain, dict) or not isinstance(plain.get("sharding_type"), str):
         return SavedSharding(problem="no sharding_type")
@@ -122,10 +117,8 @@ def read(
     if kind == SINGLE_DEVICE:
         return _single_device(plain, memory_kind)
     if kind != NAMED:
-        return SavedSharding(
-            problem=_WITHOUT_SPEC.get(kind, f"a {shown(kind)}, which is not known here"),
-            memory_kind=memory_kind,
-        )
+        problem = _WITHOUT_SPEC.get(kind, f"the unknown sharding type {shown(kind)}")
+        return SavedSharding(problem=problem, memory_kind=memory_kind)
     try:
         mesh, numbered = _mesh(plain, Meshes() if meshes is None else meshes, devices)
         spec = spec_of(plain.get("partition_spec"), mesh)
@@ -135,10 +128,10 @@ def read(
 
 
 def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
-    """A PartitionSpec from JSON: null, the name of a mesh axis, or a list of names for each dimension.
+    """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension.
 
     Raises:
-      InvalidInput: it is none, or names an axis that the mesh lacks or twice.
+      InvalidInput: an entry is something else, or names an axis twice or one that the mesh lacks.
     """
     if not isinstance(entries, list):
         raise InvalidInput(f"{what} is {shown(entries)}, but must be a list")
@@ -152,36 +145,36 @@ def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
             )
         for axis in axes:
             if axis not in mesh.axis_names:
-                raise InvalidInput(f"{what} names the axis {shown(axis)}, which the mesh lacks")
+                raise InvalidInput(f"{what} has the axis {shown(axis)}, which the mesh lacks")
             if axis in used:
-                raise InvalidInput(f"{what} names the axis {shown(axis)} twice")
+                raise InvalidInput(f"{what} has the axis {shown(axis)} twice")
             used.add(axis)
         spec.append(tuple(axes) or None)
     return tuple(spec)
 
 
 def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]:
-    """Mesh axes from lists of names and sizes.
+    """Return mesh axes from JSON lists of names, sizes and axis types.
 
     Raises:
-      InvalidInput: the lists do not fit each other, or make no mesh.
+      InvalidInput: the lists do not match, or a limit is exceeded.
     """
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"axis_names is {shown(names)}, but must be a list of names")
     if len(set(names)) != len(names):
         raise InvalidInput("axis_names has a name twice")
     if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
-        raise InvalidInput(
-            f"the mesh's shape is {shown(sizes)}, but must be a list of sizes from 1"
-        )
+        raise InvalidInput(f"the mesh shape is {shown(sizes)}, but must be a list of sizes from 1")
     if len(names) > limits.MOST_AXES:
         raise InvalidInput(
-            f"the mesh has {len(names):,} axes, at most {limits.MOST_AXES} are possible"
+            f"the mesh has {len(names):,} axes, but at most {limits.MOST_AXES} are allowed"
         )
     if len(sizes) != len(names):
         raise InvalidInput(f"the mesh has {len(names)} names, but {len(sizes)} sizes")
     if math.prod(sizes) > limits.MOST_DEVICES:
-        raise InvalidInput(f"the mesh has more than {limits.MOST_DEVICES:,} devices")
+        raise InvalidInput(
+            f"the mesh has {math.prod(sizes):,} devices, but at most {limits.MOST_DEVICES:,} are allowed"
+        )
     kinds = ["auto"] * len(names)
     if isinstance(types, list) and len(types) == len(names):
         matches = [_AXIS_TYPE.fullmatch(one) if isinstance(one, str) else None for one in types]
@@ -190,31 +183,27 @@ def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]
 
 
 def common_mesh(meshes: Iterable[Mesh | None]) -> Mesh | None:
-    """The mesh that most arrays are on, the first of several; None where there is none."""
-    by_key: dict[Any, Mesh] = {}
-    keys: dict[int, Any] = {}  # of each object once: to compare thousands of devices takes its time
-    counts: Counter[Any] = Counter()
+    """Return the most frequent mesh, on a tie the first. Return None if there is none."""
+    first: dict[Any, Mesh] = {}
+    canonical: dict[int, Mesh] = {}  # by identity: hashing thousands of devices is slow
+    counts: Counter[int] = Counter()
     for mesh in meshes:
         if mesh is not None:
-            if id(mesh) not in keys:
-                keys[id(mesh)] = key_of(mesh)
-                by_key.setdefault(keys[id(mesh)], mesh)
-            counts[id(mesh)] += 1
-    together: Counter[Any] = Counter()
-    for number, count in counts.items():
-        together[keys[number]] += count
-    return by_key[together.most_common(1)[0][0]] if together else None
+            if id(mesh) not in canonical:
+                canonical[id(mesh)] = first.setdefault(key_of(mesh), mesh)
+            counts[id(canonical[id(mesh)])] += 1
+    return canonical[counts.most_common(1)[0][0]] if counts else None
 
 
 def key_of(mesh: Mesh) -> Any:
-    """Equal for meshes on which a spec means the same; the types of axes say nothing of places."""
+    """Return a key that is equal for meshes on which a spec means the same. Axis types do not matter."""
     return tuple((axis.name, axis.size) for axis in mesh.axes), mesh.devices
 
 
 def _mesh(
     plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None
 ) -> tuple[Mesh, bool]:
-    """The mesh, and whether the file names its devices; else they are numbered in mesh order."""
+    """Return the mesh, and whether the file contains its device ids."""
     axes = mesh_axes(plain.get("axis_names"), plain.get("shape"), plain.get("axis_types"))
     size = math.prod(axis.size for axis in axes)
     device_mesh = plain.get("device_mesh")
@@ -224,12 +213,12 @@ def _mesh(
         grid = device_mesh.get("mesh") if isinstance(device_mesh, dict) else None
         devices = _device_ids(grid)
     if devices is None or len(devices) != size or len(set(devices)) != size:
-        raise InvalidInput(f"device_mesh does not name {size:,} devices, each once")
+        raise InvalidInput(f"device_mesh must have {size:,} different device ids")
     return meshes.of(axes, devices), True
 
 
 def _device_ids(grid: Any) -> tuple[int, ...] | None:
-    """The ids of nested lists of {"id": 3}, the last level varying fastest."""
+    """Return the ids of nested lists of {"id": 3} in row-major order, None if it is something else."""
     level = [grid]
     while any(isinstance(item, list) for item in level):
         if not all(isinstance(item, list) for item in level):
@@ -246,7 +235,7 @@ def _single_device(plain: dict[str, Any], memory_kind: str | None) -> SavedShard
     found = _DEVICE.match(text) if isinstance(text, str) else None
     if found is None:
         return SavedSharding(
-            problem=f"on the single device {shown(text)}, whose number is not known",
+            problem=f"on the single device {shown(text)}, whose id is unknown",
             memory_kind=memory_kind,
         )
     return SavedSharding(device=int(found[1]), memory_kind=memory_kind)

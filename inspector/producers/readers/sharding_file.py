@@ -1,17 +1,16 @@
-"""Orbax's `_sharding` file: one JSON object, from each array's key path in base64 to JSON text.
+"""Read Orbax's `_sharding` file: a JSON object from base64 key paths to JSON text.
 
-It says how arrays are sharded, but not how large they are. A file that was cut off is read as far as it is
-whole, because the beginning of one is what people pass around.
+The file has specs and meshes, but no shapes. A file that was cut off is read up to its last complete entry.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
@@ -19,12 +18,20 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, orbax_leaves, saved_sharding
-from inspector.producers.readers.imported_array import Room, Stored, placed
+from inspector.producers.readers.content import Report, Sample, no_report
+from inspector.producers.readers.imported_array import ShardBudget, Stored, imported_array
+from inspector.producers.readers.orbax_folder import SHARDING
 from inspector.producers.readers.saved_sharding import Meshes, SavedSharding
 
-# One member of the object: two JSON strings, and what follows them.
+_BASE64 = re.compile(r"[\w\-]{4,}={0,2}")
+# One member of the object: two JSON strings, and the character after them.
 _MEMBER = re.compile(
     r'\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*:\s*("(?:[^"\\\x00-\x1f]|\\.)*")\s*([,}])', re.S
+)
+# The beginning of a member, as at the end of a file that was cut off.
+_CUT_MEMBER = re.compile(
+    r'\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*(?::\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*)?)?)?)?)?',
+    re.S,
 )
 SHAPES_UNKNOWN = "shapes-unknown"
 CUT = "file-cut"
@@ -32,36 +39,41 @@ CUT = "file-cut"
 
 @dataclass(frozen=True)
 class Entries:
-    """The shardings of a file by dotted key path; `cut` says in a sentence where it ends too early."""
+    """The shardings of a file by dotted key path. `cut` is a sentence if the file was cut off."""
 
     by_key: dict[str, SavedSharding]
     cut: str | None = None
 
 
-def read(path: str | os.PathLike[str], what: str) -> Snapshot:
-    """A Snapshot whose arrays have no shapes and types, because the file has none.
+def recognizes(sample: Sample) -> bool:
+    """Return whether the first member of a JSON object looks like an entry of a `_sharding` file."""
+    key, value = sample.first_key()
+    return bool(_BASE64.fullmatch(key) and value == '"' and "sharding_type" in (sample.head or ""))
+
+
+def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
+    """Return a Snapshot whose arrays have shardings, but no shapes and dtypes.
 
     Raises:
-      InvalidInput: it is no such file, or nothing of it is whole.
+      InvalidInput: it is not such a file, or has no complete entry.
     """
+    if path.is_dir():
+        own = path / SHARDING
+        path = own if own.is_file() else content.only_file(path, what)
     entries = read_entries(path, what)
     mesh = saved_sharding.common_mesh(one.mesh for one in entries.by_key.values())
     arrays, findings = [], []
     if entries.cut is not None:
         findings.append(Finding("warning", CUT, entries.cut))
-    findings.append(
-        Finding(
-            "note",
-            SHAPES_UNKNOWN,
-            f"{what} says how {counted(len(entries.by_key), 'array')} are sharded, but neither their "
-            "shapes nor their types, so that no bytes are known; the checkpoint that it belongs to "
-            "has them.",
-        )
+    note = (
+        f"{what} has the sharding of {counted(len(entries.by_key), 'array')}, but no shapes and no "
+        "types, so bytes are unknown. Import the whole checkpoint to see them."
     )
+    findings.append(Finding("note", SHAPES_UNKNOWN, note))
     paths = paths_of(entries.by_key)
-    room = Room()
+    budget = ShardBudget()
     for key, saved in entries.by_key.items():
-        array, finding = placed(paths[key], Stored(), saved, mesh, room=room)
+        array, finding = imported_array(paths[key], Stored(), saved, mesh, budget=budget)
         arrays.append(array)
         if finding is not None:
             findings.append(finding)
@@ -74,24 +86,22 @@ def read(path: str | os.PathLike[str], what: str) -> Snapshot:
     )
 
 
-def read_entries(path: str | os.PathLike[str], what: str) -> Entries:
-    """Every entry of a `_sharding` file.
+def read_entries(path: Path, what: str) -> Entries:
+    """Return every entry of a `_sharding` file.
 
     Raises:
-      InvalidInput: it is no such file, or nothing of it is whole.
+      InvalidInput: it is not such a file, or has no complete entry.
     """
     raw = content.read_bytes(path, limits.MOST_JSON_BYTES, what)
     if raw.startswith(content.GZIP):
-        raise InvalidInput(
-            f"{what} is a gzip file, but must be the _sharding file as Orbax wrote it"
-        )
+        raise InvalidInput(f"{what} is a gzip file, but must be the plain _sharding file of Orbax")
     try:
         plain = content.parse_json(raw, what)
     except InvalidInput as refused:
-        return _whole_part(content.decode(raw, what, cut=True), len(raw), what, refused)
+        return _complete_part(content.decode(raw, what, cut=True), len(raw), what, refused)
     if not isinstance(plain, dict) or not plain:
         raise InvalidInput(
-            f"{what} is {shown(plain)}, but must be an object with an entry an array"
+            f"{what} is {shown(plain)}, but must be an object with an entry per array"
         )
     if isinstance(plain.get("format"), str):
         raise InvalidInput(f"{what} is a {shown(plain['format'])} file, not Orbax's _sharding")
@@ -103,12 +113,12 @@ def read_entries(path: str | os.PathLike[str], what: str) -> Entries:
 
 
 def paths_of(keys: Iterable[str]) -> dict[str, str]:
-    """Dotted key paths as paths, every point taken for the end of a key."""
+    """Return the path of each dotted key path. Every dot separates two keys."""
     return orbax_leaves.paths_of({key: key.split(".") for key in keys})
 
 
-def _whole_part(text: str, size: int, what: str, refused: InvalidInput) -> Entries:
-    """The entries before the place where a file was cut off; refused where it is damaged otherwise."""
+def _complete_part(text: str, size: int, what: str, refused: InvalidInput) -> Entries:
+    """Return the entries before the place where a file was cut off. Raise `refused` for other damage."""
     start = re.match(r"\s*\{", text)
     if start is None:
         raise refused
@@ -124,46 +134,37 @@ def _whole_part(text: str, size: int, what: str, refused: InvalidInput) -> Entri
         _refuse_many(len(found), what)
         at = member.end()
         if member[3] == "}":
-            raise refused  # something follows that is not part of the object
-    rest = text[at:]
-    # What is left of a cut file is the beginning of one member, not something else.
-    if not re.fullmatch(
-        r'\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*(?::\s*(?:"(?:[^"\\\x00-\x1f]|\\.)*(?:\\|"\s*)?)?)?)?)?',
-        rest,
-        re.S,
-    ):
+            raise refused  # the object is complete, so something wrong follows it
+    if not _CUT_MEMBER.fullmatch(text[at:]):
         raise refused
     if not found:
         raise InvalidInput(f"{what} ends after {size:,} bytes, inside its first entry")
     cut = (
-        f"{what} was cut off after {size:,} bytes: {counted(len(found), 'array')} of it are whole, "
-        "and how many there were is not known."
+        f"{what} was cut off after {size:,} bytes: {counted(len(found), 'array')} could be read, and "
+        "the number of missing arrays is unknown."
     )
     return Entries(found, cut)
 
 
 def _key(key: str, what: str) -> str:
-    """The key path behind the base64.
+    """Return the key path that base64 encodes.
 
     Raises:
-      InvalidInput: it is no base64 of text.
+      InvalidInput: it is not base64 of UTF-8 text.
     """
     try:
         decoded = base64.b64decode(key.encode("ascii"), altchars=b"-_", validate=True)
-        name = decoded.decode("utf-8")
+        return decoded.decode("utf-8")
     except (binascii.Error, ValueError):
         raise InvalidInput(
-            f"{what} has the key {shown(key)}, which is no base64 of a key path, as in Orbax's _sharding"
+            f"{what} has the key {shown(key)}, but must have base64 of key paths, as Orbax's _sharding"
         ) from None
-    return name
 
 
 def _entry(key: str, value: object, what: str, meshes: Meshes) -> SavedSharding:
-    if not isinstance(value, str):
-        raise InvalidInput(
-            f"{what} has {shown(value)} at {shown(_key(key, what))}, but must have JSON as text"
-        )
     where = f"{what} at {shown(_key(key, what))}"
+    if not isinstance(value, str):
+        raise InvalidInput(f"{where} has {shown(value)}, but must have JSON as text")
     try:
         return saved_sharding.read_text(value, where, meshes)
     except InvalidInput as refused:
@@ -172,6 +173,4 @@ def _entry(key: str, value: object, what: str, meshes: Meshes) -> SavedSharding:
 
 def _refuse_many(count: int, what: str) -> None:
     if count > limits.MOST_ARRAYS:
-        raise InvalidInput(
-            f"{what} has more than {limits.MOST_ARRAYS:,} arrays, which are all it may have"
-        )
+        raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays, the most allowed")

@@ -122,7 +122,7 @@ def test_gzip_and_what_is_cut(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"", "is empty"),
-        (b"hello", "no HLO text"),
+        (b"hello", "not HLO text"),
         (b"\x00\x01\x02", "zero byte"),
         (b"\x80\x04]\x94.", "not UTF-8"),
         ("HloModule é".encode("latin-1"), "not UTF-8"),
@@ -130,7 +130,7 @@ def test_gzip_and_what_is_cut(tmp_path: Path) -> None:
         (b"\xef\xbb\xbfHloModule a", "byte order mark"),
         (b'{"format": 3}', "is JSON"),
         (b"module @jit_f {\n  func.func public @main() {}\n}", "StableHLO"),
-        (b"HloModule a\n\nENTRY m {\n  what is this\n}\nmore", "no HLO text"),
+        (b"HloModule a\n\nENTRY m {\n  what is this\n}\nmore", "not HLO text"),
         (b"\x1f\x8bhello", "damaged gzip"),
     ],
 )
@@ -219,8 +219,8 @@ def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "holds no HLO text"),
-        ({"a.pb": ""}, "holds no HLO text"),
+        ({}, "contains no HLO text"),
+        ({"a.pb": ""}, "contains no HLO text"),
         ({"a.txt": "hello"}, "no HLO text that can be read"),
         ({"module_0001.jit_a.before_optimizations.txt": "x"}, "after optimizations"),
     ],

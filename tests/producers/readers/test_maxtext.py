@@ -134,29 +134,29 @@ def test_key_paths(key: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "holds no named_shardings.json"),
+        ({}, "contains no named_shardings.json"),
         ({"named": []}, "must be an object"),
         ({"named": {}}, "must be an object"),
         ({"named": {KEY: 3}}, "must have partition_spec"),
         ({"named": {KEY: ENTRY | {"shape": [8, -6]}}}, "list of sizes"),
         ({"named": {KEY: ENTRY | {"shape": None}}}, "list of sizes"),
         ({"named": {KEY: ENTRY | {"mesh": {}}}}, "axis_names and shape"),
-        ({"named": {KEY: ENTRY | {"mesh": MESH | {"axis_names": ["a"]}}}}, "different axes"),
+        ({"named": {KEY: ENTRY | {"mesh": MESH | {"axis_names": ["a"]}}}}, "same axes"),
         ({"named": {KEY: ENTRY | {"partition_spec": ["nowhere"]}}}, "which the mesh lacks"),
         ({"named": {KEY: ENTRY | {"partition_spec": [["fsdp", "fsdp"]]}}}, "twice"),
         ({"named": {KEY: {"partition_spec": ["a"], "shape": [8]}}}, "has no mesh"),
-        ({"named": {"Activation Sharding Dump": []}}, "activations alone"),
-        ({"named": {KEY: ENTRY}, "logical": {KEY: {"shape": [8, 6]}}}, "no list of logical axes"),
+        ({"named": {"Activation Sharding Dump": []}}, "contains only activations"),
+        ({"named": {KEY: ENTRY}, "logical": {KEY: {"shape": [8, 6]}}}, "list of logical axes"),
         (
             {"named": {KEY: ENTRY}, "logical": {KEY: {"partition_spec": ["a"], "shape": [8, 7]}}},
-            "another shape",
+            "but the golden has",
         ),
         (
             {
                 "named": {KEY: ENTRY},
                 "logical": {KEY: {"partition_spec": ["a"] * 3, "shape": [8, 6]}},
             },
-            "more logical axes",
+            "3 logical axes, but 2 dimensions",
         ),
         ({"named": {KEY: ENTRY}, "input": []}, "must have a list under"),
         (

@@ -20,14 +20,13 @@ from inspector.core import sharding, snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Spec
 from inspector.producers.readers import orbax
-from inspector.producers.readers.stored_metadata import stored_arrays
 from tests.producers.readers import given
 
 P = PartitionSpec
 
 
 def read(path: Path, **settings: Any) -> Snapshot:
-    found = orbax.read(path, "given", stored_arrays, **settings)
+    found = orbax.read(path, "given", **settings)
     # Every Snapshot survives its file.
     assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
     return found
@@ -169,7 +168,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     cases = {
         "nothing": "does not exist",
         "empty": "it is empty",
-        "other": "neither _METADATA, _sharding nor manifest.ocdbt",
+        "other": "is not an Orbax checkpoint",
         "file": "is a file",
         "100.orbax-checkpoint-tmp-7": "unfinished",
     }
@@ -278,7 +277,7 @@ def test_a_step_is_chosen(steps: tuple[Path, dict[str, jax.Array]]) -> None:
     assert read(folder / "9", step=9).arrays[0].path == "small"
     with pytest.raises(InvalidInput, match="has no step 10; it has 9, 12"):
         read(folder, step=10)
-    with pytest.raises(InvalidInput, match="is one checkpoint"):
+    with pytest.raises(InvalidInput, match="is a single checkpoint"):
         read(folder / "9", step=10)
 
 

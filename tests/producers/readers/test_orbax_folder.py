@@ -62,7 +62,7 @@ def test_an_unfinished_step_is_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path / "run").source.extra["step"] == 5
     shutil.rmtree(tmp_path / "run" / "5")
     for more in ("more", "logs/inside"):
-        with pytest.raises(InvalidInput, match=r"unfinished checkpoint alone \('9.orbax"):
+        with pytest.raises(InvalidInput, match=r"unfinished checkpoint '9\.orbax"):
             read(tmp_path / "run")
         (tmp_path / "run" / more).mkdir()
 
@@ -95,6 +95,6 @@ def test_folders_of_arrays_beside_a_msgpack_file_are_read(tmp_path: Path) -> Non
 def test_one_file_of_a_checkpoint_is_sent_back_to_its_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
     with pytest.raises(
-        InvalidInput, match="an Orbax checkpoint is a folder: give the one that it is"
+        InvalidInput, match="an Orbax checkpoint is a folder: give the folder that contains"
     ):
         orbax_folder.find(tmp_path / name, name)

@@ -17,7 +17,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 from inspector.producers.readers import limits, orbax_leaves
-from inspector.producers.readers.stored_metadata import stored_arrays
+from inspector.producers.readers.stored_metadata import stored_metadata
 from tests.producers.readers.test_orbax import codes, read
 
 P = PartitionSpec
@@ -111,8 +111,8 @@ def test_what_was_on_the_host_takes_nothing_of_a_device(tmp_path: Path, zarr3: b
     assert (table.shape, table.bytes, table.bytes_per_device, table.shards) == ((3, 5), 120, 0, ())
     assert state_totals(found).per_device == tree["w"].addressable_shards[0].data.nbytes
     assert codes(found) == ["leaves-left-out", "on-host"]
-    assert "1 leaf of _METADATA is no array" in found.findings[0].message
-    assert "'step' and 1 other were NumPy arrays or numbers" in found.findings[1].message
+    assert "1 leaf of _METADATA" in found.findings[0].message
+    assert "'step' and 1 other array" in found.findings[1].message
 
 
 def test_a_key_leads_nowhere_else(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_metadata_is_read_up_to_a_limit(
     assert {one.shape for one in found.arrays} == {None}
     assert {"file-unreadable", "shapes-unknown"} == set(codes(found))
     monkeypatch.setattr(limits, "MOST_JSON_BYTES", 300)
-    with pytest.raises(InvalidInput, match="whose metadata is more than 300 B together"):
-        stored_arrays(tmp_path / "saved", "given")
+    with pytest.raises(InvalidInput, match="more than 300 B of array metadata"):
+        stored_metadata(tmp_path / "saved", "given")
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ def test_metadata_is_read_up_to_a_limit(
 def test_a_leaf_without_keys_is_refused(tmp_path: Path, entry: Any) -> None:
     file = tmp_path / "_METADATA"
     file.write_text(json.dumps({"tree_metadata": {"('a',)": entry}}))
-    with pytest.raises(InvalidInput, match=r"it at \"\('a',\)\" has no (list|text)"):
+    with pytest.raises(InvalidInput, match=r"it at \"\('a',\)\" must have a (list|text)"):
         orbax_leaves.read(file, "it")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.producers.readers import limits, saved_sharding, sharding_file
-from inspector.producers.readers.imported_array import Room, Stored, placed
+from inspector.producers.readers.imported_array import ShardBudget, Stored, imported_array
 from inspector.producers.readers.saved_sharding import Meshes
 
 DEVICES = [[{"id": 4 * row + column} for column in range(4)] for row in range(2)]
@@ -92,8 +92,8 @@ def test_different_meshes_are_kept_up_to_a_limit(
 
 def test_shards_are_told_one_by_one_while_there_is_room() -> None:
     saved = saved_sharding.read(NAMED)
-    room = Room(20)
-    found = [placed(name, Stored((8, 4)), saved, None, room=room) for name in "abc"]
+    budget = ShardBudget(20)
+    found = [imported_array(name, Stored((8, 4)), saved, None, budget=budget) for name in "abc"]
     assert [array.shards and len(array.shards) for array, _ in found] == [8, 8, None]
     assert [finding is None for _, finding in found] == [True, True, False]
 

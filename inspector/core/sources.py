@@ -1,0 +1,118 @@
+"""The kinds of sources of a Snapshot: one table of producers, one table of file readers.
+
+To add a reader, add an entry to `READERS` and write the module that it names. The module has
+`recognizes(sample) -> bool` and `read(path, what, step, report) -> Snapshot`; `READERS` is tried in order.
+All readers run in a worker process, and none of them imports JAX.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of file or folder that can be read.
+
+    Attributes:
+      name: the noun with its article, such as `an Orbax checkpoint`.
+      module: the module with the functions `recognizes` and `read`.
+      path: what to give on the command line.
+      upload: what to upload on the Open page.
+      contains: what the file contains, in a few words.
+      has_arrays: False if such a file contains programs only.
+      has_steps: whether one folder can contain several training steps.
+    """
+
+    name: str
+    module: str
+    path: str
+    upload: str
+    contains: str
+    has_arrays: bool = True
+    has_steps: bool = False
+
+    @property
+    def title(self) -> str:
+        """The noun without its article."""
+        return self.name.removeprefix("an ").removeprefix("a ")
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """One value of `Source.kind`.
+
+    Attributes:
+      made: how the figures of the Snapshot were made.
+      name: the source of arrays and programs that no Layout describes; None for a Snapshot of a Layout.
+      reader: the reader that makes such Snapshots; None for the other producers.
+    """
+
+    made: str
+    name: str | None = None
+    reader: Reader | None = None
+
+
+SNAPSHOT = "snapshot"  # the key of Snapshot files in `READERS`: a Snapshot keeps its own source
+
+READERS: dict[str, Reader] = {
+    "orbax": Reader(
+        name="an Orbax checkpoint",
+        module="inspector.producers.readers.orbax",
+        path="the checkpoint's folder, or the folder of a CheckpointManager",
+        upload="zip of its folder",
+        contains="shapes, dtypes, specs, mesh, bytes",
+        has_steps=True,
+    ),
+    "maxtext": Reader(
+        name="a MaxText golden",
+        module="inspector.producers.readers.maxtext",
+        path="named_shardings.json or its folder",
+        upload="`named_shardings.json`, optionally with `logical_shardings.json` and "
+        "`input_shardings.json`",
+        contains="shapes, specs, logical axes, mesh",
+    ),
+    "sharding": Reader(
+        name="a _sharding file",
+        module="inspector.producers.readers.sharding_file",
+        path="the file _sharding of a checkpoint",
+        upload="that file of a checkpoint, also truncated",
+        contains="specs and mesh",
+    ),
+    SNAPSHOT: Reader(
+        name="a Snapshot",
+        module="inspector.producers.readers.snapshot_file",
+        path="a Snapshot file",
+        upload="JSON of `inspect`, of this page or of a capture",
+        contains="everything",
+    ),
+    "hlo": Reader(
+        name="HLO text",
+        module="inspector.producers.readers.hlo_text",
+        path="compiled text, also as .gz, or a folder that --xla_dump_to wrote",
+        upload="compiled text, `.gz`, or zip of an `--xla_dump_to` folder",
+        contains="collectives, FLOPs",
+        has_arrays=False,
+    ),
+}
+
+IMPORT_KINDS: tuple[str, ...] = tuple(sorted(READERS.keys() - {SNAPSHOT}))
+
+SOURCES: dict[str, SourceKind] = {
+    "plan": SourceKind("planned, nothing compiled"),
+    "cpu": SourceKind("run on emulated devices"),
+    "local": SourceKind("run on local accelerators"),
+    "tpu": SourceKind("compiled, not run"),
+    "gpu": SourceKind("compiled, not run"),
+    "capture": SourceKind("captured from a running job", "a captured state"),
+    **{
+        kind: SourceKind(f"imported from {READERS[kind].name}", READERS[kind].name, READERS[kind])
+        for kind in IMPORT_KINDS
+    },
+}
+
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(SOURCES)]
