@@ -1,1 +1,1 @@
-"""Facts about a compiled program, read from its text: collectives, FLOPs, bytes, places in the model."""
+"""Facts about compiled programs, from their HLO text: collectives, FLOPs, bytes, names of operations."""

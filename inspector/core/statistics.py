@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics as stdlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inspector.core.formatting import seconds_text
@@ -39,3 +39,13 @@ def statistics_text(measured: Statistics) -> str:
         seconds_text, (measured.lower_quartile, measured.median, measured.upper_quartile)
     )
     return f"median {median} ({lower} – {upper}), n = {measured.count}"
+
+
+def sum_known(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum; None if a number is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

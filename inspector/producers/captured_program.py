@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from inspector.compiled import text as program_text
+from inspector.compiled import program_text
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import jax
 from jax.sharding import NamedSharding
 
-from inspector.compiled import text as program_text
+from inspector.compiled import program_text
 from inspector.core.snapshot import (
     Mesh,
     Program,
@@ -76,7 +76,7 @@ class CompiledProgram:
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
         self._ideal: Work | None = None
-        self._said = program_text.Read()
+        self._said = program_text.ProgramFacts()
 
     def lower(self, signature: Signature) -> None:
         """Lower a function for its abstract arguments and the shardings asked of them."""

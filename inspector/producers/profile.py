@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.calls import runs
+from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Instruction, Module
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import OperationTime, Trace
@@ -99,10 +99,10 @@ def events_per_run(module: Module) -> int:
         if instruction.opcode == "fusion"
         for called in instruction.called
     }
-    known = runs(module)
+    runs = Analysis(module).runs
     return sum(
         sum(instruction.opcode not in _FREE for instruction in computation.instructions)
-        * (1 if (count := known[computation.name].count) is None else count)
+        * (1 if (count := runs[computation.name].count) is None else count)
         for computation in module.computations
         if computation.name not in fused
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inspector import layout as layouts
-from inspector.compiled import text as program_text
-from inspector.compiled.text import Read
+from inspector.compiled import program_text
+from inspector.compiled.program_text import ProgramFacts
 from inspector.core.snapshot import Program, Snapshot
 from inspector.producers.run import run_layout
 
@@ -56,7 +56,7 @@ def test_devices_together_do_what_was_written_as_often_as_the_layout_repeats_it(
 def test_a_text_that_is_none_says_nothing(text: str | None) -> None:
     mesh = layouts.parse({}).unwrap().mesh()
     said = program_text.read(text, mesh)
-    assert said == Read() or said.collectives == ()
+    assert said == ProgramFacts() or said.collectives == ()
     assert said.work is None or said.work.flops is None
     ideal = program_text.ideal_work(text)
     assert ideal is None or ideal.flops is None
@@ -66,4 +66,4 @@ def test_a_text_of_several_programs_is_not_taken_for_one() -> None:
     one = "HloModule m\n\nENTRY e {\n  ROOT p = f32[4]{0} parameter(0)\n}\n"
     mesh = layouts.parse({}).unwrap().mesh()
     assert program_text.read(one, mesh).collectives == ()
-    assert program_text.read(one + "\n" + one, mesh) == Read()
+    assert program_text.read(one + "\n" + one, mesh) == ProgramFacts()

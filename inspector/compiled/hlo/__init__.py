@@ -1,4 +1,4 @@
-"""Compiled program text to records: no JAX, text in, modules with their collectives and their work out."""
+"""Parse HLO text, without JAX, and derive collectives, FLOPs and bytes from it."""
 
 from inspector.compiled.hlo.collectives import collectives
 from inspector.compiled.hlo.module import Module

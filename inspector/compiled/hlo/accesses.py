@@ -1,84 +1,76 @@
-"""The bytes that one run of an instruction reads and writes.
+"""Bytes that one execution of an instruction reads and writes.
 
-An instruction reads its operands and writes its result; a fusion is one instruction, which keeps what is
-between in registers. A part that is cut out of an array, or written into one, counts as the part alone.
-Instructions that only name, group or await what others have made move nothing.
+An instruction reads its operands and writes its result. A fusion is one instruction, whose inner values stay
+in registers. A slice of an array, or an update of it, counts only the slice. Instructions that name, group
+or await values move nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from inspector.compiled.hlo.flops import target
 from inspector.compiled.hlo.module import Computation, Instruction
-from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.sizes import (
-    elements,
-    elements_of_text,
-    operand_names,
-    operand_shapes,
-    operands_size,
-    size,
-    size_of_text,
-)
+from inspector.compiled.hlo.operands import operand_names, operand_shapes, operands_size
+from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of
+from inspector.core.statistics import sum_known
 
-# What these call counts where it is called.
+# The computations that these call are counted separately.
 _MOVES_NOTHING = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "add-dependency",
     "domain", "opt-barrier", "optimization-barrier", "get-dimension-size", "set-dimension-size",
     "while", "conditional", "call", "async-start",
 })  # fmt: skip
-# Of the pieces of an asynchronous operation all but the start.
+# An asynchronous operation counts at its start.
 _LATER = ("-done", "-update")
-# Of whose result the first part is written; the others are the operand and bookkeeping.
+# These write only the first part of their result; the rest is the operand and a context.
 _WRITES_THE_FIRST = frozenset({"copy-start", "recv"})
-# Marks of the partitioner and of memory planning, which become nothing in the program that runs.
-_MARKS = frozenset({
+# Custom calls of the partitioner and of memory planning, which move nothing.
+_ANNOTATIONS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer", "CreateBuffer",
     "AssumeGatherIndicesInBound", "LayoutConstraint", "xla.sdy.FuncResultSharding", "Pin", "Unpin",
     "ConcatBitcast",
 })  # fmt: skip
-_CUTS = frozenset({"slice", "dynamic-slice", "gather"})
-_PUTS = frozenset({"dynamic-update-slice", "scatter"})
+_SLICES = frozenset({"slice", "dynamic-slice", "gather"})
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
-_OTHERWISE = _CUTS | _PUTS | _TRIANGULAR | _WRITES_THE_FIRST | {"send", "custom-call"}
-# One element of the result for each one of the operand: to read a part of the one is to read as much of the
-# other.
+_SPECIAL = _SLICES | _UPDATES | _TRIANGULAR | _WRITES_THE_FIRST | {"send", "custom-call"}
+# The result has one element per element of the operand, so reading a slice of one reads a slice of the other.
 _SAME_ELEMENTS = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
 
 
 def moves_nothing(opcode: str) -> bool:
-    """Whether no instruction with this opcode reads or writes anything itself."""
+    """Return whether instructions with this opcode read and write nothing themselves."""
     return opcode in _MOVES_NOTHING or opcode.endswith(_LATER)
 
 
 def accessed(
     computation: Computation, instruction: Instruction, results: Mapping[str, int | None]
 ) -> int | None:
-    """Bytes that an instruction outside of fusions reads and writes, if it is none that moves nothing.
+    """Return the bytes that an instruction outside of fusions accesses; None if a shape is unknown.
 
-    None where a shape is not known. `results` are the bytes of each result of the computation, by name.
+    results: the bytes of each result of the computation by name.
     """
     opcode = instruction.opcode
-    read, written = operands_size(results, instruction), size_of_text(instruction.shape_text)
-    if opcode in _OTHERWISE:
-        if opcode in _CUTS or opcode in _PUTS:
+    read, written = operands_size(results, instruction), bytes_of(instruction.shape_text)
+    if opcode in _SPECIAL:
+        if opcode in _SLICES or opcode in _UPDATES:
             return _part(computation, instruction)
         if opcode == "send":
             return read
         if opcode in _TRIANGULAR:
             return _triangle(computation, instruction, read, written)
-        if opcode == "custom-call" and target(instruction) in _MARKS:
+        if opcode == "custom-call" and target(instruction) in _ANNOTATIONS:
             return 0
         if opcode in _WRITES_THE_FIRST:
             shape = instruction.shape
             if shape is not None and shape.parts is not None:
-                written = size(shape.parts[0]) if shape.parts else None
+                written = shape.parts[0].bytes if shape.parts else None
     return None if read is None or written is None else read + written
 
 
 def accessed_by_fusion(fused: Computation) -> int | None:
-    """Bytes that a fusion of this computation reads and writes; None where a shape is not known."""
+    """Return the bytes that a fusion of this computation accesses; None if a shape is unknown."""
     sources: dict[str, Instruction] = {}
     whole = True
     for instruction in fused.instructions:
@@ -86,27 +78,27 @@ def accessed_by_fusion(fused: Computation) -> int | None:
         if opcode == "parameter":
             sources[instruction.name] = instruction
         elif opcode == "constant":
-            # One element is part of the code, more of them are read from memory.
-            if elements_of_text(instruction.shape_text) != 1:
+            # A scalar is part of the code; other constants are read from memory.
+            if elements_of(instruction.shape_text) != 1:
                 sources[instruction.name] = instruction
-        elif opcode in _CUTS or opcode in _PUTS:
+        elif opcode in _SLICES or opcode in _UPDATES:
             whole = False
     root = fused.root
     if root is None:
         return None
     if whole:
-        return _total([size_of_text(each.shape_text) for each in (*sources.values(), root)])
-    puts, written = _written(fused, root)
+        return sum_known([bytes_of(each.shape_text) for each in (*sources.values(), root)])
+    updates, written = _written(fused, root)
     users = _users(fused)
-    return _total([written, *(_read(fused, users, puts, each) for each in sources.values())])
+    return sum_known([written, *(_read(fused, users, updates, each) for each in sources.values())])
 
 
 def _triangle(
     computation: Computation, instruction: Instruction, read: int | None, written: int | None
 ) -> int | None:
-    """Of a triangular operand one half is read, and of a Cholesky factor one half is written."""
+    """Count half of a triangular operand, and half of a Cholesky factor."""
     sources = operand_shapes(computation, instruction)
-    triangle = size(sources[0]) if sources else None
+    triangle = sources[0].bytes if sources and sources[0] is not None else None
     if read is None or written is None or triangle is None:
         return None
     if instruction.opcode == "cholesky":
@@ -115,24 +107,26 @@ def _triangle(
 
 
 def _part(computation: Computation, instruction: Instruction) -> int | None:
-    """A part is read, and written elsewhere; so are the places of its beginning, where they are computed."""
+    """Count a slice or update twice, as read and as written, and its start indices if they are computed."""
     opcode = instruction.opcode
     shapes = operand_shapes(computation, instruction)
-    if opcode in _PUTS:
+    if opcode in _UPDATES:
         update = _update(opcode, shapes)
-        places = shapes[2 if opcode == "dynamic-update-slice" else 1] if len(shapes) > 2 else None
-        # A scatter also reads what it changes.
+        indices = shapes[2 if opcode == "dynamic-update-slice" else 1] if len(shapes) > 2 else None
+        # A scatter reads the old values as well.
         times = 2 if opcode == "dynamic-update-slice" else 3
-        moved = size(update)
-        return _total([None if moved is None else times * moved, size(places)])
-    cut = size_of_text(instruction.shape_text)
+        if update is None or update.bytes is None or indices is None:
+            return None
+        return sum_known([times * update.bytes, indices.bytes])
+    cut = bytes_of(instruction.shape_text)
     if cut is None or opcode == "slice":
         return None if cut is None else 2 * cut
-    return _total([2 * cut, size(shapes[1])]) if len(shapes) > 1 else None
+    start = shapes[1] if len(shapes) > 1 else None
+    return None if start is None else sum_known([2 * cut, start.bytes])
 
 
 def _update(opcode: str, shapes: list[Shape | None]) -> Shape | None:
-    """The operand that is put into the first one; None for a scatter into several at once."""
+    """Return the shape of the update operand; None for a scatter into several operands."""
     number = 1 if opcode == "dynamic-update-slice" else 2
     if len(shapes) <= number or (opcode == "scatter" and len(shapes) != 3):
         return None
@@ -140,34 +134,31 @@ def _update(opcode: str, shapes: list[Shape | None]) -> Shape | None:
 
 
 def _written(fused: Computation, root: Instruction) -> tuple[set[str], int | None]:
-    """The instructions that put a part into an operand that becomes a result, and the bytes written in all.
-
-    What is so put leaves the rest of the operand where it is.
-    """
-    made: list[Instruction | None] = [root]
+    """Return the names of updates that are done in place in a result, and all bytes written."""
+    outputs: list[Instruction | None] = [root]
     if root.opcode == "tuple":
-        made = [fused.by_name.get(name) if name else None for name in operand_names(root)]
-    puts: set[str] = set()
+        outputs = [fused.by_name.get(name) if name else None for name in operand_names(root)]
+    updates: set[str] = set()
     sizes: list[int | None] = []
     seen: set[str] = set()
-    for output in made:
+    for output in outputs:
         parts: list[int | None] = []
         at = output
-        while at is not None and at.name not in seen and at.opcode in ("bitcast", *_PUTS):
+        while at is not None and at.name not in seen and at.opcode in ("bitcast", *_UPDATES):
             seen.add(at.name)
-            if at.opcode in _PUTS:
+            if at.opcode in _UPDATES:
                 update = _update(at.opcode, operand_shapes(fused, at))
                 if update is None:
                     break
-                puts.add(at.name)
-                parts.append(size(update))
+                updates.add(at.name)
+                parts.append(update.bytes)
             names = operand_names(at)
             at = fused.by_name.get(names[0]) if names and names[0] else None
-        sizes += parts or [size_of_text(output.shape_text) if output else None]
-    return puts, _total(sizes)
+        sizes += parts or [bytes_of(output.shape_text) if output else None]
+    return updates, sum_known(sizes)
 
 
-# Who uses each value, as which operand, and of how many.
+# Value name → (user, operand number, number of operands).
 Users = dict[str, list[tuple[Instruction, int, int]]]
 
 
@@ -182,9 +173,9 @@ def _users(fused: Computation) -> Users:
     return users
 
 
-def _read(fused: Computation, users: Users, puts: set[str], source: Instruction) -> int | None:
-    """What a fusion reads of a parameter: the parts that are cut out of it, if no more is used of it."""
-    whole = size_of_text(source.shape_text)
+def _read(fused: Computation, users: Users, updates: set[str], source: Instruction) -> int | None:
+    """Return the bytes that a fusion reads of a parameter: the slices, if only slices of it are used."""
+    whole = bytes_of(source.shape_text)
     shape = source.shape
     if shape is None or shape.parts is not None or shape.element_bits is None:
         return whole
@@ -192,32 +183,24 @@ def _read(fused: Computation, users: Users, puts: set[str], source: Instruction)
     waiting = [(source.name, True)]
     seen = {source.name}
     while waiting:
-        name, as_it_lies = waiting.pop()
+        name, same_layout = waiting.pop()
         for user, number, operands in users.get(name, ()):
             opcode = user.opcode
-            if opcode in _CUTS and number == 0:
-                part = elements_of_text(user.shape_text)
-            elif opcode in _PUTS and number == 0 and as_it_lies and user.name in puts:
-                # A scatter reads what it changes.
+            if opcode in _SLICES and number == 0:
+                part = elements_of(user.shape_text)
+            elif opcode in _UPDATES and number == 0 and same_layout and user.name in updates:
                 update = _update(opcode, operand_shapes(fused, user))
-                part = elements(update) if opcode == "scatter" else 0
+                part = 0
+                if opcode == "scatter":  # it reads the old values
+                    part = None if update is None else update.elements
             elif opcode in _SAME_ELEMENTS and operands == 1 and user is not fused.root:
                 part = 0
                 if user.name not in seen:
                     seen.add(user.name)
-                    waiting.append((user.name, as_it_lies and opcode == "bitcast"))
+                    waiting.append((user.name, same_layout and opcode == "bitcast"))
             else:
                 return whole
             if part is None:
                 return None
             count += part
     return -(-count * shape.element_bits // 8)
-
-
-def _total(sizes: Iterable[int | None]) -> int | None:
-    total = 0
-    for each in sizes:
-        if each is None:
-            return None
-        total += each
-    return total

@@ -1,8 +1,8 @@
-"""What is written in several pieces and happens once: operations that run beside others.
+"""Asynchronous operations, which the text contains in several pieces.
 
-XLA writes an operation that it wraps in an asynchronous call in short: `dot-start`, `dot-done`. For TPUs it
-takes a collective into the fusions that run meanwhile: one of them holds it with the custom call
-AsyncCollectiveStart, one with AsyncCollectiveDone, and those between hold it again to carry it on.
+XLA abbreviates an operation in an asynchronous call: `dot-start`, `dot-done`. For TPUs it fuses a collective
+with the operations that overlap it. One fusion contains it with the custom call AsyncCollectiveStart, one
+with AsyncCollectiveDone, and the fusions between contain it again.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from inspector.core.collectives import BY_OPCODE
 START = "AsyncCollectiveStart"
 DONE = "AsyncCollectiveDone"
 
-# A collective's computation and name.
+# Computation and name of a collective.
 Key = tuple[str, str]
 
-# Starts that begin no operation that is written out: it is in a computation, or the start is all of it.
-_NOT_SHORT = frozenset({"async-start", "copy-start"})
-# What the pieces of one collective have in common; channels alone may be shared by collectives.
+# Starts that do not abbreviate an operation.
+_NOT_ABBREVIATED = frozenset({"async-start", "copy-start"})
+# The pieces of one collective share the chain_id. Different collectives can share a channel_id.
 _CHAIN = re.compile(r'\bchain_id\s*+=\s*+"?([^\s",{}]++)')
 
 
 @dataclass(frozen=True)
 class Chains:
-    """The collectives that fusions of a TPU share: where each starts, and what only carries one on.
+    """Collectives that several fusions of a TPU program contain.
 
-    `carried_on` says of the latter where that starts. There may be several such places where the compiler
-    made copies of a loop's body, and none in a text that ends too early.
+    started: the piece with which each begins.
+    carried_on: each other piece → the starts. There are several if the compiler copied a loop body, and none
+      in a truncated text.
     """
 
     started: frozenset[Key] = frozenset()
@@ -41,9 +42,9 @@ class Chains:
 
 
 def begun(instruction: Instruction) -> Instruction:
-    """The operation that the start of an asynchronous one begins; any other instruction as it is."""
+    """Return the operation that a `-start` begins; return any other instruction unchanged."""
     opcode = instruction.opcode
-    if not opcode.endswith("-start") or opcode in _NOT_SHORT:
+    if not opcode.endswith("-start") or opcode in _NOT_ABBREVIATED:
         return instruction
     return instruction._replace(
         opcode=opcode.removesuffix("-start"), shape_text=_result(opcode, instruction.shape_text)
@@ -51,9 +52,9 @@ def begun(instruction: Instruction) -> Instruction:
 
 
 def _result(opcode: str, written: str | None) -> str | None:
-    """The shape of the result in that of a start, which is (operands, result, contexts …).
+    """Return the result in the shape of a start, (operands, result, contexts …).
 
-    An all-reduce's may be the result alone: so XLA wrote it until 2026, when it had no operands in it.
+    XLA before 2026 wrote the result alone for an all-reduce.
     """
     parts = text.items(written) if written is not None and written.startswith("(") else []
     operation = BY_OPCODE.get(opcode)
@@ -64,7 +65,7 @@ def _result(opcode: str, written: str | None) -> str | None:
 
 
 def chains(module: Module) -> Chains:
-    """The collectives of a module that are written in several pieces."""
+    """Find the collectives of a module that several fusions contain."""
     starts: set[Key] = set()
     ends: set[Key] = set()
     for computation in module.computations:

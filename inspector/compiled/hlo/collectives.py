@@ -1,20 +1,21 @@
-"""The collectives of a program: how often each runs, among which devices, and how many bytes it moves."""
+"""Collectives of a program: executions, devices, mesh axes and bytes of each."""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from inspector.compiled.hlo import replica_groups, text
-from inspector.compiled.hlo.asynchronous import Chains, begun, chains
-from inspector.compiled.hlo.calls import Runs, runs
-from inspector.compiled.hlo.mesh_axes import axes_of_groups, axes_of_moves
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.replica_groups import Groups, Mode
 from inspector.compiled.hlo.shapes import Shape, total_bytes
-from inspector.core.collectives import BY_OPCODE, Operation
+from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
 from inspector.core.typed_json import LARGEST
@@ -25,57 +26,55 @@ _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
 @dataclass(frozen=True)
 class Partners:
-    """Who talks to whom, as positions in the device assignment.
+    """The devices that communicate, as positions in the device assignment.
 
-    `groups` is None where the text does not say how many devices there are; `moves` are the (source,
-    target) pairs of a collective-permute, and None for every other op.
+    groups: None if the text lacks the number of devices.
+    pairs: (source, target) of a collective-permute; None for any other operation.
     """
 
     groups: Groups | None
-    moves: tuple[tuple[int, int], ...] | None = None
+    pairs: tuple[tuple[int, int], ...] | None = None
 
     @property
     def group_size(self) -> int | None:
-        """Devices in one group; None where that is not the same in all groups."""
+        """Devices in each group; None if groups differ in size."""
         sizes = {len(group) for group in self.groups or ()}
         return sizes.pop() if len(sizes) == 1 else None
 
 
 def collectives(
-    module: Module, mesh: Mesh | None = None, known: Mapping[str, Runs] | None = None
+    module: Module, mesh: Mesh | None = None, analysis: Analysis | None = None
 ) -> tuple[Collective, ...]:
-    """Every collective of a program, in the order of the text; an asynchronous one where it starts.
+    """Return each collective in the order of the text, an asynchronous one at its start.
 
-    With the mesh that it was compiled for, each tells the mesh axes that it runs along.
-    known: what `runs` says of the module, where that has been asked before.
+    mesh: the mesh for which the program was compiled; without it `mesh_axes` is None.
 
     Raises:
-      InvalidInput: replica groups, or pairs of a source and a target, are not such.
+      InvalidInput: `replica_groups` or `source_target_pairs` of a collective are invalid.
     """
-    held = [
-        (computation, instruction, BY_OPCODE[instruction.opcode])
+    instructions = [
+        (computation, instruction)
         for computation in module.computations
         for instruction in computation.instructions
         if instruction.opcode in BY_OPCODE
     ]
-    if not held:
+    if not instructions:
         return ()
-    shared = chains(module)
-    known = runs(module) if known is None else known
+    analysis = analysis or Analysis(module)
     return tuple(
-        _collective(
-            module, computation, instruction, operation, mesh, known[computation.name], shared
-        )
-        for computation, instruction, operation in held
-        if (computation.name, instruction.name) not in shared.carried_on
+        _collective(analysis, computation, instruction, mesh)
+        for computation, instruction in instructions
+        if (computation.name, instruction.name) not in analysis.chains.carried_on
     )
 
 
 def partners(module: Module, instruction: Instruction, devices: int | None = None) -> Partners:
-    """Who talks to whom in a collective; `devices` counts when the module does not tell how many it has.
+    """Return the devices that communicate in a collective.
+
+    devices: their number, if the module does not contain it.
 
     Raises:
-      InvalidInput: replica groups, or pairs of a source and a target, are not such.
+      InvalidInput: `replica_groups` or `source_target_pairs` are invalid.
     """
     operation = BY_OPCODE[instruction.opcode]
     attributes = instruction.attributes
@@ -85,26 +84,26 @@ def partners(module: Module, instruction: Instruction, devices: int | None = Non
             "channel_id" in attributes, flag if operation.global_ids else None
         )
         if operation.route == "pairs":
-            moves = replica_groups.pairs(attributes.get("source_target_pairs", "{}"))
-            moves = tuple((pair[0], pair[1]) for pair in _positions(module, moves, mode) or ())
-            return Partners(replica_groups.connected(moves), moves)
+            written = replica_groups.pairs(attributes.get("source_target_pairs", "{}"))
+            pairs = tuple((pair[0], pair[1]) for pair in _positions(module, written, mode) or ())
+            return Partners(replica_groups.connected(pairs), pairs)
         groups = replica_groups.expand(attributes.get("replica_groups", "{}"))
-        joined = _positions(module, groups, mode)
-        if joined is None and devices is not None:
-            joined = (tuple(range(devices)),)
-        return Partners(joined)
-    except InvalidInput as refused:
-        raise InvalidInput(f"{instruction.name}: {refused}") from None
+        positions = _positions(module, groups, mode)
+        if positions is None and devices is not None:
+            positions = (tuple(range(devices)),)
+        return Partners(positions)
+    except InvalidInput as error:
+        raise InvalidInput(f"{instruction.name}: {error}") from None
 
 
 def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
-    """Groups of the mode's ids as groups of positions; None where everyone is meant, but not counted."""
+    """Convert ids to positions. Return None if all devices communicate and their number is unknown."""
     counted = module.replicas is not None or module.partitions is not None
     replicas, partitions = module.replicas or 1, module.partitions or 1
     highest = max((at for group in groups for at in group), default=-1)
     ids = partitions if mode == "cross_partition" else replicas
-    # Not every text says how many devices it is for, nor has the channel that goes with partitions; an
-    # id that is none of the mode's ids can only be a position.
+    # Some texts lack the number of devices, or the channel that partitions need. An id beyond those of the
+    # mode is a position.
     if groups and mode != "flattened_id" and (not counted or highest >= ids):
         return groups
     if not groups and mode != "flattened_id" and not counted:
@@ -115,10 +114,7 @@ def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
 def payload_bytes(
     computation: Computation, instruction: Instruction, group: int | None
 ) -> int | None:
-    """Bytes of one execution on one device: the operands, and of an all-gather the result.
-
-    Of a ragged-all-to-all it is the whole input, because how much of it is sent only the run knows.
-    """
+    """Return the bytes of one execution on one device by the operation's payload rule; None if unknown."""
     operation = BY_OPCODE[instruction.opcode]
     result = begun(instruction).shape
     operands = tuple(computation.shape_of(operand) for operand in instruction.operands)
@@ -128,12 +124,12 @@ def payload_bytes(
         operands = operands[:1]
     if operation.route == "chain" and instruction.attributes.get("has_dynamic_root") == "true":
         operands = operands[:-1]
-    # Of an input, an output and their offsets, the slices stated of the input are sent.
+    # With operands (input, output, offsets) only the stated slices of the input are sent.
     if operation.route == "pairs" and "slice_sizes" in instruction.attributes:
         return _sliced_bytes(instruction, operands[0] if operands else None)
     size = total_bytes(operands) if operands else None
     if size is None and result is not None and result.bytes is not None:
-        # The operand's instruction is not in the text; the result has its size, or a part of it.
+        # A truncated text can lack the operand. The result has the size of the operand or of a shard.
         if not operation.result_is_shard:
             return result.bytes
         return result.bytes * group if group else None
@@ -141,53 +137,88 @@ def payload_bytes(
 
 
 def _collective(
-    module: Module,
-    computation: Computation,
-    instruction: Instruction,
-    operation: Operation,
-    mesh: Mesh | None,
-    known: Runs,
-    shared: Chains,
+    analysis: Analysis, computation: Computation, instruction: Instruction, mesh: Mesh | None
 ) -> Collective:
-    joined = partners(module, instruction, mesh.size if mesh else None)
-    group = joined.group_size
-    if joined.moves is not None and all(source == target for source, target in joined.moves):
-        group = 1  # nothing leaves a device
+    module, operation = analysis.module, BY_OPCODE[instruction.opcode]
+    devices = partners(module, instruction, mesh.size if mesh else None)
+    group = devices.group_size
+    if devices.pairs is not None and all(source == target for source, target in devices.pairs):
+        group = 1  # no device sends to another one
     payload = _countable(payload_bytes(computation, instruction, group))
+    runs = analysis.runs[computation.name]
     metadata = instruction.metadata
-    axes = _mesh_axes(joined, mesh) if mesh else None
+    axes = _mesh_axes(devices, mesh) if mesh else None
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
         op=operation.name,
         asynchronous=instruction.opcode != operation.name
-        or known.asynchronous
-        or (computation.name, instruction.name) in shared.started,
+        or runs.asynchronous
+        or (computation.name, instruction.name) in analysis.chains.started,
         name=instruction.name,
         computation=computation.name,
-        executions=known.count,
-        conditional=known.conditional,
+        executions=runs.count,
+        conditional=runs.conditional,
         mesh_axes=axes,
-        group_size=joined.group_size,
-        groups=None if joined.groups is None else len(joined.groups),
+        group_size=devices.group_size,
+        groups=None if devices.groups is None else len(devices.groups),
         payload_bytes=payload,
         wire_bytes_per_device=_countable(operation.wire_bytes(payload, group)),
         op_name=metadata.get("op_name") or None,
         source=module.source(metadata),
         spmd_generated=True if generated else None,
-        source_target_pairs=joined.moves,
-        device_groups=joined.groups if mesh and axes is None and joined.moves is None else None,
+        source_target_pairs=devices.pairs,
+        device_groups=devices.groups if mesh and axes is None and devices.pairs is None else None,
     )
 
 
-def _mesh_axes(joined: Partners, mesh: Mesh) -> tuple[str, ...] | None:
-    if joined.moves is None:
-        return None if joined.groups is None else axes_of_groups(joined.groups, mesh)
-    # A shift along a mesh axis need not come round to where it began, and then makes no whole groups.
-    return axes_of_moves(joined.moves, mesh)
+def _mesh_axes(devices: Partners, mesh: Mesh) -> tuple[str, ...] | None:
+    if devices.pairs is not None:
+        # A shift without wrap-around does not form whole groups, so groups are not compared.
+        return axes_of_pairs(devices.pairs, mesh)
+    return None if devices.groups is None else axes_of_groups(devices.groups, mesh)
+
+
+def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
+    """Return the mesh axes, in mesh order, whose product forms exactly these groups; None if there are none.
+
+    Axes of size 1 are omitted. Groups of one device are formed by no axes: ().
+    """
+    numbers = _axes_of_groups(groups, mesh.shape)
+    return None if numbers is None else tuple(mesh.axis_names[number] for number in numbers)
+
+
+def axes_of_pairs(pairs: tuple[tuple[int, int], ...], mesh: Mesh) -> tuple[str, ...] | None:
+    """Return the mesh axes along which a source and its target differ; None if one is not on the mesh."""
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    if ends.size and ends.max() >= mesh.size:
+        return None
+    source, target = (np.array(np.unravel_index(side, mesh.shape)) for side in ends.T)
+    differs = (source != target).any(axis=1)
+    return tuple(
+        name for name, moved in zip(mesh.axis_names, differs.tolist(), strict=True) if moved
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _axes_of_groups(groups: Groups, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    named = np.array([position for group in groups for position in group], dtype=np.int64)
+    if not np.array_equal(np.sort(named), positions.reshape(-1)):
+        return None
+    first = np.empty(named.size, dtype=np.int64)  # lowest position in the group of each position
+    sizes = [len(group) for group in groups]
+    first[named] = np.repeat([min(group) for group in groups if group], [n for n in sizes if n])
+    with_zero = np.flatnonzero(first == first[0])
+    coordinates = np.array(np.unravel_index(with_zero, shape)).reshape(len(shape), -1)
+    axes = tuple(np.flatnonzero((coordinates > 0).any(axis=1)).tolist())
+    # In groups along these axes, the lowest position is that with index 0 along all of them.
+    at_zero = tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(len(shape)))
+    expected = np.broadcast_to(positions[at_zero], shape).reshape(-1)
+    return axes if np.array_equal(first, expected) else None
 
 
 def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None:
-    """Bytes of the slices, of an array or of the arrays of a tuple; each has some, of the same type."""
+    """Return the bytes of the slices of an array or of each array of a tuple, all of the same type."""
     if operand is None:
         return None
     each = {part.element_bits for part in operand.parts or (operand,)}
@@ -202,5 +233,5 @@ def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None
 
 
 def _countable(size: int | None) -> int | None:
-    """The size, if it is one that a Snapshot can hold; garbage can multiply to anything."""
+    """Return the size, or None if it exceeds what a Snapshot can hold, which only invalid text causes."""
     return size if size is not None and size <= LARGEST else None

@@ -1,7 +1,7 @@
-"""Floating-point operations of one run of an instruction, by the definition of XLA's HloCostAnalysis.
+"""FLOPs of one execution of an instruction, as defined by XLA's HloCostAnalysis.
 
-An elementwise operation counts one an element of its result, whatever the type; a transcendental one
-(exp, tanh, sqrt, power …) none, because XLA counts those apart. A multiply-add counts two.
+An elementwise operation counts 1 per element of its result, of any type. A transcendental operation (exp,
+tanh, sqrt, power …) counts 0, because XLA counts those separately. A multiply-add counts 2.
 Source: xla/service/hlo_cost_analysis.cc of OpenXLA.
 """
 
@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo import text
 from inspector.compiled.hlo.module import Computation, Instruction
-from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.sizes import MOST, elements, elements_of_text, operand_shapes
+from inspector.compiled.hlo.operands import operand_shapes
+from inspector.compiled.hlo.shapes import MAX_COUNT, Shape, elements_of
+from inspector.core.statistics import sum_known
 
-MULTIPLY_ADD = 2  # operations
+MULTIPLY_ADD = 2  # FLOPs
 
 ELEMENTWISE = frozenset({
     "abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert",
@@ -28,7 +29,7 @@ ELEMENTWISE = frozenset({
     "shift-right-logical", "sign", "stochastic-convert", "subtract", "xor",
 })  # fmt: skip
 
-# What one application of a named computation counts; None where that is not known.
+# Computation name → FLOPs of one application, or None if unknown.
 Applied = Callable[[str], int | None]
 
 _NAMED = {
@@ -37,7 +38,7 @@ _NAMED = {
 }
 _CONTRACTED = re.compile(r",\s*+lhs_contracting_dims\s*+=\s*+\{([\d,\s]*+)\}")
 _RAGGED = re.compile(r",\s*+lhs_ragged_dims\s*+=\s*+\{([\d,\s]*+)\}")
-# Of a library's call, as JSON or as a string that holds JSON.
+# In the backend_config of a library call, as JSON or as a string of JSON.
 _CONTRACTED_BY_LIBRARY = re.compile(
     r'\\?"lhs_contracting_dimensions\\?"\s*+:\s*+\[([\d,\s"\\]*+)\]'
 )
@@ -49,27 +50,27 @@ _GROUPS = {
     key: re.compile(rf",\s*+{key}\s*+=\s*+(\d{{1,18}})\b")
     for key in ("feature_group_count", "batch_group_count")
 }
-# Positions that are tried one by one in each dimension of a strided or dilated convolution.
-_MOST_TRIED = 4096
+# Limit of the positions that are tried in each dimension of a strided or dilated convolution.
+_MAX_TRIED = 4096
 
 
 class Product(NamedTuple):
-    """A matrix product or convolution: its operations, and the wider type of its two operands."""
+    """FLOPs of a matrix product or convolution, and the wider type of its two operands."""
 
     flops: int | None
     dtype: str | None
 
 
 def target(instruction: Instruction) -> str:
-    """What a custom call calls; empty where the text does not say."""
-    found = _TARGET.search(instruction.attributes_text)
-    return found[1] if found else ""
+    """Return the target of a custom call; "" if it has none."""
+    match = _TARGET.search(instruction.attributes_text)
+    return match[1] if match else ""
 
 
 def product(computation: Computation, instruction: Instruction) -> Product | None:
-    """What an instruction counts as a matrix product; None where it is none.
+    """Return the FLOPs of a dot, a convolution, or such a call of cuBLAS, cuDNN or oneDNN.
 
-    Besides dot and convolution these are the calls of cuBLAS, cuDNN and oneDNN that do the same.
+    Return None for any other instruction.
     """
     opcode = instruction.opcode
     count: Callable[..., int | None] | None = _PRODUCTS.get(opcode)
@@ -83,7 +84,7 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
         return Product(None, None)
     result = instruction.shape
     if opcode == "custom-call" and result is not None and result.parts:
-        result = result.parts[0]  # the others are workspace
+        result = result.parts[0]  # the rest is workspace
     if result is None:
         return Product(None, None)
     flops = count(instruction, operands[0], operands[1], result)
@@ -91,24 +92,21 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
 
 
 def others(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    """What an instruction counts that is neither elementwise nor a product; 0 for most.
+    """Return the FLOPs of an instruction that is neither elementwise nor a product; 0 for most.
 
-    What it calls is not in it, but what it applies to elements is: `applied` says what each time counts.
+    They include the computation that it applies to elements, but not the computations that it calls.
     """
     count = _OTHERS.get(instruction.opcode)
     return 0 if count is None else _countable(count(computation, instruction, applied))
 
 
-# --- Products -------------------------------------------------------------------------------------
-
-
 def _dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    found = _CONTRACTED.search(instruction.attributes_text)
-    return _contraction(lhs, result, _numbers(found[1]) if found else [])
+    match = _CONTRACTED.search(instruction.attributes_text)
+    return _contraction(lhs, result, _numbers(match[1]) if match else [])
 
 
 def _ragged_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    """Each row is multiplied with the matrix of its group alone, as many groups as there may be."""
+    """Each row is multiplied with the matrix of its group only."""
     whole = _dot(instruction, lhs, rhs, result)
     contracted = _CONTRACTED.search(instruction.attributes_text)
     ragged = _RAGGED.search(instruction.attributes_text)
@@ -116,14 +114,14 @@ def _ragged_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape)
         return None
     if not set(_numbers(ragged[1])) & set(_numbers(contracted[1])):
         return whole
-    # The groups divide what is summed over, and the result has one more dimension, for them, in front.
+    # The contracted dimension is ragged: the groups split it, and are the first dimension of the result.
     groups = result.dimensions[0] if result.dimensions else None
     return whole // groups if groups else None if groups is None else 0
 
 
 def _library_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    found = _CONTRACTED_BY_LIBRARY.search(instruction.attributes_text)
-    return _contraction(lhs, result, _numbers(found[1])) if found else None
+    match = _CONTRACTED_BY_LIBRARY.search(instruction.attributes_text)
+    return _contraction(lhs, result, _numbers(match[1])) if match else None
 
 
 def _onednn_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
@@ -134,29 +132,27 @@ def _onednn_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape)
 
 
 def _contraction(lhs: Shape, result: Shape, contracted: list[int]) -> int | None:
-    count = elements(result)
-    if count is None or elements(lhs) is None:
+    if result.elements is None or lhs.elements is None:
         return None
     if not all(0 <= number < len(lhs.dimensions) for number in contracted):
         return None
-    # At most as often as there are dimensions, whatever is written.
-    summed = math.prod(lhs.dimensions[number] for number in set(contracted))
-    return MULTIPLY_ADD * count * summed
+    summed = math.prod(lhs.dimensions[number] or 0 for number in set(contracted))
+    return MULTIPLY_ADD * result.elements * summed
 
 
 def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    """Twice the multiply-adds that are not with padding or with the gaps of a dilation."""
+    """Count the multiply-adds without those of padding and of dilation gaps."""
     attributes = instruction.attributes
-    labels = re.split(r"_|->", attributes.get("dim_labels", ""))
+    labels: list[str] = re.split(r"_|->", attributes.get("dim_labels", ""))
     arrays = (lhs, rhs, result)
-    if len(labels) != 3 or any(elements(array) is None for array in arrays):
+    if len(labels) != 3 or any(array.elements is None for array in arrays):
         return None
     if any(
         len(label) != len(array.dimensions) for label, array in zip(labels, arrays, strict=True)
     ):
         return None
     of_lhs, of_rhs, of_result = (
-        dict(zip(label, array.dimensions, strict=True))
+        {name: size or 0 for name, size in zip(label, array.dimensions, strict=True)}
         for label, array in zip(labels, arrays, strict=True)
     )
     spatial = sorted(label for label in of_lhs if label.isdecimal())
@@ -164,7 +160,7 @@ def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape
     if window is None or not {"b", "f"} <= of_lhs.keys() or "f" not in of_result:
         return None
     groups = [_GROUPS[key].search(instruction.attributes_text) for key in _GROUPS]
-    features, batches = (int(found[1]) if found else 1 for found in groups)
+    features, batches = (int(match[1]) if match else 1 for match in groups)
     if not features or not batches:
         return None
     count = of_lhs["f"] // features * of_result["f"] * (of_lhs["b"] // batches)
@@ -192,7 +188,7 @@ _PRODUCTS = {
     "ragged-dot": _ragged_dot,
     "convolution": _convolution,
 }
-# By the beginnings of the names: gemm, lt$matmul and lt$matmul$f8, and convolutions with what follows them.
+# By prefix of the target: gemm, lt$matmul and lt$matmul$f8, and convolutions with fused epilogues.
 _LIBRARY = (
     ("__cublas$", _library_dot),
     ("__onednn$matmul", _onednn_dot),
@@ -214,13 +210,13 @@ class _Dimension(NamedTuple):
 
 
 def _window(written: str, rank: int) -> list[_Dimension] | None:
-    """The dimensions of `{size=3x3 stride=2x2 pad=1_1x0_0 …}`; None where it has not so many."""
-    found = text.fields(written)
+    """Return the `rank` dimensions of `{size=3x3 stride=2x2 pad=1_1x0_0 …}`; None if they do not match."""
+    fields = text.fields(written)
     columns = []
     for key, default in (
         ("size", "1"), ("stride", "1"), ("pad", "0_0"), ("lhs_dilate", "1"), ("rhs_dilate", "1"),
     ):  # fmt: skip
-        column = found[key].split("x") if key in found else [default] * rank
+        column = fields[key].split("x") if key in fields else [default] * rank
         if len(column) != rank:
             return None
         columns.append(column)
@@ -238,19 +234,19 @@ def _window(written: str, rank: int) -> list[_Dimension] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _positions(inputs: int, kernel: int, outputs: int, along: _Dimension) -> int | None:
-    """Pairs of a place in the kernel and one in the output that meet an element of the input.
+    """Return the pairs of kernel position k and output position o that use an element of the input.
 
-    These are the (k, o) for which o·stride + k·window dilation − padding is a multiple of the base
-    dilation, and that multiple a place in the input; None where there are too many to try.
+    For these, o·stride + k·(window dilation) − padding is an input position times the base dilation. Return
+    None if there are too many positions to try.
     """
     if along.stride == along.base == along.window == 1:
         most = along.low + inputs - 1
         return _below(kernel, outputs, most) - _below(kernel, outputs, along.low - 1)
-    # One of both is tried place by place, and the places of the other are an arithmetic progression.
+    # For each position of one, the positions of the other form an arithmetic progression.
     tried, tried_step, counted, step = kernel, along.window, outputs, along.stride
     if tried > counted:
         tried, tried_step, counted, step = outputs, along.stride, kernel, along.window
-    if tried > _MOST_TRIED:
+    if tried > _MAX_TRIED:
         return None
     common = math.gcd(step, along.base)
     every = along.base // common
@@ -269,7 +265,7 @@ def _positions(inputs: int, kernel: int, outputs: int, along: _Dimension) -> int
 
 
 def _below(kernel: int, outputs: int, most: int) -> int:
-    """How many k < kernel and o < outputs have a sum of at most `most`."""
+    """Return the number of pairs k < kernel, o < outputs with k + o at most `most`."""
 
     def triangle(side: int) -> int:
         return side * (side + 1) // 2 if side > 0 else 0
@@ -287,12 +283,10 @@ def _wider(lhs: Shape, rhs: Shape) -> str:
     return rhs.dtype if (rhs.element_bits or 0) > (lhs.element_bits or 0) else lhs.dtype
 
 
-# --- What applies a computation, and what has a formula of its own ---------------------------------
-
-
 def _reduce(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
     operands, result = operand_shapes(computation, instruction), _first(instruction.shape)
-    inputs, outputs = elements(operands[0] if operands else None), elements(result)
+    inputs = _elements(operands[0] if operands else None)
+    outputs = _elements(result)
     if inputs is None or outputs is None:
         return None
     return _applications(instruction, "to_apply", max(inputs - outputs, 0), applied)
@@ -302,14 +296,14 @@ def _reduce_window(
     computation: Computation, instruction: Instruction, applied: Applied
 ) -> int | None:
     result = _first(instruction.shape)
-    outputs = elements(result)
+    outputs = _elements(result)
     if result is None or outputs is None:
         return None
     window = _window(instruction.attributes.get("window", ""), len(result.dimensions))
     if window is None:
         return None
     times = (math.prod(dimension.size for dimension in window) - 1) * outputs
-    # A window that reaches over the whole dimension from every place is a reduction and a broadcast.
+    # XLA counts a window that covers the whole dimension as a reduction and a broadcast.
     sides = [
         (dimension, length)
         for dimension, length in zip(window, result.dimensions, strict=True)
@@ -319,7 +313,7 @@ def _reduce_window(
     if len(sides) == 1 and padded == 1 and instruction.shape is result:
         ((dimension, length),) = sides
         around = dimension.low == dimension.high != 0 and dimension.size == 2 * dimension.low + 1
-        if around and dimension.low == length - 1:
+        if length and around and dimension.low == length - 1:
             times = outputs // length + length - 1
     return _applications(instruction, "to_apply", times, applied)
 
@@ -327,7 +321,7 @@ def _reduce_window(
 def _scatter(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
     operands = operand_shapes(computation, instruction)
     first_update = len(operands) // 2 + 1
-    updates = elements(operands[first_update]) if first_update < len(operands) else None
+    updates = _elements(operands[first_update]) if first_update < len(operands) else None
     return _applications(instruction, "to_apply", updates, applied)
 
 
@@ -336,7 +330,7 @@ def _select_and_scatter(
 ) -> int | None:
     operands = operand_shapes(computation, instruction)
     source = operands[1] if len(operands) > 1 else None
-    count = elements(source)
+    count = _elements(source)
     if source is None or count is None:
         return None
     window = _window(instruction.attributes.get("window", ""), len(source.dimensions))
@@ -349,11 +343,11 @@ def _select_and_scatter(
 
 
 def _map(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    return _applications(instruction, "to_apply", elements(instruction.shape), applied)
+    return _applications(instruction, "to_apply", _elements(instruction.shape), applied)
 
 
 def _scan(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    """One application at each place along the dimension; XLA's figure does not grow with its length."""
+    """Count one application per position along the dimension. XLA counts one in all."""
     operands = operand_shapes(computation, instruction)
     along = _numbers(instruction.attributes.get("dimensions", ""))
     lengths = operands[0].dimensions if operands and operands[0] is not None else ()
@@ -362,12 +356,11 @@ def _scan(computation: Computation, instruction: Instruction, applied: Applied) 
 
 
 def _all_reduce(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    """One an element, as if there were two devices; XLA does not look how many there are."""
+    """Count 1 per element, as XLA does for any number of devices."""
     shape = instruction.shape
     if shape is not None and shape.parts is not None:
-        each = [elements(part) for part in shape.parts]
-        return None if None in each else sum(each)
-    return elements_of_text(instruction.shape_text)
+        return sum_known(part.elements for part in shape.parts)
+    return elements_of(instruction.shape_text)
 
 
 def _sort(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
@@ -380,7 +373,7 @@ def _fft(computation: Computation, instruction: Instruction, applied: Applied) -
     lengths = _numbers(instruction.attributes.get("fft_length", ""))
     if count is None or len(lengths) > 3 or 0 in lengths:
         return None
-    # A complex multiplication is four multiply-adds, one for each factor of two.
+    # One complex multiplication, which is four multiply-adds, per factor of 2.
     factors = math.prod(length.bit_length() - 1 for length in lengths)
     return MULTIPLY_ADD * 4 * factors * count
 
@@ -391,16 +384,16 @@ def _triangular_solve(
     operands = operand_shapes(computation, instruction)
     if len(operands) != 2 or operands[0] is None or not operands[0].dimensions:
         return None
-    sides, side = elements(operands[1]), operands[0].dimensions[-1]
+    sides, side = _elements(operands[1]), operands[0].dimensions[-1]
     return None if sides is None or side is None else MULTIPLY_ADD * side * sides
 
 
 def _cholesky(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
     operands = operand_shapes(computation, instruction)
-    count = elements(operands[0]) if operands else None
-    if count is None or operands[0] is None or not operands[0].dimensions:
+    matrix = operands[0] if operands else None
+    if matrix is None or matrix.elements is None or not matrix.dimensions:
         return None
-    return operands[0].dimensions[-1] * count // 3
+    return (matrix.dimensions[-1] or 0) * matrix.elements // 3
 
 
 _OTHERS = {
@@ -416,7 +409,7 @@ _OTHERS = {
     "triangular-solve": _triangular_solve,
     "cholesky": _cholesky,
 }
-# Opcodes of which neither `product` nor `others` has to be asked.
+# The opcodes for which `product` or `others` can return FLOPs.
 COUNTED = frozenset({*_PRODUCTS, *_OTHERS, "custom-call"})
 
 
@@ -436,7 +429,11 @@ def _first(shape: Shape | None) -> Shape | None:
 
 def _first_operand(computation: Computation, instruction: Instruction) -> int | None:
     operands = operand_shapes(computation, instruction)
-    return elements(operands[0]) if operands else None
+    return _elements(operands[0]) if operands else None
+
+
+def _elements(shape: Shape | None) -> int | None:
+    return None if shape is None else shape.elements
 
 
 def _numbers(written: str) -> list[int]:
@@ -444,4 +441,4 @@ def _numbers(written: str) -> list[int]:
 
 
 def _countable(count: int | None) -> int | None:
-    return count if count is not None and count <= MOST else None
+    return count if count is not None and count <= MAX_COUNT else None

@@ -1,7 +1,7 @@
-"""How often a while loop runs its body: as the compiler printed it, else worked out from its condition.
+"""Trip counts of while loops: the compiler's `known_trip_count`, or else derived from the condition.
 
-A value is followed through copies, tuples, fusions and calls to what it is at bottom: a constant, or a part
-of the loop's state times a coefficient plus a constant. What cannot be followed is not known.
+A value is followed through copies, tuples, fusions and calls until it is a constant, or a linear function of
+a part of the loop state. If that fails, the trip count is unknown.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from inspector.compiled.hlo.module import Computation, Instruction, Module, Oper
 from inspector.core.collectives import OPERATIONS
 from inspector.core.typed_json import LARGEST
 
-# Printed as JSON, or as a string that holds JSON.
+# In the backend_config, as JSON or as a string of JSON.
 _KNOWN_TRIP_COUNT = re.compile(
     r'\\?"known_trip_count\\?"\s*+:\s*+\{\s*+\\?"n\\?"\s*+:\s*+\\?"?(\d{1,18})\b'
 )
 _INTEGER = re.compile(r"[({\s]*+(-?\d{1,20})[)}\s]*+\Z")
-# Instructions whose value is that of their first operand.
+# Instructions with the value of their first operand.
 _SAME_VALUE = frozenset({
     "copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "broadcast",
     "transpose", "opt-barrier", "optimization-barrier", "add-dependency", "domain",
@@ -34,19 +34,18 @@ _BOUNDS = {
     for sign in "su"
     for bits in (2, 4, 8, 16, 32, 64)
 }
-# What following values may take, so that no text can make it take long: the longest way of one value, and
-# for the whole module a number of steps in proportion to its text, of which a long tuple costs many.
-_DEEPEST = 100
-_LEAST_STEPS = 100_000
+# Limits for hostile text: depth of one search, and steps of all searches in proportion to the text.
+_MAX_DEPTH = 100
+_MIN_STEPS = 100_000
 _STEPS_PER_INSTRUCTION = 50
 _CHARACTERS_PER_STEP = 64
 
-# Which part of a tuple: the indices from the outermost tuple inwards.
+# Indices into nested tuples, outermost first.
 Path = tuple[int, ...]
 
 
 class Linear(NamedTuple):
-    """`coefficient × state[part] + constant`; the part is None for a constant."""
+    """coefficient × state[part] + constant; `part` is None for a constant."""
 
     part: Path | None
     coefficient: int
@@ -55,7 +54,7 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True)
 class CallSite:
-    """One place where a computation is named, and by which instruction of which computation."""
+    """One place where an instruction calls a computation."""
 
     caller: Computation
     instruction: Instruction
@@ -65,7 +64,7 @@ class CallSite:
 
 CallSites = Mapping[str, list[CallSite]]
 
-# Most instructions call nothing, and reading the attributes of every one would take most of the time.
+# Instructions without called computations, whose attributes need not be parsed.
 _NEVER_CALL = frozenset({
     "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "copy", "broadcast",
     "reshape", "transpose", "convert", "iota", "add", "subtract", "multiply", "divide",
@@ -80,7 +79,7 @@ _NEVER_CALL = frozenset({
 
 
 def call_sites(module: Module) -> dict[str, list[CallSite]]:
-    """Where each computation is called; an asynchronous call counts where it starts."""
+    """Return the call sites of each computation; an asynchronous call counts at its start."""
     found: dict[str, list[CallSite]] = defaultdict(list)
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -95,21 +94,21 @@ def call_sites(module: Module) -> dict[str, list[CallSite]]:
 
 
 class _TooLong(Exception):
-    """Following a value takes too many steps."""
+    """The search exceeds its limit."""
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """A computation as it was reached: from a call, as the body or condition of a loop, or anyhow."""
+    """A computation and the call by which the search entered it, if any."""
 
     computation: Computation
     caller: _Frame | None = None
     call: Instruction | None = None
-    loop: bool = False  # its parameter is the loop's state
+    loop: bool = False  # the parameter is the loop state
 
 
 class Loops:
-    """The loops of one module, each worked out once."""
+    """Trip counts of the loops of a module; each is derived once."""
 
     def __init__(self, module: Module, sites: CallSites) -> None:
         self._module = module
@@ -117,10 +116,10 @@ class Loops:
         self._found: dict[tuple[str, str], int | None] = {}
         self._depth = 0
         instructions = sum(len(computation.instructions) for computation in module.computations)
-        self._steps_left = _LEAST_STEPS + _STEPS_PER_INSTRUCTION * instructions
+        self._steps_left = _MIN_STEPS + _STEPS_PER_INSTRUCTION * instructions
 
     def trip_count(self, computation: Computation, loop: Instruction) -> int | None:
-        """How often a `while` of a computation runs its body; None where it cannot be known."""
+        """Return how often a while loop of a computation runs its body; None if unknown."""
         printed = _KNOWN_TRIP_COUNT.search(loop.attributes_text)
         if printed:
             return int(printed[1])
@@ -154,12 +153,12 @@ class Loops:
         length = len(instruction.operands_text) + len(instruction.attributes_text)
         self._steps_left -= 1 + length // _CHARACTERS_PER_STEP
         self._depth += 1
-        if self._steps_left < 0 or self._depth > _DEEPEST:
+        if self._steps_left < 0 or self._depth > _MAX_DEPTH:
             self._depth -= 1
             raise _TooLong
 
     def _run(self, outer: _Frame, loop: Instruction, value: Linear) -> tuple[int, int] | None:
-        """A value's first (before the body ever ran) and what each run of the body adds to it."""
+        """Return a value before the first iteration, and its increment per iteration."""
         if value.part is None:
             return value.constant, 0
         step = self._step(loop, value.part)
@@ -172,7 +171,7 @@ class Loops:
         )
 
     def _step(self, loop: Instruction, part: Path) -> int | None:
-        """What each run of the body adds to a part of the loop's state; None if it does otherwise."""
+        """Return the constant that each iteration adds to a part of the state; None if it does not."""
         body = self._called(loop, "body")
         if body is None or body.root is None:
             return None
@@ -235,7 +234,7 @@ class Loops:
         return frame.computation.by_name.get(name) if name else None
 
     def _value(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
-        """What an instruction's result, or the part of it at `path`, is at bottom."""
+        """Return the part at `path` of an instruction's result as a linear function."""
         self._go_deeper(instruction)
         try:
             opcode = instruction.opcode
@@ -271,8 +270,13 @@ class Loops:
             self._depth -= 1
 
     def _arithmetic(self, frame: _Frame, instruction: Instruction) -> Linear | None:
-        values = [self._of(frame, operand, ()) for operand in instruction.operands]
-        if not values or None in values:
+        values: list[Linear] = []
+        for operand in instruction.operands:
+            value = self._of(frame, operand, ())
+            if value is None:
+                return None
+            values.append(value)
+        if not values:
             return None
         if instruction.opcode == "negate":
             return _combined(Linear(None, 0, 0), values[0], -1)
@@ -295,7 +299,7 @@ class Loops:
             return Linear(path, 1, 0) if number == 0 else None
         if frame.caller and frame.call:
             return self._operand(frame.caller, frame.call, number, path)
-        # Reached from below: the same for every call only where there is one.
+        # Not entered by a call: the value is known only if there is one call site.
         sites = self._sites.get(frame.computation.name, [])
         if len(sites) != 1 or frame.computation.entry:
             return None
@@ -328,7 +332,7 @@ def _number(parameter: Instruction) -> int | None:
 
 
 def _combined(left: Linear, right: Linear, factor: int) -> Linear | None:
-    """left + factor × right; None where that has two parts of the state in it."""
+    """Return left + factor × right; None if they depend on different parts of the state."""
     constant = left.constant + factor * right.constant
     if left.part is not None and right.part is not None and left.part != right.part:
         return None
@@ -339,7 +343,7 @@ def _combined(left: Linear, right: Linear, factor: int) -> Linear | None:
 
 
 def _count(first: int, step: int, limit: int, direction: str, dtype: str) -> int | None:
-    """How often `value DIRECTION limit` holds before it first fails, for first, first + step, …"""
+    """Return how often `value DIRECTION limit` holds for first, first + step, … before it fails."""
     if direction in ("GT", "GE"):
         first, step, limit = -first, -step, -limit
         direction = _MIRRORED[direction]
@@ -360,6 +364,6 @@ def _count(first: int, step: int, limit: int, direction: str, dtype: str) -> int
     if first >= limit:
         return 0
     if step <= 0:
-        return None  # ends only when the integer overflows, if ever
+        return None  # ends by integer overflow, if at all
     count = -(-(limit - first) // step)
     return count if lowest <= first and first + count * step <= highest else None

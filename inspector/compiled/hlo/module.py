@@ -1,4 +1,4 @@
-"""What an HLO text says: modules of computations of instructions, each field read when it is asked for."""
+"""HLO modules, computations and instructions. Fields are parsed on access, because most are never used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from inspector.compiled.hlo import shapes, text
 from inspector.compiled.hlo.shapes import Shape
 
-# Which attributes name computations: what the instruction does to them, and the number of the first.
+# Attribute → role of the computations in it, and the number of the first.
 _CALLED = {
     "calls": ("call", 0),
     "to_apply": ("call", 0),
@@ -24,20 +24,20 @@ _CALLED = {
     "true_computation": ("branch", 0),
     "false_computation": ("branch", 1),
 }
-# Folders that hold installed packages.
+# Folders of installed packages.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
 
 
 class Operand(NamedTuple):
-    """One operand as written: its name, its shape, or both."""
+    """An operand in the text: its name, its shape, or both."""
 
     name: str | None
     shape: Shape | None
 
 
 class Called(NamedTuple):
-    """A computation that an instruction names: as `call`, `body`, `condition` or `branch`."""
+    """A computation that an instruction calls. `role` is call, body, condition or branch."""
 
     role: str
     computation: str
@@ -45,7 +45,7 @@ class Called(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction; the texts are kept as written, because most are never looked at."""
+    """One instruction, with its unparsed text."""
 
     name: str
     opcode: str
@@ -56,12 +56,12 @@ class Instruction(NamedTuple):
 
     @property
     def shape(self) -> Shape | None:
-        """Of the result; None where the text leaves it to be inferred."""
+        """The shape of the result; None if the text omits it."""
         return shapes.parse(self.shape_text) if self.shape_text else None
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes' values as written."""
+        """Attribute names and unparsed values."""
         return text.attributes(self.attributes_text)
 
     @property
@@ -70,12 +70,12 @@ class Instruction(NamedTuple):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """`op_name`, `source_file`, `source_line`, `stack_frame_id` and others, as far as printed."""
+        """Fields of the metadata, such as op_name, source_file, source_line and stack_frame_id."""
         return text.fields(self.attributes.get("metadata", ""))
 
     @property
     def called(self) -> tuple[Called, ...]:
-        """The computations that it names."""
+        """The computations that the instruction calls."""
         return tuple(
             Called(role, name.removeprefix("%"), number)
             for key, value in self.attributes.items()
@@ -89,7 +89,7 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Computation:
-    """Instructions in the order of the text; not `complete` where the text ends inside it."""
+    """Instructions in the order of the text. `complete` is false if the text ends inside it."""
 
     name: str
     entry: bool
@@ -102,14 +102,14 @@ class Computation:
 
     @functools.cached_property
     def root(self) -> Instruction | None:
-        """The instruction marked ROOT, else the last one; None where the text may lack it."""
+        """The instruction marked ROOT, or else the last one; None if the text can lack it."""
         if not self.complete or not self.instructions:
             return None
         marked = (instruction for instruction in self.instructions if instruction.root)
         return next(marked, self.instructions[-1])
 
     def shape_of(self, operand: Operand) -> Shape | None:
-        """The operand's shape, from its own text or from the instruction that it names."""
+        """Return the shape in the operand's text, or that of the instruction that it names."""
         if operand.shape is not None or operand.name is None:
             return operand.shape
         source = self.by_name.get(operand.name)
@@ -120,9 +120,9 @@ class Computation:
 class Module:
     """One program.
 
-    `truncated` says in a sentence where the text ends too early, and is None where it is whole.
-    `entry` is the name of the computation that runs; None where the text ends before it.
-    `tables` are FileNames, FunctionNames, FileLocations and StackFrames: number → row as written.
+    entry: name of the entry computation; None if the text ends before it.
+    truncated: a sentence that says where the text ends too early; None if it is complete.
+    tables: FileNames, FunctionNames, FileLocations and StackFrames, each as number → unparsed row.
     """
 
     name: str
@@ -142,19 +142,18 @@ class Module:
 
     @property
     def partitions(self) -> int | None:
-        """`num_partitions` of the header; None where it is not printed."""
+        """`num_partitions` in the header; None if absent."""
         return _count(self.attributes.get("num_partitions"))
 
     @property
     def replicas(self) -> int | None:
-        """`replica_count` of the header; None where it is not printed."""
+        """`replica_count` in the header; None if absent."""
         return _count(self.attributes.get("replica_count"))
 
     def source(self, metadata: Mapping[str, str]) -> str | None:
-        """`file.py:31` of an instruction's metadata, by way of the stack frames if need be.
+        """Return `file.py:31` for an instruction's metadata, using stack frames if necessary.
 
-        Of several frames the innermost outside installed packages, for there is the line that somebody
-        wrote; where all are inside of some, the innermost.
+        Choose the innermost frame outside of installed packages, or else the innermost one.
         """
         file = metadata.get("source_file")
         if file:
@@ -164,7 +163,7 @@ class Module:
         return _place(*(written or frames)[0]) if frames else None
 
     def _frames(self, number: int | None) -> list[tuple[str, str | None]]:
-        """(file, line) of a stack frame and of those around it, the innermost first."""
+        """Return (file, line) of a stack frame and its parents, innermost first."""
         frames = []
         names = self.tables.get("FileNames", {})
         while number:
@@ -174,7 +173,7 @@ class Module:
             if not file:
                 break
             frames.append((file, location.get("line")))
-            # Printed one higher than it is, so that nought can say that there is none.
+            # Parent ids are printed plus 1; 0 means none.
             outer = (_count(frame.get("parent_frame_id")) or 0) - 1
             number = outer if 0 < outer < number else None
         return frames
@@ -185,7 +184,7 @@ class Module:
 
 
 def _path(file: str) -> PurePath:
-    # A program may have been compiled on another system than this one.
+    # The program may have been compiled on another operating system.
     return PureWindowsPath(file) if "\\" in file else PurePosixPath(file)
 
 
@@ -202,7 +201,7 @@ def _count(digits: str | None) -> int | None:
 
 @functools.lru_cache(maxsize=4096)
 def _operand(item: str) -> Operand:
-    """`%a` or `f32[8]{0} %a`."""
+    """Parse `%a` or `f32[8]{0} %a`."""
     typed = _TYPED_OPERAND.match(item)
     if typed:
         return Operand(typed[2], shapes.parse(typed[1]))

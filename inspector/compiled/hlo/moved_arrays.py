@@ -1,10 +1,9 @@
-"""Which arguments and results of a program its collectives move.
+"""The arguments and results of a program that its collectives move.
 
-A collective moves an argument when its operand is that argument, or a part of it: seen backwards through
-instructions that only move or convert data. It serves a result when the result is made of what it gave:
-seen backwards from the result through the same, and where the result is a part of the train state also
-through elementwise arithmetic, which is what an optimizer does to a gradient. A matrix product or a sum
-over a dimension ends the way in either case, and what lies behind it is not claimed.
+A collective moves an argument if its operand is that argument or a slice of it. It moves a result if the
+result is made from its output. Both are found by following values backwards through instructions that move
+or convert data. For results in the train state, elementwise arithmetic is followed too, because an
+optimizer applies it to gradients. A matrix product or a reduction ends the search.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from inspector.compiled.hlo import text
-from inspector.compiled.hlo.asynchronous import DONE, begun, chains
-from inspector.compiled.hlo.loops import CallSite, call_sites
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.asynchronous import DONE, begun
+from inspector.compiled.hlo.loops import CallSite
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import BY_OPCODE
 
-# Instructions whose result is data of their operand, moved, cut or converted; the operands that are so.
+# Instructions that move, slice or convert data → the operands with the data.
 _MOVES: Mapping[str, slice] = {
     **dict.fromkeys(
         ("copy", "bitcast", "reshape", "transpose", "convert", "bitcast-convert", "reverse"),
@@ -27,7 +27,7 @@ _MOVES: Mapping[str, slice] = {
     **dict.fromkeys(("slice", "concatenate", "opt-barrier", "optimization-barrier"), slice(None)),
     **dict.fromkeys(("dynamic-slice", "pad", "add-dependency", "domain"), slice(1)),
     **dict.fromkeys(("reduce-precision", "stochastic-convert"), slice(1)),
-    "dynamic-update-slice": slice(2),  # the whole and the part; the rest says where
+    "dynamic-update-slice": slice(2),  # the array and the update; the rest are indices
 }
 _PASSED_ON = {
     "opt-barrier",
@@ -35,14 +35,14 @@ _PASSED_ON = {
     "add-dependency",
     "domain",
 }  # tuples as they are
-# Custom calls that leave the data as it is: those of the partitioner and of offloading to the host.
+# Custom calls of the partitioner and of host offloading, which keep the data.
 _SAME_DATA = frozenset({
     '"Sharding"', '"SPMDFullToShardShape"', '"SPMDShardToFullShape"', '"MoveToHost"',
     '"MoveToDevice"', '"annotate_device_placement"', '"LayoutConstraint"',
 })  # fmt: skip
 _CALL_STARTS = frozenset({"async-start", "call-start", "fusion-start"})
 _DONE = f'"{DONE}"'
-# Arithmetic from element to element; the operands that carry values.
+# Elementwise arithmetic → the operands with values.
 _ELEMENTWISE: Mapping[str, slice] = {
     **dict.fromkeys(
         (
@@ -58,19 +58,18 @@ _ELEMENTWISE: Mapping[str, slice] = {
 }  # fmt: skip
 _STATE = ("params", "opt_state")  # the groups of arrays that an optimizer updates
 
-# So that no text can make it take long: steps for the whole module in proportion to its text, of which a
-# long tuple costs many, and the most calls within calls.
-_LEAST_STEPS = 20_000
+# Limits for hostile text: steps in proportion to the length of the text, and nested calls.
+_MIN_STEPS = 20_000
 _STEPS_PER_INSTRUCTION = 20
 _CHARACTERS_PER_STEP = 64
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
-# Which part of a tuple: the indices from the outermost tuple inwards.
+# Indices into nested tuples, outermost first.
 Path = tuple[int, ...]
 
 
 class _Frame(NamedTuple):
-    """A computation as it was entered: by which instruction of which frame; None where from below."""
+    """A computation and the call by which it was entered; None if the search started inside it."""
 
     computation: Computation
     caller: _Frame | None = None
@@ -86,21 +85,28 @@ class _Value(NamedTuple):
     path: Path
 
 
+# The calls that lead to a frame, its computation, the instruction and the path.
+_Key = tuple[tuple[int, ...], str, str, Path]
+
+
 class _TooLong(Exception):
-    """Following the values takes too many steps."""
+    """The search exceeds its limit."""
 
 
 def moved_arrays(
-    module: Module, arguments: Sequence[str], results: Sequence[str]
+    module: Module,
+    arguments: Sequence[str],
+    results: Sequence[str],
+    analysis: Analysis | None = None,
 ) -> dict[tuple[str, str], tuple[str, ...]] | None:
-    """(computation, instruction) of each collective → paths of the arrays that it moves, in their order.
+    """Return (computation, instruction) of each collective → paths of the arrays that it moves, in order.
+
+    A reduction of a gradient has the path of the parameter, not of the optimizer's moments. Paths are empty
+    if nothing is certain. Return None if the paths do not match the program, or the search is too long.
 
     Args:
-      arguments: the paths of the flattened arguments that the program uses, in order.
-      results: the paths of its flattened results, in order.
-
-    Of a gradient it is the parameter's path and not that of its moments, which follow it. Empty where
-    nothing is certain; None where the paths are not those of this program, or it would take too long.
+      arguments: paths of the flattened arguments that the program uses, in order.
+      results: paths of its flattened results, in order.
     """
     entry = module.by_name.get(module.entry or "")
     if entry is None or entry.root is None or module.truncated:
@@ -109,7 +115,7 @@ def moved_arrays(
     if parts is None or _arguments(entry) != len(arguments):
         return None
     try:
-        return _Search(module, entry).run(arguments, results, parts)
+        return _Search(analysis or Analysis(module), entry).run(arguments, results, parts)
     except _TooLong:
         return None
 
@@ -119,7 +125,7 @@ def _arguments(entry: Computation) -> int:
 
 
 def _results(entry: Computation, count: int) -> list[Path] | None:
-    """Where in the program's result each of `count` arrays is; None where there are not so many."""
+    """Return the position of each of `count` arrays in the program's result; None if the count differs."""
     assert entry.root is not None
     shape = entry.root.shape
     if shape is None or shape.parts is None:
@@ -128,15 +134,15 @@ def _results(entry: Computation, count: int) -> list[Path] | None:
 
 
 class _Search:
-    """One search through one module; what is read of an instruction is kept."""
+    """One search through a module."""
 
-    def __init__(self, module: Module, entry: Computation) -> None:
-        self._module = module
+    def __init__(self, analysis: Analysis, entry: Computation) -> None:
+        self._analysis = analysis
+        self._module = module = analysis.module
         self._entry = entry
-        self._sites: dict[str, list[CallSite]] | None = None
         self._operand_names: dict[tuple[str, str], tuple[str, ...]] = {}
         count = sum(len(computation.instructions) for computation in module.computations)
-        self._steps_left = _LEAST_STEPS + _STEPS_PER_INSTRUCTION * count
+        self._steps_left = _MIN_STEPS + _STEPS_PER_INSTRUCTION * count
 
     def run(
         self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
@@ -149,7 +155,6 @@ class _Search:
         }
         if not found:
             return {}
-        self._carried_on = chains(self._module).carried_on
         for computation in self._module.computations:
             for instruction in computation.instructions:
                 if instruction.opcode in BY_OPCODE:
@@ -160,14 +165,14 @@ class _Search:
                     }
         top = _Frame(self._entry)
         assert self._entry.root is not None
-        seen_of_state: set[tuple] = set()
-        # Parameters first: what leads to one of them need not be followed again from its moments.
+        seen_of_state: set[_Key] = set()
+        # Parameters come first, so that values that lead to them are not followed from their moments.
         for params in (True, False):
             for path, part in zip(results, parts, strict=True):
                 group = path.partition("/")[0]
                 if (group == "params") != params:
                     continue
-                seen: set[tuple] = set() if params or group not in _STATE else seen_of_state
+                seen: set[_Key] = set() if params or group not in _STATE else seen_of_state
                 values = self._behind([_Value(top, self._entry.root, part)], group in _STATE, seen)
                 for value in values:
                     if value.instruction.opcode in BY_OPCODE:
@@ -175,7 +180,7 @@ class _Search:
                         found[key].add(path)
                 if params:
                     seen_of_state |= seen
-        for key, starts in self._carried_on.items():
+        for key, starts in self._analysis.chains.carried_on.items():
             moved = found.pop(key, set())
             for start in starts:
                 if start in found:
@@ -184,7 +189,7 @@ class _Search:
         return {key: tuple(sorted(paths, key=order.__getitem__)) for key, paths in found.items()}
 
     def _arguments_of(self, frame: _Frame, collective: Instruction) -> Iterator[int]:
-        """The numbers of the program's arguments that a collective's operands are."""
+        """Yield the numbers of the program's arguments from which a collective's operands are made."""
         starts = [_Value(frame, source, ()) for source in self._operands(frame, collective)]
         for value in self._behind(starts, False, set()):
             if value.instruction.opcode == "parameter" and value.frame.computation is self._entry:
@@ -193,14 +198,14 @@ class _Search:
                     yield number
 
     def _behind(
-        self, starts: Sequence[_Value], elementwise: bool, seen: set[tuple]
+        self, starts: Sequence[_Value], elementwise: bool, seen: set[_Key]
     ) -> Iterator[_Value]:
-        """Everything that these values are made of, themselves included, each once."""
+        """Yield all values from which these are made, including these, each once."""
         waiting = list(starts)
         while waiting:
             value = waiting.pop()
             frame, instruction, path = value
-            # A frame is told by the calls that lead to it, which are the same objects each time.
+            # The calls that lead to a frame identify it.
             key = (_calls(frame), frame.computation.name, instruction.name, path)
             if key in seen:
                 continue
@@ -208,12 +213,12 @@ class _Search:
             yield value
             sources = self._sources(value, elementwise)
             self._steps_left -= 1 + len(sources)
-            if self._steps_left < 0 or len(path) > _DEEPEST:
+            if self._steps_left < 0 or len(path) > _MAX_DEPTH:
                 raise _TooLong
             waiting += sources
 
     def _sources(self, value: _Value, elementwise: bool) -> list[_Value]:
-        """What a value is made of, one instruction back."""
+        """Return the values from which this one is made by one instruction."""
         frame, instruction, path = value
         opcode = instruction.opcode
         if opcode == "parameter":
@@ -230,7 +235,7 @@ class _Search:
         if opcode in _PASSED_ON:
             if opcode in ("add-dependency", "domain") or not path:
                 return self._at(frame, instruction, slice(1), path)
-            # A barrier of several operands gives them as a tuple.
+            # A barrier with several operands returns a tuple of them.
             several = len(self._operands(frame, instruction)) > 1
             which = slice(path[0], path[0] + 1) if several else slice(1)
             return self._at(frame, instruction, which, path[1:] if several else path)
@@ -271,7 +276,7 @@ class _Search:
         return self._at(frame, instruction, slice(1), path) if target in _SAME_DATA else []
 
     def _through_collective(self, value: _Value) -> list[_Value]:
-        """The operand that a collective, or its start, makes this part of its result of."""
+        """Return the operands from which a collective, or its start, makes this part of its result."""
         frame, instruction, path = value
         operation = BY_OPCODE[instruction.opcode]
         if (
@@ -279,7 +284,7 @@ class _Search:
         ):  # (operands, results, context …)
             path = path[1:]
         several = len(self._operands(frame, instruction)) > 1
-        # An all-to-all of several operands has parts of all of them in each of its results.
+        # Each result of an all-to-all contains parts of all operands.
         if several and path and operation.route != "all-to-all":
             return self._at(frame, instruction, _one(path[:1]), path[1:])
         return self._at(frame, instruction, slice(None), ())
@@ -301,19 +306,17 @@ class _Search:
         return [_Value(frame, sources[0], inner)]
 
     def _given(self, value: _Value) -> list[_Value]:
-        """What a computation is given for a parameter, by the call that it was entered by or the only one."""
+        """Return the value of a parameter, from the call that entered its computation or the only call."""
         frame, instruction, path = value
         number = _number(instruction)
         if number is None or frame.computation is self._entry:
             return []
         if frame.call is not None and frame.caller is not None:
             return self._given_by(frame, frame.caller, frame.call, None, number, path)
-        if self._sites is None:
-            self._sites = call_sites(self._module)
-        sites = self._sites.get(frame.computation.name, [])
+        sites = self._analysis.call_sites.get(frame.computation.name, [])
         callers = {(site.caller.name, site.instruction.name) for site in sites}
         if len(callers) != 1:
-            return []  # not the same for every call
+            return []  # depends on the call
         return self._given_by(
             frame, _Frame(sites[0].caller), sites[0].instruction, sites[0], number, path
         )
@@ -331,7 +334,7 @@ class _Search:
             given = self._at(outer, call, slice(1), path)
             body = self._called(call, "body")
             if body and body[0] is frame.computation and frame.computation.root is not None:
-                # What the body itself made of it the time before.
+                # The result of the previous iteration.
                 given.append(_Value(frame, frame.computation.root, path))
             return given
         if call.opcode == "conditional":
@@ -348,8 +351,8 @@ class _Search:
         return []
 
     def _root_of(self, frame: _Frame, call: Instruction, role: str, path: Path) -> list[_Value]:
-        """The results of the computations that an instruction runs."""
-        if frame.depth >= _DEEPEST:
+        """Return the results of the computations that an instruction calls."""
+        if frame.depth >= _MAX_DEPTH:
             raise _TooLong
         return [
             _Value(_Frame(callee, frame, call, frame.depth + 1), callee.root, path)
@@ -371,7 +374,7 @@ class _Search:
         return [_Value(frame, one, path) for one in self._operands(frame, instruction)[which]]
 
     def _operands(self, frame: _Frame, instruction: Instruction) -> list[Instruction]:
-        """The instructions that are an instruction's operands; none where one is not in the text."""
+        """Return the instructions of all operands; none if one is missing in the text."""
         computation = frame.computation
         key = (computation.name, instruction.name)
         names = self._operand_names.get(key)
@@ -398,7 +401,7 @@ def _calls(frame: _Frame) -> tuple[int, ...]:
 
 
 def _one(path: Path) -> slice:
-    """The operand with this number, the first where there is none."""
+    """Return the slice of one operand, by default the first."""
     number = path[0] if path else 0
     return slice(number, number + 1)
 

@@ -1,4 +1,4 @@
-"""HLO text to modules: one pattern an instruction, from the first character to the last."""
+"""Parse HLO text into modules, with one regular expression per instruction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INSTRUCTION = re.compile(
     rf"({ATTRIBUTES})(?=\s|\}}|\Z)(?!\s*+,)",
     re.S,
 )
-# `f32[] parameter(0)` in the place of an operand's name: people write it, compilers do not.
+# `f32[] parameter(0)` as an operand, which people write and compilers do not.
 _INLINE = re.compile(r"[\])}]\s++[a-z][\w\-]*+\(")
 _INLINE_OPERAND = re.compile(rf"({SHAPE})\s++([a-z][\w\-]*+)((?=\(){GROUP})\Z", re.S)
 _END = re.compile(rf"\s*+\}}{ATTRIBUTES}", re.S)
@@ -35,22 +35,22 @@ _TABLE = re.compile(r"\s*+(FileNames|FunctionNames|FileLocations|StackFrames)[ \
 _ROW = re.compile(rf"[ \t]*+(\d{{1,18}})[ \t]++({STRING}|\{{[^{{}}\n]*+\}})[ \t]*+(?:\n|\Z)")
 _BLANK = re.compile(r"[ \t]*+(?:\n|\Z)")
 _WORD = re.compile(r"\s*+([^\n]*+)")
-# The text of a program that a compiler printed; what people write for tests lacks it.
+# Part of each header that a compiler prints, which handwritten tests lack.
 _PRINTED = "entry_computation_layout"
 
 
 def parse(text: str) -> tuple[Module, ...]:
-    """Every module of an HLO text, in time in proportion to its length.
+    """Return the modules of an HLO text in linear time.
 
-    A text that ends too early is read as far as it goes, and `Module.truncated` says so.
+    A truncated text is parsed up to its end, and `Module.truncated` is set.
 
     Raises:
-      InvalidInput: the text is not HLO, or not where the sentence says.
+      InvalidInput: the text is not HLO; the message contains the line.
     """
     modules = tuple(_Reader(piece, line).module() for line, piece in lexical.pieces(text))
     if not modules:
         raise InvalidInput(
-            "the text holds no HLO: it has neither an HloModule line nor a computation"
+            "the text is not HLO: it has neither an HloModule line nor a computation"
         )
     return modules
 
@@ -89,7 +89,7 @@ class _Reader:
             elif _PRINTED in written:
                 self._cut = f"the text ends after {shown(last.name)}, before the ENTRY computation"
             else:
-                entry = last.name  # as XLA reads a text without an ENTRY
+                entry = last.name  # as XLA does for a text without ENTRY
         return Module(named, written, tuple(computations), entry, self._cut, tables)
 
     def _computation(self, heading: re.Match[str]) -> Computation:
@@ -131,7 +131,7 @@ class _Reader:
         return self._at == len(self._text)
 
     def _ends_early(self) -> bool:
-        """Whether what stands here is only unreadable because the text ends in it; then skip it."""
+        """Return whether the rest is one truncated statement; if so, skip it."""
         rest = self._text[self._at :].strip()
         if not _is_one_statement(rest):
             return False
@@ -148,13 +148,13 @@ class _Reader:
 
 
 def _apart(instruction: Instruction) -> list[Instruction]:
-    """An instruction after those written in the place of its operands, which get names of their own."""
+    """Return the instructions written as operands, with generated names, and then the instruction."""
     before: list[Instruction] = []
     operands = []
     for number, item in enumerate(lexical.items(instruction.operands_text)):
         inline = _INLINE_OPERAND.match(item)
         if inline:
-            # No name in a text has square brackets.
+            # Names in a text have no square brackets.
             name = f"{instruction.name}[{number}]"
             before += _apart(Instruction(name, inline[2], inline[1], inline[3], "", False))
             item = name
@@ -164,12 +164,12 @@ def _apart(instruction: Instruction) -> list[Instruction]:
     return [*before, instruction._replace(operands_text=f"({', '.join(operands)})")]
 
 
-# A string that does not end is the rest of the text, or every quote in it would be tried as the first.
+# An unterminated string extends to the end of the text, which keeps matching linear.
 _MARK = re.compile(r'\\.|"(?:[^"\\]++|\\.)*+(?:"|\Z)|([({])|([)}])|\n', re.S)
 
 
 def _is_one_statement(text: str) -> bool:
-    """Whether a text is one line, or goes on to its last line inside a bracket or after a comma."""
+    """Return whether all lines of a text are joined by open brackets or commas."""
     depth = 0
     for mark in _MARK.finditer(text):
         opens, closes = mark.groups()

@@ -1,6 +1,6 @@
-"""Which devices a collective joins: the three written forms of replica groups, and what their ids mean.
+"""Replica groups and source-target pairs of collectives: their text forms, and the meaning of their ids.
 
-An id is a position in the program's device assignment, which is the mesh's devices in row-major order; it
+An id stands for a position in the device assignment, which is the row-major order of the mesh's devices. It
 is not a device id.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 from inspector.compiled.hlo.text import SQUARE
 from inspector.core.errors import InvalidInput, shown
 
-# The positions that act together; no groups at all means one group of everyone.
+# Positions that communicate. An empty tuple means one group of all devices.
 Groups = tuple[tuple[int, ...], ...]
 Mode = Literal["cross_replica", "cross_partition", "cross_replica_and_partition", "flattened_id"]
 
-# More than twice the chips of the largest training run told of; a text that asks for more is garbage.
-MOST_POSITIONS = 2**17
+# A limit for hostile text: twice the chips of the largest published training run.
+MAX_POSITIONS = 2**17
 
 _IOTA = re.compile(r"\[([\d,\s]++)\]\s*+<=\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+\s*+\Z")
 _LIST = re.compile(r"\{(?:\s*+\{[\d,\s]*+\}\s*+,?+)*+\s*+\}\s*+\Z")
@@ -39,10 +39,10 @@ _IDS = re.compile(r"[\d,\s]*+\Z")
 
 @functools.lru_cache(maxsize=64)
 def expand(text: str) -> Groups:
-    """The groups that a text says: `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`.
+    """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`.
 
     Raises:
-      InvalidInput: it has none of these forms, or contradicts itself.
+      InvalidInput: the text has none of these forms, or is inconsistent.
     """
     text = text.strip()
     if text.startswith("mesh"):
@@ -62,10 +62,10 @@ def expand(text: str) -> Groups:
 
 @functools.lru_cache(maxsize=64)
 def pairs(text: str) -> tuple[tuple[int, int], ...]:
-    """The (source, target) positions of a collective-permute.
+    """Return the (source, target) ids of a collective-permute.
 
     Raises:
-      InvalidInput: it is not a list of pairs.
+      InvalidInput: the text is not a list of pairs.
     """
     text = text.strip()
     found = []
@@ -79,10 +79,12 @@ def pairs(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
-    """What the ids of the groups count. `use_global_device_ids` is None for ops that have no such flag.
+    """Return XLA's CollectiveOpGroupMode, which says what the ids count.
+
+    use_global_device_ids: None for operations without this attribute.
 
     Raises:
-      InvalidInput: the flag is set without a channel, which XLA does not allow.
+      InvalidInput: the attribute is true without a channel, which XLA forbids.
     """
     if not has_channel:
         if use_global_device_ids:
@@ -96,20 +98,26 @@ def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
 
 
 def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> Groups:
-    """The groups as positions, `replica × partitions + partition`; no groups means everyone.
+    """Return the groups as positions, replica × partitions + partition; no groups means all devices.
 
     Raises:
-      InvalidInput: there are more positions than `MOST_POSITIONS`, or ids count positions but are missing.
+      InvalidInput: there are more than `MAX_POSITIONS`, or the mode is flattened_id without groups.
     """
-    if not 0 < replicas * partitions <= MOST_POSITIONS:
+    if not 0 < replicas * partitions <= MAX_POSITIONS:
         raise InvalidInput(
             f"the program runs on {replicas} replicas of {partitions} partitions, "
-            f"but must run on 1 to {MOST_POSITIONS} devices"
+            f"but must run on 1 to {MAX_POSITIONS} devices"
+        )
+    # Each device occurs at most once in groups, and at most twice in pairs.
+    factor = {"cross_partition": replicas, "flattened_id": 1}.get(mode, partitions)
+    if factor * sum(map(len, groups)) > 2 * MAX_POSITIONS:
+        raise InvalidInput(
+            f"replica_groups or pairs contain more than {2 * MAX_POSITIONS} positions"
         )
     if mode == "flattened_id":
         if not groups:
             raise InvalidInput(
-                "replica_groups is empty, but must not be where use_global_device_ids is true"
+                "replica_groups is empty, but must have groups if use_global_device_ids is true"
             )
         return groups
     if mode == "cross_partition":
@@ -135,7 +143,7 @@ def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> 
 
 
 def connected(moves: tuple[tuple[int, int], ...]) -> Groups:
-    """The smallest groups that hold both ends of every (source, target) pair."""
+    """Return the connected components of the (source, target) pairs."""
     group_of = {at: at for pair in moves for at in pair}
 
     def first(at: int) -> int:
@@ -154,8 +162,8 @@ def connected(moves: tuple[tuple[int, int], ...]) -> Groups:
 
 
 def _checked(groups: Groups, text: str) -> Groups:
-    if sum(map(len, groups)) > MOST_POSITIONS:
-        raise InvalidInput(f"replica_groups {shown(text)} names more than {MOST_POSITIONS} devices")
+    if sum(map(len, groups)) > MAX_POSITIONS:
+        raise InvalidInput(f"replica_groups {shown(text)} names more than {MAX_POSITIONS} devices")
     named = [position for group in groups for position in group]
     if len(set(named)) != len(named):
         raise InvalidInput(f"replica_groups {shown(text)} names a device twice, but may only once")
@@ -172,19 +180,19 @@ def _iota_groups(text: str) -> Groups:
     ids = _iota(match[2], match[3], text)
     if math.prod(shape) != ids.size:
         raise InvalidInput(
-            f"replica_groups {shown(text)} has {ids.size} devices, "
-            "but must have as many as its groups hold"
+            f"replica_groups {shown(text)} has {ids.size} devices, but its groups have "
+            f"{math.prod(shape)}"
         )
     return tuple(map(tuple, ids.reshape(shape).tolist()))
 
 
 def _iota(dimensions: str, permutation: str | None, text: str) -> np.ndarray:
-    """0, 1, 2 … in these dimensions, transposed, in one row."""
+    """Return 0, 1, 2 … reshaped to these dimensions, transposed and flattened."""
     sizes = _integers(dimensions, text)
-    if not 0 < math.prod(sizes) <= MOST_POSITIONS or len(sizes) > 32:
+    if not 0 < math.prod(sizes) <= MAX_POSITIONS or len(sizes) > 32:
         raise InvalidInput(
             f"replica_groups {shown(text)} has an iota of {shown(dimensions)}, "
-            f"but must have 1 to {MOST_POSITIONS} devices in at most 32 dimensions"
+            f"but must have 1 to {MAX_POSITIONS} devices in at most 32 dimensions"
         )
     order = _integers(permutation, text) if permutation else list(range(len(sizes)))
     if sorted(order) != list(range(len(sizes))):
@@ -204,10 +212,10 @@ def _mesh(text: str) -> Groups:
     names, sizes, inner_ids = _mesh_axes(match[1][1:-1], text)
     ids = _device_ids(inner_ids if match[2] is None else match[2], math.prod(sizes), text)
 
-    # Each axis is cut where a sub-axis `(pre)size` starts and ends; the cuts become dimensions.
-    asked = _asked_axes(match[3], names, sizes, text)
+    # Each axis is split where a sub-axis `(pre)size` starts and ends. The parts become dimensions.
+    named = _named_axes(match[3], names, sizes, text)
     cuts = [{1, size} for size in sizes]
-    for axis, before, size in asked:
+    for axis, before, size in named:
         cuts[axis] |= {before, before * size}
     dimensions: list[int] = []
     number: dict[tuple[int, int], int] = {}  # (axis, where its part starts) → dimension
@@ -222,7 +230,7 @@ def _mesh(text: str) -> Groups:
             number[axis, start] = len(dimensions)
             dimensions.append(end // start)
     grouped: list[int] = []
-    for axis, before, size in asked:
+    for axis, before, size in named:
         parts = [
             dimension
             for (owner, start), dimension in number.items()
@@ -253,10 +261,10 @@ def _mesh_axes(inner: str, text: str) -> tuple[list[str], list[int], str | None]
         )
     if len(set(names)) != len(names):
         raise InvalidInput(f"replica_groups {shown(text)} has two axes of one name")
-    if not 0 < math.prod(sizes) <= MOST_POSITIONS or len(sizes) > 32:
+    if not 0 < math.prod(sizes) <= MAX_POSITIONS or len(sizes) > 32:
         raise InvalidInput(
             f"replica_groups {shown(text)} has a mesh that is too large or empty: "
-            f"it must have 1 to {MOST_POSITIONS} devices on at most 32 axes"
+            f"it must have 1 to {MAX_POSITIONS} devices on at most 32 axes"
         )
     return names, sizes, ids[1] if ids else None
 
@@ -282,10 +290,10 @@ def _device_ids(written: str | None, count: int, text: str) -> np.ndarray:
     return ids
 
 
-def _asked_axes(
+def _named_axes(
     inner: str, names: list[str], sizes: list[int], text: str
 ) -> list[tuple[int, int, int]]:
-    """(axis, product of the parts before, size) of every axis or sub-axis, in the order written."""
+    """Return (axis, product of the parts before, size) of each axis or sub-axis, in text order."""
     found, at = [], 0
     while at < len(inner.rstrip()):
         match = _AXIS.match(inner, at)

@@ -1,61 +1,74 @@
-"""Shapes as HLO writes them, `bf16[4,8]{1,0:T(8,128)}` or tuples of such, and their bytes."""
+"""Shapes in HLO text, `bf16[4,8]{1,0:T(8,128)}` or tuples of them, and their elements and bytes."""
 
 from __future__ import annotations
 
 import functools
-import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from inspector.compiled.hlo.text import SQUARE
+from inspector.core.statistics import sum_known
 
-# Bits of an element, of the types whose names do not end in their width.
+# Larger counts, which only invalid text has, are unknown. A float still holds sums of such counts.
+MAX_COUNT = 10**300
+
+# Bits of the types whose names do not contain their width.
 _BITS = {"pred": 8, "bf16": 16, "token": 0, "opaque": 0}
-# Floating-point types of less than 32 bits state their width first: f8e4m3fn, f4e2m1fn.
-_WIDTH = re.compile(r"[suf](\d+)(?:e\d+m\d+\w*)?$|c(\d+)$")
-# `b(` opens a buffer, which is the array in it and memory of its own.
+# Floating-point types below 32 bits begin with their width: f8e4m3fn, f4e2m1fn.
+_WIDTH = re.compile(r"[suf](\d{1,4})(?:e\d+m\d+\w*)?$|c(\d{1,4})$")
+# `b(` opens a buffer.
 _TOKEN = re.compile(rf"(b?\(|\))|([a-z]\w*+)({SQUARE})(\{{[^{{}}]*+\}})?+|,|/\*[^*]*+\*/|\s++")
-# The layout's word for the bits that an element takes where they are not those of its type.
+# Part of a layout: the element size in bits, if it is not that of the type.
 _ELEMENT_SIZE = re.compile(r"E\((\d{1,4})\)")
-_MOST_DIGITS = 19  # of a dimension, which is an int64
+_MAX_DIGITS = 19  # of a dimension, which is an int64
+_MAX_RANK = 100
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One array, or a tuple of shapes. A dimension is None where the program itself does not know it."""
+    """One array, or a tuple of shapes in `parts`. An unbounded dynamic dimension is None."""
 
     dtype: str
     dimensions: tuple[int | None, ...] = ()
     element_bits: int | None = None
     parts: tuple[Shape, ...] | None = None
 
-    @property
-    def bytes(self) -> int | None:
-        """Bytes of the array, or of all arrays of the tuple; None where an array has unknown size.
+    @functools.cached_property
+    def elements(self) -> int | None:
+        """Elements of an array, with the bound of a dynamic dimension; None if unknown or a tuple."""
+        if self.parts is not None or len(self.dimensions) > _MAX_RANK:
+            return None
+        count = 1
+        for dimension in self.dimensions:
+            if dimension is None:
+                return None
+            count *= dimension
+        return count if count <= MAX_COUNT else None
 
-        Elements of less than a byte are packed, and a bounded dynamic dimension counts as its bound.
-        """
+    @functools.cached_property
+    def bytes(self) -> int | None:
+        """Bytes of the array or of all arrays of the tuple; None if unknown. Sub-byte types are packed."""
         if self.parts is not None:
             return total_bytes(self.parts)
-        if self.element_bits is None or None in self.dimensions:
+        if self.element_bits is None or self.elements is None:
             return None
-        return -(-math.prod(d for d in self.dimensions if d is not None) * self.element_bits // 8)
+        return -(-self.elements * self.element_bits // 8)
 
     @property
     def depth(self) -> int:
-        """How many tuples are around its innermost arrays."""
+        """Nesting depth of tuples, 0 for an array."""
         return 0 if self.parts is None else 1 + max((part.depth for part in self.parts), default=0)
 
 
-def total_bytes(shapes: tuple[Shape | None, ...]) -> int | None:
-    """Bytes of all of them together; None where one is unknown."""
-    each = [None if shape is None else shape.bytes for shape in shapes]
-    return None if None in each else sum(size for size in each if size is not None)
+def total_bytes(shapes: Iterable[Shape | None]) -> int | None:
+    """Return the bytes of all shapes; None if one is unknown."""
+    return sum_known(None if shape is None else shape.bytes for shape in shapes)
 
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Shape | None:
-    """The shape that a text says; None where it says none."""
+    """Return the shape in this text; None if it is not a shape."""
     open_parts: list[list[Shape]] = [[]]
     buffers: list[bool] = []
     position = 0
@@ -72,7 +85,7 @@ def parse(text: str) -> Shape | None:
             if len(open_parts) == 1:
                 return None
             parts = open_parts.pop()
-            if buffers.pop():
+            if buffers.pop():  # a buffer is the array in it
                 open_parts[-1] += parts
             else:
                 open_parts[-1].append(Shape("tuple", parts=tuple(parts)))
@@ -84,11 +97,25 @@ def parse(text: str) -> Shape | None:
     return open_parts[0][0] if len(open_parts) == 1 and len(open_parts[0]) == 1 else None
 
 
+@functools.lru_cache(maxsize=4096)
+def bytes_of(text: str | None) -> int | None:
+    """Return the bytes of the shape in this text; None if unknown."""
+    shape = parse(text) if text else None
+    return None if shape is None else shape.bytes
+
+
+@functools.lru_cache(maxsize=4096)
+def elements_of(text: str | None) -> int | None:
+    """Return the elements of the array shape in this text; None if unknown."""
+    shape = parse(text) if text else None
+    return None if shape is None else shape.elements
+
+
 def _array(dtype: str, dimensions: str, layout: str) -> Shape | None:
     sizes: list[int | None] = []
     for size in filter(None, (part.strip() for part in dimensions[1:-1].split(","))):
         bound = size.removeprefix("<=").strip()
-        if bound.isdecimal() and bound.isascii() and len(bound) <= _MOST_DIGITS:
+        if bound.isdecimal() and bound.isascii() and len(bound) <= _MAX_DIGITS:
             sizes.append(int(bound))
         elif bound == "?":
             sizes.append(None)
@@ -99,6 +126,6 @@ def _array(dtype: str, dimensions: str, layout: str) -> Shape | None:
 
 
 def element_bits(dtype: str) -> int | None:
-    """Bits of one element: 4 for s4, 8 for pred, 64 for c64; None for a type that is not known."""
+    """Return the bits of one element: 4 for s4, 8 for pred, 64 for c64; None for an unknown type."""
     width = _WIDTH.match(dtype)
     return int(width[1] or width[2]) if width else _BITS.get(dtype)

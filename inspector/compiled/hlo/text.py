@@ -1,7 +1,6 @@
-"""The lexical side of HLO text: comments, brackets, strings, and lists of attributes.
+"""Lexical elements of HLO text: comments, brackets, strings and attribute lists.
 
-Every pattern is possessive (`++`, `*+`), so that none backtracks: reading takes time in proportion to the
-text, whatever the text is.
+All patterns are possessive (`++`, `*+`), so none backtracks and parsing takes linear time.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# Brackets within brackets. The shapes and backend configurations of real programs stay below seven.
+# Nesting depth of brackets. Shapes and backend configurations of real programs stay below 7.
 DEEPEST = 12
 
 NAME = r'[^\s,=(){}"\[\]:]++'
@@ -23,14 +22,13 @@ def _nested(depth: int) -> str:
     return pattern
 
 
-# From an opening round or curly bracket to the one that closes it.
+# From an opening round or curly bracket to its closing bracket.
 GROUP = _nested(DEEPEST)
 SQUARE = r"\[(?:[^\[\]]++|\[[^\[\]]*+\])*+\]"
 ARRAY_SHAPE = r"[a-z]\w*+\[[^\[\]]*+\](?:\{[^{}\n]*+\})?+"
 # A tuple, a buffer `b(…)`, or an array.
 SHAPE = rf"(?:b?+(?=\(){GROUP}|{ARRAY_SHAPE})"
-# What may stand behind the equals sign of an attribute. The groups of a mesh
-# and a literal, `s32[] 1` or `s32[2] {1, 2}`, hold spaces.
+# The value of an attribute. Mesh groups and literals, `s32[] 1` or `s32[2] {1, 2}`, contain spaces.
 VALUE = (
     rf"(?:mesh{SQUARE}(?:\s*+,\s*+device_ids\s*+=\s*+\((?:[^()]++|\([^()]*+\))*+\))?+\s*+\{{[^{{}}]*+\}}"
     rf'|{ARRAY_SHAPE}[ \t]++(?:[^\s,(){{}}"\[\]]++|{GROUP})'
@@ -42,13 +40,13 @@ _ATTRIBUTE = re.compile(rf",\s*+([\w\-]++)\s*+=\s*+({VALUE})", re.S)
 _ITEM = re.compile(rf'\s*+((?:[^,(){{}}"\[\]]++|{SQUARE}|{STRING}|{GROUP})++)', re.S)
 _FIELD = re.compile(rf'([\w\-]++)\s*+=\s*+({STRING}|[^\s,{{}}"]++)', re.S)
 
-# `/*index=5*/` stands in every long tuple, and never hides a bracket; it is left for those who split one.
+# Long tuples contain `/*index=5*/`, which never hides a bracket. `items` removes it.
 _OTHER_COMMENT = re.compile(r"//|/\*(?!index=\d++\*/)")
 _COMMENT_OR_STRING = re.compile(
     r'\\.|"(?:[^"\\]++|\\.)*+(?:"|\Z)|(//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z))', re.S
 )
 _INDEX_COMMENT = re.compile(r"/\*[^*]*+\*/")
-# What separates the inputs of XLA's own test files, or begins a module.
+# The start of a module, or a separator in XLA's test files.
 _BOUNDARY = re.compile(r"^[ \t]*+(?://[ \t]*+-{3,}+[^\n]*+$|(?=HloModule\s))", re.M)
 _LONGEST_INDENT = 100
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.))", re.S)
@@ -56,7 +54,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def pieces(text: str) -> Iterator[tuple[int, str]]:
-    """The text of each module without comments, with the line where it starts; none is blank."""
+    """Yield (first line, text without comments) of each module; skip blank ones."""
     start, line = 0, 1
     ends = [
         (found.start(), found.end())
@@ -72,16 +70,16 @@ def pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _quoted(text: str, start: int) -> bool:
-    """Whether the line before this one is a lone quotation mark.
+    """Return whether the previous line is a single quotation mark.
 
-    So XLA writes the programs in a module's `origin_recovery_table`, each of which is one string.
+    XLA writes programs in a module's `origin_recovery_table` this way, each as one string.
     """
     before = text[max(text.rfind("\n", 0, max(start - 1, 0)) + 1, start - _LONGEST_INDENT) : start]
     return before.strip() == '"'
 
 
 def without_comments(text: str) -> str:
-    """The text with all comments but `/*index=5*/` taken out, and as many lines as before."""
+    """Remove all comments except `/*index=5*/`; keep the number of lines."""
     if not _OTHER_COMMENT.search(text):
         return text
     return _COMMENT_OR_STRING.sub(
@@ -90,7 +88,7 @@ def without_comments(text: str) -> str:
 
 
 def attributes(text: str) -> dict[str, str]:
-    """`, key=value, …` as a mapping of the values as written; the first of a name stands."""
+    """Parse `, key=value, …` into unparsed values; the first of equal keys counts."""
     found: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(text):
         found.setdefault(match[1], match[2])
@@ -98,7 +96,7 @@ def attributes(text: str) -> dict[str, str]:
 
 
 def items(group: str) -> list[str]:
-    """The parts between the commas of a bracketed list, its own brackets off."""
+    """Return the items of a bracketed, comma-separated list."""
     inner = group[1:-1]
     if "/*" in inner:
         inner = _INDEX_COMMENT.sub("", inner)
@@ -106,12 +104,12 @@ def items(group: str) -> list[str]:
 
 
 def fields(group: str) -> dict[str, str]:
-    """`{op_name="…" source_line=3}` as a mapping, strings without quotes and escapes."""
+    """Parse `{op_name="…" source_line=3}`, with strings unquoted."""
     return {match[1]: unquoted(match[2]) for match in _FIELD.finditer(group)}
 
 
 def unquoted(value: str) -> str:
-    """What a quoted string says; anything else as it is."""
+    """Return the content of a quoted string; return any other value unchanged."""
     if not value.startswith('"'):
         return value
     inner = value[1:-1]

@@ -1,4 +1,4 @@
-"""What one run of a program computes and touches, every loop counted as often as it runs."""
+"""FLOPs and bytes of one run of a program, with loop bodies counted as often as they run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
-from inspector.compiled.hlo.asynchronous import DONE, START, begun, chains
-from inspector.compiled.hlo.calls import Runs, runs
+from inspector.compiled.hlo.analysis import Analysis, Runs
+from inspector.compiled.hlo.asynchronous import DONE, START, begun
 from inspector.compiled.hlo.flops import (
     COUNTED,
     ELEMENTWISE,
@@ -17,72 +17,68 @@ from inspector.compiled.hlo.flops import (
     target,
 )
 from inspector.compiled.hlo.module import Computation, Instruction, Module
-from inspector.compiled.hlo.sizes import MOST, elements_of_text, result_sizes
+from inspector.compiled.hlo.operands import result_sizes
+from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.core.snapshot import MatmulFlops, Work
 
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
-# Custom calls that compute nothing: they tell where values are to be, and what runs beside what.
-_MARKS = frozenset({
+# Custom calls that compute nothing: they annotate the placement and the order of values.
+_ANNOTATIONS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AnnotateDevicePlacement", "LayoutConstraint",
     "MoveToHost", "MoveToDevice", "AllocateBuffer", "AssumeGatherIndicesInBound", "Pin", "Unpin",
     "ConcatBitcast", "CreateBuffer", START, DONE,
 })  # fmt: skip
-# Compilers write it before all that may hold strings; a fusion has no other computation.
+# Compilers write `calls` before any attribute with strings.
 _FUSED = re.compile(rf",\s*+calls\s*+=\s*+%?+({NAME})")
-# Computations within what a reduction applies, which compilers write flat.
-_DEEPEST = 20
+# Limit of nested computations in the one that a reduction applies.
+_MAX_DEPTH = 20
 
 
-def work(module: Module, known: Mapping[str, Runs] | None = None) -> Work:
-    """FLOPs and bytes of one run of a program, on one device if it is a partitioned one.
+def work(module: Module, analysis: Analysis | None = None) -> Work:
+    """Return FLOPs and bytes of one run of a program, per device if it is partitioned.
 
-    known: what `runs` says of the module, where that has been asked before; it takes half of the time.
+    `flops` is XLA's `compiled.cost_analysis()["flops"]` with these differences:
+    - A loop body counts as often as it runs, where XLA counts it once.
+    - All branches of a conditional count, where XLA counts the most expensive one.
+    - A custom call counts 0, where XLA counts −1. `not_counted` names the targets of those that run.
 
-    `flops` are those of XLA's HloCostAnalysis (`compiled.cost_analysis()["flops"]`), which counts elementwise
-    operations on integers too and transcendental ones not at all, but each computation as often as it runs:
-    XLA counts the body of a loop once. Of a conditional XLA counts the dearest branch, this every one, and
-    XLA takes 1 off for each custom call. A custom call that is no matrix product counts nothing, as its text
-    does not tell what it does; `not_counted` names the targets of those that run.
+    `matmul` is the part of matrix products and convolutions by operand type, the wider one of two. Some CPU
+    compilers convert bfloat16 operands to float32 first.
 
-    `matmul` has the matrix products and convolutions among them by the type of their operands, the wider one
-    where there are two. Some compilers for CPUs convert bfloat16 operands first, and then it is float32.
+    `bytes_accessed` is `cost_analysis()["bytes accessed"]` with these differences:
+    - Loop bodies and branches count as above.
+    - The pointers of a tuple count 0, and a tuple that is read or written counts its arrays.
+    - A fusion that only gathers from an operand, or slices it after a conversion or transpose, reads only
+      those slices. Several broadcasts of an operand read it once.
+    - A fusion that updates a slice of an operand in place writes the slice, also for a bitcast or scatter.
+    - An asynchronous operation counts once, at its start. A custom call reads its operands and writes its
+      result.
+    Before optimization nothing is fused, so the bytes have little meaning.
 
-    `bytes_accessed` is `["bytes accessed"]` of the same analysis except that
-    - each computation counts as often as it runs, and every branch of a conditional;
-    - a tuple's table of pointers is no traffic, and a tuple that is read or written is its arrays;
-    - a fusion reads of an operand the parts alone where it only gathers from it, or cuts out of it after a
-      conversion or another order; XLA looks for direct slices. Where it reads the whole array, too, the parts
-      are no more than that, and several broadcasts of one operand read it once;
-    - a fusion whose result is an operand with a part written into it writes the part, also through a bitcast,
-      and for a scatter, too;
-    - an asynchronous pair counts once, at its start; a custom call reads its operands and writes its result.
-    In a program before optimization, nothing is fused yet, so that its bytes say little.
-
-    A figure is None where it depends on a loop's count or a shape that is not known, and for a text that ends
-    too early.
+    A figure is None if it depends on an unknown trip count or shape, or if the text is truncated.
     """
     entry = module.by_name.get(module.entry) if module.entry is not None else None
     if module.truncated or entry is None:
         return Work(None, None, None)
-    return _Count(module).of(entry, runs(module) if known is None else known)
+    return _Count(analysis or Analysis(module)).of(entry)
 
 
 @dataclass
 class _Total:
-    """A sum of which a term may be unknown."""
+    """A sum with possibly unknown terms."""
 
     value: int | None = 0
 
     def add(self, times: int | None, each: int | None) -> None:
-        """Add a product; what is nothing, or never runs, is known whatever the other factor is."""
+        """Add times × each; it is 0 if one factor is 0 and the other unknown."""
         if times == 0 or each == 0 or self.value is None:
             return
         if times is None or each is None:
             self.value = None
             return
         self.value += times * each
-        if self.value > MOST:
+        if self.value > MAX_COUNT:
             self.value = None
 
     @property
@@ -91,9 +87,9 @@ class _Total:
 
 
 class _Run:
-    """One run of a computation without the computations that it calls; None where it is not known.
+    """Work of one run of a computation, without the computations that it calls.
 
-    `products` are the FLOPs of matrix products by type, under None those of an unknown type or number.
+    products: FLOPs of matrix products by operand type, None for those of unknown type or number.
     """
 
     __slots__ = ("bytes", "calls", "flops", "fuses", "loops", "not_counted", "products")
@@ -109,23 +105,23 @@ class _Run:
 
 
 class _Count:
-    """The work of one module's computations, each counted once."""
+    """Work of a module; each computation is visited once."""
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
+    def __init__(self, analysis: Analysis) -> None:
+        self._module = analysis.module
+        self._runs: Mapping[str, Runs] = analysis.runs
         self._applied: dict[str, int | None] = {}
         self._fusions: dict[str, int | None] = {}
         self._depth = 0
-        self._carried_on = chains(module).carried_on
+        self._carried_on = analysis.chains.carried_on
 
-    def of(self, entry: Computation, known: Mapping[str, Runs]) -> Work:
-        """All that the entry runs, directly or not."""
+    def of(self, entry: Computation) -> Work:
+        """Return the work of the entry and all that it calls."""
         flops, touched = _Total(), _Total()
         products: dict[str | None, _Total] = {}
         not_counted: set[str] = set()
-        # What is only applied to elements is counted there. What is fused moves nothing itself.
         for name, run in self._reached(entry).items():
-            times = known[name].count
+            times = self._runs[name].count
             flops.add(times, run.flops)
             touched.add(times, run.bytes)
             if times != 0:
@@ -151,7 +147,7 @@ class _Count:
 
     def _run(self, computation: Computation, moves: bool) -> _Run:
         run = _Run()
-        # Sums that become None once a term is.
+        # These become None with the first unknown term.
         flops: int | None = 0
         touched: int | None = 0
         results = result_sizes(computation) if moves else {}
@@ -160,7 +156,7 @@ class _Count:
             opcode = instruction.opcode
             fused = None
             if opcode in ELEMENTWISE:
-                flops = _plus(flops, elements_of_text(instruction.shape_text))
+                flops = _plus(flops, elements_of(instruction.shape_text))
             elif opcode in COUNTED:
                 if (computation.name, instruction.name) in self._carried_on:
                     continue
@@ -186,7 +182,7 @@ class _Count:
         found = product(computation, instruction)
         if found is None and instruction.opcode == "custom-call":
             called = target(instruction)
-            if called not in _MARKS and not called.startswith("xla.sdy."):
+            if called not in _ANNOTATIONS and not called.startswith("xla.sdy."):
                 run.not_counted.add(called or "a custom call without a target")
         if found is None:
             return others(computation, instruction, self._once)
@@ -195,19 +191,19 @@ class _Count:
         return found.flops
 
     def _fusion(self, fused: Computation) -> int | None:
-        # Compilers let fusions that are alike share a computation.
+        # Equal fusions share a computation.
         if fused.name not in self._fusions:
             self._fusions[fused.name] = accessed_by_fusion(fused)
         return self._fusions[fused.name]
 
     def _once(self, name: str) -> int | None:
-        """FLOPs of one application of a computation; None where it has loops, or is not in the text."""
+        """Return the FLOPs of one application of a computation; None if it has loops or is missing."""
         if name in self._applied:
             return self._applied[name]
         computation = self._module.by_name.get(name)
-        if computation is None or self._depth == _DEEPEST:
+        if computation is None or self._depth == _MAX_DEPTH:
             return None
-        self._applied[name] = None  # while it is not known, and for ever if it applies itself
+        self._applied[name] = None  # ends the recursion of a computation that applies itself
         self._depth += 1
         run = self._run(computation, moves=False)
         total = _Total(run.flops)
@@ -223,7 +219,7 @@ def _plus(total: int | None, each: int | None) -> int | None:
 
 
 def _matmul(products: dict[str | None, _Total]) -> tuple[MatmulFlops, ...] | None:
-    """The products by type, without those that never run; None where one is not known."""
+    """Return the products by type, without those that never run; None if one is unknown."""
     if any(each.value is None for each in products.values()):
         return None
     return tuple(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.calls import runs
+from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
@@ -180,12 +180,12 @@ def _program(name: str, module: Module, mesh: Mesh | None, findings: list[Findin
         findings.append(Finding("warning", CUT, message))
     collectives = work = None
     try:
-        known = runs(module)
+        analysis = Analysis(module)
         # A mesh of another size would give wrong mesh axes.
         fits = mesh is not None and _devices(module) in (None, mesh.size)
-        collectives = hlo.collectives(module, mesh if fits else None, known)
+        collectives = hlo.collectives(module, mesh if fits else None, analysis)
         if module.entry is not None and module.truncated is None:
-            work = hlo.work(module, known)
+            work = hlo.work(module, analysis)
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = _devices(module) or _devices_in_groups(collectives or ())

@@ -11,7 +11,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.mesh_axes import axes_of_groups, axes_of_moves
+from inspector.compiled.hlo.collectives import axes_of_groups, axes_of_pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
@@ -369,9 +369,9 @@ def test_groups_that_leave_devices_out_are_no_product() -> None:
 
 def test_the_axes_that_a_permute_moves_along() -> None:
     shift = tuple((4 * row + column, 4 * row + column + 1) for row in (0, 1) for column in range(3))
-    assert axes_of_moves(shift, GRID) == ("model",)
-    assert axes_of_moves(((0, 4), (4, 0)), GRID) == ("data",)
-    assert axes_of_moves(((0, 2),), GRID) == ("model",)
-    assert axes_of_moves(((0, 5),), GRID) == ("data", "model")
-    assert axes_of_moves((), GRID) == axes_of_moves(((3, 3),), GRID) == ()
-    assert axes_of_moves(((0, 8),), GRID) is None
+    assert axes_of_pairs(shift, GRID) == ("model",)
+    assert axes_of_pairs(((0, 4), (4, 0)), GRID) == ("data",)
+    assert axes_of_pairs(((0, 2),), GRID) == ("model",)
+    assert axes_of_pairs(((0, 5),), GRID) == ("data", "model")
+    assert axes_of_pairs((), GRID) == axes_of_pairs(((3, 3),), GRID) == ()
+    assert axes_of_pairs(((0, 8),), GRID) is None

@@ -17,8 +17,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector.compiled import hlo
-from inspector.compiled import text as program_text
+from inspector.compiled import hlo, program_text
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import Collective
 from inspector.producers.records import mesh_record

@@ -9,7 +9,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.calls import runs
+from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.loops import Loops, call_sites
 from inspector.compiled.hlo.module import Module
 from tests.compiled.hlo import given
@@ -196,11 +196,11 @@ ENTRY outer {{
 }}
 """.format(inner=text.replace("ENTRY main", "main"))
     (module,) = hlo.parse(outer)
-    known = runs(module)
-    assert known["main"].count == 7 * 2 + 1
-    assert known["body"].count == 5 * (7 * 2 + 1)
-    assert known["condition"].count == 6 * (7 * 2 + 1)
-    assert known["condition.1"].count == 8
+    runs = Analysis(module).runs
+    assert runs["main"].count == 7 * 2 + 1
+    assert runs["body"].count == 5 * (7 * 2 + 1)
+    assert runs["condition"].count == 6 * (7 * 2 + 1)
+    assert runs["condition.1"].count == 8
 
 
 UNKNOWN = {

@@ -250,8 +250,8 @@ def test_instructions_in_the_place_of_operands() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds no HLO"),
-        ("// only a comment\n", "holds no HLO"),
+        ("", "is not HLO"),
+        ("// only a comment\n", "is not HLO"),
         ("hello world", "line 1 of the text is 'hello world'"),
         ("module @jit_f {\n  func.func @main() {\n  }\n}\n", "line 1 of the text"),
         ('{"format": "sharding-snapshot"}', "line 1 of the text"),

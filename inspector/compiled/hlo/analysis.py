@@ -1,24 +1,26 @@
-"""How often one run of a program runs each of its computations."""
+"""How often one run of a program executes each computation, and facts that several analyses share."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from inspector.compiled.hlo.asynchronous import Chains, chains
 from inspector.compiled.hlo.loops import CallSite, CallSites, Loops, call_sites
 from inspector.compiled.hlo.module import Module
 from inspector.core.typed_json import LARGEST
 
-# Instructions that run the computation they name once.
+# Instructions that execute their computation once.
 _ONCE = frozenset({"call", "fusion", "async-start", "call-start", "fusion-start"})
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What is known of a computation's runs in one run of the program.
+    """Executions of a computation in one run of the program.
 
-    `count` is None where it cannot be known, and counts every branch of a conditional as taken;
-    `conditional` says that a branch is on the way, `asynchronous` that an asynchronous call is.
+    count: None if unknown. Each branch of a conditional counts as taken.
+    conditional: a branch is on the way. asynchronous: an asynchronous call is on the way.
     """
 
     count: int | None
@@ -26,17 +28,31 @@ class Runs:
     asynchronous: bool = False
 
 
-def runs(module: Module) -> dict[str, Runs]:
-    """The runs of every computation, by its name.
+class Analysis:
+    """Facts about a module that several analyses need. Each is computed on first use and kept."""
 
-    A text that ends too early may hold back any number of calls, so that only the entry's run is known.
-    """
-    sites = call_sites(module)
-    loops = Loops(module, sites)
-    found: dict[str, Runs] = {}
-    for name in _callers_first(module, sites):
-        found[name] = _runs_of(module, name, sites, loops, found)
-    return found
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    @functools.cached_property
+    def call_sites(self) -> CallSites:
+        return call_sites(self.module)
+
+    @functools.cached_property
+    def chains(self) -> Chains:
+        return chains(self.module)
+
+    @functools.cached_property
+    def runs(self) -> Mapping[str, Runs]:
+        """The executions of each computation by its name.
+
+        A truncated text can lack calls, so only the executions of its entry are known.
+        """
+        loops = Loops(self.module, self.call_sites)
+        found: dict[str, Runs] = {}
+        for name in _callers_first(self.module, self.call_sites):
+            found[name] = _runs_of(self.module, name, self.call_sites, loops, found)
+        return found
 
 
 def _runs_of(
@@ -47,7 +63,7 @@ def _runs_of(
         count = None
     conditional = asynchronous = False
     for site in sites.get(name, ()):
-        # A caller without an answer calls itself by way of this one.
+        # A caller that is not found is recursive.
         caller = found.get(site.caller.name, Runs(None))
         if caller.count == 0:
             continue
@@ -64,19 +80,19 @@ def _runs_of(
 
 
 def _times(site: CallSite, loops: Loops) -> int | None:
-    """How often one run of the caller runs the computation at this place."""
+    """Return how often one run of the caller executes the computation at this call site."""
     if site.role == "branch":
         return 1
     if site.role == "call":
-        # A reduction, a sort or a custom call runs what it names as often as it likes.
+        # A reduction, a sort or a custom call applies its computation any number of times.
         return 1 if site.instruction.opcode in _ONCE else None
     trips = loops.trip_count(site.caller, site.instruction)
-    # The condition runs once more than the body, to find that it fails.
+    # The condition runs once more than the body.
     return trips if trips is None or site.role == "body" else trips + 1
 
 
 def _callers_first(module: Module, sites: CallSites) -> list[str]:
-    """The names of all computations, every caller before what it calls."""
+    """Return the names of all computations, callers before callees."""
     waiting: dict[str, int] = {}
     callees: dict[str, list[str]] = {}
     for computation in module.computations:
@@ -93,6 +109,6 @@ def _callers_first(module: Module, sites: CallSites) -> list[str]:
             waiting[callee] -= 1
             if waiting[callee] == 0:
                 ready.append(callee)
-    # What is left calls itself in a circle, which no compiler writes.
+    # The rest is recursive, which no compiler writes.
     reached = set(order)
     return order + [name for name in waiting if name not in reached]

@@ -1,0 +1,75 @@
+"""Read the collectives and the work of one program from its HLO text, for a Snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Collective, Mesh, ProgramArray, Work
+
+# Inputs and outputs of programs that are not arrays of a Snapshot.
+_NOT_ARRAYS = frozenset({"key", "loss"})
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """Facts from a program's text. Both are None if there is no text or it cannot be parsed."""
+
+    collectives: tuple[Collective, ...] | None = None
+    work: Work | None = None
+
+
+def read(
+    text: str | None, mesh: Mesh | None, shardings: Iterable[ProgramArray] = ()
+) -> ProgramFacts:
+    """Read a compiled program's text. `shardings` are its arrays, so that collectives can name them.
+
+    Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
+    """
+    module = _module(text)
+    if module is None:
+        return ProgramFacts()
+    used = [array for array in shardings if array.used]
+    inputs, outputs = (
+        [array.path for array in used if array.role == role] for role in ("input", "output")
+    )
+    analysis = Analysis(module)
+    try:
+        moved = moved_arrays(module, inputs, outputs, analysis) or {}
+        collectives = tuple(
+            replace(one, arrays=_arrays(moved.get((one.computation, one.name))))
+            for one in hlo.collectives(module, mesh, analysis)
+        )
+        return ProgramFacts(collectives, hlo.work(module, analysis))
+    except InvalidInput:
+        return ProgramFacts()
+
+
+def ideal_work(text: str | None) -> Work | None:
+    """Return the work of a program before partitioning and optimization, without bytes.
+
+    Before fusion, each intermediate value would count as memory traffic.
+    """
+    module = _module(text)
+    try:
+        return None if module is None else replace(hlo.work(module), bytes_accessed=None)
+    except InvalidInput:
+        return None
+
+
+def _module(text: str | None) -> hlo.Module | None:
+    if not text:
+        return None
+    try:
+        modules = hlo.parse(text)
+    except InvalidInput:
+        return None
+    return modules[0] if len(modules) == 1 else None
+
+
+def _arrays(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if paths is None else tuple(path for path in paths if path not in _NOT_ARRAYS)
