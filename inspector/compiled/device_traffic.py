@@ -30,8 +30,8 @@ Group = tuple[str, ...] | tuple[tuple[int, ...], ...]
 class DeviceTraffic:
     """Bytes from each device to each other one.
 
-    sent: int64, (sender, receiver) in mesh order. Of a mesh with more than `MAX_SIDE` devices, each row
-      and column is `run` neighboring devices.
+    sent: int64, (sender, receiver) in mesh order. Of a mesh with more than `MAX_SIDE` devices, each
+      row and column is `run` adjacent devices.
     counted: collectives that are included, with every branch of a conditional taken.
     left_out: collectives whose executions, groups or bytes are unknown.
     """
@@ -73,8 +73,9 @@ def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraff
     for (route, groups), executions in summed.items():
         sent = sum(size * count for size, count in executions.items())
         if route == "pairs":
-            pairs = np.array([(int(a), int(b)) for a, b in groups if a != b], np.int64)
-            add(*pairs.reshape(-1, 2).T, sent)
+            pairs = np.array(groups, np.int64).reshape(-1, 2)
+            senders, receivers = pairs[pairs[:, 0] != pairs[:, 1]].T
+            add(senders, receivers, sent)
             continue
         for members in _members(groups, mesh):
             if route == "chain":
