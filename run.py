@@ -1,7 +1,7 @@
-"""Sets up what is missing, then runs: `python3 run.py dashboard`, `python3 run.py tests`.
+"""Install what is missing, then run a command: `python3 run.py dashboard`, `python3 run.py tests`.
 
-Needs Python 3.11 or later and nothing else: everything is installed into `.venv/`, one folder for each
-Python version. The browser tests need Chromium, which is taken from the system's packages.
+Needs Python 3.11 or later and nothing else. Packages are installed into `.venv/`, one folder for each Python
+version. The browser tests need Chromium, which comes from the system's packages.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.minor}"
 RUNTIME = ROOT / "requirements.txt"
 TESTS = ROOT / "tests" / "requirements.txt"
-# The compilers of TPUs and of GPUs, which need not be there: about 1.1 GB on disk together.
+# Optional compilers for TPUs and GPUs: about 1.1 GB on disk together.
 COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Tests of one file run in one process, because they share costly fixtures. Browser tests take longest and
 # run first; each process has a server and a browser of its own.
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
-# Chromium draws text as boxes where a machine has no font at all.
+TWO_PROCESSES = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
+# Without a font, Chromium draws text as boxes.
 DEBIAN_PACKAGES = ("chromium", "fonts-dejavu-core")
 
 
 def main() -> int:
-    """Run one command and give its exit status."""
-    if sys.version_info < (3, 11):  # noqa: UP036 (this file is what an older Python would start)
-        return _refuse(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}")
+    """Run one command and return its exit status."""
+    if sys.version_info < (3, 11):  # noqa: UP036 (an older Python can start this file)
+        return _fail(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=sorted(COMMANDS))
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to what is run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the command")
     options = parser.parse_args()
     arguments = [argument for argument in options.arguments if argument != "--"]
     try:
         return COMMANDS[options.command](arguments)
     except subprocess.CalledProcessError as error:
-        return _refuse(f"`{' '.join(map(str, error.cmd))}` failed with status {error.returncode}")
+        return _fail(f"`{' '.join(map(str, error.cmd))}` failed with status {error.returncode}")
 
 
 def dashboard(arguments: list[str]) -> int:
@@ -54,47 +54,45 @@ def dashboard(arguments: list[str]) -> int:
 
 
 def compilers(arguments: list[str]) -> int:
-    """The optional compilers for TPU slices and GPU nodes, for layouts with such a target."""
+    """Install the optional compilers for TPU slices and GPU nodes."""
     _install(RUNTIME)
     installed = [_install_compiler(file) for file in COMPILERS]
     return 0 if all(installed) else 1
 
 
-def tests(arguments: list[str]) -> int:
-    """All tests, the browser ones included; arguments go to pytest.
+def checks(arguments: list[str]) -> int:
+    """Check style, formatting and types."""
+    _install(RUNTIME, TESTS)
+    commands = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
+    return max(_run("-m", *command) for command in commands)
 
-    Where a compiler cannot be installed, the tests that need it say so and are skipped.
-    """
+
+def tests(arguments: list[str]) -> int:
+    """Run all tests; arguments go to pytest. Tests of a compiler that cannot be installed are skipped."""
     _install(RUNTIME, TESTS)
     for file in COMPILERS:
         _install_compiler(file)
     _require_chromium()
-    return _run("-m", "ruff", "check", ".") or _run("-m", "pytest", *SIDE_BY_SIDE, *arguments)
+    return _run("-m", "pytest", *TWO_PROCESSES, *arguments)
 
 
 def benchmarks(arguments: list[str]) -> int:
-    """Every benchmark, printing ratios measured in this run."""
+    """Run every benchmark and print ratios."""
     _install(RUNTIME, TESTS)
     _require_chromium()
     return _run("-m", "benchmarks", *arguments)
 
 
 def pictures(arguments: list[str]) -> int:
-    """Make the README's pictures anew from the running app."""
+    """Make the pictures of the documentation from the running dashboard."""
     _install(RUNTIME, TESTS)
     _require_chromium()
     return _run("-m", "tests.browser.pictures", *arguments)
 
 
-def reference(arguments: list[str]) -> int:
-    """Write the generated pages of docs/reference/."""
-    _install(RUNTIME)
-    return _run("-m", "docs.generate_reference", *arguments)
-
-
 COMMANDS = {
     command.__name__: command
-    for command in (dashboard, compilers, tests, benchmarks, pictures, reference)
+    for command in (dashboard, compilers, checks, tests, benchmarks, pictures)
 }
 
 
@@ -103,10 +101,10 @@ def _python() -> Path:
 
 
 def _run(*arguments: str, folder: Path = ROOT) -> int:
-    # Who was started with SIGINT ignored would hand that on, and what is run must hear Ctrl-C.
-    heard = {} if os.name == "nt" else {"preexec_fn": _hear_interrupts}
-    child = subprocess.Popen([_python(), *arguments], cwd=folder, **heard)
-    # Ctrl-C reaches the child too, which ends in its own time; a kill is passed on to it.
+    # A parent that ignores SIGINT passes that on, but the child must react to Ctrl-C.
+    options = {} if os.name == "nt" else {"preexec_fn": _accept_interrupts}
+    child = subprocess.Popen([_python(), *arguments], cwd=folder, **options)
+    # Ctrl-C reaches the child too, which ends in its own time. SIGTERM is passed on.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     try:
@@ -115,38 +113,27 @@ def _run(*arguments: str, folder: Path = ROOT) -> int:
         signal.signal(signal.SIGINT, before)
 
 
-def _hear_interrupts() -> None:
+def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _install(*files: Path) -> None:
-    """Make the environment, and install what the files ask for unless that is done already."""
+    """Create the environment and install the requirements in `files`, unless that is done."""
     if not _python().exists():
-        print(f"Making {ENVIRONMENT.relative_to(ROOT)} …", file=sys.stderr)
-        _make_environment()
-    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        print(f"Creating {ENVIRONMENT.relative_to(ROOT)} …", file=sys.stderr)
+        _create_environment()
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     stamp = ENVIRONMENT / f"installed-{'-'.join(file.stem for file in files)}-{len(files)}"
-    if stamp.exists() and stamp.read_text() == wanted:
+    if stamp.exists() and stamp.read_text() == digest:
         return
-    print("Installing packages, a minute or two the first time …", file=sys.stderr)
-    requirements = [argument for file in files for argument in ("-r", file)]
-    subprocess.run(
-        [
-            _python(),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            *requirements,
-        ],
-        check=True,
-    )
-    stamp.write_text(wanted)
+    print("Installing packages. This takes one or two minutes the first time.", file=sys.stderr)
+    pip = (_python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    subprocess.run([*pip, *(part for file in files for part in ("-r", file))], check=True)
+    stamp.write_text(digest)
 
 
 def _install_compiler(file: Path) -> bool:
-    """Install one of the compilers; false and a sentence where there is none for this system."""
+    """Install one of the compilers. Return False after a message if this system has none."""
     try:
         _install(file)
     except subprocess.CalledProcessError:
@@ -155,15 +142,15 @@ def _install_compiler(file: Path) -> bool:
     return True
 
 
-def _make_environment() -> None:
-    made = subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT])
-    if made.returncode == 0:
+def _create_environment() -> None:
+    command = [sys.executable, "-m", "venv", ENVIRONMENT]
+    if subprocess.run(command).returncode == 0:
         return
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    # Debian parts venv from Python; as root it can be added without asking.
+    # Debian has venv in a package of its own.
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
-    _apt_install((package,), f"this Python cannot make virtual environments: install {package}")
-    subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
+    _apt_install((package,), f"this Python cannot create virtual environments: install {package}")
+    subprocess.run(command, check=True)
 
 
 def _require_chromium() -> None:
@@ -171,22 +158,18 @@ def _require_chromium() -> None:
         _apt_install(DEBIAN_PACKAGES, "the browser tests need Chromium: install it and run again")
 
 
-def _apt_install(packages: tuple[str, ...], otherwise: str) -> None:
+def _apt_install(packages: tuple[str, ...], error: str) -> None:
     if shutil.which("apt-get") is None or not hasattr(os, "geteuid") or os.geteuid() != 0:
-        sys.exit(_refuse(otherwise))
+        sys.exit(_fail(error))
     print(f"Installing {', '.join(packages)} …", file=sys.stderr)
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], check=True, env=quiet)
-    subprocess.run(
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
-        check=True,
-        env=quiet,
-        stdout=subprocess.DEVNULL,
-    )
+    options = {"check": True, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
+    subprocess.run(["apt-get", "update", "-qq"], **options)
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
+    subprocess.run(install, stdout=subprocess.DEVNULL, **options)
 
 
-def _refuse(sentence: str) -> int:
-    print(f"run.py: {sentence}", file=sys.stderr)
+def _fail(message: str) -> int:
+    print(f"run.py: {message}", file=sys.stderr)
     return 2
 
 

@@ -104,8 +104,8 @@ class CompileCache:
 
     def clear(self) -> None:
         """Delete all entries, and free their disk space."""
-        for statement in ("DELETE FROM snapshots", "VACUUM"):
-            self._use(lambda database, statement=statement: database.execute(statement), None)
+        self._use(lambda database: database.execute("DELETE FROM snapshots"), None)
+        self._use(lambda database: database.execute("VACUUM"), None)
 
     def _use(self, action: Callable[[sqlite3.Connection], Result], default: Result) -> Result:
         """Return the result of one action on the file, or `default` if the file is unusable."""

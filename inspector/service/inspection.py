@@ -23,6 +23,7 @@ from inspector.core import snapshot, strict_json, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
+from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.tutorials import Walk, Walked
@@ -292,7 +293,7 @@ def shared() -> Inspection:
     return Inspection()
 
 
-def _decoded(kind: type[Answer]) -> Callable[[dict[str, Any]], Answer]:
+def _decoded(kind: type[AnyRecord]) -> Callable[[dict[str, Any]], AnyRecord]:
     return lambda result: typed_json.decode(kind, result, "the worker's answer")
 
 

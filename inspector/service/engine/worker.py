@@ -17,6 +17,7 @@ import faulthandler
 import fcntl
 import gc
 import importlib
+import io
 import os
 import queue
 import signal
@@ -228,7 +229,8 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    sys.stdout.reconfigure(line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     faulthandler.enable()
     processes, place = 1, None
     if others:
