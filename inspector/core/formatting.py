@@ -93,6 +93,11 @@ def times_text(factor: float | None) -> str:
     return f"{factor:.3g}" if factor < 999.5 else f"{factor:,.0f}"
 
 
+def ratio_text(ratio: float) -> str:
+    """Return a ratio with three digits: `1.32`, `0.0123`, `12.3`."""
+    return f"{ratio:.2f}" if 0.1 <= ratio < 9.995 else f"{ratio:.3g}"
+
+
 def shape_text(shape: Sequence[int] | None) -> str:
     """`1024×256`, `scalar` where there is no dimension; `unknown` for None."""
     if shape is None:

@@ -7,72 +7,54 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from inspector.core import formatting
+from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.snapshot import LiveBytes, Mesh
 from inspector.figures import frame, labels, palette
 
-# The owner of what is alive without anybody having asked for it.
+# The owner of bytes that no part of the run asked for.
 NOBODY = "nobody"
 
 _PLOT_PX = 200
+_AXIS_PX = 44  # tick labels and the title of the axis
 
 
 def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> go.Figure | None:
-    """A stacked bar a device, in mesh order; None where nothing is alive."""
-    if not live:
+    """Return a stacked bar per device, in mesh order; None if nothing is alive."""
+    if not live or not mesh.devices:
         return None
     owners = owners_by_bytes(live)
     held = {(one.device, one.owner): one for one in live}
-    traces = [
-        go.Bar(
-            name=labels.escape(words(owner)),
-            x=list(range(mesh.size)),
-            y=[
-                held[device, owner].bytes if (device, owner) in held else 0
-                for device in mesh.devices
-            ],
-            marker={
-                "color": palette.UNKNOWN
-                if owner == NOBODY
-                else palette.OKABE_ITO[place % len(palette.OKABE_ITO)],
-                "pattern": {"shape": "/" if owner == NOBODY else ""},
-            },
-            customdata=[[device, _held_text(held.get((device, owner)))] for device in mesh.devices],
-            hovertemplate="device %{customdata[0]}<br>"
-            + labels.escape(words(owner))
-            + ": %{customdata[1]}<extra></extra>",
-        )
-        for place, owner in enumerate(owners)
-    ]
-    most = max(sum(one.bytes for one in live if one.device == device) for device in mesh.devices)
-    top = frame.heading_px(0)
-    bottom = 44 + 20 * -(-len(owners) // 2)  # the legend stands below, two owners a line
-    return frame.figure(
-        traces,
+    most = max(
+        sum(max(one.bytes, 0) for one in live if one.device == device) for device in mesh.devices
+    )
+    names = [words(owner) for owner in owners]
+    ticks = list(range(0, mesh.size, -(-mesh.size // 16)))
+    return frame.plot(
+        [
+            _bars(owner, place, [held.get((device, owner)) for device in mesh.devices], mesh)
+            for place, owner in enumerate(owners)
+        ],
         width_px,
-        top + _PLOT_PX + bottom,
-        title=frame.title("Alive on each device after the run", width_px),
-        margin={"l": 72, "r": 12, "t": top, "b": bottom, "pad": frame.PAD_PX},
+        _PLOT_PX,
+        heading="Alive on each device after the run",
+        left=72,
+        right=12,
+        bottom=_AXIS_PX + 8 + frame.legend_px(names, width_px - 84),
         barmode="stack",
         bargap=0.15,
         showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": -48 / _PLOT_PX,
-            "yanchor": "top",
-        },
+        legend=frame.legend_below() | {"y": -(_AXIS_PX + 4) / _PLOT_PX},
         xaxis=frame.axis(
-            title={"text": "device", "font": {"size": frame.NOTE_PX}},
-            tickvals=_ticked(mesh),
-            ticktext=[str(mesh.devices[place]) for place in _ticked(mesh)],
+            title=frame.axis_title("device"),
+            tickvals=ticks,
+            ticktext=[str(mesh.devices[place]) for place in ticks],
         ),
         yaxis=frame.axis(tickvals=[0, most], ticktext=["0", formatting.bytes_text(most)]),
     )
 
 
 def owners_by_bytes(live: Sequence[LiveBytes]) -> list[str]:
-    """The owners, the largest first, and `nobody` last."""
+    """Return the owners, the largest first and `NOBODY` last."""
     total: dict[str, int] = {}
     for one in live:
         total[one.owner] = total.get(one.owner, 0) + one.bytes
@@ -80,15 +62,34 @@ def owners_by_bytes(live: Sequence[LiveBytes]) -> list[str]:
 
 
 def words(owner: str) -> str:
-    """The owner as a legend has it."""
-    return {NOBODY: "nobody asked for it", "params": "parameters"}.get(owner, owner)
+    """Return the name of an owner in the legend."""
+    if owner == NOBODY:
+        return "no known owner"
+    return ARRAY_GROUPS[owner].heading if owner in ARRAY_GROUPS else owner
 
 
-def _held_text(one: LiveBytes | None) -> str:
+def _bars(owner: str, place: int, held: Sequence[LiveBytes | None], mesh: Mesh) -> go.Bar:
+    color = palette.TOL_LIGHT[place % len(palette.TOL_LIGHT)]
+    if owner in ARRAY_GROUPS:
+        color = ARRAY_GROUPS[owner].color
+    unowned = owner == NOBODY
+    return go.Bar(
+        name=labels.escape(words(owner)),
+        x=list(range(mesh.size)),
+        y=[0 if one is None else max(one.bytes, 0) for one in held],
+        marker={
+            "color": palette.UNKNOWN if unowned else color,
+            "pattern": {"shape": "/" if unowned else ""},
+        },
+        customdata=[
+            frame.hover([f"device {device}", f"{words(owner)}: {_amount(one)}"])
+            for device, one in zip(mesh.devices, held, strict=True)
+        ],
+        hovertemplate=frame.HOVER_TEXT,
+    )
+
+
+def _amount(one: LiveBytes | None) -> str:
     if one is None:
         return "nothing"
-    return f"{one.arrays} array{'s' * (one.arrays != 1)}, {formatting.exact_bytes_text(one.bytes)}"
-
-
-def _ticked(mesh: Mesh) -> list[int]:
-    return list(range(0, mesh.size, -(-mesh.size // 16)))
+    return f"{formatting.counted(one.arrays, 'array')}, {formatting.exact_bytes_text(one.bytes)}"

@@ -1,31 +1,34 @@
-"""Layouts timed together: each one's ratio to the baseline with its interval, and the ratio of every round.
+"""Layouts timed together: the ratio of each to the baseline with its interval, and every round.
 
-What is timed are emulated devices sharing the cores of this machine, and the title says so.
+The times are those of emulated devices that share the cores of this machine; the title says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes, Ratio
-from inspector.compare.paired_times.text import EMULATED, PROGRAM_NAMES, interval_text, ratio_text
 from inspector.core import formatting
+from inspector.core.formatting import ratio_text
 from inspector.figures import frame, labels, palette
+from inspector.figures.timings import EMULATED, jitter
 
 COLORS = {
     "slower": palette.OKABE_ITO[5],
     "faster": palette.OKABE_ITO[2],
     "within noise": palette.UNKNOWN,
 }
-_ROW_PX = 40  # the words at its right take two lines
+PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
+_ROW_PX = 40  # for the two lines at its right
 _HEADING_PX = 24
 _TICKS_PX = 44
 _NAME_CHARACTERS = 26
-# The axis reaches at least from a tenth faster to a tenth slower, so that noise does not fill it.
+# The axis covers at least 10% faster to 10% slower, so that noise does not fill it.
 _LEAST_REACH = math.log10(1.1)
 _TICKS = (
     *(digit * 10.0**power for power in range(-4, 5) for digit in (1, 1.5, 2, 3, 5, 7)),
@@ -36,57 +39,53 @@ _TICKS = (
 def ratio_intervals(
     times: PairedTimes, names: Sequence[str], baseline: int, *, width_px: int = 480
 ) -> go.Figure | None:
-    """A row for each program and layout, on a logarithmic axis with the baseline's 1; None of no ratio."""
+    """Return a row for each program and layout on a logarithmic axis; the baseline is 1.
+
+    Return None if there are no ratios.
+    """
     base = paired_times.base_of(times, baseline)
-    groups = [
-        (program, paired_times.ratios(times, base, program))
-        for program in paired_times.PROGRAMS
-        if base is not None
-    ]
-    groups = [(program, found) for program, found in groups if found]
-    if not groups:
+    if base is None:
         return None
-    low, high = _reach([one for _, found in groups for one in found])
-    drawn: list[tuple[float, Ratio]] = []
     headings: list[tuple[float, str]] = []
+    rows: list[tuple[float, Ratio]] = []
     y = 0.0
-    for program, found in groups:
-        headings.append((y + _HEADING_PX / 2, PROGRAM_NAMES[program]))
-        y += _HEADING_PX
-        for one in found:
-            drawn.append((y + _ROW_PX / 2, one))
+    for program in paired_times.PROGRAMS:
+        ratios = [one for one in paired_times.ratios(times, base, program) if one.interval.low > 0]
+        if ratios:
+            headings.append((y + _HEADING_PX / 2, PROGRAM_NAMES.get(program, program)))
+            y += _HEADING_PX
+        for one in ratios:
+            rows.append((y + _ROW_PX / 2, one))
             y += _ROW_PX
-    most = min(_NAME_CHARACTERS, int(width_px / 3.5 / labels.width_px("x", frame.NOTE_PX)))
-    row_names = [labels.middle_cut(names[one.layout], most) for _, one in drawn]
-    said = [_said(one) for _, one in drawn]
-    left = 14 + max(
-        labels.width_px(name, frame.NOTE_PX)
-        for name in (*row_names, *(name for _, name in headings))
-    )
-    right = 12 + max(labels.width_px(one, frame.NOTE_PX) for one in said)
-    notes = frame.note_lines(_notes(drawn, names[base], low, high), width_px)
-    top = frame.heading_px(len(notes))
-    figure = frame.figure(
-        [_rounds(drawn), *(_interval(place, one, names) for place, one in drawn)],
+    if not rows:
+        return None
+    low, high = _reach([one for _, one in rows])
+    most = min(_NAME_CHARACTERS, labels.fitting(width_px / 3.5, frame.NOTE_PX))
+    row_names = [labels.middle_cut(names[one.layout], most) for _, one in rows]
+    values = [f"{one.verdict}\n{ratio_text(one.median)} ({_interval_text(one)})" for _, one in rows]
+    all_names = [*row_names, *(name for _, name in headings)]
+    left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in all_names)
+    right = 12 + max(labels.width_px(value, frame.NOTE_PX) for value in values)
+    plot_px = max(width_px - left - right, 1)
+    unit = "times as long" + (" (left of 1 faster, right of 1 slower)" if plot_px > 260 else "")
+    return frame.plot(
+        [_rounds(rows), *(_interval(place, one, names) for place, one in rows)],
         width_px,
-        top + y + _TICKS_PX,
-        title=frame.title(f"Timed together, {EMULATED}", width_px),
-        margin={"l": left, "r": right, "t": top, "b": _TICKS_PX, "pad": frame.PAD_PX},
+        y,
+        heading=f"Timed together, {EMULATED}",
+        notes=_notes([one for _, one in rows], names[base], low, high),
+        left=left,
+        right=right,
+        bottom=_TICKS_PX,
         xaxis=frame.axis(
             type="log",
             range=[low, high],
-            **_ticks(low, high, max(width_px - left - right, 1)),
-            title={
-                "text": "times as long (left of 1 faster, right of 1 slower)"
-                if width_px - left - right > 260
-                else "times as long",
-                "font": {"size": frame.NOTE_PX},
-                "standoff": 4,
-            },
+            **_ticks(low, high, plot_px),
+            title=frame.axis_title(unit, 4),
         ),
         yaxis=frame.axis(
             range=[y, 0],
-            tickvals=[*(place for place, _ in headings), *(place for place, _ in drawn)],
+            tickvals=[place for place, _ in [*headings, *rows]],
             ticktext=[
                 *(f"<b>{labels.escape(name)}</b>" for _, name in headings),
                 *map(labels.escape, row_names),
@@ -94,59 +93,55 @@ def ratio_intervals(
             tickfont={"size": frame.NOTE_PX},
         ),
         annotations=[
-            frame.notes_above(notes, left),
-            *(_at_the_right(place, text) for (place, _), text in zip(drawn, said, strict=True)),
+            frame.annotation(
+                labels.lines(value), 1, place, xref="paper", xshift=6, yanchor="middle"
+            )
+            for (place, _), value in zip(rows, values, strict=True)
         ],
-        shapes=[
-            {
-                "type": "line",
-                "x0": 1,
-                "x1": 1,
-                "y0": 0,
-                "y1": y,
-                "line": {"color": frame.MIDDLE_GREY, "width": 1.5, "dash": "dot"},
-                "layer": "below",
-            }
-        ],
+        shapes=[frame.line(1, 1, 0, y, width=1.5, dash="dot") | {"layer": "below"}],
         hovermode="closest",
     )
-    return figure
 
 
-def _reach(found: Sequence[Ratio]) -> tuple[float, float]:
-    """The axis in powers of ten: all intervals and 1, and a little beyond. Single rounds may lie outside."""
-    ends = [math.log10(end) for one in found for end in (one.interval.low, one.interval.high)]
+def _interval_text(one: Ratio) -> str:
+    return f"{ratio_text(one.interval.low)}–{ratio_text(one.interval.high)}"
+
+
+def _reach(ratios: Sequence[Ratio]) -> tuple[float, float]:
+    """Return the range of the axis in powers of ten: all intervals and 1. Some rounds may be outside."""
+    ends = [math.log10(end) for one in ratios for end in (one.interval.low, one.interval.high)]
     low, high = min(*ends, -_LEAST_REACH), max(*ends, _LEAST_REACH)
     room = (high - low) * 0.08
     return low - room, high + room
 
 
-def _rounds(drawn: Sequence[tuple[float, Ratio]]) -> go.Scatter:
-    """The ratio of each round, one beside the other within its row."""
-    places = [
-        (ratio, place + ((number * 0.618034) % 1 - 0.5) * _ROW_PX * 0.5, number, one)
-        for place, one in drawn
+def _rounds(rows: Sequence[tuple[float, Ratio]]) -> go.Scatter:
+    """Return the ratio of each round as a dot, spread over the height of its row."""
+    dots = [
+        (ratio, place + jitter(number, _ROW_PX * 0.5), number, one)
+        for place, one in rows
         for number, ratio in enumerate(one.rounds)
     ]
     return go.Scatter(
-        x=[ratio for ratio, *_ in places],
-        y=[height for _, height, *_ in places],
+        x=[ratio for ratio, *_ in dots],
+        y=[height for _, height, *_ in dots],
         mode="markers",
-        marker={
-            "size": 5,
-            "opacity": 0.35,
-            "color": [COLORS[one.verdict] for *_, one in places],
-        },
-        customdata=[[number + 1, ratio_text(ratio)] for ratio, _, number, _ in places],
-        hovertemplate="round %{customdata[0]}: %{customdata[1]} times as long<extra></extra>",
+        marker={"size": 5, "opacity": 0.35, "color": [COLORS[one.verdict] for *_, one in dots]},
+        customdata=[
+            f"round {number + 1}: {ratio_text(ratio)} times as long" for ratio, _, number, _ in dots
+        ],
+        hovertemplate=frame.HOVER_TEXT,
     )
 
 
 def _interval(place: float, one: Ratio, names: Sequence[str]) -> go.Scatter:
-    words = (
-        f"{labels.escape(names[one.layout])}: {one.verdict}<br>{ratio_text(one.median)} times as long, "
-        f"{interval_text(one)}<br>median {formatting.seconds_text(one.seconds)}, "
-        f"the baseline's {formatting.seconds_text(one.baseline_seconds)}"
+    hover = frame.hover(
+        [
+            f"{names[one.layout]}: {one.verdict}",
+            f"{ratio_text(one.median)} times as long, {_interval_text(one)}",
+            f"median {formatting.seconds_text(one.seconds)}, "
+            f"baseline {formatting.seconds_text(one.baseline_seconds)}",
+        ]
     )
     return go.Scatter(
         x=[one.interval.low, one.median, one.interval.high],
@@ -154,48 +149,31 @@ def _interval(place: float, one: Ratio, names: Sequence[str]) -> go.Scatter:
         mode="lines+markers",
         line={"color": COLORS[one.verdict], "width": 3},
         marker={"size": [11, 10, 11], "symbol": ["line-ns-open", "diamond", "line-ns-open"]},
-        customdata=[[words]] * 3,
-        hovertemplate="%{customdata[0]}<extra></extra>",
+        customdata=[hover] * 3,
+        hovertemplate=frame.HOVER_TEXT,
     )
 
 
-def _said(one: Ratio) -> str:
-    return f"{one.verdict}\n{ratio_text(one.median)} ({interval_text(one)})"
-
-
-def _notes(drawn: Sequence[tuple[float, Ratio]], base: str, low: float, high: float) -> list[str]:
-    rounds = len(drawn[0][1].rounds)
-    coverage = drawn[0][1].interval.coverage * 100
+def _notes(ratios: Sequence[Ratio], base: str, low: float, high: float) -> list[str]:
+    rounds = formatting.counted(len(ratios[0].rounds), "round")
+    coverage = ratios[0].interval.coverage * 100
     notes = [
-        f"time as a multiple of that of {labels.cut(base, 40)}, the dotted line; a dot is a round, the "
-        f"diamond the median of {formatting.counted(rounds, 'round')}, the bar its {coverage:.1f} % interval"
+        f"time as a multiple of {labels.cut(base, 40)}, the dotted line; dots are rounds, the diamond is "
+        f"the median of {rounds}, the bar its {coverage:.1f} % interval"
     ]
-    outside = sum(not low <= math.log10(ratio) <= high for _, one in drawn for ratio in one.rounds)
+    outside = sum(
+        ratio <= 0 or not low <= math.log10(ratio) <= high for one in ratios for ratio in one.rounds
+    )
     if outside:
         notes.append(f"{formatting.counted(outside, 'dot')} outside the axis")
     return notes
 
 
-def _at_the_right(place: float, text: str) -> dict:
-    return {
-        "text": labels.lines(text),
-        "showarrow": False,
-        "x": 1,
-        "xref": "paper",
-        "xanchor": "left",
-        "xshift": 6,
-        "y": place,
-        "yanchor": "middle",
-        "align": "left",
-        "font": {"size": frame.NOTE_PX},
-    }
-
-
-def _ticks(low: float, high: float, plot_px: float) -> dict:
-    """Round ratios on the axis, 1 always, and no two so near that their labels touch."""
+def _ticks(low: float, high: float, plot_px: float) -> dict[str, Any]:
+    """Return round ratios, 1 always, and no two so near that their labels touch."""
     scale = plot_px / (high - low)
     kept = [1.0]
-    # Round ones first: a power of ten before a half or a fifth of one.
+    # Rounder numbers first: a power of ten before a half or a fifth of one.
     for tick in sorted(
         _TICKS, key=lambda tick: (len(f"{tick:g}".strip("0.")), abs(math.log10(tick)))
     ):

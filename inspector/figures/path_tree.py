@@ -1,23 +1,23 @@
-"""Folded arrays as a tree by the segments of their paths, with bytes summed up to the root."""
+"""Folded arrays as a tree of path segments, with bytes summed up to the roots."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inspector.core.folding import Fold
 
-# The segments of a path below this depth form one name, so that no recursion over a tree gets deeper.
+# Deeper segments of a path form one name, so that recursion over a tree stays shallow.
 MAX_DEPTH = 64
 
 
 @dataclass(frozen=True)
 class Node:
-    """A segment of paths, with what lies under it; a leaf has a fold and no children.
+    """A path segment and the tree below it; a leaf has a fold and no children.
 
-    path: the whole path from the root, which no other node has.
-    bytes, bytes_per_device: sums over all arrays under it; None if one of them is not known.
+    path: the complete path, which is unique.
+    bytes, bytes_per_device: sums over all arrays below; None if one of them is unknown.
     """
 
     name: str
@@ -28,24 +28,35 @@ class Node:
     bytes: int | None
     bytes_per_device: int | None
 
+    @property
+    def title(self) -> str:
+        """The name, with the number of folded arrays: `kernel ×4`."""
+        return self.name + (f" ×{self.fold.count}" if self.fold and self.fold.count > 1 else "")
+
+    def folds(self) -> Iterator[Fold]:
+        """Yield all folds of this node and below."""
+        if self.fold is not None:
+            yield self.fold
+        for child in self.children:
+            yield from child.folds()
+
 
 def grow(folds: Iterable[Fold]) -> tuple[Node, ...]:
-    """The roots of the tree, in the order of the folds.
+    """Return the roots of the tree, in the order of the folds.
 
-    A segment with a single child and no array of its own is joined with it: `Dense_0/kernel`.
+    A segment with a single child and no array is joined with it: `Dense_0/kernel`.
     """
     return _nodes([(one.path.split("/", MAX_DEPTH), one) for one in folds], "")
 
 
 def rooted(nodes: tuple[Node, ...], name: str) -> Node:
-    """One node above all of these; the only one itself if there is but one."""
+    """Return one node above all of these, or the only node itself."""
     return nodes[0] if len(nodes) == 1 else _above(name, "", nodes)
 
 
 def without_children(nodes: Sequence[Node], name: str) -> Node:
-    """One node that stands for several, with their sums but without a way down to them."""
-    above = _above(name, "", tuple(nodes))
-    return dataclasses.replace(above, children=())
+    """Return one node with the sums of these nodes, and no children."""
+    return dataclasses.replace(_above(name, "", tuple(nodes)), children=())
 
 
 def _nodes(entries: list[tuple[list[str], Fold]], above: str) -> tuple[Node, ...]:
@@ -53,35 +64,20 @@ def _nodes(entries: list[tuple[list[str], Fold]], above: str) -> tuple[Node, ...
     for segments, one in entries:
         by_segment.setdefault(segments[0], []).append((segments[1:], one))
     nodes: list[Node] = []
-    for segment, members in by_segment.items():
-        path = f"{above}/{segment}" if above else segment
-        # A path may be the beginning of another one, and two folds may print alike.
-        leaves = [_leaf(segment, path, one) for rest, one in members if not rest]
+    for name, members in by_segment.items():
+        path = f"{above}/{name}" if above else name
+        # A path may be the prefix of another one, and two folds may have the same text.
+        nodes += [
+            Node(name, path, (), one, one.count, one.bytes, one.bytes_per_device)
+            for rest, one in members
+            if not rest
+        ]
         deeper = [(rest, one) for rest, one in members if rest]
-        nodes.extend(leaves)
         if deeper:
-            nodes.append(_inner(segment, path, _nodes(deeper, path)))
+            children = _nodes(deeper, path)
+            joined = dataclasses.replace(children[0], name=f"{name}/{children[0].name}")
+            nodes.append(joined if len(children) == 1 else _above(name, path, children))
     return tuple(nodes)
-
-
-def _leaf(name: str, path: str, one: Fold) -> Node:
-    return Node(name, path, (), one, one.count, one.bytes, one.bytes_per_device)
-
-
-def _inner(name: str, path: str, children: tuple[Node, ...]) -> Node:
-    if len(children) == 1:
-        (only,) = children
-        joined = f"{name}/{only.name}"
-        return Node(
-            joined,
-            only.path,
-            only.children,
-            only.fold,
-            only.arrays,
-            only.bytes,
-            only.bytes_per_device,
-        )
-    return _above(name, path, children)
 
 
 def _above(name: str, path: str, children: tuple[Node, ...]) -> Node:

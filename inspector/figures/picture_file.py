@@ -1,7 +1,7 @@
-"""A figure as a PNG or SVG file, drawn by a browser of this machine in a process of its own.
+"""Save a figure as a PNG or SVG file, drawn by a browser of this machine in a separate process.
 
-One picture at a time. The process lives for one picture and has a time limit, after which it is ended with
-all that it started, so that a browser that hangs holds up nobody.
+Pictures are drawn one at a time. Each has a new process with a time limit. After the limit, the process and
+everything that it started are killed, so a browser that hangs does not block other pictures.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.figures import picture_process, stamp
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
-SCALE = 2  # pixels of a PNG a pixel of the figure, for slides and sharp screens
-LIMIT_SECONDS = 45.0  # a picture takes two; a machine that is busy gets time
-_LAST_WORDS = 300  # characters of what the process said last
+SCALE = 2  # pixels of a PNG per pixel of the figure, for slides and high-resolution screens
+LIMIT_SECONDS = 45.0  # a picture takes two seconds, on a busy machine more
+_LAST_WORDS = 300  # characters of the last line on standard error
 
 _one_at_a_time = threading.Lock()
 
-NO_LIBRARY = "no picture can be drawn: install kaleido, as requirements.txt names it"
+NO_LIBRARY = "pictures need the package kaleido; install it as in requirements.txt"
 NO_BROWSER = (
-    "no picture can be drawn: it takes Chrome, Chromium or Edge on this machine, and none was found; install "
-    "one, or run `choreo_get_chrome`. Every figure of the HTML report can be saved as PNG and SVG without it"
+    "pictures need Chrome, Chromium or Edge on this machine, and none was found; install one, or run "
+    "`choreo_get_chrome`. Figures of the HTML report can be saved as PNG and SVG without it"
 )
 
 
@@ -45,20 +45,18 @@ def picture(
     scale: float = SCALE,
     limit: float = LIMIT_SECONDS,
 ) -> bytes:
-    """The figure as a PNG or SVG file, on a light or dark ground.
+    """Return the figure as a PNG or SVG file, on a light or dark ground.
 
     Args:
       form: `png` or `svg`.
-      scale: pixels of a PNG for each pixel of the figure.
-      limit: seconds, with those waited for another picture.
+      scale: pixels of a PNG per pixel of the figure.
+      limit: seconds, including the wait for another picture.
 
     Raises:
-      InvalidInput: the format is another, there is no browser, or it did not draw in time.
+      InvalidInput: the format is unknown, there is no browser, or it exceeded the limit.
     """
     if form not in FORMATS:
-        raise InvalidInput(
-            f"the format of a picture is {shown(form)}, but must be {' or '.join(FORMATS)}"
-        )
+        raise InvalidInput(f"form is {shown(form)}, but must be {' or '.join(FORMATS)}")
     missing = why_none()
     if missing is not None:
         raise InvalidInput(missing)
@@ -71,11 +69,9 @@ def picture(
         }
     )
     if not _one_at_a_time.acquire(timeout=limit):
-        raise InvalidInput(
-            f"another picture is being drawn, for {limit:.0f} seconds now: try again"
-        )
+        raise InvalidInput(f"another picture has been drawn for {limit:.0f} seconds; try again")
     try:
-        # What a browser that had to be ended leaves of its profile goes with this folder.
+        # A browser that was killed leaves its profile in this folder.
         with tempfile.TemporaryDirectory(prefix="picture-", ignore_cleanup_errors=True) as folder:
             return _drawn(wanted, limit, folder)
     finally:
@@ -83,10 +79,10 @@ def picture(
 
 
 def why_none() -> str | None:
-    """Why no picture can be drawn on this machine, in a sentence; None if it can be tried."""
+    """Return the reason why this machine cannot draw pictures; None if it probably can."""
     if importlib.util.find_spec("kaleido") is None:
         return NO_LIBRARY
-    # Not on top: a page that draws no picture need not wait for it.
+    # Imported late, so that pages without pictures do not wait for it.
     from choreographer.browsers import Chromium
 
     found = Chromium.find_browser(skip_local=False)
@@ -101,14 +97,14 @@ def _drawn(wanted: str, limit: float, folder: str) -> bytes:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A Ctrl-C meant for the server must not reach it, and it can be ended with what it started.
+        # Ctrl-C for the server does not reach a new session, which can be killed as a group.
         start_new_session=True,
     )
     try:
-        content, said = process.communicate(wanted.encode(), timeout=limit)
+        content, errors = process.communicate(wanted.encode(), timeout=limit)
     except subprocess.TimeoutExpired:
         raise InvalidInput(
-            f"the picture was not drawn within {limit:.0f} seconds: try again"
+            f"the picture was not drawn within {limit:.0f} seconds; try again"
         ) from None
     finally:
         if process.poll() is None:
@@ -116,8 +112,8 @@ def _drawn(wanted: str, limit: float, folder: str) -> bytes:
     if process.returncode == picture_process.NO_BROWSER:
         raise InvalidInput(NO_BROWSER)
     if process.returncode or not content:
-        words = said.decode("utf-8", "replace").split("\n")
-        last = next((line for line in reversed(words) if line.strip()), "it did not say why")
+        lines = errors.decode("utf-8", "replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "unknown reason")
         raise InvalidInput(
             f"the picture could not be drawn: {' '.join(last.split())[:_LAST_WORDS]}"
         )
@@ -125,7 +121,7 @@ def _drawn(wanted: str, limit: float, folder: str) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it and its browser, which is of its group."""
+    """Kill the process and its browser, which belongs to its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.name == "nt":
             process.kill()

@@ -1,8 +1,8 @@
-"""The process that draws one figure, `python -m inspector.figures.picture_process`; picture_file starts it.
+"""Draw one figure: the process that `picture_file` starts, `python -m inspector.figures.picture_process`.
 
-It reads one JSON object from standard input, with `figure`, `format`, `scale` and `limit`, and writes the
-picture to standard output. Kaleido draws it with a Chrome or Chromium of this machine. Nothing is fetched:
-Plotly's script is the one that is installed here, and MathJax, which Kaleido would fetch, is left out.
+It reads one JSON object with `figure`, `format`, `scale` and `limit` from standard input, and writes the
+picture to standard output. Kaleido draws it with a Chrome or Chromium of this machine. Nothing is
+downloaded: the script of Plotly is the installed one, and MathJax is left out.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ NO_BROWSER = 3  # exit status
 
 
 def main() -> int:
-    """Draw, and give the exit status."""
-    # What libraries print must not get among the picture's bytes.
-    answer = os.fdopen(os.dup(1), "wb")
+    """Draw the figure and return the exit status."""
+    # Standard output holds only the picture; what libraries print goes to standard error.
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     import kaleido
     from choreographer.browsers import Chromium
     from kaleido.errors import ChromeNotFoundError
 
     class SameGroup(Chromium):
-        """A browser that is ended with this process's group, instead of leading one of its own."""
+        """A browser in the group of this process, so that both are killed together."""
 
         def get_popen_args(self) -> dict[str, Any]:
             return {**super().get_popen_args(), "start_new_session": False}
 
-    wanted = json.load(sys.stdin)
-    # Whoever started this ends it in time; should that be killed before, it ends itself.
-    clock = threading.Timer(wanted["limit"] + 5, _end_all)
+    request = json.load(sys.stdin)
+    # The starting process kills this one in time. If it is gone, this process ends itself.
+    clock = threading.Timer(request["limit"] + 5, _end_all)
     clock.daemon = True
     clock.start()
     try:
         content = kaleido.calc_fig_sync(
-            wanted["figure"],
-            opts={"format": wanted["format"], "scale": wanted["scale"]},
+            request["figure"],
+            opts={"format": request["format"], "scale": request["scale"]},
             kopts={
                 "mathjax": False,
-                "timeout": None,  # whoever started this has the clock
+                "timeout": None,  # the starting process has the limit
                 "browser_cls": SameGroup,
             },
         )
     except ChromeNotFoundError:
         return NO_BROWSER
-    with answer:
-        answer.write(content)
+    with output:
+        output.write(content)
     return 0
 
 
 def _end_all() -> None:
-    """End this process, and the browser with it."""
+    """Kill this process and the browser."""
     if os.name != "nt" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -1,6 +1,6 @@
-"""Where figures come from, in a line or two: model, mesh, rules, target, versions and date.
+"""The source of a Snapshot in a line or two: model, mesh, rules, target, versions and date.
 
-It stands on every picture that leaves the page, so that a picture without the page still says what it is of.
+Every picture that leaves the page has these lines.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from inspector.core.sources import SOURCES
 from inspector.layout import Layout
 
 UNKNOWN = "unknown"
-_MOST_IDLE_AXES = 3  # more that split nothing are counted, not named
+_MOST_IDLE_AXES = 3  # more axes of size 1 are counted, not named
 
 
-def facts(found: Snapshot) -> dict[str, str]:
-    """What the figures of a Snapshot are of, by name, in the order in which it is said. Plain text."""
-    layout = _layout(found)
-    target = SOURCES[found.source.kind].made
-    if found.source.kind in ("tpu", "gpu") and found.source.target:
-        target = f"compiled for {found.source.target}, not run"
-    versions = ", ".join(f"{name} {number}" for name, number in found.source.versions.items())
+def facts(snapshot: Snapshot) -> dict[str, str]:
+    """Return the facts about the source of a Snapshot by name, in their order, as plain text."""
+    layout = _layout(snapshot)
+    target = SOURCES[snapshot.source.kind].made
+    if snapshot.source.kind in ("tpu", "gpu") and snapshot.source.target:
+        target = f"compiled for {snapshot.source.target}, not run"
+    versions = ", ".join(f"{name} {number}" for name, number in snapshot.source.versions.items())
     return {
         "model": _model(layout),
-        "mesh": _mesh(found),
+        "mesh": _mesh(snapshot),
         "rules": _rules(layout),
         "target": target,
         "versions": versions or UNKNOWN,
-        "date": found.source.created[:16].replace("T", " ") or UNKNOWN,
+        "date": snapshot.source.created[:16].replace("T", " ") or UNKNOWN,
     }
 
 
-def line(found: Snapshot) -> str:
-    """All facts of one Snapshot in one line."""
-    return _joined(facts(found))
+def line(snapshot: Snapshot) -> str:
+    """Return all facts of one Snapshot in one line."""
+    return _joined(facts(snapshot))
 
 
 def lines(pins: Sequence[tuple[str, Snapshot]]) -> tuple[str, ...]:
-    """The facts that all of these Snapshots share, then a line for each with its own; names before them."""
+    """Return a line with the shared facts, then a line for each named Snapshot with the others."""
     if not pins:
         return ()
     found = {name: facts(one) for name, one in pins}
@@ -59,16 +59,16 @@ def lines(pins: Sequence[tuple[str, Snapshot]]) -> tuple[str, ...]:
     return (*([_joined(shared)] if shared else []), *own)
 
 
-def _joined(said: dict[str, str]) -> str:
+def _joined(facts: dict[str, str]) -> str:
     return " · ".join(
         f"{key} {text}" if key in ("rules", "mesh", "versions") or text == UNKNOWN else text
-        for key, text in said.items()
+        for key, text in facts.items()
     )
 
 
-def _layout(found: Snapshot) -> Layout | None:
+def _layout(snapshot: Snapshot) -> Layout | None:
     try:
-        return None if found.layout is None else layouts.from_json(found.layout)
+        return None if snapshot.layout is None else layouts.from_json(snapshot.layout)
     except InvalidInput:
         return None
 
@@ -77,19 +77,19 @@ def _model(layout: Layout | None) -> str:
     return UNKNOWN if layout is None else layout.entry.title
 
 
-def _mesh(found: Snapshot) -> str:
-    if found.mesh is None:
+def _mesh(snapshot: Snapshot) -> str:
+    if snapshot.mesh is None:
         return UNKNOWN
-    idle = [axis for axis in found.mesh.axes if axis.size == 1]
+    idle = [axis for axis in snapshot.mesh.axes if axis.size == 1]
     many = len(idle) > _MOST_IDLE_AXES
     axes = " × ".join(
-        f"{axis.name} {axis.size}" for axis in found.mesh.axes if axis.size > 1 or not many
+        f"{axis.name} {axis.size}" for axis in snapshot.mesh.axes if axis.size > 1 or not many
     )
     if many:
         axes = f"{axes} and {len(idle)} axes of size 1" if axes else f"{len(idle)} axes of size 1"
-    kind = found.mesh.device_kind
+    kind = snapshot.mesh.device_kind
     on = "" if kind in (None, "cpu") else f" of {kind}"
-    return f"{axes or 'without axes'} ({counted(found.mesh.size, 'device')}{on})"
+    return f"{axes or 'without axes'} ({counted(snapshot.mesh.size, 'device')}{on})"
 
 
 def _rules(layout: Layout | None) -> str:

@@ -1,4 +1,4 @@
-"""The roofline of a chip: what its HBM and its matrix unit allow, and where each program stands under it."""
+"""The roofline of a chip: the limits of its HBM and matrix unit, and the place of each program below."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LABEL_PX = 17
 _POINT_PX = 10
 _ROOF_STEP_PX = 5
 _ROOF_NAME_PX = 90
-_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito: reads on white and on black
+_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 _PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
 def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:
-    """Both roofs of one device on logarithmic axes, and a labelled point for each program.
+    """Return both roofs of one device on logarithmic axes, with a labelled point per program.
 
-    A point stands at its FLOPs per HBM byte, and at its FLOPs over its modelled step with all overlapped;
-    a dotted line leads from it to the roof where communication holds it below. Programs that have no
-    such place are named in the notes.
+    The point of a program is at its FLOPs per HBM byte and its FLOPs per second of the modelled step, if
+    everything overlaps. If communication keeps it below the roof, a dotted line leads up to the roof. The
+    notes name programs without a point.
     """
     programs = list(points)
     placed = [(one, *place) for one in programs if (place := _place(one)) is not None]
@@ -39,11 +39,9 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     xs = [x for _, x, _ in placed] + ridges
     x_low, x_high = math.floor(math.log10(min(xs)) - 0.5), math.ceil(math.log10(max(xs)) + 0.5)
     ys = [y for _, _, y in placed] + [min(rate for _, rate in peaks) / 100]
-    # Room below the lowest point for its name.
+    # With room for the name of the lowest point.
     y_low, y_high = math.floor(math.log10(min(ys)) - 0.5), math.log10(roof) + 0.45
 
-    notes = frame.note_lines(_notes(chip, programs, placed, peaks, bandwidth), width_px)
-    top = frame.heading_px(len(notes))
     plot_width = max(width_px - _LEFT_PX - _RIGHT_PX, 1)
     traces: list[Any] = []
     for number, (name, rate) in enumerate(peaks):
@@ -77,11 +75,10 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
             mode="markers",
             marker={"size": _POINT_PX, "color": palette.OKABE_ITO[5]},
             customdata=[
-                [labels.escape(one.program), si_text(x, "FLOP/B"), si_text(y, "FLOP/s")]
+                f"{labels.escape(one.program)}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, modelled"
                 for one, x, y in placed
             ],
-            hovertemplate="%{customdata[0]}: %{customdata[1]}, %{customdata[2]}, modelled"
-            "<extra></extra>",
+            hovertemplate=frame.HOVER_TEXT,
         )
     )
     x_scale = plot_width / (x_high - x_low)
@@ -97,50 +94,38 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     ]
     names, leaders = _point_labels([one.program for one, _, _ in placed], pixels, roofs, plot_width)
     marks = [*names, *_roof_labels(peaks, x_high)]
-    if len(ridges) == 1:  # two would cover each other, and the notes have them
+    if len(ridges) == 1:  # two labels would overlap, and the notes contain them
         marks.append(_ridge_label(ridges[0], (math.log10(ridges[0]) - x_low) * x_scale, plot_width))
-    return frame.figure(
+    return frame.plot(
         traces,
         width_px,
-        top + _PLOT_PX + _BOTTOM_PX,
-        title=frame.title(f"Roofline of {chip.title}, modelled", width_px),
-        margin={"l": _LEFT_PX, "r": _RIGHT_PX, "t": top, "b": _BOTTOM_PX, "pad": frame.PAD_PX},
-        xaxis=_log_axis(
-            x_low,
-            x_high,
-            title={
-                "text": "FLOP per HBM byte",
-                "standoff": 6,
-                "font": {"size": frame.NOTE_PX},
-            },
-        ),
+        _PLOT_PX,
+        heading=f"Roofline of {chip.title}, modelled",
+        notes=_notes(chip, programs, placed, peaks, bandwidth),
+        left=_LEFT_PX,
+        right=_RIGHT_PX,
+        bottom=_BOTTOM_PX,
+        xaxis=_log_axis(x_low, x_high, title=frame.axis_title("FLOP per HBM byte")),
         yaxis=_log_axis(y_low, y_high),
         shapes=leaders
         + [
-            {
-                "type": "line",
-                "x0": ridge,
-                "x1": ridge,
-                "y0": 10**y_low,
-                "y1": rate,
-                "line": {"color": frame.MIDDLE_GREY, "width": 1, "dash": "dash"},
-            }
+            frame.line(ridge, ridge, 10**y_low, rate, dash="dash")
             for ridge, (_, rate) in zip(ridges, peaks, strict=True)
         ],
-        annotations=[frame.notes_above(notes, _LEFT_PX), *marks],
+        annotations=marks,
         hovermode="closest",
     )
 
 
 def _place(one: Modelled) -> tuple[float, float] | None:
-    """(FLOP per HBM byte, FLOP/s) of a program; None where it has none or they are not known."""
+    """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is zero or unknown."""
     if not one.flops or not one.hbm_bytes or not one.lower_seconds:
         return None
     return one.flops / one.hbm_bytes, one.flops / one.lower_seconds
 
 
 def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
-    """(operand types, FLOP/s of one device) of the types that the programs use, else of bf16."""
+    """Return (operand dtypes, FLOP/s of one device) of the dtypes that programs use, else of bf16."""
     used = dict.fromkeys(name for one in programs for name in one.runs_as) or {"bf16": None}
     together: dict[float, list[str]] = {}
     for name in used:
@@ -156,7 +141,7 @@ def _notes(
     bandwidth: float,
 ) -> list[str]:
     each = "one device" if chip.devices > 1 else "one chip"
-    notes = [f"FLOP/s of {each}; HBM gives {si_text(bandwidth, 'B/s')}"]
+    notes = [f"FLOP/s of {each}; HBM bandwidth {si_text(bandwidth, 'B/s')}"]
     notes += [
         f"{name}: {si_text(rate, 'FLOP/s')}, compute-bound from "
         f"{si_text(critical_intensity(rate, bandwidth), 'FLOP/B')}"
@@ -190,7 +175,7 @@ def _log_axis(low: float, high: float, **settings: Any) -> dict[str, Any]:
 
 
 def _power_text(power: int) -> str:
-    """A power of ten as short as it can be: `0.01`, `10`, `100 T`."""
+    """Return a power of ten in short: `0.01`, `10`, `100 T`."""
     if power < 0:
         return f"{10.0**power:.{-power}f}" if power >= -3 else f"1e{power}"
     thousands = min(power // 3 * 3, max(_PREFIXES))
@@ -203,13 +188,12 @@ def _point_labels(
     roofs: Sequence[tuple[float, float]],
     plot_width: float,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A name beside each point, at the first place where it covers no point, no name and no roof.
+    """Place each name near its point, where it covers no point, no name and no roof.
 
-    Returns the annotations, and the lines as shapes from points to names that stand farther off.
+    Return the annotations, and lines from the points to names that are not next to them.
     """
     most = max(int(plot_width * 0.45 / labels.width_px("x", frame.NOTE_PX)), 6)
-    # Left, right, and middle height of what is in the way. The names of the roofs stand over their
-    # right ends.
+    # (left, right, middle) of everything in the way; the names of the roofs are at their right ends.
     lines = [(x - _ROOF_STEP_PX, x + _ROOF_STEP_PX, y) for x, y in roofs]
     ends = {y for x, y in roofs if x == max(x for x, _ in roofs)}
     taken = [(x - _POINT_PX, x + _POINT_PX, y) for x, y in pixels]
@@ -229,37 +213,26 @@ def _point_labels(
         start, at = (*off_lines, *free, *places, (0.0, y))[0]
         taken.append((start, start + width, at))
         found.append(
-            {
-                "text": labels.escape(text),
-                "font": {"size": frame.NOTE_PX},
-                "x": start / plot_width,
-                "xref": "paper",
-                "xanchor": "left",
-                "y": 1 - at / _PLOT_PX,
-                "yref": "paper",
-                "yanchor": "middle",
-                "showarrow": False,
-            }
+            frame.on_paper(
+                labels.escape(text), start / plot_width, 1 - at / _PLOT_PX, yanchor="middle"
+            )
         )
-        if abs(at - y) > _LABEL_PX / 2:  # not beside its point: a line leads to it
+        if abs(at - y) > _LABEL_PX / 2:  # not next to its point
             near = start if start > x else min(start + width, x)
             leaders.append(
-                {
-                    "type": "line",
-                    "xref": "paper",
-                    "yref": "paper",
-                    "x0": x / plot_width,
-                    "y0": 1 - y / _PLOT_PX,
-                    "x1": near / plot_width,
-                    "y1": 1 - (at - math.copysign(_LABEL_PX * 0.35, at - y)) / _PLOT_PX,
-                    "line": {"color": frame.MIDDLE_GREY, "width": 1},
-                }
+                frame.line(
+                    x / plot_width,
+                    near / plot_width,
+                    1 - y / _PLOT_PX,
+                    1 - (at - math.copysign(_LABEL_PX * 0.35, at - y)) / _PLOT_PX,
+                )
+                | {"xref": "paper", "yref": "paper"}
             )
     return found, leaders
 
 
 def _heights(y: float) -> list[float]:
-    """Heights inside the plot, that of the point first and then ever farther from it."""
+    """Return heights inside the plot, ordered by their distance from the point."""
     steps = sorted(range(-4, 5), key=lambda step: (abs(step), -step))
     heights = [y + step * _LABEL_PX * 0.75 for step in steps]
     return [at for at in heights if _LABEL_PX / 2 <= at <= _PLOT_PX - _LABEL_PX / 2] or [y]
@@ -275,35 +248,31 @@ def _covers(
 
 
 def _ridge_label(ridge: float, place: float, plot_width: float) -> dict[str, Any]:
-    """The critical intensity beside its line, at the foot."""
+    """Return the critical intensity, next to the lower end of its line."""
     text = si_text(ridge, "FLOP/B")
     left = place + labels.width_px(text, frame.TICK_PX) + 8 > plot_width
-    return {
-        "text": labels.escape(text),
-        "font": {"size": frame.TICK_PX},
-        "x": place / plot_width,
-        "xref": "paper",
-        "xanchor": "right" if left else "left",
-        "xshift": -3 if left else 3,
-        "y": 0,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "yshift": 2,
-        "showarrow": False,
-    }
+    return frame.on_paper(
+        labels.escape(text),
+        place / plot_width,
+        0,
+        xanchor="right" if left else "left",
+        xshift=-3 if left else 3,
+        yanchor="bottom",
+        yshift=2,
+        font={"size": frame.TICK_PX},
+    )
 
 
 def _roof_labels(peaks: Sequence[tuple[str, float]], x_high: float) -> list[dict[str, Any]]:
-    """Over each flat roof, at its right end, what it is the peak of."""
+    """Return the name of each peak above the right end of its roof."""
     return [
-        {
-            "text": labels.escape(f"{name} peak"),
-            "font": {"size": frame.TICK_PX},
-            "x": x_high,
-            "xanchor": "right",
-            "y": math.log10(rate),  # annotations on logarithmic axes stand at the exponent
-            "yanchor": "bottom",
-            "showarrow": False,
-        }
+        frame.annotation(
+            labels.escape(f"{name} peak"),
+            x_high,
+            math.log10(rate),  # on logarithmic axes the place of an annotation is the exponent
+            xanchor="right",
+            yanchor="bottom",
+            font={"size": frame.TICK_PX},
+        )
         for name, rate in peaks
     ]

@@ -10,28 +10,32 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.folding import fold
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import frame, labels, palette, path_tree
 from inspector.figures.palette import SpecStyle
 from inspector.figures.path_tree import Node
 
-# Inner nodes; white reads on it, and it stands off a white and a black page.
-_INNER = "#5B6472"
+_INNER = "#5B6472"  # inner nodes: white text can be read on it, and it differs from both pages
 _LEAF_PX = 48  # room for three lines
 _VISIBLE_SHARE = 0.01
 _LINE_PX = 16
 _HEIGHT_PX = (160, 900)
-_LEGEND_LINE_PX = 22
 _TEXT_PX = 12
 
-MOST_LEAVES = 150  # more cannot be told apart, and a browser needs long for them
+MOST_LEAVES = 150  # more are too small to see and slow to draw
 
 Size = Literal["bytes", "bytes_per_device"]
+
+_TITLES = {
+    "bytes": "PartitionSpecs by bytes",
+    "bytes_per_device": "PartitionSpecs by bytes per device",
+}
 
 
 @dataclass(frozen=True)
 class Sector:
-    """One rectangle of the icicle. `parent` is an id, "" for a root; `spec` is of leaves only."""
+    """One rectangle of the icicle. `parent` is an id, "" for a root."""
 
     id: str
     parent: str
@@ -42,10 +46,10 @@ class Sector:
 def sectors(
     arrays: Iterable[Array], size: Size = "bytes", most_leaves: int = MOST_LEAVES
 ) -> tuple[Sector, ...]:
-    """The rectangles of folded arrays, each parent before its children.
+    """Return the rectangles of folded arrays, each parent before its children.
 
-    An array whose size is not known has the value 0, and the sums leave it out. Of more than
-    `most_leaves` folds the smaller ones are joined in each parent.
+    An array of unknown size has the value 0, and sums leave it out. If there are more than `most_leaves`
+    folds, the smaller ones share one rectangle in each parent.
     """
     folds = fold(arrays)
     ranked = sorted((getattr(one, size) or 0 for one in folds), reverse=True)
@@ -55,41 +59,13 @@ def sectors(
     def add(node: Node, parent: str) -> int:
         name, place = str(len(found)), len(found)
         found.append(Sector(name, parent, node, 0))
-        value = (
-            sum(add(child, name) for child in _joined(node.children, size, least))
-            if node.children
-            else _known(node, size)
-        )
+        children = _joined(node.children, size, least)
+        value = sum(add(child, name) for child in children) if children else _known(node, size)
         found[place] = Sector(name, parent, node, value)
         return value
 
     add(path_tree.rooted(path_tree.grow(folds), "all"), "")
     return tuple(found)
-
-
-def _joined(nodes: Sequence[Node], size: Size, least: int) -> list[Node]:
-    """The nodes of at least a size, and one node for all smaller ones if there are several."""
-    small = [node for node in nodes if _known(node, size) < least]
-    if len(small) < 2:
-        return list(nodes)
-    kept = [node for node in nodes if _known(node, size) >= least]
-    count = sum(node.arrays for node in small)
-    return [*kept, path_tree.without_children(small, f"{count:,} smaller")]
-
-
-def _known(node: Node, size: Size) -> int:
-    """The sum of the sizes under a node that are known."""
-    if node.children:
-        return sum(_known(child, size) for child in node.children)
-    return getattr(node, size) or 0
-
-
-def depth(found: Iterable[Sector]) -> int:
-    """How many rectangles stand side by side at the deepest place."""
-    below: dict[str, int] = {}
-    for sector in found:
-        below[sector.id] = below.get(sector.parent, 0) + 1
-    return max(below.values(), default=0)
 
 
 def spec_tree(
@@ -100,98 +76,108 @@ def spec_tree(
     size: Size = "bytes",
     width_px: int = 1000,
 ) -> go.Figure | None:
-    """The icicle of these arrays; None if no array has a known size. Selecting gives `id`.
+    """Return the icicle of these arrays; None if no array has a known size.
 
-    The `id` of a leaf is the path of its first array, of an inner rectangle `tree:` and its number.
+    Selecting gives an id: the path of the first array for a leaf, else `tree:` and a number.
 
     Args:
-      arrays: of the groups to show.
       styles: the colors of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
-      size: what the area shows: bytes in all, or bytes on each device.
+      size: the meaning of the area: bytes in total, or bytes on each device.
     """
     arrays = tuple(arrays)
     found = sectors(arrays, size)
     if not any(sector.value for sector in found):
         return None
     styles = styles or palette.styles_of_specs(arrays, mesh)
-    looks = [_look(sector.node, styles) for sector in found]
-    names = {sector.id: _public_id(sector) for sector in found}
+    looks = [
+        SpecStyle(_INNER)
+        if sector.node.fold is None
+        else palette.style_of(sector.node.fold.first.spec, styles)
+        for sector in found
+    ]
+    ids = {sector.id: _public_id(sector) for sector in found}
     total = max(found[0].value, 1)
-    column_px = (width_px - 4) / depth(found) - 10
+    column_px = (width_px - 4) / _depth(found) - 10
     visible = sum(
         sector.node.fold is not None and sector.value / total >= _VISIBLE_SHARE for sector in found
     )
     low, high = _HEIGHT_PX
     height = min(max(visible * _LEAF_PX, low), high)
     used = {palette.without_trailing(array.spec) for array in arrays}
-    legend = [(spec, look) for spec, look in styles.items() if spec in used]
-    lines = _legend_lines(legend, width_px)
-    notes = frame.note_lines(_notes(arrays, size), width_px)
-    top, bottom = frame.heading_px(len(notes)), 10 + _LEGEND_LINE_PX * lines
-    return frame.figure(
+    legend = [(spec, style) for spec, style in styles.items() if spec in used]
+    names = [_legend_text(spec) for spec, _ in legend]
+    icicle = go.Icicle(
+        ids=[ids[sector.id] for sector in found],
+        parents=[ids.get(sector.parent, "") for sector in found],
+        labels=[labels.escape(sector.node.title) for sector in found],
+        values=[sector.value for sector in found],
+        branchvalues="total",
+        text=[_text(one, size, column_px, one.value / total * height) for one in found],
+        texttemplate="%{text}",
+        textfont={
+            "size": _TEXT_PX,
+            "color": [palette.text_on(look.color) for look in looks],
+        },
+        textposition="middle left",
+        customdata=[_hover(sector.node) for sector in found],
+        hovertemplate=frame.HOVER_TEXT,
+        marker={
+            "colors": [look.color for look in looks],
+            "pattern": {
+                "shape": [look.hatch for look in looks],
+                "fillmode": "overlay",
+                "size": 9,
+                "solidity": 0.25,
+            },
+            "line": {"width": 1, "color": frame.TRANSPARENT},
+        },
+        tiling={"orientation": "h", "pad": 2},
+        pathbar={"visible": True, "thickness": 18},
+        leaf={"opacity": 1},  # Plotly's 0.7 would change colors and contrast
+        sort=False,
+    )
+    return frame.plot(
         [
-            go.Icicle(
-                ids=[names[sector.id] for sector in found],
-                parents=[names.get(sector.parent, "") for sector in found],
-                labels=[_name(sector.node) for sector in found],
-                values=[sector.value for sector in found],
-                branchvalues="total",
-                text=[
-                    _text(sector, size, column_px, sector.value / total * height)
-                    for sector in found
-                ],
-                texttemplate="%{text}",
-                textfont={
-                    "size": _TEXT_PX,
-                    "color": [palette.text_on(look.color) for look in looks],
-                },
-                textposition="middle left",
-                customdata=[_hover(sector.node) for sector in found],
-                hovertemplate="%{customdata}<extra></extra>",
-                marker={
-                    "colors": [look.color for look in looks],
-                    "pattern": {
-                        "shape": [look.hatch for look in looks],
-                        "fillmode": "overlay",
-                        "size": 9,
-                        "solidity": 0.25,
-                    },
-                    "line": {"width": 1, "color": frame.TRANSPARENT},
-                },
-                tiling={"orientation": "h", "pad": 2},
-                pathbar={"visible": True, "thickness": 18},
-                leaf={"opacity": 1},  # Plotly's 0.7 would change colors and contrast
-                sort=False,
-            ),
-            *(_legend_entry(spec, look) for spec, look in legend),
+            icicle,
+            *(_legend_entry(name, style) for name, (_, style) in zip(names, legend, strict=True)),
         ],
         width_px,
-        top + height + bottom,
-        title=frame.title(_TITLES[size], width_px),
-        margin={"l": 2, "r": 2, "t": top, "b": bottom},
+        height,
+        heading=_TITLES[size],
+        notes=[_note(arrays, size)],
+        bottom=10 + (frame.legend_px(names, width_px, 46) if names else 0),
         # Text that does not fit is hidden instead of shrunk to a pixel.
         uniformtext={"minsize": 9, "mode": "hide"},
-        annotations=[frame.notes_above(notes, 2)],
         xaxis={"visible": False, "fixedrange": True},
         yaxis={"visible": False, "fixedrange": True},
-        showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yanchor": "top",
-            "itemclick": False,
-            "itemdoubleclick": False,
-            "font": {"size": frame.NOTE_PX},
-        },
+        showlegend=bool(names),
+        legend=frame.legend_below() | {"itemclick": False, "itemdoubleclick": False},
     )
 
 
-_TITLES = {
-    "bytes": "PartitionSpecs by bytes",
-    "bytes_per_device": "PartitionSpecs by bytes per device",
-}
+def _joined(nodes: Sequence[Node], size: Size, least: int) -> list[Node]:
+    """Return the nodes of at least this size, and one node for all smaller ones."""
+    small = [node for node in nodes if _known(node, size) < least]
+    if len(small) < 2:
+        return list(nodes)
+    kept = [node for node in nodes if _known(node, size) >= least]
+    count = sum(node.arrays for node in small)
+    return [*kept, path_tree.without_children(small, f"{count:,} smaller")]
+
+
+def _known(node: Node, size: Size) -> int:
+    """Return the sum of the known sizes below a node; negative sizes count as 0."""
+    if node.children:
+        return sum(_known(child, size) for child in node.children)
+    return max(getattr(node, size) or 0, 0)
+
+
+def _depth(found: Iterable[Sector]) -> int:
+    """Return how many columns of rectangles there are."""
+    below: dict[str, int] = {}
+    for sector in found:
+        below[sector.id] = below.get(sector.parent, 0) + 1
+    return max(below.values(), default=1)
 
 
 def _public_id(sector: Sector) -> str:
@@ -199,32 +185,14 @@ def _public_id(sector: Sector) -> str:
     return one.first.path if one is not None else f"tree:{sector.id}"
 
 
-def _look(node: Node, styles: Mapping[Spec | None, SpecStyle]) -> SpecStyle:
-    if node.fold is None:
-        return SpecStyle(_INNER)
-    return styles[palette.without_trailing(node.fold.first.spec)]
-
-
-def _name(node: Node) -> str:
-    count = f" ×{node.fold.count}" if node.fold is not None and node.fold.count > 1 else ""
-    return f"{labels.escape(node.name)}{count}"
-
-
 def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str:
-    """What stands in a rectangle: its name, its axes and spec if it is a leaf, its bytes.
-
-    Of the forms with as many lines as there is room for, the first that needs no cutting; what is too
-    long is cut, and stands whole in the hover.
-    """
+    """Return the first form that fits into a rectangle, with most lines first; else cut the last."""
     known = getattr(sector.node, size)
     amount = formatting.bytes_text(known if known is not None else sector.value)
-    most = max(int(column_px / labels.width_px("x", _TEXT_PX)), 1)
-    name = sector.node.name
-    if sector.node.fold is None:
-        forms = [[name, amount], [name]]
-    else:
-        one, count = sector.node.fold.first, sector.node.fold.count
-        name += f" ×{count}" if count > 1 else ""
+    name = sector.node.title
+    forms = [[name, amount], [name]]
+    if sector.node.fold is not None:
+        one = sector.node.fold.first
         spec = formatting.spec_text(one.spec)
         logical = formatting.logical_text(one.logical_axes)
         arrow = f"{logical} → {spec}" if logical else spec
@@ -239,39 +207,38 @@ def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str
             [f"{name} · {spec}"],
             [name],
         ]
+    most = max(labels.fitting(column_px, _TEXT_PX), 1)
     room = max(int(height_px / _LINE_PX), 1)
     forms = [form for form in forms if len(form) <= room]
     lines = next((form for form in forms if max(map(len, form)) <= most), forms[-1])
-    return "<br>".join(labels.escape(labels.middle_cut(line, most)) for line in lines)
+    return labels.lines("\n".join(labels.middle_cut(line, most) for line in lines))
 
 
 def _hover(node: Node) -> str:
-    rows = [f"<b>{labels.escape(node.fold.path if node.fold else node.path)}</b>"]
+    lines = [node.fold.path if node.fold else node.path]
     if node.fold is not None:
         one = node.fold.first
         times = f"{node.fold.count} × " if node.fold.count > 1 else ""
-        rows.append(labels.escape(f"{times}{formatting.shape_text(one.shape)} {one.dtype}"))
+        lines.append(f"{times}{formatting.shape_text(one.shape)} {one.dtype}")
         logical = formatting.logical_text(one.logical_axes)
         if logical:
-            rows.append(labels.escape(f"logical axes {logical}"))
-        rows.append(labels.escape(formatting.spec_text(one.spec)))
+            lines.append(f"logical axes {logical}")
+        lines.append(formatting.spec_text(one.spec))
         if one.replicas is not None:
-            rows.append(f"each element on {one.replicas} device{'s' * (one.replicas != 1)}")
+            lines.append(f"each element on {counted(one.replicas, 'device')}")
     else:
-        rows.append(f"{node.arrays:,} array{'s' * (node.arrays != 1)}")
-    rows.append(f"{formatting.exact_bytes_text(node.bytes)} in all")
-    rows.append(f"{formatting.exact_bytes_text(node.bytes_per_device)} on each device")
-    return "<br>".join(rows)
+        lines.append(counted(node.arrays, "array"))
+    lines.append(f"{formatting.exact_bytes_text(node.bytes)} in total")
+    lines.append(f"{formatting.exact_bytes_text(node.bytes_per_device)} on each device")
+    return frame.hover(lines)
 
 
-def _notes(arrays: tuple[Array, ...], size: Size) -> list[str]:
+def _note(arrays: tuple[Array, ...], size: Size) -> str:
     unknown = sum(getattr(array, size) is None for array in arrays)
     total = sum(getattr(array, size) or 0 for array in arrays)
-    where = "in all, without copies" if size == "bytes" else "on each device"
-    counted = (
-        f"{len(arrays):,} array{'s' * (len(arrays) != 1)}, {formatting.bytes_text(total)} {where}"
-    )
-    return [counted + (f"; {unknown} of unknown size are not drawn" if unknown else "")]
+    where = "in total, without copies" if size == "bytes" else "on each device"
+    rest = f"; {unknown} of unknown size not drawn" if unknown else ""
+    return f"{counted(len(arrays), 'array')}, {formatting.bytes_text(total)} {where}{rest}"
 
 
 def _legend_text(spec: Spec | None) -> str:
@@ -280,17 +247,11 @@ def _legend_text(spec: Spec | None) -> str:
     return f"{formatting.spec_text(spec)}{'' if any(spec) else ' replicated'}"
 
 
-def _legend_entry(spec: Spec | None, look: SpecStyle) -> go.Bar:
+def _legend_entry(name: str, style: SpecStyle) -> go.Bar:
     return go.Bar(
         x=[None],
         y=[None],
-        name=labels.escape(_legend_text(spec)),
-        marker={"color": look.color, "pattern": {"shape": look.hatch, "fillmode": "overlay"}},
+        name=labels.escape(name),
+        marker={"color": style.color, "pattern": {"shape": style.hatch, "fillmode": "overlay"}},
         hoverinfo="skip",
     )
-
-
-def _legend_lines(legend: list[tuple[Spec | None, SpecStyle]], width_px: float) -> int:
-    """How many lines Plotly needs: it gives every entry the width of the widest."""
-    widest = max(labels.width_px(_legend_text(spec), frame.NOTE_PX) for spec, _ in legend) + 46
-    return -(-len(legend) // max(1, int(width_px / widest)))

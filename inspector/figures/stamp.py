@@ -1,6 +1,6 @@
-"""What a picture is of, written on the picture itself, so that it says so wherever it is taken.
+"""The source of a figure, written below it, so that a saved picture says what it shows.
 
-The lines stand below everything that the figure has, which is made as much higher; nothing in it moves.
+The figure grows by the height of the lines; nothing in it moves.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.core.snapshot import Snapshot
-from inspector.figures import labels, provenance
+from inspector.figures import frame, labels, provenance
 
 TEXT_PX = 11
-LINE_PX = 1.3 * TEXT_PX  # as Plotly spaces the lines of a text
+LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing
 ABOVE_PX, BELOW_PX, SIDE_PX = 8, 8, 2
 
-# Grounds for pictures, which stand on no page that would give them one, and the text that reads on each.
+# The ground of pictures outside of a page, and the text color on it.
 LIGHT = ("#FFFFFF", "#1F2328")
 DARK = ("#0E1117", "#F0F2F6")
 
-# Where a figure does not say: Plotly's own.
+# Plotly's defaults.
 _WIDTH_PX, _HEIGHT_PX = 700, 450
 _MARGIN_PX = {"l": 80, "r": 80, "t": 100, "b": 80}
 
-# Ems that a character takes at most in the fonts that a browser may fall back to, DejaVu Sans being the
-# widest of them: small letters and figures, capitals, and the letters that fill a square.
+# The maximum width of a character in ems in the fallback fonts of browsers, of which DejaVu Sans is the
+# widest: lowercase letters and digits, capitals, and characters as wide as high.
 _NARROW_EM, _CAPITAL_EM, _SQUARE_EM = 0.64, 0.78, 1.05
 _WIDE = frozenset("mwMW@%&—…→")
 
 
-def stamped(figure: go.Figure, found: Snapshot) -> go.Figure:
-    """A copy of the figure with what it is of below it: model, mesh, rules, target, versions, date."""
-    return stamped_with(figure, [provenance.line(found)])
+def stamped(figure: go.Figure, snapshot: Snapshot) -> go.Figure:
+    """Return a copy of the figure with model, mesh, rules, target, versions and date below it."""
+    return stamped_with(figure, [provenance.line(snapshot)])
 
 
 def stamped_with(figure: go.Figure, lines: Iterable[str]) -> go.Figure:
-    """A copy of the figure with these lines below it, wrapped to its width; they need not be escaped."""
+    """Return a copy of the figure with these lines below it, wrapped to its width and escaped."""
     copy = go.Figure(figure)
     added = additions(figure, lines)
     annotation = added.pop("annotation")
@@ -49,9 +49,9 @@ def stamped_with(figure: go.Figure, lines: Iterable[str]) -> go.Figure:
 
 
 def additions(figure: go.Figure, lines: Iterable[str]) -> dict[str, Any]:
-    """What the lines change in a figure's layout: its `height`, its `margin`, and an `annotation` more.
+    """Return the changes of a figure's layout: its `width`, `height` and `margin`, and an `annotation`.
 
-    The annotation is None where there are no lines.
+    The annotation is None if there are no lines.
     """
     layout = figure.layout
     margin = {
@@ -68,25 +68,20 @@ def additions(figure: go.Figure, lines: Iterable[str]) -> dict[str, Any]:
         "width": width,
         "height": round(height + more),
         "margin": {**margin, "b": margin["b"] + round(height + more) - height},
-        "annotation": {
-            "text": "<br>".join(map(labels.escape, wrapped)),
-            "showarrow": False,
-            "x": 0,
-            "xref": "paper",
-            "xanchor": "left",
-            "xshift": SIDE_PX - margin["l"],
-            "y": 0,
-            "yref": "paper",
-            "yanchor": "top",
-            "yshift": -margin["b"] - ABOVE_PX,
-            "align": "left",
-            "font": {"size": TEXT_PX},
-        },
+        "annotation": frame.on_paper(
+            "<br>".join(map(labels.escape, wrapped)),
+            0,
+            0,
+            xshift=SIDE_PX - margin["l"],
+            yanchor="top",
+            yshift=-margin["b"] - ABOVE_PX,
+            font={"size": TEXT_PX},
+        ),
     }
 
 
 def on_ground(figure: go.Figure, *, dark: bool = False) -> go.Figure:
-    """A copy of the figure on a ground of its own, with text that reads on it."""
+    """Return a copy of the figure with a white or dark ground and a matching text color."""
     ground, text = DARK if dark else LIGHT
     copy = go.Figure(figure)
     copy.update_layout(paper_bgcolor=ground, font={"color": text})
@@ -94,7 +89,7 @@ def on_ground(figure: go.Figure, *, dark: bool = False) -> go.Figure:
 
 
 def wrap(text: str, width_px: float) -> list[str]:
-    """The text on lines that are at most so wide in any font; a word that is wider is broken."""
+    """Wrap the text to this width in any font; a word that is too wide is broken."""
     lines: list[str] = []
     line = ""
     for word in text.split():
@@ -110,12 +105,12 @@ def wrap(text: str, width_px: float) -> list[str]:
 
 
 def text_px(text: str) -> float:
-    """How wide a line of the stamp is drawn at most."""
+    """Return the maximum width of a line of the stamp."""
     return sum(map(_em, text)) * TEXT_PX
 
 
 def _pieces(word: str, width_px: float) -> Sequence[str]:
-    """A word in pieces that are no wider, cut behind a slash where there is one."""
+    """Break a word into pieces of this width, after a slash if there is one."""
     pieces, piece = [], ""
     for one in word:
         if piece and text_px(piece + one) > width_px:
@@ -126,9 +121,9 @@ def _pieces(word: str, width_px: float) -> Sequence[str]:
     return [*pieces, piece]
 
 
-def _em(one: str) -> float:
-    if one in _WIDE or unicodedata.east_asian_width(one) in "WF":
+def _em(character: str) -> float:
+    if character in _WIDE or unicodedata.east_asian_width(character) in "WF":
         return _SQUARE_EM
-    if one.islower() or one.isdigit() or one in " .,:;·-_/()[]{}=×+'|":
+    if character.islower() or character.isdigit() or character in " .,:;·-_/()[]{}=×+'|":
         return _NARROW_EM
-    return _CAPITAL_EM if one.isascii() or one.isalpha() else _SQUARE_EM
+    return _CAPITAL_EM if character.isascii() or character.isalpha() else _SQUARE_EM

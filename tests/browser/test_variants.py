@@ -51,4 +51,4 @@ def test_the_train_state_tells_asked_from_got(open_dashboard) -> None:
     losses = dashboard.wait_for_figure("loss_curve")["data"][0]["y"]
     assert len(losses) == 5 and losses[-1] < losses[0]
     alive = dashboard.wait_for_figure("live_map")
-    assert "nobody asked for it" not in [bar["name"] for bar in alive["data"]]
+    assert "no known owner" not in [bar["name"] for bar in alive["data"]]

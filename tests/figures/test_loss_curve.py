@@ -14,7 +14,7 @@ def test_every_loss_stands_at_its_step() -> None:
 def test_the_note_tells_what_is_left_out() -> None:
     assert note([3.0, 2.0, 1.0]) == "from 3 to 1 in 2 further steps"
     assert note([3.0, None]) == "from 3 to 3 in 1 further step; 1 not finite, left out"
-    assert note([None]) == "no loss was finite"
+    assert note([None]) == "no loss is finite"
 
 
 def test_no_losses_are_no_figure() -> None:

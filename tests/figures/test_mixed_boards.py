@@ -43,7 +43,7 @@ def test_deep_names_lose_their_middle_and_not_their_beginning() -> None:
 def test_what_both_lack_is_a_dash_that_the_note_explains() -> None:
     figure = tree(3, 1200)
     assert texts(figure).count("–") == len(LEAVES)
-    assert "– is absent" in figure.layout.annotations[0].text
+    assert "–: absent" in figure.layout.annotations[0].text
 
 
 def test_where_bytes_are_unknown_the_spec_has_the_room() -> None:
@@ -60,7 +60,7 @@ def test_where_bytes_are_unknown_the_spec_has_the_room() -> None:
     figure = marked_tree(columns, styles_of_specs((known, *arrays), None), width_px=900)
     assert sum("P(data, ·)" in text for text in texts(figure)) == 7
     note = figure.layout.annotations[0].text.replace("<br>", " ")
-    assert "no amount, the bytes are unknown" in note
+    assert "no amount: the bytes are unknown" in note
 
 
 def test_the_matrix_cuts_the_path_and_not_how_many_there_are() -> None:
@@ -72,7 +72,7 @@ def test_the_matrix_cuts_the_path_and_not_how_many_there_are() -> None:
     assert "…" in figure.layout.yaxis.ticktext[0]
     cells = [cell for trace in figure.data for line in trace.text for cell in line if cell]
     assert sorted(cells) == ["–", "–", "–", "≠ data"]
-    assert "– is absent" in figure.layout.annotations[0].text.replace("<br>", " ")
+    assert "–: absent" in figure.layout.annotations[0].text.replace("<br>", " ")
 
 
 def test_a_row_without_maps_is_low_and_the_last_label_has_room() -> None:

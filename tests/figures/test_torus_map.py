@@ -113,7 +113,7 @@ def test_gpus_are_boxes_of_a_node() -> None:
         tuple(range(16)),
         tuple(device // 8 for device in range(16)),
         "NVIDIA H100 80GB HBM3",
-        {"device_order": "row-major"},
+        extra={"device_order": "row-major"},
     )
     for these in (mesh, dataclasses.replace(mesh, processes=None)):
         figure = torus_map(these, highlight_axis="model")

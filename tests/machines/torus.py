@@ -31,7 +31,7 @@ def on_torus(
         tuple(range(len(chips) * cores)),
         tuple(hosts.index(host_of(chip)) for chip in chips for _ in range(cores)),
         "TPU",
-        {
+        extra={
             "device_order": "torus",
             "split": False,
             "topology": list(topology),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from inspector.compare import paired_times
 from inspector.compare.paired_times.record import PairedTimes, Ratio
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, ratio_text, seconds_text
 from inspector.core.snapshot import Snapshot
 
 PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
@@ -15,11 +15,6 @@ EMULATED = "emulated on this machine"
 
 # One interval in twenty misses by chance; from so many on it is worth a word.
 _MANY_RATIOS = 4
-
-
-def ratio_text(ratio: float) -> str:
-    """Three figures: `1.32`, `0.0123`, `12.3`."""
-    return f"{ratio:.2f}" if 0.1 <= ratio < 9.995 else f"{ratio:.3g}"
 
 
 def interval_text(ratio: Ratio) -> str:
