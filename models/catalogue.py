@@ -48,6 +48,13 @@ MLP_PARTITIONS = {
     "z": ("batch", "embed"),
     "layer": ("layer",),
 }
+MLP_PARTITION_PATHS = {
+    ("Dense_0", "kernel"): "W1",
+    ("W2",): "W2",
+    ("batch", "x"): "x",
+    ("batch", "y"): "z",  # the target of the output
+    ("output",): "z",
+}
 
 TRANSFORMER_SIZES = (
     Size("batch", 8, "sequences of a batch", least=1, most=1_048_576),
@@ -150,6 +157,7 @@ CATALOGUE = {
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
             partitions=MLP_PARTITIONS,
+            partition_paths=MLP_PARTITION_PATHS,
             constraints=("y", "z"),
             presets=(published.FLAX_GUIDE,),
         ),

@@ -73,6 +73,8 @@ class ModelEntry:
     names: Names = "logical"
     rules_semantics: RulesSemantics = "linen"
     own: bool = False
+    # The ends of the array paths that belong to each partition. Moments end like their parameters.
+    partition_paths: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
     def has_rules(self) -> bool:

@@ -31,7 +31,7 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 def section(snapshot: Snapshot, most: int = 40) -> Section:
     """Return the findings of a Snapshot, identical layers as one finding, the most serious first."""
     ranked = sorted(
-        audit.together(snapshot.findings),
+        audit.merged_by_logical_axis(snapshot.findings),
         key=lambda one: (LEVELS.index(one.level), -(one.bytes or 0)),
     )
     blocks: list[Block] = [summary(ranked)]
@@ -79,7 +79,7 @@ def fix(change: Change) -> str:
         saved = "The train state needs as much memory as before."
     else:
         saved = f"Saves {bytes_text(change.saves)} of train state per device (planned)."
-    return f"Fix: {change.words.rstrip('.')}. {saved}"
+    return f"Fix: {change.words}. {saved}"
 
 
 def audited(findings: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:

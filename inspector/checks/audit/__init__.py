@@ -1,7 +1,6 @@
-"""What a reviewer should be told about a Snapshot, ranked by the bytes that it costs, and what mends it.
+"""The audit: findings about a Snapshot, ranked by the bytes that they cost, with a fix for each.
 
-A file a question; each knows what it asks (`WHAT`) and gives findings. What is too small to be told is in
-`thresholds`.
+`checks.CHECKS` is the table of all checks. A new check needs one entry there and one module.
 """
 
 from inspector.checks.audit.checks import (
@@ -9,10 +8,10 @@ from inspector.checks.audit.checks import (
     CODES,
     audit,
     audited,
+    merged_by_logical_axis,
     questions,
 )
-from inspector.checks.audit.mending import Change, remedy, replanned, smallest_change
-from inspector.checks.audit.together import together
+from inspector.checks.audit.fixes import Change, replanned, smallest_change
 
 __all__ = [
     "CHECKS",
@@ -20,9 +19,8 @@ __all__ = [
     "Change",
     "audit",
     "audited",
+    "merged_by_logical_axis",
     "questions",
-    "remedy",
     "replanned",
     "smallest_change",
-    "together",
 ]

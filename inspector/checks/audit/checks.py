@@ -1,86 +1,117 @@
-"""All checks of the audit, and what they find in a Snapshot, ranked."""
+"""The table of all checks, and the ranked findings that they return for a Snapshot."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from inspector.checks.audit import (
+    activation_traffic,
     batch,
-    dropped,
+    dropped_axis,
     imbalance,
+    linen_and_nnx,
     mesh_axes,
-    optimizer,
-    readings,
+    optimizer_state,
     replicated,
-    rule_use,
-    traffic,
-    uneven,
+    uneven_shards,
+    unused_rules,
 )
-from inspector.checks.audit.examined import examine
+from inspector.checks.audit.context import AuditContext
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot
+from inspector.layout.plan import INDIVISIBLE
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of the audit.
+
+    question: what it looks for, as a noun phrase. codes: the codes of its findings.
+    findings: returns its findings. Every check needs a mesh; it returns none if other facts are unknown.
+    fixable: whether a change of rules or PartitionSpecs can fix its findings.
+    """
+
+    question: str
+    codes: tuple[str, ...]
+    findings: Callable[[AuditContext], list[Finding]]
+    fixable: bool = True
+
 
 CHECKS = (
-    dropped,
-    replicated,
-    optimizer,
-    mesh_axes,
-    batch,
-    uneven,
-    imbalance,
-    rule_use,
-    traffic,
-    readings,
+    Check("logical axes dropped for another axis", (dropped_axis.CODE,), dropped_axis.findings),
+    Check("replicated parameters and optimizer state", replicated.CODES, replicated.findings),
+    Check(
+        "optimizer state sharded unlike its parameters",
+        optimizer_state.CODES,
+        optimizer_state.findings,
+    ),
+    Check("mesh axes that shard nothing or only the batch", mesh_axes.CODES, mesh_axes.findings),
+    Check("a batch that is not sharded", (batch.CODE,), batch.findings),
+    Check("uneven and padded shards", uneven_shards.CODES, uneven_shards.findings),
+    Check("devices that hold more than others", (imbalance.CODE,), imbalance.findings),
+    Check(
+        "unused rules, and rules with unknown mesh axes", unused_rules.CODES, unused_rules.findings
+    ),
+    Check(
+        "activation traffic above the size of the parameters",
+        (activation_traffic.CODE,),
+        activation_traffic.findings,
+        fixable=False,
+    ),
+    Check(
+        "rules that Linen and nnx read differently",
+        (linen_and_nnx.CODE,),
+        linen_and_nnx.findings,
+        fixable=False,
+    ),
 )
-
-# Every code that the audit gives; `indivisible` is also given by plans.
-CODES = frozenset(
-    {
-        dropped.CODE,
-        replicated.PARAMETER,
-        replicated.MOMENT,
-        optimizer.NOT_FOLLOWING,
-        optimizer.UNEXPLAINED,
-        mesh_axes.UNUSED,
-        mesh_axes.REPEATED,
-        mesh_axes.SIZE_1,
-        batch.CODE,
-        uneven.UNEVEN,
-        uneven.PADDED,
-        imbalance.CODE,
-        rule_use.ABSENT_AXIS,
-        rule_use.NEVER_USED,
-        traffic.CODE,
-        readings.CODE,
-    }
-)
+# `indivisible` is also a finding of plans, so an audit does not replace it.
+CODES = frozenset(code for check in CHECKS for code in check.codes)
 
 _LEVELS = ("error", "warning", "note")
 
 
-def audit(found: Snapshot) -> tuple[Finding, ...]:
-    """All findings about a Snapshot: errors first, then by the bytes that mending them saves a device.
+def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Return all findings: errors first, then by the bytes per device that a fix saves.
 
-    Nothing is said of what is unknown: without a mesh nothing at all, without rules nothing of rules. Where
-    no type is known, findings tell elements and no bytes.
+    The result is empty without a mesh. If no dtype is known, messages give elements and no bytes.
     """
-    if found.mesh is None:
+    if snapshot.mesh is None:
         return ()
-    examined = examine(found, found.mesh)
+    context = AuditContext.of(snapshot, snapshot.mesh)
     ranked = sorted(
-        (one for check in CHECKS for one in check.findings(examined)),
+        (finding for check in CHECKS for finding in check.findings(context)),
         key=lambda one: (one.level != "error", -(one.bytes or 0), _LEVELS.index(one.level)),
     )
-    if examined.in_elements:
-        return tuple(replace(one, bytes=None) for one in ranked)
+    if context.in_elements:
+        return tuple(replace(finding, bytes=None) for finding in ranked)
     return tuple(ranked)
 
 
-def audited(found: Snapshot) -> Snapshot:
-    """The Snapshot with the audit's findings after its own; those of an earlier audit are replaced."""
-    own = tuple(one for one in found.findings if one.code not in CODES)
-    return replace(found, findings=own + audit(replace(found, findings=own)))
+def audited(snapshot: Snapshot) -> Snapshot:
+    """Return the Snapshot with the audit's findings after its own. An earlier audit is replaced."""
+    own = tuple(finding for finding in snapshot.findings if finding.code not in CODES)
+    return replace(snapshot, findings=own + audit(replace(snapshot, findings=own)))
 
 
 def questions() -> tuple[str, ...]:
-    """What is checked, in words."""
-    return tuple(check.WHAT for check in CHECKS)
+    """Return what the audit looks for."""
+    return tuple(check.question for check in CHECKS)
+
+
+def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with one instead of many for each logical axis that does not divide arrays.
+
+    A plan has one such finding per array, as each is a reason why the layout cannot run.
+    """
+    groups: dict[object, list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        axis = finding.extra.get("logical_axis") if finding.code == INDIVISIBLE else None
+        groups.setdefault(number if axis is None else axis, []).append(finding)
+    return tuple(
+        replace(first, message=f"{first.message}, nor in {counted(len(more), 'more array')}")
+        if more
+        else first
+        for first, *more in groups.values()
+    )

@@ -6,45 +6,44 @@ import math
 
 import numpy as np
 
-from inspector.checks.audit import thresholds
-from inspector.checks.audit.examined import Examined, finding
+from inspector.checks.audit.context import LEAST_BYTES, AuditContext, finding
 from inspector.core.formatting import devices_text
 from inspector.core.snapshot import Finding
 from inspector.core.totals import STATE_GROUPS
 
-WHAT = "devices that hold more than others"
-
 CODE = "imbalance"
 
+# How far the fullest device may be above the mean.
+_MOST_IMBALANCE = 0.05
 
-def findings(examined: Examined) -> list[Finding]:
-    """One if the fullest device holds distinctly more than the mean; none where a placement is unknown."""
-    held = state_bytes_by_device(examined)
+
+def findings(context: AuditContext) -> list[Finding]:
+    """Return one finding if the fullest device is well above the mean."""
+    held = _state_bytes_by_device(context)
     if held is None or not held.size or held.mean() == 0:
         return []
+    most, mean = int(held.max()), int(held.mean())
     more = int(held.max() - held.mean())
-    if more <= thresholds.MOST_IMBALANCE * held.mean() or more < thresholds.LEAST_BYTES:
+    if more <= _MOST_IMBALANCE * held.mean() or more < LEAST_BYTES:
         return []
-    fullest = [examined.mesh.devices[at] for at in np.flatnonzero(held == held.max()).tolist()]
-    one = len(fullest) == 1
-    return [
-        finding(
-            "warning",
-            CODE,
-            f"Device{'s' * (not one)} {devices_text(fullest)} hold{'s' * one} "
-            f"{examined.amount(int(held.max()))} of train state, the mean of all is "
-            f"{examined.amount(int(held.mean()))}: the fullest device decides what fits, and the others have "
-            "memory that nobody uses.",
-            saved=more,
-        )
-    ]
+    fullest = [context.mesh.devices[at] for at in np.flatnonzero(held == held.max()).tolist()]
+    subject = (
+        f"Device {fullest[0]} holds"
+        if len(fullest) == 1
+        else f"Devices {devices_text(fullest)} hold"
+    )
+    message = (
+        f"{subject} {context.amount(most)} of train state; the mean is {context.amount(mean)}. The fullest "
+        "device decides what fits."
+    )
+    return [finding("warning", CODE, message, saved=more)]
 
 
-def state_bytes_by_device(examined: Examined) -> np.ndarray | None:
-    """(devices,) bytes of train state in mesh order; None where some array's placement is not known."""
-    position = {device: at for at, device in enumerate(examined.mesh.devices)}
-    held = np.zeros(examined.mesh.size)
-    for array in examined.of_group(*STATE_GROUPS):
+def _state_bytes_by_device(context: AuditContext) -> np.ndarray | None:
+    """Return the bytes of train state per device, in mesh order, or None if a placement is unknown."""
+    position = {device: at for at, device in enumerate(context.mesh.devices)}
+    held = np.zeros(context.mesh.size)
+    for array in context.of_group(*STATE_GROUPS):
         if array.shards is not None and array.bytes is not None:
             elements = math.prod(array.shape)
             for shard in array.shards:

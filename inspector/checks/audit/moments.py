@@ -1,4 +1,4 @@
-"""Which parameter each array of an optimizer's state belongs to, by its path and shape."""
+"""Find the parameter that each array of the optimizer's state belongs to."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from inspector.core.snapshot import Array
 
-_ORNAMENTS = ".[]'\""  # MaxText and Orbax write keys as `['name']`, `[0]` and `.name`
+_QUOTES = ".[]'\""  # MaxText and Orbax write keys as `['name']`, `[0]` and `.name`
 
 
 def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
-    """The parameter of each moment, by the moment's path; what has none is not in it.
+    """Return the parameter of each moment, by the moment's path. Moments without one are left out.
 
-    A moment has the shape of its parameter and the same end of the path; of several such parameters it
-    belongs to the one with the longest common end, then to the one with the shortest path.
+    A moment has the shape of its parameter and the same end of the path. The longest common end wins, then
+    the parameter with the shortest path.
     """
     arrays = list(arrays)
     by_end: dict[tuple[str, ...], list[tuple[int, Array]]] = defaultdict(list)
@@ -23,18 +23,18 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
             keys = _keys(array.path)
             for start in range(len(keys)):
                 by_end[keys[start:]].append((len(keys), array))
-    found = {}
+    parameters = {}
     for array in arrays:
         if array.group != "opt_state":
             continue
         keys = _keys(array.path)
         for start in range(len(keys)):
-            alike = [one for one in by_end.get(keys[start:], ()) if one[1].shape == array.shape]
-            if alike:
-                found[array.path] = min(alike, key=lambda one: one[0])[1]
+            same = [one for one in by_end.get(keys[start:], ()) if one[1].shape == array.shape]
+            if same:
+                parameters[array.path] = min(same, key=lambda one: one[0])[1]
                 break
-    return found
+    return parameters
 
 
 def _keys(path: str) -> tuple[str, ...]:
-    return tuple(key.strip(_ORNAMENTS) for key in path.split("/"))
+    return tuple(key.strip(_QUOTES) for key in path.split("/"))

@@ -1,153 +1,127 @@
-"""Parameters, and apart from them moments of the optimizer, that every device holds whole, and why."""
+"""Parameters and optimizer state that every device holds whole, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.checks.audit.examined import (
-    Examined,
+from inspector.checks.audit.context import (
+    AuditContext,
+    Candidates,
     finding,
+    fold_text,
+    largest,
     names_text,
-    subject,
-    worth_telling,
 )
 from inspector.core.folding import Fold, fold
-from inspector.core.formatting import counted
+from inspector.core.formatting import counted, logical_text
 from inspector.core.rules import ledger, nnx
+from inspector.core.rules.sentences import rule_words
 from inspector.core.snapshot import Array, Finding
-from inspector.layout.reasons import rule_words
-
-WHAT = "parameters and optimizer state that every device holds whole"
 
 PARAMETER = "replicated-parameter"
 MOMENT = "replicated-optimizer-state"
+CODES = (PARAMETER, MOMENT)
 
 
-def findings(examined: Examined) -> list[Finding]:
-    """A finding for each large parameter, and one for the moments of each."""
-    return [*_of(examined, "params"), *_of(examined, "opt_state")]
-
-
-def why_whole(array: Array, examined: Examined) -> str:
-    """Why nothing splits an array, as the end of a sentence."""
-    rules, names = examined.rules, array.logical_axes
-    if names is None:
-        return "its PartitionSpec names no mesh axis that is larger than 1"
-    if rules is None:
-        return f"its logical axes are {_axes_text(names)}, and the rules are not known"
-    if not any(names):
-        return "the model gives none of its dimensions a name"
-    try:
-        tried = (ledger if examined.semantics == "linen" else nnx.ledger)(names, rules)
-        trials = {trial.dimension: trial for trial in tried if trial.taken}
-    except ValueError:
-        return "a logical axis occurs twice in it"
-    unruled = [name for dimension, name in enumerate(names) if name and dimension not in trials]
-    said = [f"no rule gives {names_text(unruled, 'or')} a mesh axis"] if unruled else []
-    for trial in trials.values():
-        axes = rules[trial.rule][1]
-        if not axes:
-            said.append(f"{rule_words(trial.rule, rules)}, leaves it whole")
-        elif set(axes) <= examined.trivial:
-            said.append(
-                f"{rule_words(trial.rule, rules)}, names only mesh axes of size 1, which split nothing"
-            )
-    return names_text(said) or "the compiler chose otherwise than the rules say"
-
-
-def _of(examined: Examined, group: str) -> list[Finding]:
-    whole = [array for array in examined.of_group(group) if examined.is_whole(array)]
-    if group == "opt_state":
-        # What is whole although its parameter is split is told by `optimizer`.
-        whole = [array for array in whole if _follows(array, examined)]
-    clusters = _clusters(whole, examined) if group == "opt_state" else fold(whole)
-    candidates = [
-        (sum(examined.saved(array) for array in cluster.arrays), cluster) for cluster in clusters
+def findings(context: AuditContext) -> list[Finding]:
+    """Return one finding per large parameter, and one for the moments of each."""
+    parameters = fold(a for a in context.of_group("params") if context.is_replicated(a))
+    return [
+        *_of(context, PARAMETER, parameters),
+        *_of(context, MOMENT, _replicated_moments(context)),
     ]
-    alone, rest = worth_telling(candidates, examined.least)
-    found = [_alone(examined, group, saved, cluster) for saved, cluster in alone]
-    if rest:
-        found.append(_together(examined, group, rest))
-    return found
 
 
-def _follows(moment: Array, examined: Examined) -> bool:
-    parameter = examined.parameters.get(moment.path)
-    return parameter is None or examined.is_whole(parameter)
+def _of(context: AuditContext, code: str, folds: Sequence[Fold]) -> list[Finding]:
+    saved = ((sum(context.saved(array) for array in one.arrays), one) for one in folds)
+    single, rest = largest(saved, context.least)
+    found = [_single(context, code, bytes_saved, one) for bytes_saved, one in single]
+    return found + ([_rest(context, code, rest)] if rest else [])
 
 
-def _clusters(moments: Sequence[Array], examined: Examined) -> list[Fold]:
-    """The moments of one parameter, or of one fold of parameters, together."""
+def _replicated_moments(context: AuditContext) -> list[Fold]:
+    """Return the replicated moments, one fold per fold of parameters.
+
+    If only the moment is replicated and its parameter is not, `optimizer_state` reports it.
+    """
     by_parameter: dict[str, list[Array]] = {}
-    owner = {array.path: one.path for one in examined.folds("params") for array in one.arrays}
-    alone = []
-    for moment in moments:
-        parameter = examined.parameters.get(moment.path)
+    paths = {array.path: one.path for one in context.folds("params") for array in one.arrays}
+    without = []
+    for moment in context.of_group("opt_state"):
+        if not context.is_replicated(moment):
+            continue
+        parameter = context.parameters.get(moment.path)
         if parameter is None:
-            alone.append(moment)
-        else:
-            by_parameter.setdefault(owner[parameter.path], []).append(moment)
-    return [*(Fold(path, tuple(held)) for path, held in by_parameter.items()), *fold(alone)]
+            without.append(moment)
+        elif context.is_replicated(parameter):
+            by_parameter.setdefault(paths[parameter.path], []).append(moment)
+    return [*(Fold(path, tuple(held)) for path, held in by_parameter.items()), *fold(without)]
 
 
-def _alone(examined: Examined, group: str, saved: int, cluster: Fold) -> Finding:
-    first, devices = cluster.first, examined.mesh.size
-    held = examined.amount(cluster.bytes_per_device)
-    axes = examined.finest(first)[1]
-    fix = (
-        f"Splitting {'it' if cluster.count == 1 else 'each'} over {names_text(axes)} would save "
-        f"up to {examined.amount(saved)} a device."
-    )
-    parameter = examined.parameters.get(first.path)
-    if group == "params":
-        message = (
-            f"{subject(cluster)} is whole on each of the {devices} devices, {held} on every one: "
-            f"{why_whole(first, examined)}. {fix}"
-        )
-        code, words = PARAMETER, _remedy_words(first, axes)
+def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
+    axes = context.finest(one.first)[1]
+    parameter = context.parameters.get(one.first.path)
+    held = context.amount(one.bytes_per_device)
+    everywhere = f"replicated on all {context.mesh.size} devices, {held} on each"
+    if code == PARAMETER:
+        message = f"{fold_text(one)} is {everywhere}: {_reason(one.first, context)}."
     elif parameter is not None:
+        arrays = counted(one.count, "array")
         message = (
-            f"The optimizer keeps {counted(cluster.count, 'array')} of the size of {cluster.path}, {held} "
-            f"in all, whole on each of the {devices} devices, because they follow that parameter: "
-            f"{why_whole(parameter, examined)}. {fix}"
+            f"Optimizer state of {one.path} ({arrays}) is {everywhere}, as is the parameter: "
+            f"{_reason(parameter, context)}."
         )
-        code, words = MOMENT, _remedy_words(first, axes)
     else:
         message = (
-            f"{subject(cluster)} of the optimizer is whole on each of the {devices} devices, {held}; it has "
-            f"the shape of no parameter whose sharding it could follow. {fix}"
+            f"Optimizer state {fold_text(one)} is {everywhere}. It has the shape of no parameter."
         )
-        code, words = MOMENT, _remedy_words(first, axes)
-    shown = Fold(cluster.path, cluster.arrays)
+    message += f" Sharding over {names_text(axes)} saves up to {context.amount(saved)} per device."
+    names = [name for name in one.first.logical_axes or () if name]
+    remedy = (
+        f"Add a rule for {names_text(names, 'or')} to {' + '.join(axes)}."
+        if axes and names
+        else None
+    )
     return finding(
-        "warning", code, message, folds=[shown], saved=saved, remedy=words, axes=list(axes)
+        "warning", code, message, folds=[one], saved=saved, remedy=remedy, axes=list(axes)
     )
 
 
-def _together(examined: Examined, group: str, rest: Sequence[tuple[int, Fold]]) -> Finding:
+def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
     folds = [one for _, one in rest]
     saved = sum(number for number, _ in rest)
-    noun = "smaller parameter" if group == "params" else "smaller array of optimizer state"
-    plural = "smaller parameters" if group == "params" else "smaller arrays of optimizer state"
+    noun = "smaller parameter" if code == PARAMETER else "smaller array of optimizer state"
+    plural = "smaller parameters" if code == PARAMETER else "smaller arrays of optimizer state"
     count = sum(one.count for one in folds)
-    held = sum(one.bytes_per_device or 0 for one in folds)
-    return finding(
-        "warning",
-        PARAMETER if group == "params" else MOMENT,
-        f"{counted(count, noun, plural)} {'is' if count == 1 else 'are'} whole on each of the "
-        f"{examined.mesh.size} devices, {examined.amount(held)} together. Splitting them would save up to "
-        f"{examined.amount(saved)} a device.",
-        folds=folds,
-        saved=saved,
+    held = context.amount(sum(one.bytes_per_device or 0 for one in folds))
+    message = (
+        f"{counted(count, noun, plural)} {'is' if count == 1 else 'are'} replicated on all "
+        f"{context.mesh.size} devices, {held} on each. Sharding saves up to {context.amount(saved)} per "
+        "device."
     )
+    return finding("warning", code, message, folds=folds, saved=saved)
 
 
-def _remedy_words(array: Array, axes: Sequence[str]) -> str | None:
-    if not axes or array.logical_axes is None or not any(array.logical_axes):
-        return None
-    names = names_text([name for name in array.logical_axes if name], "or")
-    return f"Give {names} a rule to {' + '.join(axes)}."
-
-
-def _axes_text(names: Sequence[str | None]) -> str:
-    return f"({', '.join(name or '–' for name in names)})"
+def _reason(array: Array, context: AuditContext) -> str:
+    """Return why nothing shards an array, as a clause."""
+    rules, names = context.rules, array.logical_axes
+    if names is None:
+        return "its PartitionSpec has no mesh axis larger than 1"
+    if rules is None:
+        return f"its logical axes are {logical_text(names)}, and the rules are unknown"
+    if not any(names):
+        return "its dimensions have no logical axes"
+    try:
+        trials = (ledger if context.semantics == "linen" else nnx.ledger)(names, rules)
+    except ValueError:
+        return "one of its logical axes occurs twice"
+    taken = {trial.dimension: trial for trial in trials if trial.taken}
+    without = [name for dimension, name in enumerate(names) if name and dimension not in taken]
+    reasons = [f"no rule gives {names_text(without, 'or')} a mesh axis"] if without else []
+    for trial in taken.values():
+        axes, rule = rules[trial.rule][1], rule_words(trial.rule, rules)
+        if not axes:
+            reasons.append(f"{rule}, replicates it")
+        elif set(axes) <= context.trivial:
+            reasons.append(f"{rule}, uses only mesh axes of size 1")
+    return names_text(reasons) or "the compiler did not follow the rules"

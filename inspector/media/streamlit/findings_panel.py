@@ -29,7 +29,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if snapshot.mesh is None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return
-    findings = audit.together(audit.audited(snapshot).findings)
+    findings = audit.merged_by_logical_axis(audit.audited(snapshot).findings)
     render.show([section.summary(findings)])
     for number, finding in enumerate(findings[:_MAX_SHOWN]):
         _show_finding(number, finding, snapshot, layout)

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     layout = _layout(found)
     findings = audit.audited(found).findings
     if not options.json:
-        findings = audit.together(findings)
+        findings = audit.merged_by_logical_axis(findings)
     rows = [
         (one, None if layout is None else audit.smallest_change(found, one, layout))
         for one in findings
@@ -66,7 +66,7 @@ def _text(finding: Finding, change: Change | None) -> str:
     saved = f", {bytes_text(finding.bytes)} a device" if finding.bytes else ""
     lines = [f"{finding.level}: {finding.code}{saved}", f"  {one_line(finding.message)}"]
     if change is not None:
-        lines.append(f"  remedy: {one_line(change.words)} {_saves(change)}")
+        lines.append(f"  Fix: {one_line(change.words)}. {_saves(change)}")
     return "\n".join(lines) + "\n"
 
 

@@ -140,7 +140,7 @@ def test_a_fix_of_device_axes(shown) -> None:
     found = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
     page = shown(found, of="findings")
     change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
-    assert f"Fix: {change.words.rstrip('.')}" in said(page.caption)
+    assert f"Fix: {change.words}" in said(page.caption)
     page.button(key="finding:0:make").click().run()
     assert not page.exception
     assert page.session_state["last_layout"] == change.layout

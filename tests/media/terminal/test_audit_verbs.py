@@ -85,5 +85,5 @@ def test_a_model_of_ones_own_is_mended_when_its_model_is_named(tmp_path: Path) -
     model = "examples.linen_mlp:build"
     planned = tmp_path / "planned.json"
     said("inspect", "--model", model, "--mesh", "2x4", "--target", "plan", "-o", str(planned))
-    assert "remedy: " not in said("audit", str(planned))
-    assert "remedy: " in said("audit", str(planned), "--model", model)
+    assert "Fix: " not in said("audit", str(planned))
+    assert "Fix: " in said("audit", str(planned), "--model", model)

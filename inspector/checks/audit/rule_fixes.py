@@ -1,4 +1,4 @@
-"""Changes of a layout's rules that may mend a finding: one rule added, changed, moved or deleted."""
+"""Changes of one rule that may fix a finding: add, change, move or delete it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from inspector.checks.audit import rule_use
-from inspector.checks.audit.candidate import Candidate
+from inspector.checks.audit import unused_rules
 from inspector.core.rules import Rule
+from inspector.core.rules.sentences import rule_text, rule_words
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
-from inspector.layout.reasons import rule_words
 
-_KINDS = ("add", "change", "move", "delete")  # of two that save as much, the earlier
-_MOST_AXES_TOGETHER = 3  # in one dimension
+_KINDS = ("add", "change", "move", "delete")  # the earlier wins if two save the same
+_MOST_AXES_PER_DIMENSION = 3
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A changed layout that may fix a finding, before it is planned.
+
+    words: the change as an instruction. count: the number of rules or specs that differ.
+    size, order: ranks of changes that save the same; smaller is better.
+    """
+
+    layout: Layout
+    words: str
+    count: int
+    size: tuple[int, ...]
+    order: int = 0
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,7 @@ class _Change:
 
 
 def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Candidate]:
-    """Every change of one rule that may have to do with the finding."""
+    """Yield every change of one rule that may fix the finding."""
     seen = set()
     for one in _changes(now, finding, layout):
         if (one.kind, one.rules) not in seen:
@@ -38,11 +52,11 @@ def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Cand
 
 
 def axis_choices(finding: Finding, layout: Layout) -> Iterator[tuple[str, ...]]:
-    """What a dimension may be split over to mend it: a few of the finding's mesh axes, or of all."""
+    """Yield what a dimension may be sharded over: one or more of the finding's mesh axes, or of all."""
     sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
     given = finding.extra.get("axes")
     axes = [axis for axis in given or layout.axis_names if sizes.get(axis, 1) > 1]
-    for count in range(1, min(len(axes), _MOST_AXES_TOGETHER) + 1):
+    for count in range(1, min(len(axes), _MOST_AXES_PER_DIMENSION) + 1):
         yield from itertools.combinations(axes, count)
 
 
@@ -71,10 +85,10 @@ def _changes(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[_Chang
 
 
 def _names(now: Snapshot, finding: Finding) -> list[str]:
-    """The logical axes whose rules may mend it: those it names, or of its array, else of all parameters."""
+    """Return the logical axes whose rules may fix it: the finding's, its array's, or all parameters'."""
     if isinstance(given := finding.extra.get("logical_axes"), list):
         return [name for name in given if isinstance(name, str)]
-    if finding.code in (rule_use.NEVER_USED, rule_use.ABSENT_AXIS):
+    if finding.code in (unused_rules.NEVER_USED, unused_rules.ABSENT_AXIS):
         return []
     about = [array for array in now.arrays if array.path == finding.array]
     about = about or [array for array in now.arrays if array.group == "params"]
@@ -82,13 +96,13 @@ def _names(now: Snapshot, finding: Finding) -> list[str]:
 
 
 def _added(rules: tuple[Rule, ...], rule: Rule, at: int) -> _Change:
-    place = "at the end" if at == len(rules) else f"before {rule_words(at, rules)}"
-    words = f"Add the rule {_text(rule)} {place}."
+    place = "" if at == len(rules) else f" before {rule_words(at, rules)}"
+    words = f"add the rule `{rule_text(rule)}`{place}"
     return _Change("add", (*rules[:at], rule, *rules[at:]), words, len(rule[1]), at)
 
 
 def _changed(rules: tuple[Rule, ...], at: int, rule: Rule) -> _Change:
-    words = f"Change {rule_words(at, rules)}, to {_text(rule)}."
+    words = f"change {rule_words(at, rules)}, to `{rule_text(rule)}`"
     return _Change("change", (*rules[:at], rule, *rules[at + 1 :]), words, len(rule[1]), at)
 
 
@@ -96,13 +110,9 @@ def _moved(rules: tuple[Rule, ...], at: int, to: int) -> _Change:
     rest = [*rules[:at], *rules[at + 1 :]]
     rest.insert(to, rules[at])
     place = f"{'before' if to < at else 'after'} {rule_words(to, rules)}"
-    return _Change("move", tuple(rest), f"Move {rule_words(at, rules)}, {place}.", 0, to)
+    return _Change("move", tuple(rest), f"move {rule_words(at, rules)}, {place}", 0, to)
 
 
 def _deleted(rules: tuple[Rule, ...], at: int) -> _Change:
     rest = (*rules[:at], *rules[at + 1 :])
-    return _Change("delete", rest, f"Delete {rule_words(at, rules)}.", 0, at)
-
-
-def _text(rule: Rule) -> str:
-    return f"{rule[0]} → {' + '.join(rule[1]) or 'none'}"
+    return _Change("delete", rest, f"delete {rule_words(at, rules)}", 0, at)

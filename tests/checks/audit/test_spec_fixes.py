@@ -1,4 +1,4 @@
-"""Of a model with device axes the fewest PartitionSpecs that, planned anew by JAX, mend a finding."""
+"""In a model with device axes, the fewest changed PartitionSpecs fix a finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from inspector import layout as layouts
 from inspector.checks.audit import (
     Change,
     audit,
-    remedy,
     replanned,
     smallest_change,
 )
@@ -29,7 +28,7 @@ from inspector.producers.abstract import abstract_state
 
 PLANS: dict[str, Snapshot] = {}
 
-# Specs with a fault, the finding that tells it, and the places whose specs mend it.
+# Specs with a fault, the code of its finding, and the partitions whose specs fix it.
 SPEC_FAULTS = [
     ({"specs": "W1=None.None"}, "replicated-parameter", ["W1"]),
     ({"specs": "W1=None.None,W2=None.None"}, "replicated-optimizer-state", ["W2"]),
@@ -60,30 +59,29 @@ def of(findings: tuple[Finding, ...], code: str) -> list[Finding]:
     return [one for one in findings if one.code == code]
 
 
-def refuse_unmended(layout: Layout, one: Finding, change: Change) -> None:
-    """Fail unless JAX's own plan of the changed layout is without the finding, and no worse."""
+def assert_fixed(layout: Layout, one: Finding, change: Change) -> None:
+    """Assert that JAX's plan of the changed layout lacks the finding and is not worse."""
     before = planned(layout)
     after = planned(layouts.from_json(change.layout.to_json()))
-    told, still = ((*found.findings, *audit(found)) for found in (before, after))
+    current, left = ((*found.findings, *audit(found)) for found in (before, after))
     about = one.code, one.array, one.extra.get("axes")
-    assert about in [(a.code, a.array, a.extra.get("axes")) for a in told]
-    assert about not in [(a.code, a.array, a.extra.get("axes")) for a in still], change.words
-    assert not [a for a in still if a.level == "error"]
+    assert about in [(a.code, a.array, a.extra.get("axes")) for a in current]
+    assert about not in [(a.code, a.array, a.extra.get("axes")) for a in left], change.words
+    assert not [a for a in left if a.level == "error"]
     if one.level != "error":
-        kinds = [{a.code for a in findings if a.level == "warning"} for findings in (still, told)]
+        kinds = [{a.code for a in findings if a.level == "warning"} for findings in (left, current)]
         assert kinds[0] <= kinds[1]
     held = state_totals(before).per_device
     if change.saves is not None:
         assert change.saves == held - state_totals(after).per_device >= 0
     assert {**change.layout.to_json(), "specs": 0} == {**layout.to_json(), "specs": 0}
     for place, spec in layout.specs.items():
-        told_of = f" of {place} from {spec_text(spec)} to {spec_text(change.layout.specs[place])}"
-        assert (told_of in change.words) == (spec != change.layout.specs[place])
+        text = f" of {place} from {spec_text(spec)} to {spec_text(change.layout.specs[place])}"
+        assert (text in change.words) == (spec != change.layout.specs[place])
 
 
 def planned(layout: Layout) -> Snapshot:
-    """The plan by the shapes that JAX gives."""
-    # Boxes have the specs in them, so that each layout is traced by itself.
+    # The boxes contain the specs, so each layout is traced separately.
     key = layout.key()
     if key not in PLANS:
         PLANS[key] = plan(layout, abstract_state(layout))
@@ -91,16 +89,14 @@ def planned(layout: Layout) -> Snapshot:
 
 
 @pytest.mark.parametrize(("fields", "code", "places"), SPEC_FAULTS)
-def test_specs_are_mended_by_the_fewest_that_do(
-    fields: dict[str, str], code: str, places: list[str]
-) -> None:
+def test_the_fewest_specs_are_changed(fields: dict[str, str], code: str, places: list[str]) -> None:
     layout = layout_of(fields)
     found = planned(layout)
     (*_, one) = of((*found.findings, *audit(found)), code)
     change = smallest_change(found, one, layout)
     differ = [place for place in layout.specs if layout.specs[place] != change.layout.specs[place]]
     assert differ == places
-    refuse_unmended(layout, one, change)
+    assert_fixed(layout, one, change)
 
 
 ENTRIES = st.sampled_from(["None", "data", "model", "data+model", "model+data"])
@@ -108,7 +104,7 @@ ENTRIES = st.sampled_from(["None", "data", "model", "data+model", "model+data"])
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.booleans(), st.sampled_from(["2x4", "4x2", "8x1"]), st.sampled_from([8, 12]))
-def test_whatever_the_specs_are_a_remedy_mends(data, scan: bool, mesh: str, depth: int) -> None:
+def test_a_fix_removes_the_finding_for_any_specs(data, scan: bool, mesh: str, depth: int) -> None:
     specs = {}
     for place, dimensions in CATALOGUE["mlp"].partitions.items():
         entries = [data.draw(ENTRIES) for _ in dimensions]
@@ -126,26 +122,26 @@ def test_whatever_the_specs_are_a_remedy_mends(data, scan: bool, mesh: str, dept
     for one in (*found.findings, *audit(found)):
         change = smallest_change(found, one, layout)
         if change is not None:
-            refuse_unmended(layout, one, change)
+            assert_fixed(layout, one, change)
 
 
-def test_what_no_layout_says_has_no_remedy() -> None:
+def test_a_finding_that_no_spec_causes_has_no_fix() -> None:
     layout = layout_of({})
     found = planned(layout)
     (one,) = of(audit(found), "state-repeated-over-axis")
-    assert remedy(found, one, layout) == smallest_change(found, one, layout).layout
+    assert smallest_change(found, one, layout) is not None
     gone = Finding("warning", "replicated-parameter", "not so", "params/DotReluDot_0/W2")
-    assert remedy(found, gone, layout) is None
-    # An array that no place of the model is known for may lie anywhere.
+    assert smallest_change(found, gone, layout) is None
+    # What decides the spec of an unknown array is unknown.
     other = replace(found.arrays[4], path="params/somewhere/else")
     assert replanned(replace(found, arrays=(*found.arrays, other)), layout) is None
 
 
-def test_the_command_line_tells_the_change_of_specs(tmp_path: Path, capsys) -> None:
+def test_the_command_line_prints_the_change_of_specs(tmp_path: Path, capsys) -> None:
     layout = layout_of({"specs": "W1=None.None"})
     found = planned(layout)
     snapshot.write(found, tmp_path / "plan.json")
     assert command_line.main(["audit", str(tmp_path / "plan.json")]) == 0
     said = capsys.readouterr().out
     change = smallest_change(found, audit(found)[0], layout)
-    assert f"remedy: {change.words}" in said and " rule" not in said
+    assert f"Fix: {change.words}." in said and " rule" not in said

@@ -1,7 +1,7 @@
-"""Changes of PartitionSpecs that may mend a finding, in a model with device axes.
+"""Changes of PartitionSpecs that may fix a finding, in a model with device axes.
 
-One place's spec is changed, or a dimension of each of two parameters, or a logical axis wherever it lies
-alike, as a rule would change it.
+A change affects one partition, or one dimension of each of two parameters, or, as a rule would, one logical
+axis wherever it has the same mesh axes.
 """
 
 from __future__ import annotations
@@ -11,59 +11,58 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from inspector.checks.audit.candidate import Candidate
-from inspector.checks.audit.placed import STACK, Place, subject_of
-from inspector.checks.audit.rule_changes import axis_choices
+from inspector.checks.audit.array_names import STACK, Place, naming_of
+from inspector.checks.audit.rule_fixes import Candidate, axis_choices
 from inspector.core import sharding
 from inspector.core.formatting import and_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
 
-# (place, dimension) → the mesh axes it is to have.
+# (partition, dimension) → its new mesh axes.
 _Entries = Mapping[tuple[str, int], tuple[str, ...]]
 
 
 def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Candidate]:
-    """Every change of specs that may mend the finding and leaves activations that lie alike as they do."""
-    wanted = _Wanted(now, finding, layout)
+    """Yield every change of specs that may fix the finding and keeps equal activations equal."""
+    search = _Search(now, finding, layout)
     seen = set()
-    for entries in wanted.changes():
+    for entries in search.changes():
         specs = _changed(layout, entries)
         key = tuple(specs.items())
         if key in seen or specs == dict(layout.specs):
             continue
         seen.add(key)
         changed = replace(layout, specs=specs)
-        if wanted.concerns(changed) and wanted.allows(changed):
+        if search.concerns(changed) and search.allows(changed):
             yield _candidate(layout, changed)
 
 
-class _Wanted:
-    """What a finding asks of the specs of a layout, all dimensions by place and number."""
+class _Search:
+    """The possible changes of a layout's specs for one finding. A spot is a partition and a dimension."""
 
     def __init__(self, now: Snapshot, finding: Finding, layout: Layout) -> None:
         assert now.mesh is not None
         self._layout, self._mesh, self._finding = layout, now.mesh, finding
         self._choices = list(axis_choices(finding, layout))
-        self._sizes: dict[str, int] = {}  # rows of a logical axis
+        self._sizes: dict[str, int] = {}  # by logical axis
         self._parameters: dict[str, None] = {}
         self._places: dict[str, None] = {}
-        self._about: tuple[str, ...] | None = None  # places of the array that the finding is about
+        self._about: tuple[str, ...] | None = None  # partitions of the finding's array
         for array in now.arrays:
-            subject = subject_of(array, layout)
+            naming = naming_of(array, layout)
             if array.path == finding.array:
                 self._about = ()
-            if not isinstance(subject, Place):
+            if not isinstance(naming, Place):
                 continue
-            stack = (STACK,) if subject.stacked else ()
-            names = [name for place in (*stack, subject.name) for name in self._names(place)]
+            stack = (STACK,) if naming.stacked else ()
+            names = [name for place in (*stack, naming.name) for name in self._names(place)]
             self._sizes |= dict(zip(names, array.shape or (), strict=True))
-            self._places |= dict.fromkeys((*stack, subject.name))
+            self._places |= dict.fromkeys((*stack, naming.name))
             if array.path == finding.array:
-                self._about = (*stack, subject.name)
+                self._about = (*stack, naming.name)
             if array.group in STATE_GROUPS:
-                self._parameters |= dict.fromkeys((*stack, subject.name))
+                self._parameters |= dict.fromkeys((*stack, naming.name))
         self._activations = [
             place
             for place in layout.entry.partitions
@@ -71,7 +70,7 @@ class _Wanted:
         ]
 
     def changes(self) -> Iterator[_Entries]:
-        """Dimensions with other mesh axes, those of fewer places first."""
+        """Yield spots with new mesh axes, changes of fewer partitions first."""
         for place in self._places:
             spots = [(place, at) for at in range(len(self._names(place)))]
             for axes in itertools.product(
@@ -84,24 +83,24 @@ class _Wanted:
             ):
                 for axes in itertools.product(*map(self._other, spots)):
                     yield dict(zip(spots, axes, strict=True))
-        for alike in self._alike():
-            for axes in self._other(alike[0]):
-                yield dict.fromkeys(alike, axes)
+        for equal in self._equal():
+            for axes in self._other(equal[0]):
+                yield dict.fromkeys(equal, axes)
 
     def concerns(self, changed: Layout) -> bool:
-        """Whether the array that the finding is about lies otherwise, which alone can mend it."""
+        """Return whether the change affects the finding's array."""
         return self._about is None or any(
             changed.specs[place] != self._layout.specs[place] for place in self._about
         )
 
     def allows(self, changed: Layout) -> bool:
-        """Whether it can be written so, pads no activation anew, and leaves alike ones alike."""
+        """Return whether the specs are valid, pad no more activations, and keep equal ones equal."""
         for spec in changed.specs.values():
             used = [axis for axes in spec or () for axis in axes or ()]
             if len(set(used)) != len(used):
                 return False
         together = [
-            [spot for spot in alike if spot[0] in self._activations] for alike in self._alike()
+            [spot for spot in equal if spot[0] in self._activations] for equal in self._equal()
         ]
         if any(len({_entry(changed, spot) for spot in spots}) > 1 for spots in together):
             return False
@@ -112,10 +111,7 @@ class _Wanted:
         )
 
     def _fits(self, place: str, layout: Layout) -> bool:
-        """Whether the mesh axes of a constraint divide its dimensions, as far as their sizes are known.
-
-        Of those that they do not, every device stores and computes padding.
-        """
+        """Return whether the mesh axes divide the dimensions of known size, so nothing is padded."""
         if place in layout.unconstrained:
             return True
         names = self._names(place)
@@ -130,8 +126,8 @@ class _Wanted:
             )
         )
 
-    def _alike(self) -> Iterator[list[tuple[str, int]]]:
-        """Dimensions of one logical axis that are split alike now."""
+    def _equal(self) -> Iterator[list[tuple[str, int]]]:
+        """Yield the spots of one logical axis that have the same mesh axes now."""
         found: dict[tuple, list[tuple[str, int]]] = defaultdict(list)
         for place in self._layout.entry.partitions:
             for at, name in enumerate(self._names(place)):
@@ -139,7 +135,7 @@ class _Wanted:
         yield from found.values()
 
     def _other(self, spot: tuple[str, int]) -> Iterator[tuple[str, ...]]:
-        """What a dimension may have instead: other axes, more of them, or, to mend an error, fewer."""
+        """Yield other mesh axes for a spot: others, more, or, to fix an error, fewer."""
         now = self._now(spot)
         more = [axes for choice in self._choices for axes in (choice, (*now, *choice))]
         fewer = (
@@ -188,5 +184,5 @@ def _candidate(layout: Layout, changed: Layout) -> Candidate:
         if was != axes
     ]
     noun = "PartitionSpec" if len(each) == 1 else "PartitionSpecs"
-    words = f"Change the {noun} {and_text(each)}."
+    words = f"change the {noun} {and_text(each)}"
     return Candidate(changed, words, len(pairs), (len(entries), sum(map(len, entries))))

@@ -1,0 +1,216 @@
+"""What the checks of the audit share: facts about one Snapshot, computed once, and how findings are made."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inspector.checks.audit.moments import parameters_of_moments
+from inspector.core.folding import Fold, fold
+from inspector.core.formatting import bytes_text, counted
+from inspector.core.rules import Rule
+from inspector.core.rules.recorded import recorded, semantics
+from inspector.core.snapshot import Array, Finding, Level, Mesh, Snapshot, Spec
+from inspector.core.totals import STATE_GROUPS, in_elements
+from inspector.model import RulesSemantics
+
+# Findings need at least this share of the train state on one device. MaxText tolerates 2% of unsharded
+# parameters (`sharding_tolerance`); arrays add up, so half of that.
+LEAST_SHARE = 0.01
+# Below this, no share matters.
+LEAST_BYTES = 1024
+# The rest of the findings of one kind are combined into one.
+MOST_OF_A_KIND = 5
+# More than six free mesh axes larger than 1 need a mesh of at least 128 devices.
+_MOST_FREE_AXES = 6
+
+
+@dataclass(frozen=True)
+class AuditContext:
+    """A Snapshot with a mesh, and facts about it.
+
+    in_elements: no dtype is known, so every number of bytes is a number of elements.
+    """
+
+    snapshot: Snapshot
+    mesh: Mesh
+    in_elements: bool = False
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, mesh: Mesh) -> AuditContext:
+        elements = in_elements(snapshot)
+        return cls(elements or snapshot, mesh, elements is not None)
+
+    @functools.cached_property
+    def rules(self) -> tuple[Rule, ...] | None:
+        return recorded(self.snapshot)
+
+    @functools.cached_property
+    def semantics(self) -> RulesSemantics:
+        return semantics(self.snapshot)
+
+    @property
+    def decided_by(self) -> str:
+        """What decides the sharding of arrays: `rule` or `PartitionSpec`."""
+        has_rules = self.rules is not None or any(a.logical_axes for a in self.snapshot.arrays)
+        return "rule" if has_rules else "PartitionSpec"
+
+    @functools.cached_property
+    def state_bytes(self) -> int:
+        """Bytes of train state on one device. Arrays with unknown placement count 0."""
+        state = (one for one in self.snapshot.arrays if one.group in STATE_GROUPS)
+        return sum(array.bytes_per_device or 0 for array in state)
+
+    @property
+    def least(self) -> float:
+        """The smallest number of bytes per device that is worth a finding."""
+        return max(LEAST_SHARE * self.state_bytes, LEAST_BYTES)
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Array]:
+        """The parameter that each array of the optimizer's state belongs to, by the array's path."""
+        return parameters_of_moments(self.snapshot.arrays)
+
+    @functools.cached_property
+    def trivial(self) -> frozenset[str]:
+        """Mesh axes of size 1."""
+        return frozenset(axis.name for axis in self.mesh.axes if axis.size == 1)
+
+    @functools.cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays with a known shape."""
+        return tuple(array for array in self.snapshot.arrays if array.shape is not None)
+
+    def amount(self, number: int | None) -> str:
+        """Return bytes, or elements if no dtype is known, as text."""
+        if self.in_elements and number is not None:
+            return counted(number, "element")
+        return bytes_text(number)
+
+    def of_group(self, *groups: str) -> list[Array]:
+        return [array for array in self.arrays if array.group in groups]
+
+    def folds(self, *groups: str) -> tuple[Fold, ...]:
+        return fold(self.of_group(*groups))
+
+    def is_replicated(self, array: Array) -> bool:
+        """Return whether every device holds the whole array."""
+        return array.replicas == self.mesh.size > 1 and (
+            array.shards is None or array.bytes_per_device == array.bytes
+        )
+
+    def finest(self, array: Array) -> tuple[int, tuple[str, ...]]:
+        """Return the least bytes per device that an even split allows, and the axes to add for it.
+
+        If the spec is unknown, return the current bytes and no axes.
+        """
+        held = array.bytes_per_device or 0
+        if array.spec is None:
+            return held, ()
+        used = {axis for axes in array.spec for axis in axes or ()}
+        free = [axis.name for axis in self.mesh.axes if axis.size > 1 and axis.name not in used]
+        ways, axes = finest_split(array.shape, array.spec, self.mesh, free)
+        return held // ways, axes
+
+    def saved(self, array: Array) -> int:
+        """Return the bytes per device that `finest` saves."""
+        return (array.bytes_per_device or 0) - self.finest(array)[0]
+
+
+def finest_split(
+    shape: Sequence[int], spec: Spec, mesh: Mesh, free: Sequence[str]
+) -> tuple[int, tuple[str, ...]]:
+    """Return into how many more parts the free axes can split an array evenly, and which axes do so.
+
+    On a tie, return the fewest axes.
+    """
+    sizes = {axis.name: axis.size for axis in mesh.axes}
+    parts = [
+        size // ways if size and size % ways == 0 else 0
+        for size, ways in zip(shape, (mesh.ways(axes) for axes in spec), strict=True)
+    ]
+    return _finest(tuple(parts), tuple((axis, sizes[axis]) for axis in free[:_MOST_FREE_AXES]))
+
+
+@functools.lru_cache(maxsize=4096)
+def _finest(
+    parts: tuple[int, ...], free: tuple[tuple[str, int], ...]
+) -> tuple[int, tuple[str, ...]]:
+    best: tuple[int, tuple[str, ...]] = (1, ())
+    for count in range(1, len(free) + 1):
+        for chosen in itertools.combinations(free, count):
+            ways = math.prod(size for _, size in chosen)
+            if ways > best[0] and _fits(parts, tuple(size for _, size in chosen)):
+                best = ways, tuple(name for name, _ in chosen)
+    return best
+
+
+def _fits(parts: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Return whether each axis can split some dimension evenly. Axes can share a dimension."""
+    if not sizes:
+        return True
+    first, *rest = sizes
+    return any(
+        part
+        and part % first == 0
+        and _fits((*parts[:at], part // first, *parts[at + 1 :]), tuple(rest))
+        for at, part in enumerate(parts)
+    )
+
+
+def fold_text(one: Fold) -> str:
+    """Return the path of a fold and its number of arrays: `params/block_{0…3}/W2 (4 arrays)`."""
+    return one.path if one.count == 1 else f"{one.path} ({counted(one.count, 'array')})"
+
+
+def finding(
+    level: Level,
+    code: str,
+    message: str,
+    *,
+    folds: Sequence[Fold] = (),
+    saved: int | None = None,
+    remedy: str | None = None,
+    **extra: object,
+) -> Finding:
+    """Return a finding about these folds.
+
+    Args:
+      saved: the bytes per device that a fix saves.
+      remedy: what to do, as a sentence.
+      extra: more facts for the Snapshot file and for the search for a fix.
+    """
+    facts: dict[str, object] = {"per_device": True} if saved is not None else {}
+    if folds:
+        facts["arrays"] = [one.path for one in folds]
+        facts["count"] = sum(one.count for one in folds)
+    if remedy is not None:
+        facts["remedy"] = remedy
+    array = folds[0].first.path if folds else None
+    return Finding(level, code, message, array, saved, extra={**facts, **extra})
+
+
+Candidates = list[tuple[int, Fold]]
+
+
+def largest(candidates: Iterable[tuple[int, Fold]], least: float) -> tuple[Candidates, Candidates]:
+    """Return the folds that are worth a finding each, and those that share one, both largest first.
+
+    Args:
+      candidates: bytes per device with their folds.
+      least: the least bytes for a finding. The second list is empty if its sum is below that.
+    """
+    ranked = sorted(candidates, key=lambda one: -one[0])
+    single = [one for one in ranked if one[0] >= least][:MOST_OF_A_KIND]
+    rest = ranked[len(single) :]
+    return single, rest if sum(saved for saved, _ in rest) >= least else []
+
+
+def names_text(names: Sequence[str], conjunction: str = "and") -> str:
+    """Return `a`, `a and b`, or `a, b and c`."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {conjunction} {names[-1]}"

@@ -1,0 +1,210 @@
+"""Find the smallest change of a layout that fixes a finding: one rule, or a few PartitionSpecs.
+
+Nothing is traced or run. The arrays of the Snapshot are planned again with the changed layout, and the audit
+decides whether the finding is gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from inspector.checks.audit import rule_fixes, spec_fixes
+from inspector.checks.audit.array_names import Naming, naming_of, spec_of
+from inspector.checks.audit.checks import CHECKS, audit
+from inspector.checks.audit.rule_fixes import Candidate
+from inspector.core import sharding
+from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.errors import InvalidInput
+from inspector.core.rules import nnx
+from inspector.core.snapshot import (
+    Array,
+    Finding,
+    Mesh,
+    Snapshot,
+    Spec,
+)
+from inspector.core.totals import STATE_GROUPS, state_totals
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+
+_NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes}
+_PLANNED = (*STATE_GROUPS, "batch", "output")
+_DATA = ("batch", "output")
+# Candidates that change equally many specs: only the best are planned and audited.
+_MAX_CANDIDATES = 24
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of rules or PartitionSpecs that fixes a finding.
+
+    layout: the changed layout. words: the change as an instruction, without a full stop.
+    saves: the bytes of train state per device that it saves; None if the current bytes are unknown.
+    """
+
+    layout: Layout
+    words: str
+    saves: int | None
+
+
+def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
+    """Return the change of one rule, or of the fewest specs, that saves the most.
+
+    On a tie, return the smallest change. Return None if no change fixes the finding. A change may not split
+    the batch or output less, add an error, or, unless it fixes an error, add another kind of warning.
+    """
+    entry = layout.entry
+    if not (entry.has_rules or entry.partitions) or finding.code in _NOT_FIXABLE:
+        return None
+    now = replanned(snapshot, layout)
+    if now is None or now.mesh is None:
+        return None
+    current = (*now.findings, *audit(now))
+    if not any(_same(one, finding) for one in current):
+        return None  # the layout and the shapes alone do not explain the finding
+    kinds = _kinds(current)
+    candidates = (rule_fixes if entry.has_rules else spec_fixes).candidates
+    arrays = Counter(_keys(now.arrays, layout))
+    scored = []
+    for candidate in candidates(now, finding, layout):
+        score = _score(candidate, arrays, layout, now.mesh)
+        if score is not None:
+            scored.append((score, candidate))
+    scored.sort(key=lambda one: one[0])
+    before = state_totals(now).per_device
+    for candidate in _best(candidate for _, candidate in scored):
+        after = replanned(snapshot, candidate.layout)
+        if after is None or not _is_better(now, after, finding):
+            continue
+        left = audit(after)
+        if any(_same(one, finding) for one in left):
+            continue
+        # To fix an error, a new warning is acceptable.
+        if finding.level != "error" and not _kinds(left) <= kinds:
+            continue
+        held = state_totals(after).per_device
+        saves = None if before is None or held is None else before - held
+        return Change(candidate.layout, candidate.words, saves)
+    return None
+
+
+def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
+    """Return the plan of a layout for the arrays of a Snapshot of the same model and sizes.
+
+    Return None if a shape, the bytes, or what decides the spec of a sharded array is unknown, or if JAX
+    would reject an array.
+    """
+    arrays = []
+    for array in snapshot.arrays:
+        if array.group not in _PLANNED:
+            continue
+        if array.shape is None or array.bytes is None:
+            return None
+        elements = math.prod(array.shape)
+        if elements and array.bytes % elements:
+            return None
+        naming = naming_of(array, layout)
+        if naming is None and not layout.entry.has_rules and any(array.spec or ()):
+            return None
+        arrays.append(
+            AbstractArray(
+                array.path,
+                array.group,
+                array.shape,
+                array.dtype,
+                array.bytes // elements if elements else 0,
+                _names(naming, len(array.shape), layout),
+            )
+        )
+    names = "logical" if layout.entry.has_rules else "mesh"
+    state = AbstractState(names, tuple(arrays), dict(snapshot.source.versions))
+    try:
+        return plan(layout, state)
+    except InvalidInput:  # JAX rejects an array, as nnx reads the rules
+        return None
+
+
+def _names(naming: Naming, rank: int, layout: Layout) -> Spec | None:
+    """Return the names of an array's dimensions, as the model gives them."""
+    if naming is None:
+        return None
+    if layout.entry.has_rules:
+        return tuple((name,) if name else None for name in naming)
+    return spec_of(naming, rank, layout)
+
+
+def _best(ranked: Iterable[Candidate]) -> Iterable[Candidate]:
+    for _, same_count in itertools.groupby(ranked, key=lambda one: one.count):
+        yield from itertools.islice(same_count, _MAX_CANDIDATES)
+
+
+def _kinds(findings: Iterable[Finding]) -> set[str]:
+    return {one.code for one in findings if one.level != "note"}
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    """Return whether two findings are about the same thing, even if about fewer arrays."""
+    if one.code != other.code:
+        return False
+    if one.array is None or other.array is None:
+        # A change of the list also changes the number of a rule, but not its text.
+        return all(one.extra.get(key) == other.extra.get(key) for key in ("axes", "rule_text"))
+    mine, theirs = one.extra.get("arrays"), other.extra.get("arrays")
+    return one.array == other.array or bool(mine and theirs and set(mine) & set(theirs))
+
+
+def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
+    """Return whether a plan has no error, keeps the batch split, and needs no more train state."""
+    if any(one.level == "error" for one in after.findings):
+        return False
+    held = {array.path: array.bytes_per_device for array in now.arrays if array.group in _DATA}
+    for array in after.arrays:
+        was = held.get(array.path)
+        if was is not None and (array.bytes_per_device is None or array.bytes_per_device > was):
+            return False
+        if _loses_rows(array) and array.spec != now.array(array.path).spec:
+            return False
+    before, then = state_totals(now).per_device, state_totals(after).per_device
+    if before is None or then is None:
+        return then is not None
+    of_the_batch = finding.array in held
+    return then < before or (then == before and (not finding.bytes or of_the_batch))
+
+
+def _loses_rows(array: Array) -> bool:
+    """Return whether a device holds all rows of the batch, but only a part of each."""
+    return array.group == "batch" and bool(array.spec) and not array.spec[0] and any(array.spec)
+
+
+# What decides the bytes per device of an array, and whether it is train state.
+_Key = tuple[Naming, tuple[int, ...], int | None, bool]
+
+
+def _keys(arrays: tuple[Array, ...], layout: Layout) -> list[_Key]:
+    return [
+        (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
+        for array in arrays
+    ]
+
+
+def _score(
+    candidate: Candidate, arrays: Counter[_Key], layout: Layout, mesh: Mesh
+) -> tuple[int, ...] | None:
+    """Return a rank, lower is better: changed rules or specs, state bytes per device, size of the change.
+
+    Return None if JAX would reject the layout.
+    """
+    held = touched = 0
+    for (naming, shape, size, is_state), count in arrays.items():
+        spec = spec_of(naming, len(shape), candidate.layout)
+        if spec != spec_of(naming, len(shape), layout):
+            touched += count
+        if nnx.refusals(spec, mesh) or any(sharding.indivisible(shape, spec, mesh)):
+            return None
+        if is_state:
+            held += count * (size or 0) * sharding.replicas(spec, mesh) // mesh.size
+    return candidate.count, held, *candidate.size, touched, candidate.order
