@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from inspector.checks.lock_file import LockedArray, LockedCollective, LockedMesh, LockFile
 from inspector.core.errors import shown
-from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    mesh_axes_text,
+    mesh_sizes_text,
+    shape_text,
+    spec_text,
+)
 
 # Arrays inside compiled programs, whose sharding the compiler chose: a plan has none.
 OF_PROGRAMS = ("activation", "gradient")
@@ -81,7 +88,10 @@ def _mesh_changes(before: LockedMesh | None, after: LockedMesh | None) -> list[s
 def _mesh_text(mesh: LockedMesh | None) -> str:
     if mesh is None:
         return "none"
-    return " × ".join(f"{_name(axis.name)} {axis.size}" for axis in mesh.axes) or "one device"
+    return (
+        mesh_sizes_text((_name(axis.name) for axis in mesh.axes), (axis.size for axis in mesh.axes))
+        or "one device"
+    )
 
 
 def _arrays(lock: LockFile, all_of_them: bool) -> dict[str, LockedArray]:
@@ -177,9 +187,7 @@ def _collective_text(one: LockedCollective) -> str:
 
 
 def _collective_name(one: LockedCollective) -> str:
-    axes = " × ".join(map(_name, one.mesh_axes or ())) or "no axis"
-    if one.mesh_axes is None:
-        axes = "unknown axes"
+    axes = mesh_axes_text(one.mesh_axes, _name)
     return f"{_name(one.op)} over {axes} in {_name(one.program)}"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from inspector.core.snapshot import Array, Mesh, Spec
+
+UNKNOWN_AXES = "unknown axes"
 
 _THOUSANDS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -124,6 +126,39 @@ def logical_text(logical_axes: Sequence[str | None] | None) -> str:
     return f"({', '.join(name or '–' for name in logical_axes)})"
 
 
+def mesh_axes_text(axes: Sequence[str] | None, name: Callable[[str], str] = str) -> str:
+    """Return mesh axes: `data × model`, `no axis` if empty, `unknown axes` for None.
+
+    `name` escapes the name of an axis.
+    """
+    if axes is None:
+        return UNKNOWN_AXES
+    return " × ".join(map(name, axes)) or "no axis"
+
+
+def mesh_text(
+    mesh: Mesh | None, name: Callable[[str], str] = str, *, max_axes_of_size_1: int = 3
+) -> str:
+    """Return the mesh axes and their sizes: `data 2 × model 4`, `unknown` for None.
+
+    If too many axes have size 1, they are counted: `fsdp 16, and 11 axes of size 1`.
+    """
+    if mesh is None:
+        return "unknown"
+    large = [axis for axis in mesh.axes if axis.size > 1]
+    small = len(mesh.axes) - len(large)
+    shown = mesh.axes if small <= max_axes_of_size_1 else large
+    sizes = mesh_sizes_text([name(axis.name) for axis in shown], [axis.size for axis in shown])
+    if shown is mesh.axes:
+        return sizes or "one device"
+    return f"{sizes}{', and ' if sizes else ''}{counted(small, 'axis', 'axes')} of size 1"
+
+
+def mesh_sizes_text(axis_names: Iterable[str], sizes: Iterable[int]) -> str:
+    """Return names and sizes of mesh axes: `data 2 × model 4`."""
+    return " × ".join(f"{name} {size}" for name, size in zip(axis_names, sizes, strict=True))
+
+
 def ranges_text(index: Sequence[Sequence[int]]) -> str:
     """Index ranges as NumPy slices: `[0:1024, 256:512]`."""
     return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]" if len(index) else "[ ]"
@@ -137,7 +172,7 @@ def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
     size = str(array.shape[dimension])
     axes = array.spec[dimension] if array.spec is not None else None
     if axes:
-        size += f" ÷ {mesh.ways(axes)} over {' × '.join(axes)}"
+        size += f" ÷ {mesh.ways(axes)} over {mesh_axes_text(axes)}"
     return " · ".join([*parts, size])
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inspector.core.formatting import mesh_axes_text
 from inspector.core.snapshot import Array, Mesh, Shard, Spec
 
 
@@ -24,6 +25,14 @@ class Indivisible:
     size: int
     axes: tuple[str, ...]
     ways: int
+
+    def text(self, subject: str | None = None) -> str:
+        """Return `hidden of size 10 is not divisible by 4 (data × model)`, by default of the dimension."""
+        subject = subject or f"dimension {self.dimension}"
+        return (
+            f"{subject} of size {self.size} is not divisible by "
+            f"{self.ways} ({mesh_axes_text(self.axes)})"
+        )
 
 
 @dataclass(frozen=True)
@@ -66,10 +75,7 @@ def shard_shape(shape: Sequence[int], spec: Spec, mesh: Mesh) -> tuple[int, ...]
       ValueError: a dimension is not divided by its mesh axes.
     """
     for uneven in indivisible(shape, spec, mesh):
-        raise ValueError(
-            f"dimension {uneven.dimension} has {uneven.size} rows, "
-            f"{uneven.ways} ways ({' × '.join(uneven.axes)}) do not divide it"
-        )
+        raise ValueError(uneven.text())
     return tuple(
         size // ways for size, ways in zip(shape, ways_per_dimension(spec, mesh), strict=True)
     )

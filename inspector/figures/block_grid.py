@@ -148,10 +148,7 @@ def why_no_map(array: Array, mesh: Mesh) -> str | None:
         return f"The placement of {array.path} is unknown: no PartitionSpec and no list of shards."
     assert array.shape is not None  # checked by `_why_invalid`
     uneven = next(sharding.indivisible(array.shape, array.spec, mesh))
-    return (
-        f"{array.path} cannot be split evenly: dimension {uneven.dimension} has {uneven.size} rows, "
-        f"{uneven.ways} ways ({' × '.join(uneven.axes)}) do not divide it."
-    )
+    return f"{array.path} cannot be split evenly: {uneven.text()}."
 
 
 def split_dimensions(array: Array, mesh: Mesh) -> tuple[int, ...]:

@@ -8,20 +8,13 @@ from collections.abc import Iterable, Sequence
 import plotly.graph_objects as go
 
 from inspector.core.collectives import OPS, Traffic
-from inspector.core.formatting import bytes_text, counted, exact_bytes_text
+from inspector.core.formatting import bytes_text, counted, exact_bytes_text, mesh_axes_text
 from inspector.figures import bars, frame, labels, palette
 
 # Operations beyond the palette reuse its colors; one that `OPS` does not list has `palette.UNKNOWN`.
 COLORS = dict(zip(OPS, itertools.cycle((*palette.OKABE_ITO, "#8C564B")), strict=False))
 
 Axes = tuple[str, ...] | None
-
-
-def axes_text(axes: Axes) -> str:
-    """Return `data × model`, `no axis` for groups of one device, or `unknown axes`."""
-    if axes is None:
-        return "unknown axes"
-    return " × ".join(axes) or "no axis"
 
 
 def collective_bars(
@@ -91,7 +84,7 @@ def _known(rows: Sequence[Traffic]) -> int:
 def _heading(axes: Axes, rows: Sequence[Traffic], width_px: int) -> str:
     total = total_text(rows)
     most = max(labels.fitting(width_px, frame.NOTE_PX) - len(total) - 2, 8)
-    name = labels.middle_cut(axes_text(axes), most)
+    name = labels.middle_cut(mesh_axes_text(axes), most)
     return f"{labels.escape(name)}  <b>{labels.escape(total)}</b>"
 
 
@@ -103,7 +96,7 @@ def _segments(axes: Axes, rows: Sequence[Traffic], px_per_byte: float) -> tuple[
             continue
         runs = "unknown" if row.executions is None else f"{row.executions:,}"
         hover = [
-            f"{row.op} over {axes_text(axes)}",
+            f"{row.op} over {mesh_axes_text(axes)}",
             f"{exact_bytes_text(row.wire_bytes_per_device)} from each device",
             f"{counted(row.instructions, 'instruction')}, executions: {runs}",
         ]

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Mesh
 from inspector.figures import frame, mesh_layout, palette
 
@@ -66,7 +67,7 @@ def copies_map(
         lambda positions: [hover(at) for at in positions],
         heading="Copies on other devices",
         notes=[
-            f"mesh {mesh_layout.axes_text(mesh)}; orange: the chosen devices; the darker the blue, the "
+            f"mesh {mesh_text(mesh)}; orange: the chosen devices; the darker the blue, the "
             f"more of their {formatting.bytes_text(whole)} a device holds; grey: less than 0.5%"
         ],
         width_px=width_px,

@@ -64,14 +64,6 @@ def axes_shown(mesh: Mesh) -> tuple[int, ...]:
     return tuple(number for number in numbers if mesh.axes[number].size > 1) or numbers[:1]
 
 
-def axes_text(mesh: Mesh) -> str:
-    """Return `data 2 × model 4`, or of many axes `fsdp 16, and 11 axes of size 1`."""
-    shown = axes_shown(mesh)
-    text = " × ".join(f"{mesh.axes[axis].name} {mesh.axes[axis].size}" for axis in shown)
-    rest = len(mesh.axes) - len(shown)
-    return f"{text}, and {formatting.counted(rest, 'axis', 'axes')} of size 1" if rest else text
-
-
 def coordinates_text(mesh: Mesh, position: int, folded: Sequence[int] = ()) -> str:
     """Return the mesh coordinates of a device, `data 0, model 3`; of folded axes, `all of data`."""
     shown = axes_shown(mesh)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 import plotly.graph_objects as go
 
 from inspector.core import formatting
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import holdings, mesh_layout, palette
 from inspector.figures.block_grid import PlacedArray, placed
-from inspector.figures.mesh_layout import axes_text, mesh_grid, processes_of, processes_text
+from inspector.figures.mesh_layout import mesh_grid, processes_of, processes_text
 
 
 def mesh_map(
@@ -39,7 +40,7 @@ def mesh_map(
         placement.blocks,
         _forms(on_mesh, grid),
         lambda positions: holdings.hover_of_devices(on_mesh, positions, grid.folded),
-        heading=f"Mesh {axes_text(mesh)}",
+        heading=f"Mesh {mesh_text(mesh)}",
         notes=_notes(array, mesh, placement.blocks),
         highlight=highlight,
         borders=True,

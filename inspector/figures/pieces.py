@@ -13,9 +13,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core import formatting, sharding
-from inspector.core.formatting import counted, shape_text
+from inspector.core.formatting import counted, mesh_text, shape_text
 from inspector.figures import lattice
-from inspector.figures.mesh_layout import axes_text, mesh_grid
+from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.tiles import WRONG, Tile, as_rows, tiles_figure
 from inspector.guides.assembly import Assembled, Assembly, Stage, pieces
 
@@ -107,7 +107,7 @@ def devices_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) 
         tiles,
         _across(assembly),
         _blocks(assembly),
-        f"2 · On the devices, {axes_text(mesh)}",
+        f"2 · On the devices, {mesh_text(mesh)}",
         _MOVED_BY[assembly.way] if any(on_device.values()) else "nothing was moved",
         width_px,
         whole=True,

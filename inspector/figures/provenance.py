@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, spec_text
+from inspector.core.formatting import counted, mesh_text, spec_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
 from inspector.layout import Layout
 
 UNKNOWN = "unknown"
-_MOST_IDLE_AXES = 3  # more axes of size 1 are counted, not named
 
 
 def facts(snapshot: Snapshot) -> dict[str, str]:
@@ -80,16 +79,10 @@ def _model(layout: Layout | None) -> str:
 def _mesh(snapshot: Snapshot) -> str:
     if snapshot.mesh is None:
         return UNKNOWN
-    idle = [axis for axis in snapshot.mesh.axes if axis.size == 1]
-    many = len(idle) > _MOST_IDLE_AXES
-    axes = " × ".join(
-        f"{axis.name} {axis.size}" for axis in snapshot.mesh.axes if axis.size > 1 or not many
-    )
-    if many:
-        axes = f"{axes} and {len(idle)} axes of size 1" if axes else f"{len(idle)} axes of size 1"
+    axes = mesh_text(snapshot.mesh)
     kind = snapshot.mesh.device_kind
     on = "" if kind in (None, "cpu") else f" of {kind}"
-    return f"{axes or 'without axes'} ({counted(snapshot.mesh.size, 'device')}{on})"
+    return f"{axes} ({counted(snapshot.mesh.size, 'device')}{on})"
 
 
 def _rules(layout: Layout | None) -> str:

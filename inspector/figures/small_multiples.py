@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.folding import Fold, fold
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, lattice, mesh_layout, palette
 from inspector.figures.block_grid import placed
@@ -116,7 +117,7 @@ def small_multiples(
         return None
     plan = _plan(mesh, drawn, width_px)
     left_out = len(arrays) - sum(tile.fold.count for tile in shown)
-    note = f"mesh {mesh_layout.axes_text(mesh)}; within a map, the same color is the same block"
+    note = f"mesh {mesh_text(mesh)}; within a map, the same color is the same block"
     if any(tile.blocks > _SHADES for tile in shown):
         note += f"; beyond {_SHADES} blocks, neighbors share a shade"
     if left_out:

@@ -8,10 +8,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Mesh
 from inspector.figures import cells, chip_panels, frame, labels, lattice, palette
 from inspector.figures.chip_panels import MARK_PX, Panels, Places
-from inspector.figures.mesh_layout import axes_text
 
 _SEPARATED_PX = 5  # chips at least this large are separated by a line
 _OUTLINED_PX = 10  # chips at least this large have outlines of hosts and marks of wrap-around links
@@ -65,7 +65,7 @@ def torus_map(
         width_px,
         max(places.columns[-1][1] + places.pad, width),
         places.rows[-1][1] + places.pad,
-        heading=f"{panels.heading}, mesh {axes_text(mesh)}",
+        heading=f"{panels.heading}, mesh {mesh_text(mesh)}",
         notes=notes,
         below=panels.below,
         row_ticks=_ticks(places, places.rows, 1),

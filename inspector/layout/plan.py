@@ -104,16 +104,12 @@ def _indivisible(array: Array, mesh: Mesh) -> list[Finding]:
     found = []
     for uneven in sharding.indivisible(array.shape, array.spec or (), mesh):
         logical_axis = array.logical_axes[uneven.dimension] if array.logical_axes else None
-        subject = logical_axis or f"dimension {uneven.dimension}"
         found.append(
             Finding(
                 level="error",
                 code=INDIVISIBLE,
                 array=array.path,
-                message=(
-                    f"{subject} has {uneven.size} rows, {uneven.ways} ways "
-                    f"({' × '.join(uneven.axes)}) do not divide it in {array.path}"
-                ),
+                message=f"{uneven.text(logical_axis)} in {array.path}",
                 extra={"logical_axis": logical_axis, "dimension": uneven.dimension},
             )
         )

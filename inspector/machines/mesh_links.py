@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import and_text, counted
+from inspector.core.formatting import and_text, counted, mesh_axes_text
 from inspector.core.snapshot import Mesh
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import (
@@ -82,7 +82,7 @@ def _placed_link(
     order = mesh.extra.get("device_order")
     known = f" ({order})" if order in ("row-major", "torus") else ""
     sentences = [
-        f"The device order{known} puts {' × '.join(names)} ({shape.members}) on {_shape_text(shape)}."
+        f"The device order{known} puts {mesh_axes_text(names)} ({shape.members}) on {_shape_text(shape)}."
     ]
     if len(shapes) > 1:
         sentences.append("Groups differ in shape; the slowest one is used for all.")
@@ -197,7 +197,7 @@ def _node_link(axes: Axes, mesh: Mesh, chip: Chip, nodes: Nodes) -> Link:
     spanned_by_group = (np.diff(node, axis=1, prepend=-1) != 0).sum(axis=1)
     spanned = int(spanned_by_group.max())
     members = math.ceil(size / spanned)
-    names = " × ".join(axes) or "no axis"
+    names = mesh_axes_text(axes)
     order = f"devices fill nodes of {nodes.gpus} {chip.title} in mesh order"
     if spanned == 1:
         assumption = f"Assumed: {order}, so that {names} ({size}) stays inside a node."

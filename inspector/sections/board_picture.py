@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from inspector.compare import difference
 from inspector.compare.difference import Answer
 from inspector.core import sharding
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.figures import (
     cells,
@@ -167,7 +168,7 @@ def _draw_maps(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float)
         sheet.text(
             left,
             sheet.y + height + 3,
-            mesh_layout.axes_text(found.mesh),
+            mesh_text(found.mesh),
             color=frame.MIDDLE_GREY,
         )
         tallest = max(tallest, height + 3 + _LINE_PX)

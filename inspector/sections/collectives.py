@@ -8,9 +8,15 @@ from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
 from inspector.core.collectives import Traffic, traffic
-from inspector.core.formatting import and_text, bytes_text, counted, exact_bytes_text
+from inspector.core.formatting import (
+    and_text,
+    bytes_text,
+    counted,
+    exact_bytes_text,
+    mesh_axes_text,
+)
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
-from inspector.figures.collective_bars import axes_text, collective_bars, grouped
+from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.traffic_map import traffic_map
 from inspector.sections import unknown
 from inspector.sections.programs import RUNS, main_first, run_of, title
@@ -83,7 +89,7 @@ def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]
         parts += [f": {at_least}", Strong(bytes_text(total)), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
     if total and len(sent) > 1 and largest:
-        parts += [f", {sent[largest] / total:.0%} of it over ", Code(axes_text(largest))]
+        parts += [f", {sent[largest] / total:.0%} of it over ", Code(mesh_axes_text(largest))]
     if uncounted:
         parts.append(f"; {counted(uncounted, 'collective')} with unknown bytes")
     conditional = sum(one.conditional for one in collectives)
@@ -264,7 +270,7 @@ def _by_axes(name: str, rows: Sequence[Traffic]) -> Table:
         ),
         tuple(
             (
-                axes_text(row.mesh_axes),
+                mesh_axes_text(row.mesh_axes),
                 row.op,
                 row.instructions,
                 row.executions,
@@ -285,7 +291,7 @@ def _count_text(op: str, rows: Iterable[Traffic]) -> str:
 
 
 def _axes(one: Collective) -> str:
-    return axes_text(one.mesh_axes) if one.mesh_axes is not None else UNKNOWN_AXES
+    return mesh_axes_text(one.mesh_axes) if one.mesh_axes is not None else UNKNOWN_AXES
 
 
 def _payload_text(one: Collective) -> str:

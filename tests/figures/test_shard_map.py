@@ -230,7 +230,7 @@ def test_arrays_without_a_map_say_why() -> None:
     whole = samples.array("params/a", (6, 4), (None, None), mesh)
     cases = {
         "is unknown": dataclasses.replace(whole, spec=None),
-        "6 rows, 4 ways \\(x\\) do not divide it": dataclasses.replace(whole, spec=(("x",), None)),
+        "size 6 is not divisible by 4 \\(x\\)": dataclasses.replace(whole, spec=(("x",), None)),
         "no shard on some devices": dataclasses.replace(
             whole, shards=(Shard(0, ((0, 6), (0, 4)), 0),)
         ),

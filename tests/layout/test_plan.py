@@ -104,7 +104,7 @@ def test_a_dimension_that_is_not_divided_is_a_finding_with_the_numbers() -> None
     )
     sentences = {f.array: f.message for f in found.findings}
     assert sentences[kernel.path] == (
-        "hidden has 1024 rows, 3 ways (model) do not divide it in params/DotReluDot_0/Dense_0/kernel"
+        "hidden of size 1024 is not divisible by 3 (model) in params/DotReluDot_0/Dense_0/kernel"
     )
     # All else is still there.
     assert found.array("output").bytes_per_device == 8 * 1024 * 4

@@ -62,7 +62,7 @@ def test_unspecified_means_unsharded_in_every_way_of_not_specifying() -> None:
 
 def test_an_axis_that_does_not_divide_is_named_with_the_numbers() -> None:
     found = replace(array("embed"), shape=(6,))
-    assert sentences(found, 0)[-1] == "4 ways do not divide its 6 rows, which JAX refuses."
+    assert sentences(found, 0)[-1] == "Its size 6 is not divisible by 4, which JAX refuses."
 
 
 def test_without_a_spec_nothing_is_claimed() -> None:

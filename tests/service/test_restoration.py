@@ -146,9 +146,7 @@ def test_other_models_and_sizes_are_refused(
 def test_what_does_not_divide_or_fit_is_refused(
     service: Inspection, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"hidden has 32 rows, 3 ways \(model\) do not divide it"
-    ):
+    with pytest.raises(InvalidInput, match=r"hidden of size 32 is not divisible by 3 \(model\)"):
         start(service, small(), small(mesh="1x3"))
     usage = shutil.disk_usage(temporary)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))

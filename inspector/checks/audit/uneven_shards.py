@@ -57,10 +57,7 @@ def _rejected(context: AuditContext, one: Fold) -> Finding:
     array = one.first
     uneven = next(sharding.indivisible(array.shape, array.spec or (), context.mesh))
     name = array.logical_axes[uneven.dimension] if array.logical_axes else None
-    message = (
-        f"{fold_text(one)}: {name or f'dimension {uneven.dimension}'} has size {uneven.size}, which "
-        f"{' × '.join(uneven.axes)} ({uneven.ways} ways) does not divide. JAX rejects this array."
-    )
+    message = f"{fold_text(one)}: {uneven.text(name)}. JAX rejects this array."
     return finding("error", INDIVISIBLE, message, folds=[one])
 
 

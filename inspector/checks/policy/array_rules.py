@@ -17,7 +17,13 @@ from inspector.checks.policy.selection import (
     read_selection,
     unsplit_axes,
 )
-from inspector.core.formatting import bytes_text, counted, exact_bytes_text, spec_text
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    exact_bytes_text,
+    mesh_axes_text,
+    spec_text,
+)
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.machines.prediction import memory
@@ -143,7 +149,7 @@ class NotFullySharded:
         worst = sorted(bad, key=lambda one: -(weight[one.path] or 0))[:WORST]
         named = ", ".join(
             f"{name(one.path)} {bytes_text(one.bytes) if by_bytes else f'{weight[one.path]:,} elements'} "
-            f"{name(spec_text(one.spec))} not over {' × '.join(map(name, missing[one.path] or ()))}"
+            f"{name(spec_text(one.spec))} not over {mesh_axes_text(missing[one.path] or (), name)}"
             for one in worst
         )
         return Outcome(

@@ -10,7 +10,7 @@ from inspector.checks.policy.outcome import Outcome, Violation, name
 from inspector.compiled import hlo
 from inspector.core.collectives import OPS, traffic
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, exact_bytes_text
+from inspector.core.formatting import counted, exact_bytes_text, mesh_axes_text
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.machines.prediction import memory
 
@@ -138,9 +138,7 @@ class Collectives:
         return f"{self.op or 'collectives'} over {name(self.axis) if self.axis else 'any axis'}"
 
     def _name(self, row: hlo.Traffic) -> str:
-        axes = row.mesh_axes
-        over = "unknown axes" if axes is None else " × ".join(map(name, axes)) or "no axis"
-        return f"{name(row.op)} over {over}"
+        return f"{name(row.op)} over {mesh_axes_text(row.mesh_axes, name)}"
 
 
 def read_memory(fields: Fields) -> ProgramMemory:

@@ -15,7 +15,7 @@ from inspector.compare.difference import origin
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.rule_causes import RuleCauses
-from inspector.core.formatting import counted, devices_text
+from inspector.core.formatting import counted, devices_text, mesh_sizes_text
 from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
 
 _SPLIT_FACTS = {"spec", "placement", "bytes per device", "replicas"}
@@ -261,7 +261,10 @@ def _mesh_causes(before: Mesh | None, after: Mesh | None) -> tuple[Cause, ...]:
         return ()
     was, now = ([(axis.name, axis.size) for axis in _larger(mesh)] for mesh in (before, after))
     if was != now:
-        texts = [origin.mesh_text(mesh).partition(" (and")[0] for mesh in (before, after)]
+        texts = [
+            mesh_sizes_text(*zip(*sizes, strict=True)) if sizes else "1 device"
+            for sizes in (was, now)
+        ]
         if before.size != after.size:
             texts[1] += f" ({before.size:,} → {counted(after.size, 'device')})"
         return (Cause("mesh", "", *texts),)

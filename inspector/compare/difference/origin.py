@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Mesh, Snapshot
+from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 
@@ -57,15 +56,3 @@ def chip(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
     """Return the chosen chip, or else the chip that the Snapshot was compiled for."""
     target = targets.compiled_for(snapshot)
     return chosen or (target.chip if target else None)
-
-
-def mesh_text(mesh: Mesh | None) -> str:
-    """Return the mesh axes larger than 1: `data 2 × model 4 (and 1 axis of size 1)`."""
-    if mesh is None:
-        return "unknown"
-    split = [f"{axis.name} {axis.size}" for axis in mesh.axes if axis.size > 1]
-    idle = len(mesh.axes) - len(split)
-    if not split:
-        return "1 device" if mesh.size == 1 else "unknown"
-    suffix = f" (and {counted(idle, 'axis', 'axes')} of size 1)" if idle else ""
-    return " × ".join(split) + suffix

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspector.compare.difference import origin
 from inspector.compare.difference.question import UNKNOWN, Better, Question, Statement, question
 from inspector.core.collectives import Traffic, traffic
-from inspector.core.formatting import bytes_text, counted
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.machines.hardware import Chip
@@ -82,7 +82,7 @@ def program_rows(
 
 def traffic_name(axes: tuple[str, ...] | None) -> str:
     """Return where collectives run: `over data × model`, `over unknown axes`."""
-    return "over unknown axes" if axes is None else f"over {' × '.join(axes)}"
+    return f"over {mesh_axes_text(axes)}"
 
 
 def _names(snapshots: Iterable[Snapshot]) -> list[str]:

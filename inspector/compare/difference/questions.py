@@ -11,7 +11,7 @@ from inspector.compare.difference.program_rows import OTHER_COMPILER, Row, progr
 from inspector.compare.difference.question import UNKNOWN, Better, Question, Statement, question
 from inspector.compare.difference.splits import elements_per_device
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, times_text
+from inspector.core.formatting import bytes_text, counted, mesh_text, times_text
 from inspector.core.rules.recorded import recorded
 from inspector.core.rules.sentences import rule_text
 from inspector.core.snapshot import Array, Level, Snapshot
@@ -100,7 +100,7 @@ def _rules(snapshot: Snapshot) -> Statement:
 _LAYOUT: tuple[tuple[str, _Ask], ...] = (
     ("Source", lambda each: Statement(origin.text(each))),
     ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
-    ("Mesh", lambda each: Statement(origin.mesh_text(each.mesh))),
+    ("Mesh", lambda each: Statement(mesh_text(each.mesh, max_axes_of_size_1=0))),
     ("Devices", lambda each: _number(each.mesh.size if each.mesh else None)),
     ("Rules", _rules),
 )

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.core import sharding
+from inspector.core.formatting import mesh_sizes_text
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh
 
@@ -65,7 +66,7 @@ def parts(axes: Axes) -> int:
 
 def axes_text(axes: Axes) -> str:
     """Return mesh axes with their sizes: `fsdp 4 × expert 2`, or `unsharded`."""
-    return " × ".join(f"{name} {size}" for name, size in axes) or "unsharded"
+    return mesh_sizes_text(*zip(*axes, strict=True)) if axes else "unsharded"
 
 
 def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:

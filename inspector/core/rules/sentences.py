@@ -45,7 +45,7 @@ def of_the_mesh(axes: Sequence[str], size: int | None, mesh: Mesh) -> list[str]:
     ]
     ways = mesh.ways(tuple(axis for axis in axes if axis in sizes))
     if size is not None and size % ways:
-        said.append(f"{ways} ways do not divide its {size} rows, which JAX refuses.")
+        said.append(f"Its size {size} is not divisible by {ways}, which JAX refuses.")
     return said
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inspector.core import sharding
-from inspector.core.formatting import counted, devices_text, ranges_text, shape_text
+from inspector.core.formatting import counted, devices_text, mesh_axes_text, ranges_text, shape_text
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Spec
 from inspector.guides.assembly.record import Assembled, Assembly, Piece, Stage
@@ -99,9 +99,8 @@ def faults(assembly: Assembly, made: Assembled) -> tuple[Fault, ...]:
         for uneven in sharding.indivisible(made.shape, spec, mesh):
             return (
                 Fault(
-                    f"Dimension {uneven.dimension} of {shape_text(made.shape)} is {uneven.size} long, "
-                    f"which the {uneven.ways} devices along {' × '.join(uneven.axes)} cannot share "
-                    "evenly: no piece would have a whole number of it."
+                    f"{uneven.text(f'Dimension {uneven.dimension} of {shape_text(made.shape)}')}, "
+                    "so the pieces cannot have equal shapes."
                 ),
             )
     asked = sharding.place(made.shape, assembly.spec, mesh)
@@ -180,7 +179,7 @@ def arrivals(assembly: Assembly, made: Assembled) -> tuple[Arrival, ...]:
 def spec_in_words(spec: Spec) -> str:
     """How a spec cuts an array: `dimension 0 cut over x × y`; `nothing cut` if it does not."""
     parts = [
-        f"dimension {dimension} cut over {' × '.join(axes)}"
+        f"dimension {dimension} cut over {mesh_axes_text(axes)}"
         for dimension, axes in enumerate(spec)
         if axes
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.core.collectives import traffic
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink, collective_time, effective_bytes_per_second
@@ -267,14 +267,14 @@ def _communication(
     unplaced = [one for one in program.collectives if one.mesh_axes is None and one.executions != 0]
     if unplaced:
         why = f"{counted(len(unplaced), 'collective')} whose groups are of no mesh axes"
-        found.append(Term("communication, unknown axes", "communication", None, "", why))
+        found.append(Term(f"communication, {mesh_axes_text(None)}", "communication", None, "", why))
     return tuple(found)
 
 
 def _along(
     axes: tuple[str, ...], collectives: tuple[Collective, ...], link: Link | NoLink | None
 ) -> Term:
-    name = f"communication over {' × '.join(axes)}"
+    name = f"communication over {mesh_axes_text(axes)}"
     rows = traffic(collectives)
     wire = _sum(row.wire_bytes_per_device for row in rows)
     if link is None or isinstance(link, NoLink):

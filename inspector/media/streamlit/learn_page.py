@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector.core.formatting import counted, spec_text
+from inspector.core.formatting import counted, mesh_sizes_text, spec_text
 from inspector.figures import array_provenance
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
@@ -125,7 +125,7 @@ def _run_text(taken: Taken) -> str:
     ran = ", ".join(
         f"{title} {versions[name]}" for name, title in names.items() if name in versions
     )
-    mesh = mesh_fields.mesh_text(walk.axis_names, walk.mesh_shape)
+    mesh = mesh_sizes_text(walk.axis_names, walk.mesh_shape)
     return plain(f"Run on mesh {mesh}, emulated on this machine, with {ran}.")
 
 

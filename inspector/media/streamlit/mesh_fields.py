@@ -8,11 +8,6 @@ from typing import Any
 SPARE_NAMES = ("x", "y", "z")
 
 
-def mesh_text(axis_names: Sequence[str], mesh_shape: Sequence[int]) -> str:
-    """Return `data 2 × model 4`."""
-    return " × ".join(f"{name} {size}" for name, size in zip(axis_names, mesh_shape, strict=True))
-
-
 def fitted_names(names: str, rank: int, spare: Iterable[str] = SPARE_NAMES) -> list[str]:
     """Return `rank` different axis names: the first ones of the field, then spare ones."""
     typed = (name.strip() for name in names.split(","))

@@ -7,6 +7,7 @@ import streamlit as st
 from inspector.core.formatting import (
     counted,
     devices_text,
+    mesh_sizes_text,
     ranges_text,
     shape_text,
     spec_text,
@@ -196,4 +197,4 @@ def _show_views(request: HostLocal, exchanged: Exchanged) -> None:
 def _local_mesh(shape: tuple[int, ...] | None, request: HostLocal) -> str:
     if shape is None:
         return "none: its devices are not a block of the mesh"
-    return mesh_fields.mesh_text(request.axis_names, shape)
+    return mesh_sizes_text(request.axis_names, shape)

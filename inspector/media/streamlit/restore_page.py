@@ -11,7 +11,7 @@ from cachetools import LRUCache
 from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, seconds_text
+from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.core.snapshot import Snapshot, Transfer
 from inspector.core.totals import state_totals
 from inspector.figures import provenance
@@ -93,7 +93,7 @@ def show() -> None:
 def _draw_saved_layout(layout: Layout, planned: Snapshot) -> None:
     fields = layouts.to_fields(layout)
     rules = fields.get("rules", fields.get("specs", "")).replace(",", ", ") or "no rules"
-    mesh = mesh_fields.mesh_text(layout.axis_names, layout.mesh_shape)
+    mesh = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
     st.markdown(
         "**Saved layout** &ensp; :small[from the Layout page]\n\n"
         f"{plain(layout.entry.title)} on **{plain(mesh)}**  \n"

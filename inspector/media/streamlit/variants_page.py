@@ -9,6 +9,8 @@ from inspector.core.formatting import (
     bytes_text,
     counted,
     logical_text,
+    mesh_axes_text,
+    mesh_sizes_text,
     seconds_text,
     shape_text,
     spec_text,
@@ -87,9 +89,7 @@ def _show_tree(found: Snapshot, key: str) -> None:
 
 
 def _layout_words(layout: Layout) -> str:
-    mesh = " × ".join(
-        f"{name} {size}" for name, size in zip(layout.axis_names, layout.mesh_shape, strict=True)
-    )
+    mesh = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
     return (
         f"mesh {mesh}, {counted(layout.sizes['layers'], 'layer')}, depth {layout.sizes['depth']}."
     )
@@ -131,7 +131,9 @@ def _show_layer_axis(scan: Snapshot) -> None:
     array = stacked[0]
     axes = array.spec[0] if array.spec else None
     name = array.logical_axes[0] if array.logical_axes else "layer"
-    split = f"split over {' × '.join(axes)}" if axes else "whole: nothing maps it to a mesh axis"
+    split = (
+        f"split over {mesh_axes_text(axes)}" if axes else "whole: nothing maps it to a mesh axis"
+    )
     st.info(
         f"The scan stacks {counted(array.shape[0], 'layer')} in each parameter along a first dimension, "
         f"{plain(name or 'layer')}, which is {plain(split)}.",

@@ -7,7 +7,14 @@ import sys
 
 from inspector.core import snapshot
 from inspector.core.collectives import traffic
-from inspector.core.formatting import bytes_text, counted, seconds_text, times_text
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    mesh_axes_text,
+    mesh_text,
+    seconds_text,
+    times_text,
+)
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.core.totals import state_totals
@@ -58,7 +65,7 @@ def _heading(found: Snapshot) -> str:
     if found.layout is not None:
         lines.append(f"layout    {_layout(found.layout)}")
     if found.mesh is not None:
-        axes = " × ".join(f"{axis.name} {axis.size}" for axis in found.mesh.axes)
+        axes = mesh_text(found.mesh)
         several = f" in {source.processes} processes" if source.processes > 1 else ""
         lines.append(f"mesh      {axes}, {counted(found.mesh.size, 'device')}{several}")
     totals = state_totals(found)
@@ -128,7 +135,7 @@ def _collectives(program: Program) -> str:
     """Collectives by mesh axes and op: how often one run executes them, and the bytes of all of these."""
     rows = [(f"collectives of {program.name}", "op", "executions", "payload", "wire per device")]
     for row in traffic(program.collectives or ()):
-        axes = "unknown axes" if row.mesh_axes is None else ", ".join(row.mesh_axes) or "no axis"
+        axes = mesh_axes_text(row.mesh_axes)
         times = "unknown" if row.executions is None else f"{row.executions:,}"
         rows.append(
             (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.core import sharding
-from inspector.core.formatting import counted, spec_text
+from inspector.core.formatting import counted, mesh_text, spec_text
 from inspector.core.snapshot import Array, Finding, Group, Mesh, Shard
 from inspector.core.typed_json import LARGEST
 from inspector.producers.readers import limits
@@ -86,7 +86,7 @@ def imported_array(
         if spec is not None and not on_mesh:
             shards = _shards(shape, spec, saved.mesh, budget or ShardBudget())
             if shards is None:
-                axes = " × ".join(f"{axis.name} {axis.size}" for axis in saved.mesh.axes)
+                axes = mesh_text(saved.mesh)
                 finding = _finding(
                     path, f"was {spec_text(spec)} on another mesh than most arrays ({axes})"
                 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 
@@ -69,7 +70,7 @@ def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str,
     """A row of the table."""
     mesh = model = None
     if found.mesh is not None:
-        mesh = " × ".join(f"{axis.name} {axis.size}" for axis in found.mesh.axes)
+        mesh = mesh_text(found.mesh)
     if found.layout is not None:
         model = found.layout.get("model")
         model = model if isinstance(model, str) else None

@@ -78,7 +78,7 @@ def test_both_specs_and_what_jax_would_say_to_nnx() -> None:
 
 def test_what_does_not_divide_and_what_the_mesh_lacks_stand_beside_the_rule() -> None:
     ledger = ledger_of(array("embed", size=6), MESH, RULES)
-    assert ledger.entries[0].linen == "taken. 4 ways do not divide its 6 rows, which JAX refuses"
+    assert ledger.entries[0].linen == "taken. Its size 6 is not divisible by 4, which JAX refuses"
     ledger = ledger_of(array("embed"), MESH, (("embed", ("dat",)),))
     assert ledger.entries[0].linen == "taken. The mesh has no axis dat"
 

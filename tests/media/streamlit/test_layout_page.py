@@ -212,7 +212,7 @@ def test_a_bad_spec_is_said_beside_it(open_page, place, text, sentence):
 def test_a_batch_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
     page.set("size:batch", 7)
     said = page.problems_beside(page.rule_key(0, "axes"))
-    assert len(said) == 1 and said[0].startswith("batch has 7 rows, 2 ways (data) do not divide it")
+    assert len(said) == 1 and said[0].startswith("batch of size 7 is not divisible by 2 (data)")
     assert page.problems() == said
 
 
@@ -222,7 +222,7 @@ def test_a_depth_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
     page.type("field:mesh", "2x3")
     said = page.problems_beside(page.rule_key(1, "axes"))
     assert len(said) == 1
-    assert said[0].startswith("hidden has 1000 rows, 3 ways (model) do not divide it")
+    assert said[0].startswith("hidden of size 1000 is not divisible by 3 (model)")
     page.type(page.rule_key(1, "axes"), "")
     assert not page.problems()
 
@@ -231,9 +231,7 @@ def test_of_two_rules_for_an_axis_the_one_that_was_taken_has_the_sentence(open_p
     # Both rules name batch; the first one is free, is taken, and does not divide 8 rows.
     page = open_page(mesh="16x4", target="plan", rules="batch.data~batch.model~hidden.model")
     said = page.problems_beside(page.rule_key(0, "axes"))
-    assert len(said) == 1 and said[0].startswith(
-        "batch has 8 rows, 16 ways (data) do not divide it"
-    )
+    assert len(said) == 1 and said[0].startswith("batch of size 8 is not divisible by 16 (data)")
     assert page.problems() == said
 
 
@@ -241,7 +239,7 @@ def test_an_uneven_layout_is_not_run(page):
     page.set("size:batch", 7)
     page.press("run_button")
     assert len(page.errors()) == 1
-    assert "batch has 7 rows, 2 ways (data) do not divide it" in page.errors()[0]
+    assert "batch of size 7 is not divisible by 2 (data)" in page.errors()[0]
 
 
 @pytest.mark.parametrize(("mesh", "offered"), [("512", True), ("1024", False)])

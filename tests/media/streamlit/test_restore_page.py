@@ -163,9 +163,9 @@ def test_a_bad_field_is_said_and_stays(open_restore, field: str, text: str, sent
 def test_a_mesh_that_does_not_divide_is_said(open_restore) -> None:
     page = open_restore()
     page.type("mesh", "2x3")
-    assert "hidden has 64 rows, 3 ways (model) do not divide it" in page.test.error[
-        0
-    ].value.replace("\\", "")
+    assert "hidden of size 64 is not divisible by 3 (model)" in page.test.error[0].value.replace(
+        "\\", ""
+    )
     assert not page.metrics()
 
 

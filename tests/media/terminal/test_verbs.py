@@ -111,7 +111,10 @@ BAD = {
     "size without value": (["inspect", "--set", "depth"], "SIZE=VALUE"),
     "target": (["inspect", "--target", "moon"], "target is 'moon'"),
     "model": (["inspect", "--model", "gpt9"], "model is 'gpt9'"),
-    "indivisible": (["inspect", "--mesh", "2x3"], "hidden has 1024 rows, 3 ways (model)"),
+    "indivisible": (
+        ["inspect", "--mesh", "2x3"],
+        "hidden of size 1024 is not divisible by 3 (model)",
+    ),
     "no layout file": (["inspect", "nowhere.json"], "nowhere.json cannot be read"),
     "no snapshot": (["show", "nowhere.json"], "nowhere.json cannot be read"),
     "not a snapshot": (["show", "pyproject.toml"], "is not JSON"),
