@@ -65,7 +65,7 @@ def mesh_of(kept: dict[str, Any]) -> Mesh:
         tuple(kept["devices"]),
         tuple(kept["processes"]),
         kept["device_kind"],
-        kept["extra"],
+        extra=kept["extra"],
     )
 
 
