@@ -124,7 +124,7 @@ def test_jax_refuses_exactly_the_indivisible_shapes(
     ):
         with pytest.raises(ValueError, match=rf"array axis {uneven[0].dimension} .*partitioned"):
             ask()
-    with pytest.raises(ValueError, match=f"dimension {uneven[0].dimension} has"):
+    with pytest.raises(ValueError, match=f"dimension {uneven[0].dimension} of size"):
         sharding.shard_shape(shape, spec, mesh)
     assert sharding.shards(Array("a", "other", shape, "int8", spec=spec), mesh) is None
     # Each named dimension is at fault by itself, and no other is.

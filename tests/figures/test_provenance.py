@@ -51,5 +51,5 @@ def test_a_dozen_axes_that_split_nothing_are_counted() -> None:
         mesh = replace(one.mesh, axes=tuple(MeshAxis(name, size) for name, size in axes.items()))
         return provenance.facts(replace(one, mesh=mesh))["mesh"]
 
-    assert said(a=1, b=1, c=8, d=1, e=1) == "c 8 and 4 axes of size 1 (8 devices)"
+    assert said(a=1, b=1, c=8, d=1, e=1) == "c 8, and 4 axes of size 1 (8 devices)"
     assert said(a=1, c=8) == "a 1 × c 8 (8 devices)"
