@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from inspector.figures import frame, labels, palette
 
-SIDE_PX = 10
+SIDE_PX = 4
 HEADING_PX = 24
 BAR_PX = 22
 _GAP_PX = 8

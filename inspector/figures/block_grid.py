@@ -121,7 +121,7 @@ def _why_invalid(array: Array, mesh: Mesh) -> str:
         return f"The shape of {array.path} is unknown, so it has no map."
     if math.prod(array.shape) <= 0:
         return f"{array.path} has no elements: its shape is {formatting.shape_text(array.shape)}."
-    if not mesh.devices or len(mesh.devices) != mesh.size:
+    if not mesh_layout.has_devices(mesh):
         return "The devices of the mesh are unknown."
     if array.shards is None and array.spec is not None:
         if len(array.spec) != len(array.shape):

@@ -15,6 +15,7 @@ import numpy as np
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Mesh
 from inspector.figures.cells import Edges
+from inspector.figures.mesh_layout import known_processes, processes_of
 from inspector.machines.targets import GPUS_PER_NODE
 from inspector.machines.torus_places import TorusPlaces, places_of
 
@@ -82,7 +83,7 @@ def panels_of(mesh: Mesh) -> Panels | None:
     places = places_of(mesh)
     if places is not None:
         return _torus_panels(mesh, places)
-    if mesh.devices and (mesh.device_kind or "").startswith("NVIDIA"):
+    if (mesh.device_kind or "").startswith("NVIDIA"):
         return _node_panels(mesh)
     return None
 
@@ -150,8 +151,8 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> Panels:
     if split > 1:
         facts.append(("core ", places.cores))
     hosts = None
-    if mesh.processes is not None and len(set(mesh.processes)) > 1:
-        hosts = np.array(mesh.processes)
+    if (processes := processes_of(mesh)) is not None:
+        hosts = np.array(processes)
         facts.append(("host ", hosts))
     chips = counted(math.prod(places.topology), "chip")
     if split > 1:
@@ -188,7 +189,9 @@ def _wrap_text(places: TorusPlaces) -> str:
 
 def _node_panels(mesh: Mesh) -> Panels:
     """Return a panel per node: the GPUs of one process, or eight by id if processes are unknown."""
-    processes: Sequence[int] = mesh.processes or [one // GPUS_PER_NODE for one in mesh.devices]
+    processes: Sequence[int] = known_processes(mesh) or [
+        one // GPUS_PER_NODE for one in mesh.devices
+    ]
     node = np.array(processes)
     names, number = np.unique(node, return_inverse=True)
     by_node = [np.flatnonzero(number == one) for one in range(len(names))]

@@ -29,7 +29,7 @@ def copies_map(
       chosen: ids of the chosen devices.
       whole: bytes of the distinct data that the chosen devices hold together.
     """
-    if whole <= 0 or not mesh.devices:
+    if whole <= 0 or not mesh_layout.has_devices(mesh):
         return None
     mine = np.isin(np.array(mesh.devices), np.array(list(chosen)))
     # A share that rounds to 0% is grey: a step counter on every device is no copy worth showing.

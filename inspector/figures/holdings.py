@@ -9,7 +9,7 @@ from inspector.core import formatting
 from inspector.core.snapshot import Array
 from inspector.figures import frame
 from inspector.figures.block_grid import PlacedArray
-from inspector.figures.mesh_layout import coordinates_text
+from inspector.figures.mesh_layout import coordinates_text, known_processes
 
 _MANY_REPLICAS = 9  # with more, all holders of a block get the same list of devices
 
@@ -24,7 +24,7 @@ def bytes_of(array: Array, extents: Sequence[int]) -> int | None:
 
 def hover_of_blocks(on_mesh: PlacedArray) -> list[str]:
     """Return for each block: its index ranges, shard shape, bytes, devices and processes. Escaped."""
-    process = dict(zip(on_mesh.mesh.devices, on_mesh.mesh.processes or (), strict=False))
+    process = dict(zip(on_mesh.mesh.devices, known_processes(on_mesh.mesh) or (), strict=False))
     texts = []
     for number, devices in enumerate(on_mesh.holders):
         count = formatting.counted(len(devices), "device")
@@ -51,6 +51,7 @@ def hover_of_devices(
       folded: mesh axes along which all devices hold the same; one device stands for all of them.
     """
     mesh, placement = on_mesh.mesh, on_mesh.placement
+    processes = known_processes(mesh)
     shared: dict[int, str] = {}  # the list of devices, for blocks with many replicas
     texts = []
     for position in positions:
@@ -71,8 +72,8 @@ def hover_of_devices(
             *_piece(on_mesh, position),
             f"replica {placement.replica[position]} {others}",
         ]
-        if mesh.processes and not folded:
-            lines.append(f"process {mesh.processes[position]}")
+        if processes is not None and not folded:
+            lines.append(f"process {processes[position]}")
         texts.append(frame.hover(lines))
     return texts
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from inspector.core import formatting
 from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.snapshot import LiveBytes, Mesh
-from inspector.figures import frame, labels, palette
+from inspector.figures import frame, labels, mesh_layout, palette
 
 # The owner of bytes that no part of the run asked for.
 NOBODY = "nobody"
@@ -20,7 +20,7 @@ _AXIS_PX = 44  # tick labels and the title of the axis
 
 def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> go.Figure | None:
     """Return a stacked bar per device, in mesh order; None if nothing is alive."""
-    if not live or not mesh.devices:
+    if not live or not mesh_layout.has_devices(mesh):
         return None
     owners = owners_by_bytes(live)
     held = {(one.device, one.owner): one for one in live}

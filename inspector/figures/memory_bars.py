@@ -62,7 +62,7 @@ def memory_bars(
     right = max(longest, limit or 0) * 1.02
     px_per_byte = max(width_px - 2 * bars.SIDE_PX, 1) / right
     placed = bars.place(
-        [_bar(program, parts, px_per_byte, width_px) for program, parts in drawn],
+        [_bar(program, parts, limit, px_per_byte, width_px) for program, parts in drawn],
         _CAPACITY_LABEL_PX if limit else 0,
     )
     notes = []
@@ -113,9 +113,17 @@ def segments(program: Breakdown) -> list[Segment]:
 Drawn = Sequence[tuple[Breakdown, list[Segment]]]
 
 
-def _bar(program: Breakdown, parts: list[Segment], px_per_byte: float, width_px: float) -> bars.Bar:
+def _bar(
+    program: Breakdown,
+    parts: list[Segment],
+    limit: int | None,
+    px_per_byte: float,
+    width_px: float,
+) -> bars.Bar:
     drawn = []
     for part in parts:
+        # The line of the capacity would cross the text.
+        crossed = limit is not None and part.start < limit < part.start + part.bytes
         color = _COLORS.get(part.name, palette.UNKNOWN)
         size = formatting.bytes_text(part.bytes)
         drawn.append(
@@ -125,7 +133,9 @@ def _bar(program: Breakdown, parts: list[Segment], px_per_byte: float, width_px:
                 part.bytes,
                 color,
                 _hover(program, part.name, part.bytes),
-                bars.fitting_text([f"{part.name} {size}", size], part.bytes * px_per_byte),
+                ""
+                if crossed
+                else bars.fitting_text([f"{part.name} {size}", size], part.bytes * px_per_byte),
                 "/" if color == palette.UNKNOWN else "",
             )
         )

@@ -53,6 +53,16 @@ class MeshGrid:
         return lattice.sheet(rows, columns)
 
 
+def has_devices(mesh: Mesh) -> bool:
+    """Return whether the mesh names one device per place; a damaged file may not."""
+    return bool(mesh.axes) and len(set(mesh.devices)) == mesh.size
+
+
+def known_processes(mesh: Mesh) -> tuple[int, ...] | None:
+    """Return the process of each device in mesh order; None if they are unknown."""
+    return mesh.processes if mesh.processes and len(mesh.processes) == mesh.size else None
+
+
 def axes_shown(mesh: Mesh) -> tuple[int, ...]:
     """Return the numbers of the mesh axes to show: all of a few, of many only those larger than 1.
 
@@ -222,13 +232,14 @@ def draw(
 
 def processes_of(mesh: Mesh) -> tuple[int, ...] | None:
     """Return the process of each device in mesh order; None if there is one, or they are unknown."""
-    return mesh.processes if mesh.processes and len(set(mesh.processes)) > 1 else None
+    processes = known_processes(mesh)
+    return processes if processes and len(set(processes)) > 1 else None
 
 
 def processes_text(mesh: Mesh) -> str:
     """Return the devices of each process: `process 0 has 0–3, process 1 has 2048–2051`."""
     owned: dict[int, list[int]] = {}
-    for number, device in zip(processes_of(mesh) or (), mesh.devices, strict=False):
+    for number, device in zip(known_processes(mesh) or (), mesh.devices, strict=False):
         owned.setdefault(number, []).append(device)
     if len(owned) > _MOST_PROCESSES_NAMED:
         return f"in {len(owned)} processes, separated by thick lines"

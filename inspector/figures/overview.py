@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from inspector.core import formatting
 from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array, Mesh, Spec
-from inspector.figures import frame, holdings, labels, palette
+from inspector.figures import frame, holdings, labels, mesh_layout, palette
 from inspector.figures.block_grid import placed
 from inspector.figures.palette import SpecStyle
 
@@ -103,7 +103,7 @@ def overview(
       most_rows: the smallest arrays beyond this many rows share one row.
     """
     arrays = tuple(arrays)
-    if not arrays or not mesh.devices:
+    if not arrays or not mesh_layout.has_devices(mesh):
         return None
     styles = styles or palette.styles_of_specs(arrays, mesh)
     rows = table(arrays, mesh, most_rows)

@@ -108,6 +108,8 @@ def small_multiples(
       most_maps: if there are more, the smallest arrays are left out.
     """
     arrays = tuple(arrays)
+    if not mesh_layout.has_devices(mesh):
+        return None
     shown = _largest(tiles(arrays, mesh), most_maps)
     if not shown:
         return None

@@ -12,6 +12,7 @@ from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Mesh
 from inspector.figures import cells, chip_panels, frame, labels, lattice, palette
 from inspector.figures.chip_panels import MARK_PX, Panels, Places
+from inspector.figures.mesh_layout import has_devices
 
 _SEPARATED_PX = 5  # chips at least this large are separated by a line
 _OUTLINED_PX = 10  # chips at least this large have outlines of hosts and marks of wrap-around links
@@ -35,8 +36,8 @@ def torus_map(
             f"highlight_axis is {shown(highlight_axis)}, but must be one of "
             f"{', '.join(map(shown, mesh.axis_names))}"
         )
-    panels = chip_panels.panels_of(mesh)
-    if panels is None or not mesh.axes:
+    panels = chip_panels.panels_of(mesh) if has_devices(mesh) else None
+    if panels is None:
         return None
     axis = next((number for number, one in enumerate(mesh.axes) if one.size > 1), 0)
     if highlight_axis is not None:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh
-from inspector.figures import device_grid
+from inspector.figures import device_grid, mesh_layout
 from inspector.figures.device_grid import MOST_DEVICES
 
 
@@ -24,7 +24,7 @@ def traffic_map(
 
     If there are more than `most_devices`, neighbors share a cell. Return None if nothing is sent.
     """
-    if not traffic.sent.any():
+    if not traffic.sent.any() or not mesh_layout.has_devices(mesh):
         return None
     senders, receivers = np.nonzero(traffic.sent)
     grid = device_grid.grid(
