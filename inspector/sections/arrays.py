@@ -172,7 +172,7 @@ def table(arrays: Sequence[Array]) -> Table:
     rows = tuple(
         (
             array.path,
-            logical_text(array.logical_axes),
+            logical_text(array.logical_axes) or "–",
             spec_text(array.spec),
             shape_text(array.shape),
             "unknown" if array.shard_shape is None else shape_text(array.shard_shape),

@@ -58,7 +58,7 @@ def sentence(finding: Finding) -> tuple[Inline, ...]:
     if finding.array is not None and finding.array not in finding.message:
         array = f" ({finding.array})"
     saved = "" if finding.bytes is None else f" · {bytes_text(finding.bytes)}"
-    return (Mark(finding.level, KINDS[finding.level]), f" {finding.message}{array}{saved}")
+    return (Mark(finding.level, KINDS[finding.level]), f": {finding.message}{array}{saved}")
 
 
 def title(finding: Finding) -> str:

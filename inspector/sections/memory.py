@@ -28,12 +28,19 @@ from inspector.sections.section import (
 _WIDEST_PX = 1040
 
 
-def section(snapshot: Snapshot, chip: Chip | None) -> Section:
-    """Return everything about memory; without a chip, whether the layout fits is left out."""
+def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> Section:
+    """Return everything about memory.
+
+    Args:
+      chip: the chip that the layout should fit; without one, the verdict is left out.
+      replicated: whether to add the tables of replicated data.
+    """
     blocks: list[Block] = []
     if chip is not None:
         blocks.append(verdict(snapshot, chip))
-    blocks += [*programs(snapshot, chip), *duplication(snapshot)]
+    blocks += programs(snapshot, chip)
+    if replicated:
+        blocks += duplication(snapshot)
     return Section("memory", "Memory", tuple(blocks))
 
 

@@ -119,7 +119,7 @@ def _finding_list(said: Sequence[tuple[str, Finding]]) -> tuple[Block, ...]:
     items: list[tuple[Inline, ...]] = []
     for name, finding in said[:_MAX_FINDINGS]:
         level, message = findings.sentence(finding)
-        items.append((level, " in ", Code(name), ":", message))
+        items.append((level, " in ", Code(name), message))
     blocks: list[Block] = [Listing(tuple(items))]
     if len(said) > _MAX_FINDINGS:
         blocks.append(text(more_text(len(said) - _MAX_FINDINGS, "finding")))

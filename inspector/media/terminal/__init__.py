@@ -1,18 +1,23 @@
-"""The command line: a file for each verb, and one way for all of them to end.
+"""The command line: one module per verb in `VERBS`, and one way for all of them to end.
 
-Exit status 0 means done, 2 that the input cannot be used, with one line on standard error that says why.
-Data goes to the named output or to standard output, progress to standard error.
+Exit status 0 means done, 1 that `check` found a violation, 2 that an error occurred, with one line on
+standard error. Data goes to the named file or to standard output, progress to standard error. With
+SHARDING_INSPECTOR_DEBUG=1 an unexpected error also prints its traceback.
 """
 
 from __future__ import annotations
 
 import argparse
+import codecs
+import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 from inspector.core.errors import InvalidInput
+from inspector.media.printable import one_line
 from inspector.media.terminal import (
     audit_verb,
     check_verb,
@@ -29,57 +34,107 @@ from inspector.media.terminal import (
     show_verb,
 )
 
+# Each module has NAME, HELP, `add_arguments(parser)` and `run(options)`, which may return an exit status.
 VERBS = (
     inspect_verb,
     import_verb,
-    code_verb,
+    show_verb,
     shards_verb,
     device_verb,
     explain_verb,
     audit_verb,
-    show_verb,
     compare_verb,
     report_verb,
     check_verb,
+    code_verb,
     library_verb,
     dashboard_verb,
 )
+PROGRAM = "sharding-inspector"
+DEBUG = "SHARDING_INSPECTOR_DEBUG"
 UNUSABLE_INPUT = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
+
+# What is written for characters that the encoding of a terminal lacks.
+_SUBSTITUTES = {
+    **{"×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "→": "->", "µ": "u", "\ufffd": "?"},
+    **{"±": "+/-", "≠": "!=", "✓": "+", "✗": "-", "∅": "0", "÷": "/", "─": "-", "•": "-"},
+}
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage text before it."""
+    """Reports an error in one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         raise InvalidInput(f"{message} (see {self.prog} --help)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and give the exit status."""
+    """Run one verb and return the exit status."""
+    _accept_every_character()
+    try:
+        options = _parse(arguments)
+        status = options.run(options)
+        sys.stdout.flush()
+    except InvalidInput as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        _discard_output()
+    except KeyboardInterrupt:
+        _fail("interrupted")
+        return INTERRUPTED
+    except OSError as error:
+        _discard_output()
+        return _fail(f"input or output failed: {error.strerror or error}")
+    except Exception as error:
+        if os.environ.get(DEBUG) == "1":
+            traceback.print_exc()
+        kind = type(error).__name__
+        return _fail(f"unexpected {kind}: {error} (set {DEBUG}=1 for the traceback)")
+    else:
+        return int(status or 0)
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _Parser(
-        prog="sharding-inspector", description="See where every shard of a JAX model lives."
+        prog=PROGRAM, description="Inspect the sharding of a JAX model: shards, reasons and costs."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         subparser = verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP)
         verb.add_arguments(subparser)
         subparser.set_defaults(run=verb.run)
-    try:
-        options, unknown = parser.parse_known_args(arguments)
-        if hasattr(options, "unknown"):
-            options.unknown = unknown
-        elif unknown:
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        options.run(options)
-        sys.stdout.flush()
-    except InvalidInput as refused:
-        print(f"inspector: {' '.join(str(refused).split())}", file=sys.stderr)
-        return UNUSABLE_INPUT
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; do not let the interpreter complain at exit.
+    options, unknown = parser.parse_known_args(arguments)
+    if hasattr(options, "unknown"):  # a verb that passes them on
+        options.unknown = unknown
+    elif unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
+
+
+def _fail(message: str) -> int:
+    print(f"{PROGRAM}: {one_line(message).strip()}", file=sys.stderr)
+    return UNUSABLE_INPUT
+
+
+def _discard_output() -> None:
+    """Send the rest of the output nowhere, so that Python reports no second error when it exits."""
+    with contextlib.suppress(OSError, ValueError):  # standard output may not be a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        print("inspector: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+
+
+def _accept_every_character() -> None:
+    """Make output in any encoding succeed: characters that it lacks are replaced or escaped."""
+    codecs.register_error(PROGRAM, _substitute)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=PROGRAM)
+
+
+def _substitute(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    escaped = (_SUBSTITUTES.get(one) or one.encode("unicode_escape").decode() for one in text)
+    return "".join(escaped), error.end

@@ -1,88 +1,63 @@
-"""`audit`: what a reviewer should be told about a Snapshot, ranked, and what mends it."""
+"""`audit`: print what costs memory or has no effect in a layout, with the smallest change that fixes it."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 
 from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.checks.audit import Change
-from inspector.core import snapshot, typed_json
+from inspector.core import snapshot as snapshots
+from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
-from inspector.media.terminal.terminal import one_line
-from inspector.service.own_model_registration import register_own
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.sections import findings as section
 
 NAME = "audit"
-HELP = "what costs memory or does nothing in a layout, ranked by bytes, and what mends it"
+HELP = "find wasted memory and unused rules, ranked by bytes, with a fix for each"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("snapshot", metavar="SNAPSHOT.json")
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="the model, where it is one of your own, as package.module:function: for what mends it",
-    )
-    parser.add_argument("--json", action="store_true", help="a JSON list instead of text")
+    shared.add_snapshot(parser)
+    shared.add_own_model(parser, "to find fixes for its Snapshots")
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the findings."""
-    if options.model is not None and ":" in options.model:
-        register_own(options.model)
-    found = snapshot.read(options.snapshot)
-    layout = _layout(found)
-    findings = audit.audited(found).findings
+    shared.register_own_model(options.model)
+    snapshot = snapshots.read(options.snapshot)
+    layout = _layout(snapshot)
+    findings = audit.audited(snapshot).findings
     if not options.json:
         findings = audit.merged_by_logical_axis(findings)
     rows = [
-        (one, None if layout is None else audit.smallest_change(found, one, layout))
+        (one, None if layout is None else audit.smallest_change(snapshot, one, layout))
         for one in findings
     ]
     if options.json:
-        json.dump([_plain(*row) for row in rows], sys.stdout)
-        print()
-    elif rows:
-        sys.stdout.write("\n".join(_text(*row) for row in rows))
+        shared.print_json([_plain(*row) for row in rows])
     else:
-        print(f"Nothing was found. Checked were {'; '.join(audit.questions())}.")
+        render.show(section.audited(rows))
 
 
-def _layout(found: Snapshot) -> Layout | None:
-    """The layout that the Snapshot was made by, None where it has none that can be changed here."""
+def _layout(snapshot: Snapshot) -> Layout | None:
+    """Return the layout of the Snapshot, or None if it has none that can be changed here."""
     try:
-        return None if found.layout is None else layouts.from_json(found.layout)
+        return None if snapshot.layout is None else layouts.from_json(snapshot.layout)
     except InvalidInput:
         return None
 
 
-def _text(finding: Finding, change: Change | None) -> str:
-    saved = f", {bytes_text(finding.bytes)} a device" if finding.bytes else ""
-    lines = [f"{finding.level}: {finding.code}{saved}", f"  {one_line(finding.message)}"]
-    if change is not None:
-        lines.append(f"  Fix: {one_line(change.words)}. {_saves(change)}")
-    return "\n".join(lines) + "\n"
-
-
-def _saves(change: Change) -> str:
-    return "" if change.saves is None else f"Saves {bytes_text(change.saves)} of state a device."
-
-
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:
-    plain = typed_json.encode(finding)
-    plain["change"] = (
-        None
-        if change is None
-        else {
-            "words": change.words,
-            "saves_per_device": change.saves,
-            "layout": change.layout.to_json(),
-        }
-    )
+    plain: dict[str, Any] = typed_json.encode(finding)
+    plain["change"] = change and {
+        "words": change.words,
+        "saves_per_device": change.saves,
+        "layout": change.layout.to_json(),
+    }
     return plain

@@ -1,4 +1,4 @@
-"""`import`: make a Snapshot of what a real job left behind."""
+"""`import`: make a Snapshot from the files of a real job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import IMPORT_KINDS, READERS
+from inspector.media.printable import one_line
+from inspector.media.terminal import options as shared
 from inspector.producers.readers.archive import ZIP
 from inspector.producers.readers.checkpoint_folder import CheckpointFolder
-from inspector.service.engine import Job
+from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
 NAME = "import"
@@ -29,30 +31,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="; ".join(f"{kind}: {READERS[kind].path}" for kind in IMPORT_KINDS)
         + "; or a zip file of it",
     )
-    parser.add_argument("--step", metavar="N", help="of several steps, this one; else the latest")
-    parser.add_argument("-o", "--output", metavar="SNAPSHOT.json", help="standard output if absent")
+    parser.add_argument(
+        "--step", metavar="N", help="the step of an Orbax checkpoint; the latest by default"
+    )
+    shared.add_output(parser, "SNAPSHOT.json")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, and write the Snapshot."""
+    """Read the files and write the Snapshot."""
     step = _step(options.step, options.kind)
     if options.output is not None:
         output.refuse_unwritable(options.output)
     found = read(options.kind, options.path, step)
     for finding in found.findings:
-        print(f"{finding.level}: {finding.message}", file=sys.stderr)
+        print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
     found = audit.audited(found)
-    if options.output is None:
-        sys.stdout.write(snapshot.dumps(found))
-    else:
-        snapshot.write(found, options.output)
+    shared.write_text(snapshot.dumps(found), options.output)
 
 
 def read(kind: str, path: str, step: int | None = None) -> Snapshot:
-    """Have a worker read the file or folder.
+    """Return the Snapshot of a file or folder, read by a worker process.
 
     Raises:
-      InvalidInput: it cannot be read.
+      InvalidInput: the file cannot be read.
     """
     service = Inspection(run_workers=1)
     folder = CheckpointFolder() if _is_zip(path) else None
@@ -60,21 +61,15 @@ def read(kind: str, path: str, step: int | None = None) -> Snapshot:
         job = service.start_import(
             os.path.abspath(path), path, kind, step, folder.path if folder else None
         )
-        _follow(job)
-        return job.answer()
+        return shared.follow(job, _progress)
     finally:
         service.close()
         if folder is not None:
             folder.remove()
 
 
-def _follow(job: Job) -> None:
-    said = None
-    while not job.wait(0.1).finished:
-        phase = job.status().phase
-        if phase not in (None, "start", said):
-            print(phase, file=sys.stderr)
-            said = phase
+def _progress(status: Status) -> str:
+    return "" if status.phase in (None, "start") else str(status.phase)
 
 
 def _is_zip(path: str) -> bool:
@@ -84,7 +79,7 @@ def _is_zip(path: str) -> bool:
         with open(path, "rb") as file:
             return file.read(4) in ZIP
     except (OSError, ValueError):
-        return False  # the worker says what is wrong with it
+        return False  # the worker reports the error
 
 
 def _step(text: str | None, kind: str) -> int | None:

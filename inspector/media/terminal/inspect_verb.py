@@ -1,4 +1,4 @@
-"""`inspect`: make a Snapshot of a layout."""
+"""`inspect`: make a Snapshot from a layout."""
 
 from __future__ import annotations
 
@@ -11,83 +11,79 @@ from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.media.terminal import layout_file
+from inspector.media.terminal import options as shared
 from inspector.models.catalogue import CATALOGUE
 from inspector.service.agreement import refuse_indivisible
-from inspector.service.engine import Job
+from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
-from inspector.service.own_model_registration import register_own
 
 NAME = "inspect"
-HELP = "plan a layout, run it on emulated devices or compile it for a target; write what was found"
+HELP = "make a Snapshot: plan a layout, run it on emulated devices, or compile it for a target"
 
 _OPTIONS = ("model", "mesh", "axes", "rules", "specs", "target", "steps", "processes")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "layout", nargs="?", metavar="LAYOUT.json", help="a layout, or a Snapshot that has one"
+        "layout", nargs="?", metavar="LAYOUT.json", help="a layout, or a Snapshot with a layout"
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help=f"one of {', '.join(CATALOGUE)}, or one of your own as package.module:function",
+        help=f"one of {', '.join(CATALOGUE)}, or your own as package.module:function",
     )
     parser.add_argument("--mesh", metavar="2x4", help="sizes of the mesh axes")
     parser.add_argument("--axes", metavar="data,model", help="names of the mesh axes")
     parser.add_argument(
         "--rules",
         metavar="batch=data,hidden=model",
-        help="ordered rules; to several axes embed=fsdp+tensor, to none embed=",
+        help="rules in order; embed=fsdp+tensor for more than one mesh axis, embed= for none",
     )
     parser.add_argument(
         "--specs",
         metavar="W1=None.model,…",
-        help="PartitionSpecs of a model with device axes, in place of rules",
+        help="PartitionSpecs of a model with device axes, instead of rules",
     )
     parser.add_argument(
-        "--sizes", metavar="NAME", help="sizes of a published model, such as Llama-3-8B"
+        "--sizes", metavar="NAME", help="the sizes of a published model, such as Llama-3-8B"
     )
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a size of the model; repeatable",
+        help="one size of the model; may be repeated",
     )
     parser.add_argument(
         "--target",
         metavar="T",
-        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4, gpu:h100:8: "
-        "compile for a machine that need not be there",
+        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4 or gpu:h100:8: "
+        "compile for a machine, without the machine",
     )
-    parser.add_argument("--steps", metavar="N", help="measured train steps and inferences")
+    parser.add_argument(
+        "--steps", metavar="N", help="number of measured train steps and inferences"
+    )
     parser.add_argument(
         "--processes",
         metavar="N",
-        help="1 (default), 2 or 4 processes that share the devices, by jax.distributed",
+        help="1 (default), 2 or 4 processes that share the devices, with jax.distributed",
     )
-    parser.add_argument("-o", "--output", metavar="SNAPSHOT.json", help="standard output if absent")
+    shared.add_output(parser, "SNAPSHOT.json")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the Snapshot that the options ask for."""
-    if options.model is not None and options.model not in CATALOGUE and ":" in options.model:
-        if options.output is not None:
-            output.refuse_unwritable(options.output)
-        register_own(options.model)
-    layout = layouts.parse(_fields(options)).unwrap()
+    """Make the Snapshot and write it."""
     if options.output is not None:
         output.refuse_unwritable(options.output)
+    if options.model not in CATALOGUE:
+        shared.register_own_model(options.model)
+    layout = layouts.parse(_fields(options)).unwrap()
     found = audit.audited(inspect(layout))
-    if options.output is None:
-        sys.stdout.write(snapshot.dumps(found))
-    else:
-        snapshot.write(found, options.output)
+    shared.write_text(snapshot.dumps(found), options.output)
 
 
 def inspect(layout: Layout) -> Snapshot:
-    """Plan the layout, and build and run it or compile it for its target, with progress on standard error.
+    """Return the Snapshot of a layout for its target, with progress on standard error.
 
     Raises:
       InvalidInput: the layout does not fit its mesh or this machine, or the run failed.
@@ -100,29 +96,21 @@ def inspect(layout: Layout) -> Snapshot:
             return planned
         kept = service.cached_compile(layout)
         if kept is not None:
-            print("kept from an earlier compile", file=sys.stderr)
+            print("cached from an earlier compile", file=sys.stderr)
             return kept
-        job = service.start_run(layout, planned)
-        _follow(job)
-        return job.answer()
+        return shared.follow(service.start_run(layout, planned), _progress)
     finally:
         service.close()
 
 
-def _follow(job: Job) -> None:
-    said = None
-    while not job.wait(0.1).finished:
-        status = job.status()
-        words = " ".join(filter(None, (status.phase, status.progress.get("program"))))
-        if words and words != said:
-            print(words, file=sys.stderr)
-            said = words
+def _progress(status: Status) -> str:
+    return " ".join(filter(None, (status.phase, status.progress.get("program"))))
 
 
 def _fields(options: argparse.Namespace) -> dict[str, str]:
     fields: dict[str, str] = {}
     if options.layout is not None:
-        fields = layouts.to_fields(layout_file.read(options.layout))
+        fields = layouts.to_fields(shared.read_layout(options.layout))
     given = {
         name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
     }
@@ -139,7 +127,7 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _sizes_of(name: str, model: str | None) -> dict[str, str]:
-    """The sizes that go by this name, as the text of fields."""
+    """Return the sizes of a published model, as the text of fields."""
     entry = CATALOGUE[layouts.parse({} if model is None else {"model": model}).unwrap().model]
     chosen = next((one for one in entry.presets if one.name.lower() == name.lower()), None)
     if chosen is None:

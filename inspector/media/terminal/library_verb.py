@@ -1,50 +1,56 @@
-"""`library`: Snapshots kept by name with a note, the same that the Library page shows."""
+"""`library`: the saved Snapshots of the Library page."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 
 from inspector.core import output, snapshot
-from inspector.core.formatting import bytes_text, counted
-from inspector.media.terminal.terminal import one_line
+from inspector.core.formatting import bytes_text
+from inspector.media.printable import one_line
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.sections.section import Column, Table
 from inspector.service.library import Entry, Library, export
 
 NAME = "library"
-HELP = "keep Snapshots by name with a note: list, save, export, delete"
+HELP = "list, save, export and delete Snapshots of the library"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="those in which all words occur, the newest first")
+    listing = actions.add_parser(
+        "list", help="list the Snapshots that contain all words, newest first"
+    )
     listing.add_argument("words", nargs="*", metavar="WORD")
-    listing.add_argument("--json", action="store_true", help="a JSON list instead of a table")
-    saving = actions.add_parser("save", help="keep a Snapshot file")
+    shared.add_json(listing)
+    saving = actions.add_parser("save", help="save a Snapshot file")
     saving.add_argument("snapshot", metavar="SNAPSHOT.json")
     saving.add_argument("--name", required=True)
     saving.add_argument("--note", default="")
-    saving.add_argument("--replace", action="store_true", help="in the place of one of this name")
-    exporting = actions.add_parser("export", help="one as a Snapshot file, or all as a zip of them")
+    saving.add_argument("--replace", action="store_true", help="replace a Snapshot with this name")
+    exporting = actions.add_parser(
+        "export", help="write one Snapshot to a file, or all to a zip file"
+    )
     one_or_all = exporting.add_mutually_exclusive_group(required=True)
     one_or_all.add_argument("name", nargs="?", metavar="NAME")
     one_or_all.add_argument("--all", action="store_true")
     exporting.add_argument("-o", "--output", required=True, metavar="SNAPSHOT.json|ALL.zip")
-    deleting = actions.add_parser("delete", help="let go of one for good")
+    deleting = actions.add_parser("delete", help="delete one Snapshot")
     deleting.add_argument("name", metavar="NAME")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Do what was asked with the user's library."""
+    """Run one action on the library."""
     library = Library()
     if options.action == "list":
         _list(library.entries(" ".join(options.words)), options.json)
     elif options.action == "save":
         found = snapshot.read(options.snapshot)
         entry = library.save(options.name, options.note, found, options.replace)
-        print(f"{entry.name} is kept, {bytes_text(entry.bytes)}", file=sys.stderr)
+        print(one_line(f"saved {entry.name}, {bytes_text(entry.bytes)}"), file=sys.stderr)
     elif options.action == "delete":
         library.delete(options.name)
     elif options.all:
@@ -56,17 +62,29 @@ def run(options: argparse.Namespace) -> None:
 
 def _list(entries: Sequence[Entry], as_json: bool) -> None:
     if as_json:
-        json.dump([dataclasses.asdict(entry) for entry in entries], sys.stdout)
-        print()
+        shared.print_json([dataclasses.asdict(entry) for entry in entries])
         return
-    for entry in entries:
-        facts = [
+    headings = ("Name", "Saved", "Target", "Model", "Mesh")
+    columns = (
+        *map(Column, headings),
+        Column("Arrays", "count"),
+        Column("Size", "bytes"),
+        Column("Note"),
+    )
+    rows = tuple(
+        (
+            entry.name,
             entry.saved[:16].replace("T", " "),
             entry.target or entry.source,
-            *filter(None, (entry.model, entry.mesh)),
-            counted(entry.arrays, "array"),
-            bytes_text(entry.bytes),
-        ]
-        print(f"{one_line(entry.name)}  ({one_line(', '.join(facts))})")
-        for line in entry.note.splitlines():
-            print(f"    {one_line(line)}")
+            entry.model or "–",
+            entry.mesh or "–",
+            entry.arrays,
+            entry.bytes,
+            entry.note,
+        )
+        for entry in entries
+    )
+    if rows:
+        render.show([Table("library", columns, rows)])
+    else:
+        print("no Snapshot matches", file=sys.stderr)

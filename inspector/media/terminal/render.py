@@ -36,13 +36,13 @@ from inspector.sections.section import (
     Text,
     cell_text,
     inline,
-    plain,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _PIPE_WIDTH = 100_000  # so wide that no line is ever wrapped
+_APART = (Section, Table, Facts, Preformatted, Folded)  # with an empty line around them
 _STYLES: dict[NoticeKind, str] = {
     "info": "",
     "unknown": "dim",
@@ -82,9 +82,13 @@ def text(blocks: Iterable[Block]) -> str:
 
 def _renderables(blocks: Iterable[Block], console: Console) -> list[RenderableType]:
     parts: list[RenderableType] = []
+    apart = False
     for block in blocks:
         inside = _block(block, console)
-        if parts and inside and isinstance(block, (Section, Table, Preformatted, Folded)):
+        if not inside:
+            continue
+        before, apart = apart, isinstance(block, _APART)
+        if parts and (before or apart):
             parts.append("")
         parts += inside
     return parts
@@ -193,5 +197,4 @@ def _line(parts: Sequence[Inline], style: str = "") -> RenderableType:
 def _cell(cell: Cell, column: Column) -> RenderableType:
     if cell is None or isinstance(cell, (int, float)):
         return _line((cell_text(cell, column.kind),), "dim" if cell is None else "")
-    parts = inline(cell)
-    return _line(parts if plain(parts) else ("–",))
+    return _line(inline(cell))

@@ -1,79 +1,55 @@
-"""`shards`: one array, device by device."""
+"""`shards`: print what each device holds of one array, or list the arrays."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import sys
 
-from inspector.core import sharding, snapshot
+from inspector.core import snapshot as snapshots
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Array, Shard
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.sections import array as section
+from inspector.sections import arrays
 
 NAME = "shards"
-HELP = "list what each device holds of one array: index ranges, replica, process, bytes"
+HELP = "print the index range, replica, process and bytes of each shard of an array"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("snapshot", metavar="SNAPSHOT.json")
+    shared.add_snapshot(parser)
     parser.add_argument(
-        "--array", required=True, metavar="PATH", help="such as params/DotReluDot_0/W2"
+        "--array",
+        metavar="PATH",
+        help="such as params/DotReluDot_0/W2; without it, all arrays are listed",
     )
-    parser.add_argument("--json", action="store_true", help="a JSON list instead of a table")
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the shards of the array."""
-    found = snapshot.read(options.snapshot)
-    array = found.array(options.array)
-    shards = sharding.shards(array, found.mesh) if found.mesh is not None else array.shards
-    if shards is None:
-        raise InvalidInput(f"where {array.path} lies is not known in {options.snapshot}")
-    rows = [_row(shard, array) for shard in shards]
+    """Print the shards of the array, or all arrays."""
+    snapshot = snapshots.read(options.snapshot)
+    if options.array is None:
+        if options.json:
+            shared.print_json([_array_row(array) for array in snapshot.arrays])
+        else:
+            render.show([arrays.table(snapshot.arrays)])
+        return
+    array = snapshot.array(options.array)
+    rows = section.shard_rows(array, snapshot)
+    if rows is None:
+        raise InvalidInput(f"the shards of {array.path} are unknown in {options.snapshot}")
     if options.json:
-        json.dump(rows, sys.stdout)
-        print()
+        shared.print_json(rows)
     else:
-        print("\n".join(_table(rows)))
+        render.show([section.shards(array, snapshot)])
 
 
-def _row(shard: Shard, array: Array) -> dict:
+def _array_row(array: arrays.Array) -> dict:
     return {
-        "device": shard.device,
-        "index": [list(part) for part in shard.index],
-        "replica": shard.replica,
-        "process": shard.process,
-        "bytes": _bytes(shard, array),
+        "array": array.path,
+        "shape": array.shape,
+        "spec": array.spec,
+        "shard_shape": array.shard_shape,
+        "bytes_per_device": array.bytes_per_device,
+        "memory_kind": arrays.memory_kind(array),
     }
-
-
-def _bytes(shard: Shard, array: Array) -> int | None:
-    elements = math.prod(array.shape)
-    if array.bytes is None:
-        return None
-    if elements == 0:
-        return 0
-    held = math.prod(stop - start for start, stop in shard.index)
-    return held * array.bytes // elements
-
-
-def _table(rows: list[dict]) -> list[str]:
-    header = ("device", "index", "replica", "process", "bytes")
-    cells = [header]
-    for row in rows:
-        index = "[" + ", ".join(f"{start}:{stop}" for start, stop in row["index"]) + "]"
-        known = (
-            "unknown" if row[key] is None else f"{row[key]:,}"
-            for key in ("replica", "process", "bytes")
-        )
-        cells.append((str(row["device"]), index, *known))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
-    # Numbers to the right, the index ranges to the left.
-    return [
-        "  ".join(
-            text.ljust(width) if column == 1 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    ]

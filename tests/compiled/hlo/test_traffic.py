@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from inspector.core.collectives import Traffic, traffic
-from inspector.core.snapshot import Collective, Program, Snapshot, Source
-from inspector.media.terminal.show_verb import summary
+from inspector.core.snapshot import Collective
 
 
 def collective(
@@ -37,25 +36,3 @@ def test_collectives_of_one_op_along_the_same_axes_are_one_row() -> None:
         Traffic(("data",), "all-gather", 1, 3, None, None, False),
     )
     assert traffic(()) == ()
-
-
-def test_the_text_summary_lists_it() -> None:
-    program = Program(
-        "train_step",
-        collectives=(
-            collective("all-reduce", ("data", "model"), 12, 2048),
-            collective("all-gather", None, None, 5),
-            collective("all-to-all", (), 1, 0, conditional=True),
-        ),
-    )
-    found = Snapshot(
-        Source("cpu", "cpu", "2026-01-01"), None, None, (), (program, Program("apply"))
-    )
-    lines = [" ".join(line.split()) for line in summary(found).splitlines()]
-    start = lines.index("collectives of train_step op executions payload wire per device")
-    assert lines[start + 1 : start + 4] == [
-        "data, model all-reduce 12 24.0 KiB 24.0 KiB",
-        "no axis all-to-all up to 1 0 B 0 B",
-        "unknown axes all-gather unknown unknown unknown",
-    ]
-    assert not any("collectives of apply" in line for line in lines)

@@ -1,4 +1,4 @@
-"""`check`: exit 0 where all holds, 1 with a line for each violation, 2 where it cannot be told."""
+"""The verb `check`: exit status 0 if all holds, 1 with a line per violation, 2 if it cannot be checked."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_policy_that_holds(checked: Checked) -> None:
     assert (status, out, err) == (0, [], ["rules that hold: 2 of 2"])
 
 
-def test_every_violation_is_a_line_with_array_figure_and_limit(checked: Checked) -> None:
+def test_every_violation_is_one_line(checked: Checked) -> None:
     status, out, err = checked.check("--policy", checked.write(VIOLATED))
     assert status == 1 and len(out) == 9 and err == ["rules that hold: 0 of 2"]
     assert out[0] == (
@@ -67,15 +67,15 @@ def test_every_violation_is_a_line_with_array_figure_and_limit(checked: Checked)
     assert out[-1].startswith("bytes_per_device: 24.0 MiB (25,165,832 bytes) of params, opt_state")
 
 
-def test_a_rule_that_cannot_be_checked_is_unusable_input_in_one_line(checked: Checked) -> None:
+def test_a_rule_that_cannot_be_checked_is_an_error(checked: Checked) -> None:
     status, out, err = checked.check("--policy", checked.write(VIOLATED + STEP))
     assert status == 2 and len(out) == 9  # what is known to be violated is said all the same
     assert err == [
-        "inspector: cannot be checked: collectives: the collectives of train_step are not counted"
+        "sharding-inspector: cannot be checked: collectives: the collectives of train_step are not counted"
     ]
 
 
-def test_hostile_names_neither_break_lines_nor_move_the_cursor(checked: Checked) -> None:
+def test_names_are_printed_on_one_line(checked: Checked) -> None:
     path = "params/<img src=x onerror=alert(1)>\n\x1b[2J"
     array = samples.array(path, (1024, 1024), (None, None), samples.DEFAULT_MESH)
     snapshot.write(samples.snapshot(arrays=(array,)), checked.folder / "hostile.json")
@@ -84,9 +84,9 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor(checked: Checked)
     assert status == 1 and len(out) == 1 and out[0].isprintable()
 
 
-def test_a_lock_file_is_clean_when_written_and_tells_what_changed(checked: Checked) -> None:
+def test_changes_since_a_lock_file(checked: Checked) -> None:
     lock = str(checked.folder / "mlp.sharding.json")
-    assert checked.check("--write-lock", lock) == (0, [], [f"{lock} is written"])
+    assert checked.check("--write-lock", lock) == (0, [], [f"wrote {lock}"])
     assert lock_file.read(lock) == lock_file.locked(checked.found)
     assert checked.check("--lock", lock) == (0, [], [f"0 changes from {lock}"])
     # A Snapshot serves as well.
@@ -102,7 +102,7 @@ def test_a_lock_file_is_clean_when_written_and_tells_what_changed(checked: Check
     ]
 
 
-def test_versions_are_noted_and_collectives_of_a_plan_cannot_be_compared(checked: Checked) -> None:
+def test_versions_are_noted_and_missing_collectives_are_an_error(checked: Checked) -> None:
     step = (Program("train_step", collectives=(collective(),)),)
     source = dataclasses.replace(checked.found.source, versions={"jax": "0.1"})
     other = dataclasses.replace(checked.found, programs=step, source=source)
@@ -140,14 +140,12 @@ def test_policy_and_lock_file_are_checked_together(checked: Checked) -> None:
         (("--polic", "a", "--policies", "b"), "unrecognized arguments"),
     ],
 )
-def test_unusable_input_is_told_in_one_line(
-    checked: Checked, options: tuple[str, ...], words: str
-) -> None:
+def test_unusable_input_is_one_line(checked: Checked, options: tuple[str, ...], words: str) -> None:
     status, out, err = checked.check(*options)
     assert (status, out, len(err)) == (2, [], 1) and words in err[0]
 
 
-def test_a_real_process_ends_with_the_status_also_where_nobody_reads_on(checked: Checked) -> None:
+def test_the_exit_status_of_a_process_with_a_closed_pipe(checked: Checked) -> None:
     policy = checked.write(VIOLATED)
     command = [sys.executable, "-m", "inspector", "check", str(checked.folder / "run.json")]
     done = subprocess.run([*command, "--policy", policy], cwd=ROOT, capture_output=True, text=True)
@@ -160,7 +158,7 @@ def test_a_real_process_ends_with_the_status_also_where_nobody_reads_on(checked:
     closed.stderr.close()
 
 
-def test_what_the_planner_makes_is_checked_and_locked(checked: Checked, tmp_path: Path) -> None:
+def test_a_plan_can_be_checked_and_locked(checked: Checked, tmp_path: Path) -> None:
     """The example of the README, on a layout as `inspect --target plan` writes it."""
     service = inspection.Inspection()
     try:

@@ -1,4 +1,4 @@
-"""`compare` as it is run: text, JSON in full, and one line for everything that cannot be compared."""
+"""The verb `compare`: text, JSON, and one line per error."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from inspector.core import snapshot
-from inspector.media.terminal import main
-from inspector.media.terminal.compare_verb import text
+from inspector.media.terminal import compare_verb, main, render
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import collective, ran
 
@@ -34,10 +33,10 @@ def test_text_has_sentences_table_and_specs(
     assert main(["compare", *files, "--chip", "v5e", "--baseline", "2"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert "tensor against data\n  1. " in printed.out and "wide against data\n" in printed.out
+    assert "tensor against data\n- " in printed.out and "wide against data\n" in printed.out
     assert "Rule hidden → model added" in printed.out
-    assert "Parameters per device" in printed.out and "better)" in printed.out
-    assert "The same in all: " in printed.out
+    assert "Parameters per device" in printed.out and "better" in printed.out
+    assert "Equal for all: " in printed.out
     assert max(map(len, printed.out.splitlines()[-6:])) < 240
 
 
@@ -76,7 +75,7 @@ def test_json_holds_everything(
         (["0", "broken.json"], "broken.json"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(
+def test_an_error_is_one_line(
     files: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture,
@@ -101,14 +100,12 @@ def test_names_cannot_command_a_terminal() -> None:
     found = planned()
     evil = dataclasses.replace(found.arrays[3], path="params/\x1b[2J\r<img src=x onerror=…>\n=1+1")
     named = [("a\x1b", found), ("b", dataclasses.replace(found, arrays=(*found.arrays, evil)))]
-    printed = text(named)
+    printed = render.text(compare_verb.blocks(named))
     assert "\x1b" not in printed and "\r" not in printed
     assert "<img src=x onerror=…>" in printed
 
 
-def test_one_file_twice_is_told_apart_and_differs_in_nothing(
-    files: list[str], capsys: pytest.CaptureFixture
-) -> None:
+def test_one_file_twice_has_two_names(files: list[str], capsys: pytest.CaptureFixture) -> None:
     assert main(["compare", files[1], files[1]]) == 0
     printed = capsys.readouterr().out
-    assert f"{files[1]} (2) against {files[1]}\n  1. No differences. " in printed
+    assert "data (2)" in printed and "- No differences. " in printed

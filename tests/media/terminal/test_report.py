@@ -63,7 +63,7 @@ def test_equal_file_names_are_told_apart(files: list[str], tmp_path: Path) -> No
         (["{0}", "-o", "{tmp}/x.html", "--chip", "v99"], "v99"),
         (["{0}", "-o", "{tmp}/x.html", "--name", "a", "--name", "b"], "--name is given 2 times"),
         (["{0}", "{0}", "-o", "{tmp}/x.html", "--name", "a", "--name", "a"], "names must differ"),
-        (["{0}"] * 9 + ["-o", "{tmp}/x.html"], "must be of 1 to 8"),
+        (["{0}"] * 9 + ["-o", "{tmp}/x.html"], "must have 1 to 8"),
         (["{0}"], "-o"),
     ],
 )

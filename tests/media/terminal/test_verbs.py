@@ -1,4 +1,4 @@
-"""The command line as a person runs it: real processes, real files."""
+"""The command line in separate processes with real files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_inspect_writes_a_snapshot_that_its_schema_describes(ran: Path) -> None:
     plain = json.loads(ran.read_text())
     jsonschema.validate(plain, json.loads(snapshot.SCHEMA_PATH.read_text()))
     assert plain["source"]["kind"] == "cpu"
-    # Nothing is wrong with it; that the state is repeated over `data` is worth a note.
+    # The only findings are notes, for example that the state is replicated over `data`.
     assert {finding["level"] for finding in plain["findings"]} == {"note"}
     assert len(snapshot.read(ran).program("train_step").seconds.steps) == 2
 
@@ -65,7 +65,7 @@ def test_a_snapshots_layout_and_a_layout_file_can_be_inspected_again(
         assert plain["layout"]["mesh"] == "4x2" and plain["layout"]["sizes"]["depth"] == 64
 
 
-def test_shards_equal_jaxs_own(ran: Path) -> None:
+def test_shards_equal_those_of_jax(ran: Path) -> None:
     path = "params/DotReluDot_0/Dense_0/kernel"
     done = inspector("shards", str(ran), "--array", path, "--json")
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
@@ -87,10 +87,10 @@ def test_shards_equal_jaxs_own(ran: Path) -> None:
     assert len(table) == 9 and "[0:64, 16:32]" in table[2]
 
 
-def test_show_says_what_matters(ran: Path) -> None:
+def test_show_summarizes_a_run(ran: Path) -> None:
     text = inspector("show", str(ran)).stdout
     for part in (
-        "data 2 × model 4, 8 devices",
+        "data 2 × model 4 (8 devices)",
         "P(None, 'model')",
         "train_step",
         "median",
@@ -124,7 +124,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_status_2_and_one_clear_line(name: str) -> None:
+def test_bad_input_is_status_2_and_one_line(name: str) -> None:
     arguments, expected = BAD[name]
     done = inspector(*arguments)
     assert done.returncode == 2
@@ -133,7 +133,7 @@ def test_bad_input_is_status_2_and_one_clear_line(name: str) -> None:
     assert len(lines) == 1 and expected in lines[0], done.stderr
 
 
-def test_an_unknown_array_is_refused_with_the_nearest(ran: Path) -> None:
+def test_an_unknown_array_is_reported_with_the_nearest(ran: Path) -> None:
     done = inspector("shards", str(ran), "--array", "params/DotReluDot_0/W3")
     assert done.returncode == 2
     assert "params/DotReluDot_0/W2" in done.stderr and len(done.stderr.splitlines()) == 1
@@ -147,12 +147,10 @@ def test_a_failed_inspection_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_runs_from_another_folder_and_a_closed_pipe_is_no_traceback(
-    ran: Path, tmp_path: Path
-) -> None:
+def test_a_closed_pipe_is_not_an_error(ran: Path, tmp_path: Path) -> None:
     command = f"{sys.executable} -m inspector show {ran} | head -n 1"
     done = subprocess.run(
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
-    assert done.stdout.startswith("source") and done.stderr == ""
+    assert done.stdout.startswith("Source") and done.stderr == ""
