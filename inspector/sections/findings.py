@@ -22,6 +22,7 @@ from inspector.sections.section import (
     listing,
     more_text,
     text,
+    with_code,
 )
 
 KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note": "info"}
@@ -71,7 +72,7 @@ def saving(finding: Finding) -> str:
     return f"saves up to {bytes_text(finding.bytes)} per device" if finding.bytes else ""
 
 
-def fix(change: Change) -> str:
+def fix(change: Change) -> tuple[Inline, ...]:
     """Return the smallest change that fixes a finding, and what it saves."""
     if change.saves is None:
         saved = "The saving is unknown, because the layout does not fit now."
@@ -79,7 +80,7 @@ def fix(change: Change) -> str:
         saved = "The train state needs as much memory as before."
     else:
         saved = f"Saves {bytes_text(change.saves)} of train state per device (planned)."
-    return f"Fix: {change.words}. {saved}"
+    return ("Fix: ", *with_code(change.words), f". {saved}")
 
 
 def audited(findings: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
@@ -93,7 +94,7 @@ def audited(findings: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, .
             heading += f", {saving(finding)}"
         inside: list[Block] = [text(finding.message)]
         if change is not None:
-            inside.append(text(fix(change)))
+            inside.append(Text(fix(change)))
         blocks.append(Section(f"finding-{number}", heading, tuple(inside)))
     return tuple(blocks)
 

@@ -217,6 +217,12 @@ def inline(cell: str | Code | Strong | Mark | tuple[Inline, ...]) -> tuple[Inlin
     return cell if isinstance(cell, tuple) else (cell,)
 
 
+def with_code(sentence: str) -> tuple[Inline, ...]:
+    """Return the parts of a sentence that has names between backticks."""
+    parts = sentence.split("`")
+    return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
+
+
 def listing(*items: str) -> Listing:
     """Return a list of plain sentences."""
     return Listing(tuple((item,) for item in items))

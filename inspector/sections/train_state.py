@@ -54,7 +54,7 @@ def shardings(snapshot: Snapshot, program: str) -> Table:
         (
             one.path,
             one.role,
-            "chosen by the compiler" if one.requested is None else spec_text(one.asked),
+            "chosen by the compiler" if one.requested is None else spec_text(one.requested),
             spec_text(one.compiled) if one.used else "not used by this program",
             _mark(one),
         )

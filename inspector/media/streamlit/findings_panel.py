@@ -69,7 +69,7 @@ def _show_finding(number: int, finding: Finding, snapshot: Snapshot, layout: Lay
                     args=(snapshot, layout, change),
                 )
         if change is not None:
-            st.caption(plain(section.fix(change)))
+            st.caption(render.markdown(section.fix(change)))
         elif "remedy" in finding.extra:
             st.caption(plain(str(finding.extra["remedy"])))
 

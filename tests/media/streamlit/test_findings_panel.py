@@ -59,7 +59,7 @@ def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> 
     page = shown(faulty, of="findings")
     finding = audit.audit(faulty)[0]
     change = audit.smallest_change(faulty, finding, layouts.from_json(faulty.layout))
-    assert f"Fix: {change.words.rstrip('.')}" in said(page.caption)
+    assert change.words in said(page.caption)
     page.button(key="finding:0:make").click().run()
     assert not page.exception
     assert page.session_state["last_layout"] == change.layout
@@ -140,7 +140,7 @@ def test_a_fix_of_device_axes(shown) -> None:
     found = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
     page = shown(found, of="findings")
     change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
-    assert f"Fix: {change.words}" in said(page.caption)
+    assert change.words in said(page.caption)
     page.button(key="finding:0:make").click().run()
     assert not page.exception
     assert page.session_state["last_layout"] == change.layout
