@@ -16,7 +16,7 @@ JOBS = {
     "restore_checkpoint": "inspector.producers.checkpoint:restore",
     "save_checkpoint": "inspector.producers.checkpoint:save",
     "time_together": "inspector.producers.time_together:time_together",
-    "walk": "inspector.producers.tutorials.replay:replay",
+    "tutorial": "inspector.producers.tutorials.replay:replay",
 }
 
 # What makes the processes of a worker that is several one JAX.

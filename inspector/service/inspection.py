@@ -26,7 +26,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
-from inspector.guides.tutorials import Walk, Walked
+from inspector.guides.tutorials import TutorialRequest, TutorialRun
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import plan
 from inspector.machines import targets
@@ -45,7 +45,7 @@ TIMEOUTS = {
     "time_together": 3600.0,  # two default layouts in 15 rounds take about ten
     "assemble": 120.0,  # at most 4,096 elements take less than one
     "exchange": 120.0,  # four processes that import JAX
-    "walk": 300.0,  # 64 emulated devices take about ten
+    "tutorial": 300.0,  # 64 emulated devices take about ten
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
 
@@ -77,7 +77,7 @@ class Inspection:
         self._lock = threading.Lock()  # guards the caches
         self._states: LRUCache[str, AbstractState] = LRUCache(64)  # a trace each
         self._durations: LRUCache[str, float] = LRUCache(1024)
-        self._walked: LRUCache[str, Walked] = LRUCache(32)  # about 100 kB each
+        self._tutorials: LRUCache[str, TutorialRun] = LRUCache(32)  # about 100 kB each
 
     def warm(self) -> None:
         """Start the worker that reads shapes, which the first plan needs."""
@@ -231,23 +231,23 @@ class Inspection:
         environment = Environment(host_local.devices, processes=host_local.processes)
         return self._start(self._runs, "exchange", payload, environment, _decoded(Exchanged))
 
-    def known_walk(self, walk: Walk) -> Walked | None:
-        """Return the steps of this walk if it was completed before."""
+    def known_tutorial(self, request: TutorialRequest) -> TutorialRun | None:
+        """Return the steps of this tutorial if it was completed before."""
         with self._lock:
-            return self._walked.get(walk.key())
+            return self._tutorials.get(request.key())
 
-    def start_walk(self, walk: Walk) -> Job[Walked]:
+    def start_tutorial(self, request: TutorialRequest) -> Job[TutorialRun]:
         """Run the code of a tutorial step by step."""
 
-        def remember(result: dict[str, Any]) -> Walked:
-            walked = _decoded(Walked)(result)
-            if walked.complete:
+        def remember(result: dict[str, Any]) -> TutorialRun:
+            result = _decoded(TutorialRun)(result)
+            if result.complete:
                 with self._lock:
-                    self._walked[walk.key()] = walked
-            return walked
+                    self._tutorials[request.key()] = result
+            return result
 
-        payload = {"walk": walk.to_json()}
-        return self._start(self._runs, "walk", payload, Environment(walk.devices), remember)
+        payload = {"tutorial": request.to_json()}
+        return self._start(self._runs, "tutorial", payload, Environment(request.devices), remember)
 
     # --- Files -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The guides' walks, taken by real workers, against JAX's own objects and the guides' own figures."""
+"""The guides' tutorials, taken by real workers, against JAX's own objects and the guides' own figures."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import sharding
 from inspector.core.errors import Cancelled, InvalidInput
-from inspector.guides import tutorials as walks
+from inspector.guides import tutorials
 from inspector.guides.tutorials import (
-    GUIDES,
-    Drawn,
+    TUTORIALS,
+    DrawnArray,
     Step,
-    Walk,
-    Walked,
+    TutorialRequest,
+    TutorialRun,
 )
 from inspector.producers.build import jax_entry
 from inspector.producers.tutorials import replay
@@ -31,54 +31,56 @@ from inspector.producers.tutorials.replay import Cell, cells_of
 from inspector.service.inspection import Inspection
 from tests.paths import ROOT
 
-WALKS = [
-    Walk("scale_up", (2, 4), ("data", "model")),
-    Walk("scale_up", (3, 2), ("rows", "columns")),
-    Walk("arrays", (2, 4), ("data", "model")),
-    Walk("arrays", (3,), ("only",)),
-    Walk("arrays", (2, 1, 2), ("a", "b", "c")),
-    Walk("pieces", (2, 4), ("x", "y")),
-    Walk("pieces", (3, 2), ("p", "q")),
+REQUESTS = [
+    TutorialRequest("scale_up", (2, 4), ("data", "model")),
+    TutorialRequest("scale_up", (3, 2), ("rows", "columns")),
+    TutorialRequest("arrays", (2, 4), ("data", "model")),
+    TutorialRequest("arrays", (3,), ("only",)),
+    TutorialRequest("arrays", (2, 1, 2), ("a", "b", "c")),
+    TutorialRequest("pieces", (2, 4), ("x", "y")),
+    TutorialRequest("pieces", (3, 2), ("p", "q")),
 ]
-AS_THE_GUIDE = {walk.guide: walk for walk in WALKS if walk.mesh_shape == (2, 4)}
+AS_THE_GUIDE = {request.guide: request for request in REQUESTS if request.mesh_shape == (2, 4)}
 
-Take = Callable[[Walk], Walked]
+Take = Callable[[TutorialRequest], TutorialRun]
 
 
 @pytest.fixture(scope="module")
 def take() -> Iterator[Take]:
-    """Takes a walk, each of them once."""
+    """Takes a tutorial, each of them once."""
     service = Inspection(run_workers=1, memory=2**33)
 
-    def taken(walk: Walk) -> Walked:
-        known = service.known_walk(walk)
-        return known or service.start_walk(walk).wait().answer()
+    def taken(request: TutorialRequest) -> TutorialRun:
+        known = service.known_tutorial(request)
+        return known or service.start_tutorial(request).wait().answer()
 
     yield taken
     service.close()
 
 
-def name_of(walk: Walk) -> str:
-    return f"{walk.guide}-{'x'.join(map(str, walk.mesh_shape))}"
+def name_of(request: TutorialRequest) -> str:
+    return f"{request.guide}-{'x'.join(map(str, request.mesh_shape))}"
 
 
-def step(walked: Walked, title: str) -> Step:
-    (found,) = [one for one in walked.steps if one.title == title]
+def step(result: TutorialRun, title: str) -> Step:
+    (found,) = [one for one in result.steps if one.title == title]
     return found
 
 
-def drawn(walked: Walked, name: str) -> Drawn:
+def drawn(result: TutorialRun, name: str) -> DrawnArray:
     (found,) = [
-        one for each in walked.steps for one in each.drawn if one.array.path == name
+        one for each in result.steps for one in each.drawn if one.array.path == name
     ]  # fmt: skip
     return found
 
 
-def jax_mesh(walk: Walk) -> Mesh:
-    return Mesh(np.array(jax.devices()[: walk.devices]).reshape(walk.mesh_shape), walk.axis_names)
+def jax_mesh(request: TutorialRequest) -> Mesh:
+    return Mesh(
+        np.array(jax.devices()[: request.devices]).reshape(request.mesh_shape), request.axis_names
+    )
 
 
-def groups(one: Drawn) -> list[tuple[int, ...]]:
+def groups(one: DrawnArray) -> list[tuple[int, ...]]:
     """The devices that hold the same block, in order of the blocks."""
     held: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for shard in sharding.shards(one.array, one.mesh):
@@ -86,27 +88,27 @@ def groups(one: Drawn) -> list[tuple[int, ...]]:
     return [tuple(held[index]) for index in sorted(held)]
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=name_of)
-def test_every_step_is_taken_and_tells_something(take: Take, walk: Walk) -> None:
-    walked = take(walk)
-    assert [one.problem for one in walked.steps] == [None] * len(walked.steps)
-    assert all(one.title and one.words and one.code and one.output for one in walked.steps)
-    assert not any(mark in one.code for one in walked.steps for mark in ("# %%", "# draw", "# ref"))
+@pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
+def test_every_step_is_taken_and_tells_something(take: Take, request: TutorialRequest) -> None:
+    result = take(request)
+    assert [one.problem for one in result.steps] == [None] * len(result.steps)
+    assert all(one.title and one.words and one.code and one.output for one in result.steps)
+    assert not any(mark in one.code for one in result.steps for mark in ("# %%", "# draw", "# ref"))
     # No name of a file on this machine, which newer versions of JAX put into their errors.
-    assert not any(str(ROOT) in one.output for one in walked.steps)
-    assert {"jax", "flax"} <= walked.versions.keys()
+    assert not any(str(ROOT) in one.output for one in result.steps)
+    assert {"jax", "flax"} <= result.versions.keys()
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=name_of)
-def test_what_is_drawn_lies_where_jax_says(take: Take, walk: Walk) -> None:
-    mesh = jax_mesh(walk)
-    arrays = [one for each in take(walk).steps for one in each.drawn]
+@pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
+def test_what_is_drawn_lies_where_jax_says(take: Take, request: TutorialRequest) -> None:
+    mesh = jax_mesh(request)
+    arrays = [one for each in take(request).steps for one in each.drawn]
     assert arrays
     for one in arrays:
         if one.array.spec is None:
             assert one.array.facts.placement == "single device"
             continue
-        assert one.mesh.shape == walk.mesh_shape and one.mesh.axis_names == walk.axis_names
+        assert one.mesh.shape == request.mesh_shape and one.mesh.axis_names == request.axis_names
         spec = PartitionSpec(*map(jax_entry, one.array.spec))
         indices = NamedSharding(mesh, spec).devices_indices_map(one.array.shape)
         expected = {
@@ -121,52 +123,52 @@ def test_what_is_drawn_lies_where_jax_says(take: Take, walk: Walk) -> None:
 
 
 def test_the_scale_up_guides_device_groups(take: Take) -> None:
-    walked = take(AS_THE_GUIDE["scale_up"])
-    assert groups(drawn(walked, "W1")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert groups(drawn(walked, "W2")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert groups(drawn(walked, "x")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert groups(drawn(walked, "output")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    printed = step(walked, "Initialised where it belongs").output.splitlines()
+    result = take(AS_THE_GUIDE["scale_up"])
+    assert groups(drawn(result, "W1")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert groups(drawn(result, "W2")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert groups(drawn(result, "x")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert groups(drawn(result, "output")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    printed = step(result, "Initialised where it belongs").output.splitlines()
     assert printed[:4] == [
         "W1 [0:256, 0:64] on devices 0 4",
         "W1 [0:256, 64:128] on devices 1 5",
         "W1 [0:256, 128:192] on devices 2 6",
         "W1 [0:256, 192:256] on devices 3 7",
     ]
-    assert step(walked, "Inference").output.splitlines()[1:] == [
+    assert step(result, "Inference").output.splitlines()[1:] == [
         "[0:4, 0:256] on devices 0 1 2 3",
         "[4:8, 0:256] on devices 4 5 6 7",
     ]
 
 
 def test_another_mesh_gives_other_groups_which_are_right(take: Take) -> None:
-    walked = take(Walk("scale_up", (3, 2), ("rows", "columns")))
-    assert groups(drawn(walked, "W1")) == [(0, 2, 4), (1, 3, 5)]
-    assert groups(drawn(walked, "output")) == [(0, 1), (2, 3), (4, 5)]
-    assert drawn(walked, "output").array.shape == (9, 256)
+    result = take(TutorialRequest("scale_up", (3, 2), ("rows", "columns")))
+    assert groups(drawn(result, "W1")) == [(0, 2, 4), (1, 3, 5)]
+    assert groups(drawn(result, "output")) == [(0, 1), (2, 3), (4, 5)]
+    assert drawn(result, "output").array.shape == (9, 256)
     assert "W1 [0:256, 128:256] on devices 1 3 5" in step(
-        walked, "Initialised where it belongs"
+        result, "Initialised where it belongs"
     ).output.splitlines()  # fmt: skip
 
 
-@pytest.mark.parametrize("walk", WALKS[:2], ids=name_of)
-def test_state_boxes_rules_and_timing(take: Take, walk: Walk) -> None:
-    walked = take(walk)
-    _, model = walk.axis_names
-    listed = step(walked, "Shardings before there are arrays").output.splitlines()
+@pytest.mark.parametrize("tutorial", REQUESTS[:2], ids=name_of)
+def test_state_boxes_rules_and_timing(take: Take, request: TutorialRequest) -> None:
+    result = take(request)
+    _, model = request.axis_names
+    listed = step(result, "Shardings before there are arrays").output.splitlines()
     assert f"params/DotReluDot_0/Dense_0/kernel P(None, '{model}')" in listed
     assert f"opt_state/0/nu/DotReluDot_1/W2 P('{model}', None)" in listed
     assert {"step P()", "opt_state/0/count P()"} < set(listed)
-    boxes = step(walked, "Boxes").output
+    boxes = step(result, "Boxes").output
     assert boxes.startswith(f"Partitioned (None, '{model}')\nArrayImpl (256, 256)")
     assert boxes.endswith(f"boxed again: (None, '{model}') ('{model}', None)")
-    trained = step(walked, "A train step").output
+    trained = step(result, "A train step").output
     assert trained.startswith("step 0 → 1 replicated: P()")
     assert trained.count(": True") == 2
-    assert step(walked, "Names that say what a dimension means").output == (
+    assert step(result, "Names that say what a dimension means").output == (
         "W1: P('embed', 'hidden')\nW2: P('hidden', 'embed')"
     )
-    ruled = step(walked, "Rules take names to the mesh").output.splitlines()
+    ruled = step(result, "Rules take names to the mesh").output.splitlines()
     assert ruled == [
         f"W1: P(None, '{model}')",
         f"W2: P('{model}', None)",
@@ -174,53 +176,55 @@ def test_state_boxes_rules_and_timing(take: Take, walk: Walk) -> None:
         "14 of 14 shardings of the state are equal",
     ]
     assert len(listed) == 14
-    other = drawn(walked, "embed_W1").array
-    assert (other.spec, drawn(walked, "hidden_W1").array.spec) == (
+    other = drawn(result, "embed_W1").array
+    assert (other.spec, drawn(result, "hidden_W1").array.spec) == (
         ((model,), None),
         (None, (model,)),
     )
-    assert "the same numbers: True" in step(walked, "Other rules, the same module").output
+    assert "the same numbers: True" in step(result, "Other rules, the same module").output
     assert re.fullmatch(
         r"[\d.e+]+ ms ± [\d.e+]+ ms per loop \(mean ± std\. dev\. of 7 runs, 1 loop each\)",
-        step(walked, "How long a step takes").output,
+        step(result, "How long a step takes").output,
     )
 
 
-@pytest.mark.parametrize("walk", [one for one in WALKS if one.guide == "arrays"], ids=name_of)
-def test_what_arrays_say_of_themselves(take: Take, walk: Walk) -> None:
-    walked, count = take(walk), walk.devices
-    assert "committed: False" in step(walked, "An array that nobody placed").output
-    single = step(walked, "On one device, on purpose").output
+@pytest.mark.parametrize(
+    "tutorial", [one for one in REQUESTS if one.guide == "arrays"], ids=name_of
+)
+def test_what_arrays_say_of_themselves(take: Take, request: TutorialRequest) -> None:
+    result, count = take(request), request.devices
+    assert "committed: False" in step(result, "An array that nobody placed").output
+    single = step(result, "On one device, on purpose").output
     assert "committed: True" in single and "addressable shards: 1 of 1" in single
-    assert [shard.device for shard in drawn(walked, "single").array.shards] == [count - 1]
+    assert [shard.device for shard in drawn(result, "single").array.shards] == [count - 1]
     # What is printed of each device, against a live array of this process.
     rows = jax.device_put(
         np.zeros((count, count), np.float32),
-        NamedSharding(jax_mesh(walk), PartitionSpec(walk.axis_names[0])),
+        NamedSharding(jax_mesh(request), PartitionSpec(request.axis_names[0])),
     )
     told = re.findall(
-        r"device (\d+): rows (\d+):(\d+), replica (\d+)", step(walked, "Sharded over a mesh").output
+        r"device (\d+): rows (\d+):(\d+), replica (\d+)", step(result, "Sharded over a mesh").output
     )
     assert [tuple(map(int, numbers)) for numbers in told] == [
         (shard.device.id, *shard.index[0].indices(count)[:2], shard.replica_id)
         for shard in rows.addressable_shards
     ]
-    replicated = step(walked, "Replicated").output
+    replicated = step(result, "Replicated").output
     assert "fully replicated: True" in replicated
     assert f"replicas: {' '.join(map(str, range(count)))}" in replicated
     assert (
-        "committed: False + True → True" in step(walked, "What is not committed goes along").output
+        "committed: False + True → True" in step(result, "What is not committed goes along").output
     )
     bytes_of_all = 4 * count * count
-    part = bytes_of_all // walk.mesh_shape[0]
+    part = bytes_of_all // request.mesh_shape[0]
     alive = [
         [int(number) for number in line.split(":")[1].split()]
-        for line in step(walked, "What is alive").output.splitlines()
+        for line in step(result, "What is alive").output.splitlines()
         if line.startswith("bytes")
     ]
     without = [part + bytes_of_all, *[part] * (count - 1)]
     assert alive == [[held + bytes_of_all for held in without], without]
-    assert f"devices here: {count} of {count}" in step(walked, "Several processes").output
+    assert f"devices here: {count} of {count}" in step(result, "Several processes").output
 
 
 def test_jax_refuses_what_the_guides_say_it_does(take: Take) -> None:
@@ -237,37 +241,39 @@ def test_jax_refuses_what_the_guides_say_it_does(take: Take) -> None:
     for one in (clash, mistake, wrong):
         _, _, text = one.refusal.partition(": ")
         assert text in one.output
-    others = [one for walked in (arrays, pieces) for one in walked.steps if one.refusal is None]
+    others = [one for result in (arrays, pieces) for one in result.steps if one.refusal is None]
     assert len(others) == len(arrays.steps) + len(pieces.steps) - 3
 
 
-@pytest.mark.parametrize("walk", [one for one in WALKS if one.guide == "pieces"], ids=name_of)
-def test_the_references_shapes(take: Take, walk: Walk) -> None:
-    walked = take(walk)
-    as_reference = walk.mesh_shape == (2, 4)
+@pytest.mark.parametrize(
+    "tutorial", [one for one in REQUESTS if one.guide == "pieces"], ids=name_of
+)
+def test_the_references_shapes(take: Take, request: TutorialRequest) -> None:
+    result = take(request)
+    as_reference = request.mesh_shape == (2, 4)
     joined, batch, resharded = (
-        drawn(walked, name).array for name in ("joined", "batch", "resharded")
+        drawn(result, name).array for name in ("joined", "batch", "resharded")
     )
     assert joined.shape == ((8, 8) if as_reference else (9, 8))
     assert joined.shard_shape == ((4, 2) if as_reference else (3, 4))
     # Two rows of 32 features on each device.
-    assert (batch.shard_shape, batch.shape) == ((2, 32), (2 * walk.devices, 32))
-    assert batch.spec == (walk.axis_names, None)
+    assert (batch.shard_shape, batch.shape) == ((2, 32), (2 * request.devices, 32))
+    assert batch.spec == (request.axis_names, None)
     assert resharded.shape == batch.shape
-    assert resharded.spec == tuple((name,) for name in walk.axis_names)
-    assert f"asked {walk.devices} times" in step(walked, "Made by a function").output
-    moved = step(walked, "For tensor parallelism, reshard inside jit").output
+    assert resharded.spec == tuple((name,) for name in request.axis_names)
+    assert f"asked {request.devices} times" in step(result, "Made by a function").output
+    moved = step(result, "For tensor parallelism, reshard inside jit").output
     assert "by all-to-all" in moved
-    equal = [line for one in walked.steps for line in one.output.splitlines() if "numbers" in line]
+    equal = [line for one in result.steps for line in one.output.splitlines() if "numbers" in line]
     assert equal and all(line.endswith("True") for line in equal)
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("guide", TUTORIALS)
 def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path: Path) -> None:
-    walk = AS_THE_GUIDE[guide]
-    walked = take(walk)
+    request = AS_THE_GUIDE[guide]
+    result = take(request)
     path = tmp_path / f"{guide}.py"
-    path.write_text(walks.script(walk, walked.steps), encoding="utf-8")
+    path.write_text(tutorials.script(request, result.steps), encoding="utf-8")
     variables = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
         [sys.executable, str(path)],
@@ -277,7 +283,7 @@ def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path:
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr
-    shown = "\n".join(one.output for one in walked.steps)
+    shown = "\n".join(one.output for one in result.steps)
     assert comparable(done.stdout.rstrip("\n")) == comparable(shown)
 
 
@@ -296,7 +302,7 @@ def test_only_times_and_places_are_left_out_of_the_comparison() -> None:
 # --- How cells are read and run -------------------------------------------------------------------
 
 SOURCE = '''
-def walk(mesh_shape, axis_names):
+def tutorial(mesh_shape, axis_names):
     """Belongs to no cell."""
     # %% First title
     # Some words, that go
@@ -313,7 +319,7 @@ def walk(mesh_shape, axis_names):
     print(size)
     # refused: error
 '''
-HERE = Walk("arrays", (4, 4), ("a", "b"))
+HERE = TutorialRequest("arrays", (4, 4), ("a", "b"))
 
 
 def test_cells_are_read_from_a_functions_source() -> None:
@@ -329,7 +335,7 @@ def test_cells_are_read_from_a_functions_source() -> None:
     )
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("guide", TUTORIALS)
 def test_words_of_a_walk_are_a_few_sentences(guide: str) -> None:
     for cell in replay.cells(guide):
         assert 1 <= len(re.findall(r"[.!?](?:\s|$)", cell.words)) <= 6, cell.title
@@ -389,11 +395,11 @@ def test_progress_is_told_before_each_step_and_can_cancel() -> None:
 
 
 def test_a_process_of_another_size_is_refused() -> None:
-    walk = Walk("pieces", (2, 4), ("x", "y"))
-    assert math.prod(walk.mesh_shape) != jax.device_count()
+    request = TutorialRequest("pieces", (2, 4), ("x", "y"))
+    assert math.prod(request.mesh_shape) != jax.device_count()
     with pytest.raises(
         InvalidInput, match=f"has 8 devices, but this process has {jax.device_count()}"
     ):
-        replay.replay({"walk": walk.to_json()}, lambda *_, **__: None)
-    with pytest.raises(InvalidInput, match="the walk"):
+        replay.replay({"tutorial": request.to_json()}, lambda *_, **__: None)
+    with pytest.raises(InvalidInput, match="the tutorial"):
         replay.replay({}, lambda *_, **__: None)

@@ -1,4 +1,4 @@
-"""Walks: what can be asked for, and the script that a walk's steps make."""
+"""Walks: what can be asked for, and the script that a tutorial's steps make."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ import pytest
 
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
-from inspector.guides import tutorials as walks
-from inspector.guides.tutorials import GUIDES, Step, Walk, Walked
+from inspector.guides import tutorials
+from inspector.guides.tutorials import TUTORIALS, Step, TutorialRequest, TutorialRun
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("guide", TUTORIALS)
 def test_the_defaults_are_a_walk_on_the_guides_mesh(guide: str) -> None:
-    walk = walks.parse(guide, **walks.defaults(guide)).value
-    assert walk is not None
-    assert (walk.guide, walk.mesh_shape, walk.devices) == (guide, (2, 4), 8)
-    assert walk.axis_names == GUIDES[guide].axis_names
+    request = tutorials.parse(guide, **tutorials.defaults(guide)).value
+    assert request is not None
+    assert (request.guide, request.mesh_shape, request.devices) == (guide, (2, 4), 8)
+    assert request.axis_names == TUTORIALS[guide].axis_names
 
 
 @pytest.mark.parametrize(
     ("guide", "mesh", "axes", "field", "sentence"),
     [
-        ("nothing", "2x4", "a, b", "guide", "walk is 'nothing', but must be one of scale_up"),
+        ("nothing", "2x4", "a, b", "guide", "request is 'nothing', but must be one of scale_up"),
         ("scale_up", "2y4", "a, b", "mesh", "mesh is '2y4', but must be axis sizes joined by x"),
-        ("scale_up", "8", "a", "mesh", "mesh 8 has 1 axis, but this walk needs 2"),
-        ("pieces", "2x2x2", "a, b, c", "mesh", "mesh 2x2x2 has 3 axes, but this walk needs 2"),
-        ("arrays", "2x2x2x2", "a", "mesh", "mesh 2x2x2x2 has 4 axes, but this walk needs 1 to 3"),
-        ("scale_up", "13x5", "a, b", "mesh", "makes 65 devices, but this walk needs 1 to 64"),
-        ("arrays", "1", "a", "mesh", "mesh 1 makes 1 device, but this walk needs 2 to 64"),
+        ("scale_up", "8", "a", "mesh", "mesh 8 has 1 axis, but this tutorial needs 2"),
+        ("pieces", "2x2x2", "a, b, c", "mesh", "mesh 2x2x2 has 3 axes, but this tutorial needs 2"),
+        (
+            "arrays",
+            "2x2x2x2",
+            "a",
+            "mesh",
+            "mesh 2x2x2x2 has 4 axes, but this tutorial needs 1 to 3",
+        ),
+        ("scale_up", "13x5", "a, b", "mesh", "makes 65 devices, but this tutorial needs 1 to 64"),
+        ("arrays", "1", "a", "mesh", "mesh 1 makes 1 device, but this tutorial needs 2 to 64"),
         ("scale_up", "2x4", "a", "axes", "axes gives 1 name (a), but mesh 2x4 has 2 axes"),
         ("scale_up", "2x4", "a, a", "axes", "every mesh axis needs a name of its own"),
         ("scale_up", "2x4", "a, b'] + [", "axes", "a mesh axis must be letters, digits and _"),
@@ -38,7 +44,7 @@ def test_the_defaults_are_a_walk_on_the_guides_mesh(guide: str) -> None:
 def test_what_is_wrong_is_said_of_its_field(
     guide: str, mesh: str, axes: str, field: str, sentence: str
 ) -> None:
-    parsed = walks.parse(guide, mesh, axes)
+    parsed = tutorials.parse(guide, mesh, axes)
     assert parsed.value is None
     assert list(parsed.problems) == [field]
     assert sentence in parsed.problems[field]
@@ -46,12 +52,12 @@ def test_what_is_wrong_is_said_of_its_field(
 
 @pytest.mark.parametrize("mesh", ["1x1", "64x1", "8x8"])
 def test_the_bounds_themselves_are_allowed(mesh: str) -> None:
-    assert walks.parse("scale_up", mesh, "a, b").value is not None
+    assert tutorials.parse("scale_up", mesh, "a, b").value is not None
 
 
 def test_a_walk_comes_back_from_its_json_and_nothing_else_does() -> None:
-    walk = Walk("arrays", (2, 2, 2), ("a", "b", "c"))
-    assert walks.from_json(walk.to_json()) == walk
+    request = TutorialRequest("arrays", (2, 2, 2), ("a", "b", "c"))
+    assert tutorials.from_json(request.to_json()) == request
     for change, sentence in (
         ({"axis_names": ["a", "b", "import os"]}, "a mesh axis must be letters"),
         ({"guide": "../secrets"}, "must be one of"),
@@ -59,33 +65,36 @@ def test_a_walk_comes_back_from_its_json_and_nothing_else_does() -> None:
         ({"mesh_shape": "2x4"}, "must be a list"),
     ):
         with pytest.raises(InvalidInput, match=sentence):
-            walks.from_json(walk.to_json() | change)
+            tutorials.from_json(request.to_json() | change)
     with pytest.raises(InvalidInput, match="guide is missing"):
-        walks.from_json({})
+        tutorials.from_json({})
 
 
 def test_different_walks_have_different_keys() -> None:
-    same = [Walk("pieces", (2, 4), ("x", "y")), Walk("pieces", (2, 4), ("x", "y"))]
-    others = [
-        Walk("pieces", (4, 2), ("x", "y")),
-        Walk("pieces", (2, 4), ("y", "x")),
-        Walk("scale_up", (2, 4), ("x", "y")),
+    same = [
+        TutorialRequest("pieces", (2, 4), ("x", "y")),
+        TutorialRequest("pieces", (2, 4), ("x", "y")),
     ]
-    assert len({walk.key() for walk in same}) == 1
-    assert len({walk.key() for walk in [*same, *others]}) == 4
+    others = [
+        TutorialRequest("pieces", (4, 2), ("x", "y")),
+        TutorialRequest("pieces", (2, 4), ("y", "x")),
+        TutorialRequest("scale_up", (2, 4), ("x", "y")),
+    ]
+    assert len({request.key() for request in same}) == 1
+    assert len({request.key() for request in [*same, *others]}) == 4
 
 
 def test_steps_come_back_from_json() -> None:
-    walked = Walked((Step("a", "b", "c", refusal="d", problem="e"),), {"jax": "1"})
-    assert typed_json.decode(Walked, typed_json.encode(walked)) == walked
-    assert not walked.complete
-    assert Walked((Step("a", "b", "c"),)).complete
+    result = TutorialRun((Step("a", "b", "c", refusal="d", problem="e"),), {"jax": "1"})
+    assert typed_json.decode(TutorialRun, typed_json.encode(result)) == result
+    assert not result.complete
+    assert TutorialRun((Step("a", "b", "c"),)).complete
 
 
 def test_the_script_has_every_step_as_a_cell_and_the_mesh_on_top() -> None:
     words = "Words. " * 30
     steps = (Step("First", words, "size = mesh_shape[0]"), Step("Second", "More.", "print(size)"))
-    text = walks.script(Walk("pieces", (3, 2), ("x", "y")), steps)
+    text = tutorials.script(TutorialRequest("pieces", (3, 2), ("x", "y")), steps)
     ast.parse(text)
     assert 'os.environ["JAX_NUM_CPU_DEVICES"] = "6"' in text
     assert "mesh_shape = (3, 2)\naxis_names = ('x', 'y')\n" in text
@@ -93,9 +102,9 @@ def test_the_script_has_every_step_as_a_cell_and_the_mesh_on_top() -> None:
         "# %% First",
         "# %% Second",
     ]
-    assert max(map(len, text.splitlines())) <= walks.COMMENT_COLUMNS
+    assert max(map(len, text.splitlines())) <= tutorials.COMMENT_COLUMNS
     assert (
         text.index("size = mesh_shape[0]") < text.index("# %% Second") < text.index("print(size)")
     )
-    one_axis = walks.script(Walk("arrays", (2,), ("x",)), ())
+    one_axis = tutorials.script(TutorialRequest("arrays", (2,), ("x",)), ())
     assert "mesh_shape = (2,)\naxis_names = ('x',)\n" in one_axis

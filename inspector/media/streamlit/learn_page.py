@@ -10,8 +10,8 @@ from inspector.core.formatting import counted, mesh_sizes_text, spec_text
 from inspector.figures import array_provenance
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
-from inspector.guides import tutorials as walks
-from inspector.guides.tutorials import Drawn, Step, Walk, Walked
+from inspector.guides import tutorials
+from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.media.streamlit import chart, guide_form, mesh_fields
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
@@ -25,46 +25,46 @@ FIGURE_PX = 330  # two figures fit side by side in a window of 800 pixels
 class Taken:
     """A finished tutorial and its results."""
 
-    walk: Walk
-    walked: Walked
+    request: TutorialRequest
+    result: TutorialRun
 
 
 def show() -> None:
     """Draw the page."""
     st.markdown("### Learn")
-    page = Fields("learn", {"guide": walks.DEFAULT_GUIDE})
+    page = Fields("learn", {"guide": tutorials.DEFAULT_TUTORIAL})
     guide = page.draw(
         st.segmented_control,
         "guide",
         "Tutorial",
-        list(walks.GUIDES),
-        format_func=lambda name: walks.GUIDES[name].title,
+        list(tutorials.TUTORIALS),
+        format_func=lambda name: tutorials.TUTORIALS[name].title,
         required=True,
     )
-    st.caption(walks.GUIDES[guide].follows)
+    st.caption(tutorials.TUTORIALS[guide].follows)
     taken = _taken()
-    if (walk := _draw_fields(guide)) is not None and (
-        guide not in taken or taken[guide].walk != walk
+    if (request := _draw_fields(guide)) is not None and (
+        guide not in taken or taken[guide].request != request
     ):
         service = inspection.shared()
-        walked = service.known_walk(walk) or guide_form.result(
+        result = service.known_tutorial(request) or guide_form.result(
             "learn",
-            repr(walk),
-            lambda: service.start_walk(walk),
-            f"Running the tutorial on {counted(walk.devices, 'emulated device')} …",
+            repr(request),
+            lambda: service.start_tutorial(request),
+            f"Running the tutorial on {counted(request.devices, 'emulated device')} …",
             most=1,
         )
-        if walked is not None:
-            taken[guide] = Taken(walk, walked)
+        if result is not None:
+            taken[guide] = Taken(request, result)
     # A mesh that cannot be used leaves the last result on the page.
     if guide in taken:
-        _show_walk(taken[guide])
+        _show_tutorial(taken[guide])
 
 
-def _draw_fields(guide: str) -> Walk | None:
+def _draw_fields(guide: str) -> TutorialRequest | None:
     """Draw the fields of the mesh with their problems. Return None if a field is wrong."""
-    fields = Fields(f"learn:{guide}", walks.defaults(guide))
-    parsed = walks.parse(guide, **fields.texts())
+    fields = Fields(f"learn:{guide}", tutorials.defaults(guide))
+    parsed = tutorials.parse(guide, **fields.texts())
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         fields.draw(
             st.text_input,
@@ -73,8 +73,8 @@ def _draw_fields(guide: str) -> Walk | None:
             on_change=_change_mesh,
             args=(guide, fields),
             width=FIELD_PX,
-            help=f"Sizes of the mesh axes joined by x; at most {walks.MOST_DEVICES} devices. A change runs "
-            "the tutorial again.",
+            help=f"Sizes of the mesh axes joined by x; at most {tutorials.MOST_DEVICES} devices. "
+            "A change runs the tutorial again.",
         )
         fields.draw(
             st.text_input, "axes", "Axis names", width=FIELD_PX, help=guide_form.AXIS_NAMES_HELP
@@ -85,13 +85,13 @@ def _draw_fields(guide: str) -> Walk | None:
 
 
 def _change_mesh(guide: str, fields: Fields) -> None:
-    counts = walks.GUIDES[guide].axis_counts
+    counts = tutorials.TUTORIALS[guide].axis_counts
     if len(fields["mesh"].replace("×", "x").split("x")) in counts:
         mesh_fields.fit_axis_names(fields, max(counts))
 
 
-def _show_walk(taken: Taken) -> None:
-    walk, steps = taken.walk, taken.walked.steps
+def _show_tutorial(taken: Taken) -> None:
+    request, steps = taken.request, taken.result.steps
     failed = [(number, step) for number, step in enumerate(steps, 1) if step.problem is not None]
     if failed:
         number, step = failed[0]
@@ -101,7 +101,7 @@ def _show_walk(taken: Taken) -> None:
             icon=":material/refresh:",
             key="learn:again",
             on_click=_forget,
-            args=(walk.guide,),
+            args=(request.guide,),
         )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(_run_text(taken), width="stretch")
@@ -110,7 +110,7 @@ def _show_walk(taken: Taken) -> None:
         expander = st.expander(
             f"**{number}** · {plain(step.title)}",
             expanded=number == 1,
-            key=_step_key(walk.guide, number),
+            key=_step_key(request.guide, number),
             icon=":material/error:" if step.problem is not None else None,
             on_change="rerun",
         )
@@ -120,18 +120,18 @@ def _show_walk(taken: Taken) -> None:
 
 
 def _run_text(taken: Taken) -> str:
-    walk, versions = taken.walk, taken.walked.versions
+    request, versions = taken.request, taken.result.versions
     names = {"jax": "JAX", "flax": "Flax"}
     ran = ", ".join(
         f"{title} {versions[name]}" for name, title in names.items() if name in versions
     )
-    mesh = mesh_sizes_text(walk.axis_names, walk.mesh_shape)
+    mesh = mesh_sizes_text(request.axis_names, request.mesh_shape)
     return plain(f"Run on mesh {mesh}, emulated on this machine, with {ran}.")
 
 
 def _draw_step_buttons(taken: Taken) -> None:
-    walk, steps = taken.walk, taken.walked.steps
-    keys = [_step_key(walk.guide, number) for number in range(1, len(steps) + 1)]
+    request, steps = taken.request, taken.result.steps
+    keys = [_step_key(request.guide, number) for number in range(1, len(steps) + 1)]
     all_open = all(st.session_state.get(key) for key in keys)
     st.button(
         "Close all steps" if all_open else "Open all steps",
@@ -142,8 +142,8 @@ def _draw_step_buttons(taken: Taken) -> None:
     )
     st.download_button(
         "Script",
-        data=lambda: walks.script(walk, steps),
-        file_name=f"{walk.guide}.py",
+        data=lambda: tutorials.script(request, steps),
+        file_name=f"{request.guide}.py",
         mime="text/x-python",
         key="learn:script",
         icon=":material/download:",
@@ -165,7 +165,7 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
     if step.problem is not None:
         st.error(plain(step.problem), icon=":material/error:")
     for drawn in step.drawn:
-        name = f"{taken.walk.guide}:{number}:{drawn.array.path}"
+        name = f"{taken.request.guide}:{number}:{drawn.array.path}"
         with chart.of(
             lambda drawn=drawn: [provenance_line(taken, step, number, drawn)],
             key=f"pictures:{name}",
@@ -173,16 +173,16 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
             _show_array(drawn, name)
 
 
-def provenance_line(taken: Taken, step: Step, number: int, drawn: Drawn) -> str:
+def provenance_line(taken: Taken, step: Step, number: int, drawn: DrawnArray) -> str:
     """Return the line on the saved pictures of a step's array."""
     facts = [
-        f"{walks.GUIDES[taken.walk.guide].title}, step {number}: {step.title}",
+        f"{tutorials.TUTORIALS[taken.request.guide].title}, step {number}: {step.title}",
         f"{drawn.array.path} {spec_text(drawn.array.spec)}",
     ]
-    return array_provenance.line(facts, drawn.mesh, taken.walked.versions)
+    return array_provenance.line(facts, drawn.mesh, taken.result.versions)
 
 
-def _show_array(drawn: Drawn, name: str) -> None:
+def _show_array(drawn: DrawnArray, name: str) -> None:
     figures = {"block_map": block_map(drawn.array, drawn.mesh, width_px=FIGURE_PX)}
     if drawn.mesh.size > 1:
         figures["mesh_map"] = mesh_map(drawn.array, drawn.mesh, width_px=FIGURE_PX)

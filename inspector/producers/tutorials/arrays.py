@@ -1,7 +1,7 @@
 """Arrays across devices and processes: what the migration guide to `jax.Array` explains, replayed."""
 
 
-def walk(mesh_shape, axis_names):
+def tutorial(mesh_shape, axis_names):
     """Look at one type of array on one device, on several, and on those of several processes."""
     # %% An array that nobody placed
     # Every array is a `jax.Array`, wherever it lies. One that was merely made lies on the default

@@ -1,7 +1,7 @@
 """Build an array from pieces: what `make_array_from_single_device_arrays`' reference explains, replayed."""
 
 
-def walk(mesh_shape, axis_names):
+def tutorial(mesh_shape, axis_names):
     """Make global arrays from what lies on each device, for data parallel and tensor parallel loading."""
     # %% What each device needs
     # A sharding knows, for a global shape, which part belongs on which device. To build an array from

@@ -1,4 +1,4 @@
-"""Run a walk cell by cell, and keep what each cell printed and made."""
+"""Run a tutorial cell by cell, and keep what each cell printed and made."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import jax
 
 from inspector.core import snapshot, typed_json
 from inspector.core.errors import Cancelled, InvalidInput
-from inspector.guides import tutorials as walks
-from inspector.guides.tutorials import Drawn, Step, Walk, Walked
+from inspector.guides import tutorials
+from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.producers.abstract import versions
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
@@ -27,33 +27,33 @@ Report = Callable[..., None]
 
 
 def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """The job `walk`: payload `{"walk": …}`, result a `Walked` as JSON.
+    """The job `tutorial`: payload `{"tutorial": …}`, result a `TutorialRun` as JSON.
 
     Raises:
-      InvalidInput: the walk is not valid, or this process has not as many devices as its mesh.
+      InvalidInput: the tutorial is not valid, or this process has not as many devices as its mesh.
     """
-    walk = walks.from_json(payload.get("walk"))
-    if walk.devices != jax.device_count():
+    request = tutorials.from_json(payload.get("tutorial"))
+    if request.devices != jax.device_count():
         raise InvalidInput(
-            f"the mesh has {walk.devices} devices, but this process has {jax.device_count()}"
+            f"the mesh has {request.devices} devices, but this process has {jax.device_count()}"
         )
-    steps = run(cells(walk.guide), walk, report)
-    return typed_json.encode(Walked(steps, versions()))
+    steps = run(cells(request.guide), request, report)
+    return typed_json.encode(TutorialRun(steps, versions()))
 
 
 def cells(guide: str) -> tuple[Cell, ...]:
-    """The cells of the guide's walk."""
+    """The cells of the guide's request."""
     module = importlib.import_module(f"inspector.producers.tutorials.{guide}")
-    return cells_of(inspect.getsource(module.walk))
+    return cells_of(inspect.getsource(module.tutorial))
 
 
-def run(written: Sequence[Cell], walk: Walk, report: Report) -> tuple[Step, ...]:
+def run(written: Sequence[Cell], request: TutorialRequest, report: Report) -> tuple[Step, ...]:
     """Run cells in one namespace. After one that fails, the others are not run, but still told."""
     # Flax looks classes up by the name of their module.
     namespace: dict[str, Any] = {
         "__name__": __name__,
-        "mesh_shape": walk.mesh_shape,
-        "axis_names": walk.axis_names,
+        "mesh_shape": request.mesh_shape,
+        "axis_names": request.axis_names,
     }
     steps: list[Step] = []
     for number, cell in enumerate(written, 1):
@@ -69,7 +69,7 @@ def run(written: Sequence[Cell], walk: Walk, report: Report) -> tuple[Step, ...]
 
 def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
     printed = io.StringIO()
-    drawn: tuple[Drawn, ...] = ()
+    drawn: tuple[DrawnArray, ...] = ()
     refusal = problem = None
     try:
         with contextlib.redirect_stdout(printed):
@@ -92,7 +92,7 @@ def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
     )
 
 
-def _drawn(name: str, value: jax.Array) -> Drawn:
+def _drawn(name: str, value: jax.Array) -> DrawnArray:
     placed = value.sharding
     if isinstance(placed, jax.sharding.NamedSharding):
         mesh = mesh_record(placed.mesh)
@@ -105,7 +105,7 @@ def _drawn(name: str, value: jax.Array) -> Drawn:
             (device.process_index,),
             device.device_kind,
         )
-    return Drawn(live_array(Leaf(name, "other", value, None), mesh, logical=False), mesh)
+    return DrawnArray(live_array(Leaf(name, "other", value, None), mesh, logical=False), mesh)
 
 
 def _refusal(error: Exception | None) -> str:

@@ -1,7 +1,7 @@
 """Scale up a Flax module: what Flax's guide on several devices explains, with our own words and code."""
 
 
-def walk(mesh_shape, axis_names):
+def tutorial(mesh_shape, axis_names):
     """Shard an MLP's train state over a mesh of two axes: data parallel, and tensor parallel."""
     # %% A mesh of devices
     # A *mesh* arranges devices in a grid and names its axes. Everything below speaks of axis names,

@@ -1,4 +1,4 @@
-"""The page of the walks: choosing one, its steps, another mesh, and what is said when it goes wrong."""
+"""The page of the tutorials: choosing one, its steps, another mesh, and what is said when it goes wrong."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.guides import tutorials as walks
-from inspector.guides.tutorials import Step, Walk, Walked
+from inspector.guides import tutorials
+from inspector.guides.tutorials import Step, TutorialRequest, TutorialRun
 from inspector.media.streamlit import learn_page
 from inspector.media.streamlit.learn_page import Taken
 from inspector.service import inspection
@@ -109,7 +109,9 @@ def test_the_first_step_is_open_and_the_others_are_titles(open_learn) -> None:
 def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     page = open_learn()
     page.press("open_all")
-    known = inspection.shared().known_walk(walks.parse("pieces", **walks.defaults("pieces")).value)
+    known = inspection.shared().known_tutorial(
+        tutorials.parse("pieces", **tutorials.defaults("pieces")).value
+    )
     assert page.code() == [text for one in known.steps for text in (one.code, one.output)]
     assert "JAX raised `ValueError`" in page.said()
     assert set(page.charts()) == {
@@ -121,9 +123,9 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     figures = drawn(page.test)
     places = ("3:joined", "5:batch", "7:resharded")
     assert offered(page.test, *(f"pictures:pieces:{place}" for place in places)) == figures
-    walk = walks.parse("pieces", **walks.defaults("pieces")).value
+    request = tutorials.parse("pieces", **tutorials.defaults("pieces")).value
     line = learn_page.provenance_line(
-        learn_page.Taken(walk, known), known.steps[2], 3, known.steps[2].drawn[0]
+        learn_page.Taken(request, known), known.steps[2], 3, known.steps[2].drawn[0]
     )
     assert line.startswith(
         "Build an array from pieces, step 3: Joined · joined P('x', 'y') · mesh "
@@ -149,8 +151,8 @@ def test_a_bad_mesh_is_said_beside_the_field_while_the_last_walk_stays(open_lear
     before = page.code()
     for name, text, sentence in (
         ("mesh", "3y", "mesh is '3y', but must be axis sizes joined by x, such as 2x4"),
-        ("mesh", "8", "mesh 8 has 1 axis, but this walk needs 2"),
-        ("mesh", "9x9", "mesh 9x9 makes 81 devices, but this walk needs 1 to 64"),
+        ("mesh", "8", "mesh 8 has 1 axis, but this tutorial needs 2"),
+        ("mesh", "9x9", "mesh 9x9 makes 81 devices, but this tutorial needs 1 to 64"),
         ("axes", "x, <b>", "axes has '<b>', but a mesh axis must be letters"),
     ):
         page.type("pieces", name, text)
@@ -170,7 +172,7 @@ def test_each_walk_keeps_its_own_mesh(open_learn) -> None:
     assert page.value("arrays", "axes") == "data"
     assert "Run on mesh data 2" in page.said()
     page.type("arrays", "mesh", "1")
-    assert "mesh 1 makes 1 device, but this walk needs 2 to 64" in page.said()
+    assert "mesh 1 makes 1 device, but this tutorial needs 2 to 64" in page.said()
     page.choose("pieces")
     assert page.value("pieces", "mesh") == "1x2"
     assert "Run on mesh x 1 × y 2" in page.said()
@@ -184,14 +186,14 @@ def test_the_link_to_the_page_that_runs_several_processes(open_learn) -> None:
 
 
 def test_a_failed_step_shows_its_sentence_and_the_rest_stays(open_learn) -> None:
-    walk = Walk("pieces", (1, 2), ("x", "y"))
+    request = TutorialRequest("pieces", (1, 2), ("x", "y"))
     steps = (
         Step("One", "First words.", "one = 1", output="fine"),
         Step("Two", "Second words.", "1 / 0", problem="ZeroDivisionError: <b>division</b>"),
         Step("Three", "Third words.", "3", problem="not run, because step 2 failed"),
     )
     page = open_learn(
-        taken={"pieces": Taken(walk, Walked(steps, {"jax": "1.2"}))},
+        taken={"pieces": Taken(request, TutorialRun(steps, {"jax": "1.2"}))},
         **{"pieces:mesh": "1x2", "pieces:step_2": True, "pieces:step_3": True},
     )
     assert page.test.error[0].value == r"Step 2 failed\: ZeroDivisionError\: \<b\>division\</b\>"
