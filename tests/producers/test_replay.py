@@ -40,7 +40,7 @@ REQUESTS = [
     TutorialRequest("pieces", (2, 4), ("x", "y")),
     TutorialRequest("pieces", (3, 2), ("p", "q")),
 ]
-AS_THE_GUIDE = {request.guide: request for request in REQUESTS if request.mesh_shape == (2, 4)}
+AS_THE_GUIDE = {tutorial.guide: tutorial for tutorial in REQUESTS if tutorial.mesh_shape == (2, 4)}
 
 Take = Callable[[TutorialRequest], TutorialRun]
 
@@ -50,16 +50,16 @@ def take() -> Iterator[Take]:
     """Takes a tutorial, each of them once."""
     service = Inspection(run_workers=1, memory=2**33)
 
-    def taken(request: TutorialRequest) -> TutorialRun:
-        known = service.known_tutorial(request)
-        return known or service.start_tutorial(request).wait().answer()
+    def taken(tutorial: TutorialRequest) -> TutorialRun:
+        known = service.known_tutorial(tutorial)
+        return known or service.start_tutorial(tutorial).wait().answer()
 
     yield taken
     service.close()
 
 
-def name_of(request: TutorialRequest) -> str:
-    return f"{request.guide}-{'x'.join(map(str, request.mesh_shape))}"
+def name_of(tutorial: TutorialRequest) -> str:
+    return f"{tutorial.guide}-{'x'.join(map(str, tutorial.mesh_shape))}"
 
 
 def step(result: TutorialRun, title: str) -> Step:
@@ -74,9 +74,10 @@ def drawn(result: TutorialRun, name: str) -> DrawnArray:
     return found
 
 
-def jax_mesh(request: TutorialRequest) -> Mesh:
+def jax_mesh(tutorial: TutorialRequest) -> Mesh:
     return Mesh(
-        np.array(jax.devices()[: request.devices]).reshape(request.mesh_shape), request.axis_names
+        np.array(jax.devices()[: tutorial.devices]).reshape(tutorial.mesh_shape),
+        tutorial.axis_names,
     )
 
 
@@ -89,8 +90,8 @@ def groups(one: DrawnArray) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
-def test_every_step_is_taken_and_tells_something(take: Take, request: TutorialRequest) -> None:
-    result = take(request)
+def test_every_step_is_taken_and_tells_something(take: Take, tutorial: TutorialRequest) -> None:
+    result = take(tutorial)
     assert [one.problem for one in result.steps] == [None] * len(result.steps)
     assert all(one.title and one.words and one.code and one.output for one in result.steps)
     assert not any(mark in one.code for one in result.steps for mark in ("# %%", "# draw", "# ref"))
@@ -100,15 +101,15 @@ def test_every_step_is_taken_and_tells_something(take: Take, request: TutorialRe
 
 
 @pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
-def test_what_is_drawn_lies_where_jax_says(take: Take, request: TutorialRequest) -> None:
-    mesh = jax_mesh(request)
-    arrays = [one for each in take(request).steps for one in each.drawn]
+def test_what_is_drawn_lies_where_jax_says(take: Take, tutorial: TutorialRequest) -> None:
+    mesh = jax_mesh(tutorial)
+    arrays = [one for each in take(tutorial).steps for one in each.drawn]
     assert arrays
     for one in arrays:
         if one.array.spec is None:
             assert one.array.facts.placement == "single device"
             continue
-        assert one.mesh.shape == request.mesh_shape and one.mesh.axis_names == request.axis_names
+        assert one.mesh.shape == tutorial.mesh_shape and one.mesh.axis_names == tutorial.axis_names
         spec = PartitionSpec(*map(jax_entry, one.array.spec))
         indices = NamedSharding(mesh, spec).devices_indices_map(one.array.shape)
         expected = {
@@ -152,9 +153,9 @@ def test_another_mesh_gives_other_groups_which_are_right(take: Take) -> None:
 
 
 @pytest.mark.parametrize("tutorial", REQUESTS[:2], ids=name_of)
-def test_state_boxes_rules_and_timing(take: Take, request: TutorialRequest) -> None:
-    result = take(request)
-    _, model = request.axis_names
+def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> None:
+    result = take(tutorial)
+    _, model = tutorial.axis_names
     listed = step(result, "Shardings before there are arrays").output.splitlines()
     assert f"params/DotReluDot_0/Dense_0/kernel P(None, '{model}')" in listed
     assert f"opt_state/0/nu/DotReluDot_1/W2 P('{model}', None)" in listed
@@ -191,8 +192,8 @@ def test_state_boxes_rules_and_timing(take: Take, request: TutorialRequest) -> N
 @pytest.mark.parametrize(
     "tutorial", [one for one in REQUESTS if one.guide == "arrays"], ids=name_of
 )
-def test_what_arrays_say_of_themselves(take: Take, request: TutorialRequest) -> None:
-    result, count = take(request), request.devices
+def test_what_arrays_say_of_themselves(take: Take, tutorial: TutorialRequest) -> None:
+    result, count = take(tutorial), tutorial.devices
     assert "committed: False" in step(result, "An array that nobody placed").output
     single = step(result, "On one device, on purpose").output
     assert "committed: True" in single and "addressable shards: 1 of 1" in single
@@ -200,7 +201,7 @@ def test_what_arrays_say_of_themselves(take: Take, request: TutorialRequest) -> 
     # What is printed of each device, against a live array of this process.
     rows = jax.device_put(
         np.zeros((count, count), np.float32),
-        NamedSharding(jax_mesh(request), PartitionSpec(request.axis_names[0])),
+        NamedSharding(jax_mesh(tutorial), PartitionSpec(tutorial.axis_names[0])),
     )
     told = re.findall(
         r"device (\d+): rows (\d+):(\d+), replica (\d+)", step(result, "Sharded over a mesh").output
@@ -216,7 +217,7 @@ def test_what_arrays_say_of_themselves(take: Take, request: TutorialRequest) -> 
         "committed: False + True → True" in step(result, "What is not committed goes along").output
     )
     bytes_of_all = 4 * count * count
-    part = bytes_of_all // request.mesh_shape[0]
+    part = bytes_of_all // tutorial.mesh_shape[0]
     alive = [
         [int(number) for number in line.split(":")[1].split()]
         for line in step(result, "What is alive").output.splitlines()
@@ -248,20 +249,20 @@ def test_jax_refuses_what_the_guides_say_it_does(take: Take) -> None:
 @pytest.mark.parametrize(
     "tutorial", [one for one in REQUESTS if one.guide == "pieces"], ids=name_of
 )
-def test_the_references_shapes(take: Take, request: TutorialRequest) -> None:
-    result = take(request)
-    as_reference = request.mesh_shape == (2, 4)
+def test_the_references_shapes(take: Take, tutorial: TutorialRequest) -> None:
+    result = take(tutorial)
+    as_reference = tutorial.mesh_shape == (2, 4)
     joined, batch, resharded = (
         drawn(result, name).array for name in ("joined", "batch", "resharded")
     )
     assert joined.shape == ((8, 8) if as_reference else (9, 8))
     assert joined.shard_shape == ((4, 2) if as_reference else (3, 4))
     # Two rows of 32 features on each device.
-    assert (batch.shard_shape, batch.shape) == ((2, 32), (2 * request.devices, 32))
-    assert batch.spec == (request.axis_names, None)
+    assert (batch.shard_shape, batch.shape) == ((2, 32), (2 * tutorial.devices, 32))
+    assert batch.spec == (tutorial.axis_names, None)
     assert resharded.shape == batch.shape
-    assert resharded.spec == tuple((name,) for name in request.axis_names)
-    assert f"asked {request.devices} times" in step(result, "Made by a function").output
+    assert resharded.spec == tuple((name,) for name in tutorial.axis_names)
+    assert f"asked {tutorial.devices} times" in step(result, "Made by a function").output
     moved = step(result, "For tensor parallelism, reshard inside jit").output
     assert "by all-to-all" in moved
     equal = [line for one in result.steps for line in one.output.splitlines() if "numbers" in line]
@@ -270,10 +271,10 @@ def test_the_references_shapes(take: Take, request: TutorialRequest) -> None:
 
 @pytest.mark.parametrize("guide", TUTORIALS)
 def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path: Path) -> None:
-    request = AS_THE_GUIDE[guide]
-    result = take(request)
+    tutorial = AS_THE_GUIDE[guide]
+    result = take(tutorial)
     path = tmp_path / f"{guide}.py"
-    path.write_text(tutorials.script(request, result.steps), encoding="utf-8")
+    path.write_text(tutorials.script(tutorial, result.steps), encoding="utf-8")
     variables = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
         [sys.executable, str(path)],
@@ -395,11 +396,11 @@ def test_progress_is_told_before_each_step_and_can_cancel() -> None:
 
 
 def test_a_process_of_another_size_is_refused() -> None:
-    request = TutorialRequest("pieces", (2, 4), ("x", "y"))
-    assert math.prod(request.mesh_shape) != jax.device_count()
+    tutorial = TutorialRequest("pieces", (2, 4), ("x", "y"))
+    assert math.prod(tutorial.mesh_shape) != jax.device_count()
     with pytest.raises(
         InvalidInput, match=f"has 8 devices, but this process has {jax.device_count()}"
     ):
-        replay.replay({"tutorial": request.to_json()}, lambda *_, **__: None)
+        replay.replay({"tutorial": tutorial.to_json()}, lambda *_, **__: None)
     with pytest.raises(InvalidInput, match="the tutorial"):
         replay.replay({}, lambda *_, **__: None)
