@@ -1,4 +1,4 @@
-"""Causal self-attention in which groups of query heads share a key and a value head.
+"""Causal self-attention with grouped queries and rotary positions.
 
 Grouped queries: Ainslie et al. 2023, arXiv:2305.13245. Rotary positions: Su et al. 2021, arXiv:2104.09864.
 """
@@ -11,21 +11,21 @@ from jax import numpy as jnp
 
 from inspector.models.layer import Layer
 
-ROTARY_BASE = 10_000.0  # as in RoFormer; it changes values, never shapes or shardings
+ROTARY_BASE = 10_000.0  # as in RoFormer
 
 
 class Attention(Layer):
-    """x (batch, seq, embed) → what each position gathers from itself and those before it, same shape."""
+    """x (batch, seq, embed) → attention of each position to itself and earlier ones, same shape."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         c = self.config
         batch, seq, _ = x.shape
         query_shape, key_shape = (c.embed, c.heads, c.head_dim), (c.embed, c.kv_heads, c.head_dim)
-        of_queries, of_keys = ("embed", "heads", "head_dim"), ("embed", "kv_heads", "head_dim")
-        w_query = self.weight("query", query_shape, of_queries, fan_in=c.embed)
-        w_key = self.weight("key", key_shape, of_keys, fan_in=c.embed)
-        w_value = self.weight("value", key_shape, of_keys, fan_in=c.embed)
+        query_axes, key_axes = ("embed", "heads", "head_dim"), ("embed", "kv_heads", "head_dim")
+        w_query = self.weight("query", query_shape, query_axes, fan_in=c.embed)
+        w_key = self.weight("key", key_shape, key_axes, fan_in=c.embed)
+        w_value = self.weight("value", key_shape, key_axes, fan_in=c.embed)
         w_output = self.weight(
             *("output", (c.heads, c.head_dim, c.embed), ("heads", "head_dim", "embed")),
             fan_in=c.heads * c.head_dim,
@@ -38,7 +38,7 @@ class Attention(Layer):
         key = self.constrained("key", key, ("batch", "seq", "kv_heads", "head_dim"))
         value = self.constrained("value", value, ("batch", "seq", "kv_heads", "head_dim"))
 
-        # A key head k serves the g query heads of its group.
+        # Each key head k serves a group of g query heads.
         query = query.reshape(batch, seq, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
         scores = jnp.einsum("bskgh,btkh->bkgst", query, key, preferred_element_type=jnp.float32)
         past = jnp.tril(jnp.ones((seq, seq), bool))
@@ -51,11 +51,11 @@ class Attention(Layer):
 
 
 def rotated(x: jax.Array) -> jax.Array:
-    """x (batch, seq, heads, head_dim), its pairs (i, i + head_dim/2) turned by angles that grow with seq."""
+    """Rotate pairs (i, i + head_dim/2) of x (batch, seq, heads, head_dim) by angles that grow with seq."""
     seq, half = x.shape[1], x.shape[-1] // 2
     frequency = ROTARY_BASE ** (-jnp.arange(half) / half)
     angle = jnp.arange(seq)[:, None, None] * frequency  # (seq, 1, half)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    pairs = (first * cos - second * sin, second * cos + first * sin)
+    return jnp.concatenate(pairs, axis=-1).astype(x.dtype)

@@ -141,7 +141,7 @@ CATALOGUE = {
         ModelEntry(
             name="logical_mlp",
             title="MLP, logical axes",
-            build="inspector.models.logical_mlp:build",
+            build="inspector.models.logical_mlp:logical_mlp",
             sizes=MLP_SIZES,
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
@@ -152,7 +152,7 @@ CATALOGUE = {
         ModelEntry(
             name="mlp",
             title="MLP, device axes",
-            build="inspector.models.mlp:build",
+            build="inspector.models.mlp:mlp",
             sizes=MLP_SIZES,
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
@@ -164,7 +164,7 @@ CATALOGUE = {
         ModelEntry(
             name="transformer",
             title="Transformer",
-            build="inspector.models.transformer:build",
+            build="inspector.models.transformer:transformer",
             sizes=TRANSFORMER_SIZES,
             logical_axes=TRANSFORMER_LOGICAL_AXES,
             rules=TRANSFORMER_RULES,
@@ -176,7 +176,7 @@ CATALOGUE = {
         ModelEntry(
             name="moe",
             title="Mixture of experts",
-            build="inspector.models.moe:build",
+            build="inspector.models.moe:mixture_of_experts",
             sizes=MOE_SIZES,
             logical_axes=TRANSFORMER_LOGICAL_AXES | {"expert": "experts of a block"},
             rules=MOE_RULES,

@@ -1,4 +1,4 @@
-"""What the layers of a transformer have in common: their sizes, named weights, named activations."""
+"""The base class of transformer layers: sizes, and weights and activations with logical axes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NORM_EPSILON = 1e-5  # as in Llama and Mixtral
 
 @dataclass(frozen=True)
 class Config:
-    """What all layers of a transformer know: its sizes, called as its logical axes, and its options.
+    """Sizes of a transformer, named as its logical axes, and its options.
 
-    unconstrained: the activations whose sharding is left to the compiler.
+    `unconstrained` are the activations whose sharding is left to the compiler.
     """
 
     layers: int
@@ -35,25 +35,25 @@ class Config:
 
 
 class Layer(nn.Module):
-    """A part of a transformer, which says of every weight and activation what its dimensions mean."""
+    """A transformer layer that names the logical axes of its weights and activations."""
 
     config: Config
 
     def weight(
         self, name: str, shape: tuple[int, ...], names: tuple[str | None, ...], fan_in: int
     ) -> jax.Array:
-        """A parameter drawn so that a product over `fan_in` of its rows keeps the variance."""
+        """Return a parameter with variance 1 / `fan_in`, which keeps the variance of a product."""
         init = nn.with_logical_partitioning(nn.initializers.normal(fan_in**-0.5), names)
         return self.param(name, init, shape, self.config.dtype)
 
     def norm(self, name: str, x: jax.Array) -> jax.Array:
-        """Root mean square norm over the last dimension, computed in float32."""
+        """Return the root mean square norm over the last dimension, computed in float32."""
         scale_init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
         dtype = self.config.dtype
         return nn.RMSNorm(NORM_EPSILON, dtype, dtype, scale_init=scale_init, name=name)(x)
 
     def constrained(self, name: str, value: jax.Array, names: tuple[str | None, ...]) -> jax.Array:
-        """The value with its logical constraint, unless the compiler is left free to choose."""
+        """Return the value with its logical constraint, unless the layout leaves it to the compiler."""
         if name in self.config.unconstrained:
             watch("/".join(("activation", *self.path, name)), value)
             return value

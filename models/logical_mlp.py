@@ -1,9 +1,9 @@
-"""The MLP of DotReluDot blocks with logical axes: what a dimension means, not where it goes.
+"""The MLP with logical axes, which say what a dimension means.
 
     x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
 
-Rules take the names to mesh axes when the model is traced (`nn.logical_axis_rules`), so that one module
-serves every layout.
+Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_rules`), so one module serves
+every layout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inspector.models.watching import watch
 
 
 class DotReluDot(nn.Module):
-    """Two matrices with a ReLU between them. Returns (z, None), the carry and output that scan wants."""
+    """Two matrices with a ReLU between them. Returns (z, None), the carry and output of scan."""
 
     depth: int
     unconstrained: frozenset[str]
@@ -45,18 +45,18 @@ class DotReluDot(nn.Module):
         z = self.constrained("z", z, ("batch", "embed"))
         return z, None
 
-    def constrained(self, name: str, value: jax.Array, names: tuple[str, ...] | None) -> jax.Array:
-        """The value with its logical constraint, unless the compiler is left free to choose."""
+    def constrained(self, name: str, value: jax.Array, names: tuple[str, ...]) -> jax.Array:
+        """Return the value with its logical constraint, unless the layout leaves it to the compiler."""
         if name in self.unconstrained:
-            names = None
-        else:
-            value = nn.with_logical_constraint(value, names)
+            watch("/".join(("activation", *self.path, name)), value)
+            return value
+        value = nn.with_logical_constraint(value, names)
         watch("/".join(("activation", *self.path, name)), value, names)
         return value
 
 
 class MLP(nn.Module):
-    """`layers` blocks one after the other: a Python loop, or one block scanned over stacked parameters."""
+    """`layers` blocks in a row: a Python loop, or one block scanned over stacked parameters."""
 
     layers: int
     depth: int
@@ -73,8 +73,7 @@ class MLP(nn.Module):
                 length=self.layers,
                 variable_axes={"params": 0},
                 split_rngs={"params": True},
-                # The check traces the block once more and takes what `watch` does for a dependency.
-                check_constancy_invariants=False,
+                check_constancy_invariants=False,  # would trace the block a second time
                 metadata_params={nn.PARTITION_NAME: "layer"},
             )
             x, _ = blocks(*block)(x)
@@ -84,7 +83,7 @@ class MLP(nn.Module):
         return x
 
 
-def build(
+def logical_mlp(
     *,
     batch: int = 8,
     layers: int = 4,
@@ -96,7 +95,7 @@ def build(
     dtype: str = "float32",
     unconstrained: Collection[str] = (),
 ) -> Model:
-    """The model with everything needed to train it; must be traced under a mesh and rules."""
+    """Build the model with its training. Trace it under a mesh and rules."""
     return regression(
         MLP(layers, depth, scan, frozenset(unconstrained), jnp.dtype(dtype)),
         optimizer_named(optimizer, learning_rate),

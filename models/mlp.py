@@ -1,4 +1,4 @@
-"""An MLP of DotReluDot blocks whose parameters and activations name the mesh axes they are split over.
+"""An MLP whose parameters and activations name mesh axes.
 
 x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
 """
@@ -17,20 +17,20 @@ from inspector.model import Model
 from inspector.models.training import optimizer_named, regression
 from inspector.models.watching import watch
 
-# Where each array is split. Data parallel over `data`; W1 by columns and W2 by rows over `model`, so
-# that the product of both needs one all-reduce a block.
+# Data parallel over `data`. W1 is sharded by columns and W2 by rows over `model`, so that a block needs
+# one all-reduce.
 PARTITIONS: Mapping[str, tuple[Any, ...]] = {
     "W1": (None, "model"),
     "W2": ("model", None),
     "x": ("data", None),
     "y": ("data", "model"),
     "z": ("data", None),
-    "layer": (None,),  # the dimension that scan stacks blocks along
+    "layer": (None,),  # the dimension along which scan stacks the blocks
 }
 
 
 class DotReluDot(nn.Module):
-    """Two matrices with a ReLU between them. Returns (z, None), the carry and output that scan wants."""
+    """Two matrices with a ReLU between them. Returns (z, None), the carry and output of scan."""
 
     depth: int
     partitions: Mapping[str, tuple[Any, ...]]
@@ -57,17 +57,18 @@ class DotReluDot(nn.Module):
         return z, None
 
     def constrained(self, name: str, value: jax.Array) -> jax.Array:
-        """The value with its sharding constraint, unless the compiler is left free to choose."""
-        names = None
-        if name not in self.unconstrained:
-            names = self.partitions[name]
-            value = jax.lax.with_sharding_constraint(value, PartitionSpec(*names))
+        """Return the value with its sharding constraint, unless the layout leaves it to the compiler."""
+        if name in self.unconstrained:
+            watch("/".join(("activation", *self.path, name)), value)
+            return value
+        names = self.partitions[name]
+        value = jax.lax.with_sharding_constraint(value, PartitionSpec(*names))
         watch("/".join(("activation", *self.path, name)), value, names)
         return value
 
 
 class MLP(nn.Module):
-    """`layers` blocks one after the other: a Python loop, or one block scanned over stacked parameters."""
+    """`layers` blocks in a row: a Python loop, or one block scanned over stacked parameters."""
 
     layers: int
     depth: int
@@ -85,8 +86,7 @@ class MLP(nn.Module):
                 length=self.layers,
                 variable_axes={"params": 0},
                 split_rngs={"params": True},
-                # The check traces the block once more and takes what `watch` does for a dependency.
-                check_constancy_invariants=False,
+                check_constancy_invariants=False,  # would trace the block a second time
                 metadata_params={nn.PARTITION_NAME: self.partitions["layer"][0]},
             )
             x, _ = blocks(*block)(x)
@@ -96,7 +96,7 @@ class MLP(nn.Module):
         return x
 
 
-def build(
+def mlp(
     *,
     batch: int = 8,
     layers: int = 4,
@@ -109,7 +109,7 @@ def build(
     partitions: Mapping[str, tuple[Any, ...]] = PARTITIONS,
     unconstrained: Collection[str] = (),
 ) -> Model:
-    """The model with everything needed to train it; must be traced under a mesh (`jax.set_mesh`)."""
+    """Build the model with its training. Trace it under a mesh (`jax.set_mesh`)."""
     partitions = {**PARTITIONS, **partitions}
     module = MLP(layers, depth, scan, partitions, frozenset(unconstrained), jnp.dtype(dtype))
     return regression(

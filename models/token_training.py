@@ -1,4 +1,4 @@
-"""Training of models that say which token comes next: random tokens, and cross-entropy in float32."""
+"""Training of language models: random tokens, and cross-entropy in float32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def next_token_model(
     shape: tuple[int, int],
     vocab: int,
 ) -> Model:
-    """Train `module` from tokens of `shape` (batch, seq) to logits (batch, seq, vocab) of the next ones.
+    """Train `module` from tokens of `shape` (batch, seq) to logits (batch, seq, vocab) of the next token.
 
     Losses that layers sow into the collection `losses` are added to the cross-entropy.
     """
@@ -60,9 +60,9 @@ def next_token_model(
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Mean of −log softmax(logits)[target], in float32: logits (batch, seq, vocab), targets (batch, seq)."""
+    """Return the mean of −log softmax(logits)[target]: logits (batch, seq, vocab), targets (batch, seq)."""
     logits = logits.astype(jnp.float32)
-    # A sum over a mask and not a gather, which would gather all of a vocabulary that is split.
+    # A sum over a mask, because a gather would all-gather a sharded vocabulary.
     is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
     of_target = jnp.sum(jnp.where(is_target, logits, 0.0), axis=-1)
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - of_target)

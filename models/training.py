@@ -1,8 +1,7 @@
-"""What every model here is trained with: a Flax TrainState, an Optax optimizer, and a loss."""
+"""Training of the MLPs: a Flax TrainState, an Optax optimizer, and a loss."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -15,11 +14,11 @@ from jax import numpy as jnp
 from inspector.model import Batch, Model
 from inspector.models.watching import watch
 
-MOMENTUM = 0.9  # the customary decay, Sutskever et al. 2013
+MOMENTUM = 0.9  # Sutskever et al. 2013
 
 
 def optimizer_named(name: str, learning_rate: float) -> optax.GradientTransformation:
-    """The Optax optimizer of this name, with its default settings."""
+    """Return the Optax optimizer of this name with its default settings."""
     if name == "momentum":
         return optax.sgd(learning_rate, momentum=MOMENTUM)
     return getattr(optax, name)(learning_rate)
@@ -29,7 +28,7 @@ def regression(
     module: nn.Module,
     optimizer: optax.GradientTransformation,
     *,
-    loss: Literal["sum", "mse"],
+    loss: str,
     shape: tuple[int, ...],
     dtype: jnp.dtype,
     batch_axes: tuple[Any, ...],
@@ -38,8 +37,8 @@ def regression(
 ) -> Model:
     """Train `module` from x of `shape` to an output of the same shape.
 
-    The loss `sum` is the sum of the output, which needs no labels and moves every parameter; `mse` is
-    the mean squared error against |x|, which the module can learn.
+    The loss "sum" is the sum of the output: it needs no labels and changes every parameter. "mse" is the
+    mean squared error against |x|, which the module can learn.
     """
 
     def init(key: jax.Array, batch: Batch) -> TrainState:
@@ -49,7 +48,9 @@ def regression(
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
         def loss_of(params: Any) -> jax.Array:
             output = module.apply({"params": params}, batch["x"])
-            return output.sum() if loss == "sum" else jnp.mean((output - batch["y"]) ** 2)
+            if loss == "mse":
+                return jnp.mean((output - batch["y"]) ** 2)
+            return output.sum()
 
         value, gradients = jax.value_and_grad(loss_of)(state.params)
         watch_gradients(gradients)
@@ -60,11 +61,13 @@ def regression(
 
     def batch(key: jax.Array) -> Batch:
         x = jax.random.normal(key, shape, dtype)
-        return {"x": x} if loss == "sum" else {"x": x, "y": jnp.abs(x)}
+        if loss == "mse":
+            return {"x": x, "y": jnp.abs(x)}
+        return {"x": x}
 
-    axes: Mapping[str, tuple[Any, ...]] = {"x": batch_axes}
+    axes = {"x": batch_axes}
     if loss == "mse":
-        axes = {"x": batch_axes, "y": output_axes}
+        axes["y"] = output_axes
     return Model(
         init=init,
         step=step,
@@ -77,7 +80,7 @@ def regression(
 
 
 def watch_gradients(gradients: Any) -> None:
-    """`watch` every leaf of a tree of gradients, the boxes opened."""
+    """Call `watch` for every leaf of a tree of gradients."""
     boxed = jax.tree_util.tree_leaves_with_path(gradients, is_leaf=meta.is_axis_metadata)
     for key_path, leaf in boxed:
         value = leaf.value if meta.is_axis_metadata(leaf) else leaf

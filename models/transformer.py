@@ -1,11 +1,11 @@
-"""A decoder-only transformer with logical axes, of the kind of Llama: RMSNorm before each layer, rotary
-positions, grouped-query attention, and gated MLPs.
+"""A decoder-only transformer with logical axes, like Llama: RMSNorm before each layer, rotary positions,
+grouped-query attention, and gated MLPs.
 
     tokens (batch, seq) → x (batch, seq, embed)
     → `layers` times: x + attention(norm(x)), then x + feed_forward(norm(x))
     → logits (batch, seq, vocab)
 
-Rules take the names to mesh axes when the model is traced (`nn.logical_axis_rules`).
+Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_rules`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class GatedMLP(Layer):
         return jnp.dot(hidden, down)
 
 
-# What stands between attention and the next block; called with the config and its name.
+# The layer after attention; called with the config and its name.
 FeedForward = Callable[..., Layer]
 
 
 class Block(Layer):
-    """Attention and a feed-forward layer, each added to x. Returns (x, None), as scan wants it."""
+    """Attention and a feed-forward layer, each added to x. Returns (x, None) for scan."""
 
     feed_forward: FeedForward = GatedMLP
 
@@ -64,24 +64,25 @@ class Transformer(Layer):
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
         c = self.config
-        # Rows of variance 1/embed make logits of variance 1 where the embedding is also the output.
+        # With variance 1/embed the logits of tied embeddings have variance 1.
         embedding = self.weight("embedding", (c.vocab, c.embed), ("vocab", "embed"), fan_in=c.embed)
-        # Whole rows to look up: where `embed` and `batch` share a mesh axis the compiler would otherwise
-        # look up parts of rows for all of the batch.
+        # Look up whole rows. If `embed` and `batch` share a mesh axis, the compiler would otherwise look up
+        # parts of rows for the whole batch.
         table = self.constrained("table", embedding, ("vocab", None))
         x = jnp.take(table, tokens, axis=0)
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
-        # With scan there is nothing for XLA to merge a recomputed block with.
-        block = nn.remat(Block, prevent_cse=not c.scan) if c.remat else Block
+        block = Block
+        if c.remat:
+            # Inside a scan, XLA cannot merge the recomputed block with the original.
+            block = nn.remat(Block, prevent_cse=not c.scan)
         if c.scan:
             blocks = nn.scan(
                 block,
                 length=c.layers,
                 variable_axes={"params": 0, "losses": 0},
                 split_rngs={"params": True},
-                # The check traces the block once more and takes what `watch` does for a dependency.
-                check_constancy_invariants=False,
+                check_constancy_invariants=False,  # would trace the block a second time
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
             x, _ = blocks(c, self.feed_forward, name="blocks")(x)
@@ -98,7 +99,7 @@ class Transformer(Layer):
         return self.constrained("logits", logits, ("batch", "seq", "vocab"))
 
 
-def build(
+def transformer(
     *,
     batch: int = 8,
     seq: int = 128,
@@ -118,19 +119,18 @@ def build(
     unconstrained: Collection[str] = (),
     feed_forward: FeedForward = GatedMLP,
 ) -> Model:
-    """The model with everything needed to train it; must be traced under a mesh and rules.
+    """Build the model with its training. Trace it under a mesh and rules.
 
     Raises:
-      InvalidInput: the sizes do not go together.
+      InvalidInput: the sizes contradict each other.
     """
     if heads % kv_heads:
         raise InvalidInput(
-            f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}, "
-            "because each key and value head serves equally many query heads"
+            f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}"
         )
     if head_dim % 2:
         raise InvalidInput(
-            f"head_dim is {head_dim}, but must be even, because rotary positions turn pairs"
+            f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs"
         )
     shape = (layers, embed, mlp, heads, kv_heads, head_dim, vocab)
     config = Config(*shape, scan, remat, tied, jnp.dtype(dtype), frozenset(unconstrained))

@@ -1,7 +1,7 @@
-"""Let somebody see how the compiler shards a value inside a model, without changing the program.
+"""Report how the compiler shards values inside a model, without changing the program.
 
-`watch` stands in a model where a value is worth seeing. It does nothing until somebody listens; then it
-asks `jax.debug.inspect_array_sharding`, which leaves no instruction in the compiled program.
+A model calls `watch` for a value. Without a listener that does nothing. With one it calls
+`jax.debug.inspect_array_sharding`, which adds no instruction to the compiled program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 
 @dataclass(frozen=True)
 class Watched:
-    """A value inside a program. `names` are those of its constraint, None where it has none."""
+    """A value inside a program. `names` are those of its sharding constraint; None without one."""
 
     path: str
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ _listener: contextvars.ContextVar[Callable[[Watched], None] | None] = contextvar
 
 
 def watch(path: str, value: jax.Array, names: tuple[Any, ...] | None = None) -> None:
-    """Tell whoever listens how the compiler shards `value`, once the program is compiled."""
+    """Report the sharding of `value` to the listener when the program is compiled."""
     listener = _listener.get()
     if listener is None:
         return
@@ -44,7 +44,7 @@ def watch(path: str, value: jax.Array, names: tuple[Any, ...] | None = None) -> 
 
 @contextlib.contextmanager
 def listening(listener: Callable[[Watched], None]) -> Iterator[None]:
-    """While it is open, programs that are traced report what they watch when they are compiled."""
+    """Report the watched values of programs that are traced in this context."""
     token = _listener.set(listener)
     try:
         yield

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.models.layer import Config
-from inspector.models.moe import MixtureOfExperts, capacity, handed_out
+from inspector.models.moe import MixtureOfExperts, capacity, route
 from tests.models.language_models import built
 
 # (tokens, experts, experts a token, places): room for all, for some, one of each, all experts for all.
 CASES = ((8, 4, 2, 8), (7, 5, 2, 2), (8, 3, 1, 1), (6, 6, 3, 2), (1, 1, 1, 1), (5, 3, 3, 5))
 
 
-hand_out = jax.jit(handed_out, static_argnums=(1, 2))
+jitted_route = jax.jit(route, static_argnums=(1, 2))
 
 
 def walked(scores: np.ndarray, experts_per_token: int, places: int) -> np.ndarray:
-    """What `handed_out` combines by, one token after the other."""
+    """What `route` combines by, one token after the other."""
     batch, seq, experts = scores.shape
     combine = np.zeros((batch, seq, experts, places))
     for row in range(batch):
@@ -38,11 +38,11 @@ def walked(scores: np.ndarray, experts_per_token: int, places: int) -> np.ndarra
 
 
 @given(st.sampled_from(CASES), st.integers(0, 9999))
-def test_tokens_are_handed_out_in_order(case: tuple[int, int, int, int], seed: int) -> None:
+def test_tokens_are_routed_in_order(case: tuple[int, int, int, int], seed: int) -> None:
     seq, experts, experts_per_token, places = case
     logits = np.random.default_rng(seed).normal(size=(2, seq, experts))
     scores = np.asarray(jax.nn.softmax(3 * logits), np.float32)
-    combine, _ = hand_out(scores, experts_per_token, places)
+    combine, _ = jitted_route(scores, experts_per_token, places)
     np.testing.assert_allclose(combine, walked(scores, experts_per_token, places), atol=1e-6)
     # No place is given twice, and no token has more of them than it asked for.
     assert ((combine > 0).sum(axis=1) <= 1).all()
@@ -51,9 +51,9 @@ def test_tokens_are_handed_out_in_order(case: tuple[int, int, int, int], seed: i
 
 def test_balance_is_one_for_equal_experts_and_their_number_for_a_single_busy_one() -> None:
     equal = np.tile(np.eye(4, dtype=np.float32), (1, 3, 1))
-    assert handed_out(equal, 1, 12)[1] == pytest.approx(1)
+    assert route(equal, 1, 12)[1] == pytest.approx(1)
     busy = np.tile(np.eye(4, dtype=np.float32)[:1], (1, 12, 1))
-    assert handed_out(busy, 1, 12)[1] == pytest.approx(4)
+    assert route(busy, 1, 12)[1] == pytest.approx(4)
 
 
 @given(st.integers(1, 300), st.integers(1, 16), st.floats(0.01, 40))

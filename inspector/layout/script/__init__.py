@@ -1,134 +1,121 @@
-"""A Layout as a Python script that needs nothing but JAX, Flax, Optax and NumPy.
+"""A Layout as a Python script that needs only JAX, Flax, Optax and NumPy.
 
-The model's definitions come from the modules in `models`, without the branches that the layout decides
-against; mesh, rules and shardings are templates. Whatever a layout says goes in as a literal. A model of
-one's own is imported (`own`).
+The script is the source of the model and a template. Values of the layout are written as literals. The
+user's own model is imported instead.
 """
 
 from __future__ import annotations
 
-import ast
+import functools
+import keyword
+import unicodedata
+from typing import Any
 
+import jinja2
+
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
 from inspector.layout import Layout, print_mesh
-from inspector.layout.script import machine, simplified
-from inspector.layout.script.assembly import assembled, constants
-from inspector.layout.script.definitions import Definitions, read
-from inspector.layout.script.literals import assignment, call, literal
-from inspector.layout.script.own import own_script
-from inspector.layout.script.recipes import RECIPES, known
+from inspector.layout.script.definitions import Definitions, names_in
+from inspector.layout.script.python_text import assignment, call, import_lines, spec_entry
+from inspector.model import own_model
 
-_DOCSTRING = '''\
-"""{title} on mesh {mesh}, built and trained with every array where the layout puts it.
-
-Run this file with Python, or import it and call `trained`.
-"""
-'''
-
-_LOGICAL = """\
-# Models find the mesh and the rules here when they are traced.
-jax.set_mesh(mesh)
-nn.set_logical_axis_rules(rules)
-
-
-def sharding(names: tuple[Any, ...]) -> NamedSharding:
-    \"\"\"Where an array goes whose dimensions have these logical axes.\"\"\"
-    return NamedSharding(mesh, nn.logical_to_mesh_axes(names, rules))
-
-
-key = jax.random.key(0)
-abstract_state = jax.eval_shape(init, key, jax.eval_shape(batch, key))
-logical_specs = nn.get_partition_spec(abstract_state)
-state_sharding = nn.logical_to_mesh_sharding(logical_specs, mesh, rules)
-"""
-
-_DEVICE_AXES = """\
-# Models find the mesh here when they are traced.
-jax.set_mesh(mesh)
-
-
-def sharding(names: tuple[Any, ...]) -> NamedSharding:
-    \"\"\"Where an array goes whose dimensions are split over these mesh axes.\"\"\"
-    return NamedSharding(mesh, PartitionSpec(*names))
-
-
-key = jax.random.key(0)
-abstract_state = jax.eval_shape(init, key, jax.eval_shape(batch, key))
-state_sharding = nn.get_sharding(abstract_state, mesh)
-"""
-
-_PROGRAMS = """\
-batch_sharding = {{name: sharding(names) for name, names in axes.items()}}
-whole = NamedSharding(mesh, PartitionSpec())
-
-new_state = jax.jit(init, in_shardings=(whole, batch_sharding), out_shardings=state_sharding)
-train_step = jax.jit(
-    step,
-    in_shardings=(state_sharding, batch_sharding),
-    out_shardings=(state_sharding, None),
-{donate})
-infer = jax.jit(
-    apply,
-    in_shardings=(state_sharding, batch_sharding),
-    out_shardings=sharding(output_axes),
-)
-
-
-def trained(steps: int = steps) -> tuple[TrainState, Batch, list[float]]:
-    \"\"\"The train state after so many steps, the batch, and the loss of each step.\"\"\"
-    data = jax.device_put(batch(key), batch_sharding)
-    state, losses = new_state(key, data), []
-    for _ in range(steps):
-        state, loss = train_step(state, data)
-        losses.append(float(loss))
-    return state, data, losses
-
-
-if __name__ == "__main__":
-    state, data, losses = trained()
-    for path, array in jax.tree_util.tree_leaves_with_path(nn.unbox(state)):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        print(name, array.shape, array.sharding.spec)
-    print("output", infer(state, data).sharding.spec)
-    for number, loss in enumerate(losses, 1):
-        print(f"step {{number}}: loss {{loss:.6g}}")
-"""
-
-_DONATE = "    donate_argnums=0,  # the new state may take the place of the old one\n"
+# Names that the template can use, and the statements that import them.
+_IMPORTS = {
+    "Any": "from typing import Any",
+    "jax": "import jax",
+    "np": "import numpy as np",
+    "nn": "from flax import linen as nn",
+    "nnx": "from flax import nnx",
+    "meta": "from flax.core import meta",
+    "spmd": "from flax.core import spmd",
+    "mesh_utils": "from jax.experimental import mesh_utils",
+    "Mesh": "from jax.sharding import Mesh",
+    "NamedSharding": "from jax.sharding import NamedSharding",
+    "PartitionSpec": "from jax.sharding import PartitionSpec",
+}
 
 
 def script(layout: Layout) -> str:
-    """The script's text. Its `trained` gives state, batch and losses, its `infer` the output.
+    """Return the text of the script.
 
     Raises:
-      InvalidInput: the model is one's own and has a name that no script can import.
+      InvalidInput: the user's model has a name that Python cannot import.
     """
-    if layout.entry.own:
-        return own_script(layout)
-    recipe = RECIPES[layout.model]
-    definitions = Definitions(known(layout))
-    for module, name in recipe.roots:
-        definitions.add(module, name)
-    training, returned = definitions.body_of(*recipe.training)
-    definitions.add("inspector.models.training", "TrainState")
-    # `Batch` is what the models' functions call their input.
-    definitions.add("inspector.model", "Batch")
-    model = definitions.text()
-    build = recipe.build(layout, lambda name: simplified.fields_of(model, name))
-    if not isinstance(returned["output_axes"], ast.Name):
-        build.append(assignment("output_axes", ast.literal_eval(returned["output_axes"])))
-    programs = _PROGRAMS.format(donate=_DONATE if layout.donate else "")
-    shardings = (_LOGICAL if layout.entry.has_rules else _DEVICE_AXES) + programs
-    made = "\n".join([*build, f"optimizer = {_optimizer(layout)}"])
-    placed = machine.mesh(layout) + shardings
-    body = "\n\n".join([constants(layout), model, made, training, placed])
-    head = _DOCSTRING.format(title=layout.entry.title, mesh=print_mesh(layout.mesh_shape))
-    return assembled(head, layout, definitions.imports(), body)
+    entry = layout.entry
+    module, function = own_model.parse_name(layout.model if entry.own else entry.build)
+    arguments: dict[str, Any] = dict(layout.sizes)
+    values: dict[str, Any] = {
+        "layout": layout,
+        "mesh": print_mesh(layout.mesh_shape),
+        "device_count": counted(layout.devices, "device"),
+        "emulated_count": counted(layout.devices, "emulated device"),
+        "share": counted(layout.devices // layout.processes, "device"),
+        "module": module,
+        "constants": _constants(layout),
+    }
+    imports = dict(_IMPORTS)
+    name = function
+    if entry.own:
+        _refuse_unimportable(layout.model, module, function)
+        without_model = _template().render(values)
+        if function in names_in(without_model) | _IMPORTS.keys() | {"model"}:
+            name = f"own_{function}"
+        renamed = function if name == function else f"{function} as {name}"
+        imports[name] = f"from {module} import {renamed}"
+    else:
+        definitions = Definitions(_known(layout))
+        definitions.add(module, function)
+        values["definitions"] = definitions.text()
+        imports |= definitions.imports
+        if layout.unconstrained:
+            arguments["unconstrained"] = layout.unconstrained
+        if not entry.has_rules:
+            arguments["partitions"] = {
+                place: tuple(map(spec_entry, spec)) for place, spec in layout.specs.items()
+            }
+    values["model"] = call(name, arguments)
+    body = _template().render(values)
+    return _template().render(values, imports=import_lines(imports, body))
 
 
-def _optimizer(layout: Layout) -> str:
-    """As `models.training.optimizer_named` makes it."""
-    name, rate = layout.sizes["optimizer"], literal(layout.sizes["learning_rate"])
-    if name == "momentum":
-        momentum = ast.parse(read("inspector.models.training").definitions["MOMENTUM"]).body[0]
-        return call("optax.sgd", rate, momentum=ast.unparse(momentum.value))
-    return call(f"optax.{name}", rate)
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("inspector.layout", "script"),
+        undefined=jinja2.ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("script.py.jinja")
+
+
+def _constants(layout: Layout) -> dict[str, str]:
+    rules = tuple((name, spec_entry(axes)) for name, axes in layout.rules)
+    values = {"mesh_shape": layout.mesh_shape, "axis_names": layout.axis_names, "rules": rules}
+    return {name: assignment(name, value) for name, value in values.items()}
+
+
+def _known(layout: Layout) -> dict[str, bool]:
+    """Return the conditions in the source of the models that the layout decides."""
+    known = {
+        f"{owner}.{name}": value
+        for name, value in layout.sizes.items()
+        if isinstance(value, bool)
+        for owner in ("self", "c")
+    }
+    known["loss == 'mse'"] = layout.sizes.get("loss") == "mse"
+    if not layout.unconstrained:
+        known |= {f"name in {owner}.unconstrained": False for owner in ("self", "self.config")}
+    return known
+
+
+def _refuse_unimportable(model: str, module: str, function: str) -> None:
+    for part in (*module.split("."), function):
+        # Python normalizes names when it reads them.
+        normalized = unicodedata.normalize("NFKC", part)
+        if keyword.iskeyword(part) or not part.isidentifier() or normalized != part:
+            raise InvalidInput(
+                f"model is {model}, but a script can import only Python names, and {part!r} is none"
+            )
