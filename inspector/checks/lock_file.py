@@ -1,8 +1,7 @@
-"""What a project commits of a layout: a short, ordered record that a later Snapshot is held against.
+"""Lock files: a short record of a layout's shardings and collectives, to be committed and compared.
 
-A lock file is JSON, named `*.sharding.json`. Arrays are sorted by path and stand on a line each, and so do
-collectives, summed by program, op and mesh axes, so that a change of one array changes one line. It has
-no time and no measured figure: the same layout, inspected again, gives the same file.
+A lock file is JSON, named `*.sharding.json`, with one line per array and per kind of collective, in a fixed
+order. It has no times, so the same layout always gives the same file.
 """
 
 from __future__ import annotations
@@ -10,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from inspector.core import output, snapshot, strict_json, typed_json
+from inspector.core import output, strict_json, typed_json
+from inspector.core import snapshot as snapshots
 from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import (
@@ -31,7 +32,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class LockedSource(Record):
-    """Where the figures came from; another kind or target is told, and is no change by itself."""
+    """Where the Snapshot came from. A difference is a note, not a change."""
 
     kind: str
     target: str | None
@@ -39,7 +40,7 @@ class LockedSource(Record):
 
 @dataclass(frozen=True)
 class LockedAxis(Record):
-    """One mesh axis, the major one first."""
+    """One mesh axis."""
 
     name: str
     size: NonNegativeInt
@@ -48,7 +49,7 @@ class LockedAxis(Record):
 
 @dataclass(frozen=True)
 class LockedMesh(Record):
-    """The mesh; `devices` is a digest of their order, None where they are numbered from 0 in mesh order."""
+    """The mesh. `devices` is a digest of the device order; None if ids count from 0 in mesh order."""
 
     axes: tuple[LockedAxis, ...]
     devices: str | None = None
@@ -56,7 +57,7 @@ class LockedMesh(Record):
 
 @dataclass(frozen=True)
 class LockedArray(Record):
-    """One array. `shards` is a digest of every device's index ranges where the spec cannot say them."""
+    """One array. `shards` is a digest of each device's index ranges if no spec expresses them."""
 
     path: str
     group: Group
@@ -68,9 +69,9 @@ class LockedArray(Record):
 
 @dataclass(frozen=True)
 class LockedCollective(Record):
-    """All collectives of one op along the same mesh axes in one program, as `traffic` sums them.
+    """All collectives of one operation over the same mesh axes in one program, summed by `traffic`.
 
-    Executions and bytes are those of one run on one device; `mesh_axes` and figures are None where unknown.
+    Executions and bytes are per run and device. None means unknown.
     """
 
     program: str
@@ -85,7 +86,7 @@ class LockedCollective(Record):
 
 @dataclass(frozen=True)
 class LockFile(Record):
-    """All of it. `programs` are those whose collectives were counted, also where there were none."""
+    """A lock file. `programs` are those with known collectives, even if they have none."""
 
     source: LockedSource
     versions: dict[str, str]
@@ -95,9 +96,9 @@ class LockFile(Record):
     collectives: tuple[LockedCollective, ...]
 
 
-def locked(found: Snapshot) -> LockFile:
-    """What a lock file keeps of a Snapshot."""
-    counted = [program for program in found.programs if program.collectives is not None]
+def locked(snapshot: Snapshot) -> LockFile:
+    """Return the lock file of a Snapshot."""
+    counted = [program for program in snapshot.programs if program.collectives is not None]
     collectives = [
         LockedCollective(
             program.name,
@@ -113,12 +114,12 @@ def locked(found: Snapshot) -> LockFile:
         for row in traffic(program.collectives or ())
     ]
     return LockFile(
-        source=LockedSource(found.source.kind, found.source.target),
-        versions=dict(sorted(found.source.versions.items())),
-        mesh=None if found.mesh is None else _mesh(found.mesh),
-        arrays=tuple(_array(one) for one in sorted(found.arrays, key=lambda one: one.path)),
+        source=LockedSource(snapshot.source.kind, snapshot.source.target),
+        versions=dict(sorted(snapshot.source.versions.items())),
+        mesh=None if snapshot.mesh is None else _mesh(snapshot.mesh),
+        arrays=tuple(_array(one) for one in sorted(snapshot.arrays, key=lambda one: one.path)),
         programs=tuple(sorted({program.name for program in counted})),
-        collectives=tuple(sorted(collectives, key=_place)),
+        collectives=tuple(sorted(collectives, key=collective_key)),
     )
 
 
@@ -128,49 +129,42 @@ def dumps(lock: LockFile) -> str:
 
 
 def write(lock: LockFile, path: str | os.PathLike[str]) -> None:
-    """Write a lock file whole or not at all.
+    """Write a lock file completely or not at all.
 
     Raises:
-      InvalidInput: the file cannot be written.
+      InvalidInput: if the file cannot be written.
     """
     output.write_text(dumps(lock), path)
 
 
 def read(path: str | os.PathLike[str]) -> LockFile:
-    """Read a lock file, or take what it would keep of a Snapshot file.
+    """Read a lock file, or make one from a Snapshot file.
 
     Raises:
-      InvalidInput: it cannot be opened, is neither of the two, is of a newer version, or contradicts itself.
+      InvalidInput: if the file is unreadable, neither of the two, of a newer version, or inconsistent.
     """
     return from_json(strict_json.read(path), str(path))
 
 
 def from_json(value: Any, what: str = "the lock file") -> LockFile:
-    """What `read` does, of parsed JSON."""
+    """Return the lock file in parsed JSON. `what` names the file in errors."""
     form = value.get("format") if isinstance(value, dict) else None
-    if form == snapshot.FORMAT:
-        return locked(snapshot.from_json(value, what))
+    if form == snapshots.FORMAT:
+        return locked(snapshots.from_json(value, what))
     if form != FORMAT:
         raise InvalidInput(
             f'{what} is neither a lock file nor a Snapshot: it must have "format": "{FORMAT}" '
-            f'or "{snapshot.FORMAT}"'
+            f'or "{snapshots.FORMAT}"'
         )
     lock = typed_json.decode_file(LockFile, value, what, FORMAT, VERSION)
-    _refuse_repeats([one.path for one in lock.arrays], "the array", what)
-    _refuse_repeats(
-        [f"{one.program}: {one.op} over {one.mesh_axes}" for one in lock.collectives],
-        "the collective",
-        what,
-    )
+    names = [f"array {one.path}" for one in lock.arrays]
+    names += [f"{one.op} over {one.mesh_axes} in {one.program}" for one in lock.collectives]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidInput(
+                f"{what} has {shown(name, 200)} {count} times, but must have it once"
+            )
     return lock
-
-
-def _refuse_repeats(names: list[str], noun: str, what: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidInput(f"{what}: {noun} {shown(name, 200)} is there twice")
-        seen.add(name)
 
 
 def _mesh(mesh: Mesh) -> LockedMesh:
@@ -185,15 +179,15 @@ def _array(array: Array) -> LockedArray:
     shards = None
     if array.shards is not None:
         shards = _digest(sorted((shard.device, shard.index) for shard in array.shards))
-    # An empty entry splits nothing, as None.
     spec = None if array.spec is None else tuple(axes or None for axes in array.spec)
     return LockedArray(array.path, array.group, array.shape, array.dtype, spec, shards)
 
 
-def _place(one: LockedCollective) -> tuple[Any, ...]:
+def collective_key(one: LockedCollective) -> tuple[Any, ...]:
+    """Return what identifies a collective of a lock file, in sorting order."""
     return one.program, one.mesh_axes is None, one.mesh_axes or (), one.op
 
 
 def _digest(value: Any) -> str:
-    """Twelve bytes are enough: this tells a change, and guards against nobody."""
+    """Return 12 bytes of a hash: enough to find a change."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""Reading one table of a policy file: every field by its kind, with a sentence for what is wrong."""
+"""Read one table of a policy file field by field."""
 
 from __future__ import annotations
 
@@ -6,61 +6,79 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 
-# Units of bytes: decimal ones as the SI has them, binary ones as IEC 80000-13 has them.
-_DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_BINARY = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-UNITS = {"b": 1, **_DECIMAL, **_BINARY}
+# Bytes: decimal units as in SI, binary units as in IEC 80000-13.
+UNITS = {
+    "b": 1,
+    **{f"{letter}b": 1000 ** (power + 1) for power, letter in enumerate("kmgt")},
+    **{f"{letter}ib": 1024 ** (power + 1) for power, letter in enumerate("kmgt")},
+}
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]+)", re.ASCII)
-_LARGEST = 2**63 - 1  # bytes; more than that no Snapshot can have
+_MAX_BYTES = 2**63 - 1
+_MAX_DIGITS = 50  # of a percentage
+_MAX_CHOICES = 20
 
-_SIZE_WORDS = (
+_SIZE_ALLOWED = (
     'an integer of bytes or a size such as "16 GiB" (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)'
 )
 
 
 class Fields:
-    """One table, read field by field; `finish` refuses what no one asked for."""
+    """One table of a policy file.
 
-    def __init__(self, table: Mapping[str, Any], where: str) -> None:
+    where: the file and the table, for errors. folder: the folder of files that the table names.
+    """
+
+    def __init__(self, table: Mapping[str, Any], where: str, folder: Path = Path()) -> None:
         self._table = table
-        self._asked: list[str] = []
+        self._known: list[str] = []
         self.where = where
+        self.folder = folder
+
+    def require(self, field: str) -> None:
+        if field not in self._table:
+            raise InvalidInput(f"{self.where} has no field {field}")
 
     def size(self, field: str) -> int | None:
-        """Bytes; part of a byte is dropped."""
+        """Return bytes, rounded down to an integer."""
         value = self._value(field)
         if value is None:
             return None
-        if type(value) is int and 0 <= value <= _LARGEST:
+        if type(value) is int and 0 <= value <= _MAX_BYTES:
             return value
         parts = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
         if parts and parts[2].lower() in UNITS:
-            # `Decimal`, because a float cannot hold 0.1 GiB exactly.
+            # A float cannot hold 0.1 GiB exactly.
             count = int(Decimal(parts[1]) * UNITS[parts[2].lower()])
-            if count <= _LARGEST:
+            if count <= _MAX_BYTES:
                 return count
-        raise InvalidInput(f"{self._of(field, value)}, but must be {_SIZE_WORDS}")
+        raise self._invalid(field, value, _SIZE_ALLOWED)
 
     def percent(self, field: str) -> Decimal | None:
         value = self._value(field)
         if value is None:
             return None
-        if type(value) in (int, Decimal) and Decimal(value).is_finite() and 0 <= value <= 100:
-            return Decimal(value)
-        raise InvalidInput(f"{self._of(field, value)}, but must be a number from 0 to 100")
+        # A tiny number such as 1e-999999999 has too many digits to print.
+        if type(value) in (int, Decimal) and 0 <= _finite(value) <= 100:
+            number = Decimal(value)
+            exponent = number.as_tuple().exponent
+            if isinstance(exponent, int) and -_MAX_DIGITS <= exponent <= 2:
+                return number
+        allowed = f"a number from 0 to 100 with at most {_MAX_DIGITS} digits after the point"
+        raise self._invalid(field, value, allowed)
 
     def text(self, field: str) -> str | None:
         value = self._value(field)
         if value is not None and not (isinstance(value, str) and value):
-            raise InvalidInput(f"{self._of(field, value)}, but must be text")
+            raise self._invalid(field, value, "text")
         return value
 
     def texts(self, field: str) -> tuple[str, ...] | None:
-        """A list of texts, or one text."""
+        """Return a list of strings; one string is a list of one."""
         value = self._value(field)
         if value is None:
             return None
@@ -71,51 +89,42 @@ class Fields:
             and all(one and isinstance(one, str) for one in listed)
         ):
             return tuple(listed)
-        raise InvalidInput(f"{self._of(field, value)}, but must be a list of texts, one at least")
+        raise self._invalid(field, value, "text or a list of one or more texts")
 
     def choice(self, field: str, allowed: Collection[str]) -> str | None:
         value = self.text(field)
         if value is not None:
-            refuse_unknown(value, allowed, f"{self.where} {field}")
+            check_known(value, allowed, f"{self.where} {field}")
         return value
 
     def choices(self, field: str, allowed: Collection[str]) -> tuple[str, ...] | None:
         values = self.texts(field)
         for value in values or ():
-            refuse_unknown(value, allowed, f"{self.where} {field}")
+            check_known(value, allowed, f"{self.where} {field}")
         return values
 
-    def require(self, *fields: str) -> None:
-        """Refuse the table if it has none of these."""
-        if not any(field in self._table for field in fields):
-            raise InvalidInput(f"{self.where} lacks {' or '.join(fields)}")
-
     def finish(self) -> None:
-        """Refuse a field that nobody asked for."""
+        """Raise InvalidInput if the table has a field that was not read."""
         for field in self._table:
-            if field not in self._asked:
+            if field not in self._known:
                 raise InvalidInput(
-                    f"{self.where} has the field {shown(field)}, but only knows "
-                    f"{', '.join(self._asked)}{nearest(field, self._asked)}"
+                    f"{self.where} has the field {shown(field)}, but must only have "
+                    f"{', '.join(self._known)}{nearest(field, self._known)}"
                 )
 
     def _value(self, field: str) -> Any:
-        self._asked.append(field)
+        self._known.append(field)
         return self._table.get(field)
 
-    def _of(self, field: str, value: Any) -> str:
-        return f"{self.where} {field} is {_shown(value)}"
+    def _invalid(self, field: str, value: Any, allowed: str) -> InvalidInput:
+        return InvalidInput(f"{self.where} {field} is {_shown(value)}, but must be {allowed}")
 
 
-def refuse_unknown(value: str, allowed: Collection[str], what: str) -> None:
-    """Refuse a name that is not allowed, with the nearest that is.
-
-    Raises:
-      InvalidInput: it is not allowed.
-    """
+def check_known(value: str, allowed: Collection[str], what: str) -> None:
+    """Raise InvalidInput, with the nearest name, if a name is not allowed."""
     if value not in allowed:
-        known = [shown(one) for one in list(allowed)[:20]]
-        more = ", …" if len(allowed) > 20 else ""
+        known = [shown(one) for one in list(allowed)[:_MAX_CHOICES]]
+        more = ", …" if len(allowed) > _MAX_CHOICES else ""
         raise InvalidInput(
             f"{what} is {shown(value)}, but must be one of {', '.join(known)}{more}"
             f"{nearest(value, allowed)}"
@@ -123,11 +132,18 @@ def refuse_unknown(value: str, allowed: Collection[str], what: str) -> None:
 
 
 def nearest(value: str, allowed: Collection[str]) -> str:
-    """`; the nearest is 'x'`, or nothing where nothing is near."""
+    """Return `; the nearest is 'x'`, or an empty string if no name is similar."""
     found = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
     return f"; the nearest is {shown(found[0], 200)}" if found else ""
 
 
+def _finite(value: int | Decimal) -> int | Decimal:
+    return value if isinstance(value, int) or value.is_finite() else -1
+
+
 def _shown(value: Any) -> str:
-    """TOML has values that JSON does not: dates, and decimals as they were written."""
+    """Return a value of TOML, which also has dates and decimal numbers, as text."""
+    if isinstance(value, int) and abs(value) > _MAX_BYTES:
+        # Python refuses to print integers with thousands of digits.
+        return f"an integer of {value.bit_length():,} bits"
     return shown(value if isinstance(value, (str, int, list, dict)) else str(value))

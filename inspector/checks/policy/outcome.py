@@ -1,4 +1,4 @@
-"""What a Snapshot says to one rule."""
+"""The result of checking one rule."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 from inspector.core.errors import shown
 from inspector.core.snapshot import Snapshot
 
-_LONGEST = 300  # characters of a name in a line
+_MAX_NAME = 300  # characters
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that a rule forbids: a sentence on one line with the figure and the limit."""
+    """One violation, as one line with the figure and its limit."""
 
     sentence: str
     array: str | None = None
@@ -21,7 +21,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one rule: what violates it, and what keeps it from being checked (None where it was)."""
+    """The violations of one rule. `unknown` says why it could not be fully checked; None if it was."""
 
     rule: str
     violations: tuple[Violation, ...] = ()
@@ -33,20 +33,26 @@ class Outcome:
 
 
 class Rule(Protocol):
-    """One demand of a policy; `title` names it in every sentence about it."""
+    """One rule of a policy. `title` is the name of its table."""
 
     title: str
 
-    def outcome(self, found: Snapshot) -> Outcome:
-        """What this Snapshot says to it.
+    def outcome(self, snapshot: Snapshot) -> Outcome:
+        """Check a Snapshot.
 
         Raises:
-          InvalidInput: it names a mesh axis, program or array that this Snapshot lacks.
+          InvalidInput: if the Snapshot lacks a mesh axis, program or array that the rule names.
         """
         ...
 
 
 def name(text: str) -> str:
-    """A name from a file on one line: as it is where that is harmless, else quoted and escaped."""
-    harmless = text and text.isprintable() and len(text) <= _LONGEST
-    return text if harmless else shown(text, _LONGEST)
+    """Return a name from a file on one line, quoted and escaped if needed."""
+    harmless = text and text.isprintable() and len(text) <= _MAX_NAME
+    return text if harmless else shown(text, _MAX_NAME)
+
+
+def first_and_more(names: list[str]) -> str:
+    """Return the first name and the number of the others: `params/w and 3 more`."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return name(names[0]) + more

@@ -1,4 +1,4 @@
-"""Which arrays a rule is about, and over which mesh axes devices hold the same of one."""
+"""Select the arrays of a rule, and find the mesh axes along which an array is replicated."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ GROUPS = typing.get_args(Group)
 
 @dataclass(frozen=True)
 class Selection:
-    """Arrays of these groups whose path matches one of `patterns` and none of `excepted`.
+    """Arrays of these groups whose whole path matches one of `patterns` and none of `excepted`.
 
-    A pattern is matched against the whole path; `*` stands for any characters, `/` among them.
+    `*` matches any characters, including `/`.
     """
 
     groups: tuple[str, ...]
     patterns: tuple[str, ...] = ("*",)
     excepted: tuple[str, ...] = ()
 
-    def arrays(self, found: Snapshot) -> tuple[Array, ...]:
-        """The arrays that are meant.
+    def arrays(self, snapshot: Snapshot) -> tuple[Array, ...]:
+        """Return the selected arrays.
 
         Raises:
-          InvalidInput: there are none, or none that a pattern matches: a rule about nothing says nothing.
+          InvalidInput: if a group or pattern matches no array, as the rule would then check nothing.
         """
-        grouped = [array for array in found.arrays if array.group in self.groups]
+        grouped = [array for array in snapshot.arrays if array.group in self.groups]
         if not grouped:
             raise InvalidInput(f"the Snapshot has no array of the group {' or '.join(self.groups)}")
         for pattern in self.patterns:
             if not any(fnmatchcase(array.path, pattern) for array in grouped):
-                near = nearest(pattern, [array.path for array in grouped])
+                similar = nearest(pattern, [array.path for array in grouped])
                 raise InvalidInput(
-                    f"no array of {', '.join(self.groups)} has a path like {shown(pattern)}{near}"
+                    f"no array of {', '.join(self.groups)} matches {shown(pattern)}{similar}"
                 )
-        return tuple(array for array in grouped if self.means(array.path, array.group))
+        return tuple(array for array in grouped if self.includes(array.path, array.group))
 
-    def means(self, path: str, group: str) -> bool:
-        """Whether an array of this path and group is meant."""
+    def includes(self, path: str, group: str) -> bool:
         return (
             group in self.groups
             and any(fnmatchcase(path, pattern) for pattern in self.patterns)
@@ -54,7 +53,7 @@ class Selection:
 
 
 def read_selection(fields: Fields, groups: tuple[str, ...]) -> Selection:
-    """The fields `groups`, `arrays` and `except` of a table; `groups` where it names none."""
+    """Read the fields `groups`, `arrays` and `except`. `groups` is the default."""
     return Selection(
         fields.choices("groups", GROUPS) or groups,
         fields.texts("arrays") or ("*",),
@@ -63,23 +62,23 @@ def read_selection(fields: Fields, groups: tuple[str, ...]) -> Selection:
 
 
 def larger_axes(mesh: Mesh) -> tuple[str, ...]:
-    """The mesh axes that split anything: those larger than 1."""
+    """Return the mesh axes larger than 1."""
     return tuple(axis.name for axis in mesh.axes if axis.size > 1)
 
 
-def mesh_of(found: Snapshot) -> Mesh:
-    """The mesh.
+def mesh_of(snapshot: Snapshot) -> Mesh:
+    """Return the mesh.
 
     Raises:
-      InvalidInput: the Snapshot has none.
+      InvalidInput: if the Snapshot has none.
     """
-    if found.mesh is None:
+    if snapshot.mesh is None:
         raise InvalidInput("the Snapshot has no mesh")
-    return found.mesh
+    return snapshot.mesh
 
 
 def unsplit_axes(array: Array, mesh: Mesh) -> tuple[str, ...] | None:
-    """The mesh axes larger than 1 along which all devices hold the same of the array; None if unknown."""
+    """Return the mesh axes larger than 1 along which the array is replicated, or None if unknown."""
     axes = larger_axes(mesh)
     if array.shards is None and array.spec is not None:
         used = {axis for entry in array.spec for axis in entry or ()}
@@ -92,7 +91,7 @@ def unsplit_axes(array: Array, mesh: Mesh) -> tuple[str, ...] | None:
             for i, axis in enumerate(mesh.axes)
             if axis.size > 1 and bool(np.all(block == np.take(block, [0], axis=i)))
         )
-    # Of what was imported, sometimes only the number of copies is known.
+    # Imported arrays may only have a number of replicas.
     if array.replicas == mesh.size:
         return axes
     return () if array.replicas == 1 else None

@@ -1,4 +1,4 @@
-"""Rules about arrays, counted a second way by JAX's own shardings and by MaxText's own definition."""
+"""Rules about arrays, checked against JAX's shardings and MaxText's definition."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from decimal import Decimal
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.checks.policy.selection import unsplit_axes
 from inspector.core.snapshot import Array, Shard, Snapshot, Spec
-from tests.checks.policy.given import outcome, sentences
+from tests.checks.policy.one_rule import outcome, sentences
 from tests.figures import samples
 from tests.paths import CASES
 
@@ -26,7 +26,7 @@ GOLDENS = CASES / "maxtext_goldens"
 
 @st.composite
 def placed(draw: st.DrawFn) -> tuple[Snapshot, NamedSharding]:
-    """One parameter on a small mesh, as a Snapshot has it and as JAX has it."""
+    """Draw one parameter on a small mesh, with its sharding in JAX."""
     several = st.lists(st.sampled_from([1, 2, 2, 4]), min_size=1, max_size=3)
     sizes = draw(several.filter(lambda sizes: math.prod(sizes) <= 16))
     names = ["a", "b", "c"][: len(sizes)]
@@ -45,9 +45,8 @@ def placed(draw: st.DrawFn) -> tuple[Snapshot, NamedSharding]:
     return found, NamedSharding(Mesh(devices, names), PartitionSpec(*own))
 
 
-@settings(max_examples=60)
 @given(placed())
-def test_replicas_are_those_of_jax(case: tuple[Snapshot, NamedSharding]) -> None:
+def test_replicas_agree_with_jax(case: tuple[Snapshot, NamedSharding]) -> None:
     found, sharding = case
     (array,) = found.arrays
     size = sharding.mesh.size
@@ -55,19 +54,18 @@ def test_replicas_are_those_of_jax(case: tuple[Snapshot, NamedSharding]) -> None
     assert bool(sentences("[replicated]\nover = 0", found)) == (
         size > 1 and sharding.is_fully_replicated
     )
-    # Bytes on all devices, and how many of them are of a block that an earlier device holds.
+    # The share of the bytes on all devices that are further copies.
     shard_bytes = 4 * math.prod(sharding.shard_shape(array.shape))
     distinct = len({str(index) for index in held.values()})
     share = Decimal(100) * (size - distinct) * shard_bytes / (size * shard_bytes)
     over = sentences(f"[duplicated]\nmost_percent = {share:f}", found)
-    assert over == []  # exactly at the limit it holds
+    assert over == []  # a share equal to the limit is allowed
     if share > 0:
         assert sentences(f"[duplicated]\nmost_percent = {share - Decimal('0.001'):f}", found)
     most = f"[bytes_per_device]\nmost = {shard_bytes}"
     assert sentences(most, found) == []
     assert sentences(f"[bytes_per_device]\nmost = {shard_bytes - 1}", found)
     for axis in sharding.mesh.axis_names:
-        # Along an axis that splits nothing, neighbours hold the same.
         place = sharding.mesh.axis_names.index(axis)
         devices = np.moveaxis(sharding.mesh.devices, place, 0)
         devices = devices.reshape(len(devices), -1)
@@ -81,7 +79,9 @@ def test_replicas_are_those_of_jax(case: tuple[Snapshot, NamedSharding]) -> None
 
 
 @given(placed())
-def test_explicit_shards_say_the_same_as_a_spec(case: tuple[Snapshot, NamedSharding]) -> None:
+def test_explicit_shards_give_the_same_result_as_a_spec(
+    case: tuple[Snapshot, NamedSharding],
+) -> None:
     found, sharding = case
     (array,) = found.arrays
     mesh = found.mesh
@@ -109,26 +109,26 @@ def test_explicit_shards_say_the_same_as_a_spec(case: tuple[Snapshot, NamedShard
         assert mine.unknown is None and mine.holds == other.holds
 
 
-def test_the_default_mlp_is_as_counted_by_hand() -> None:
-    # 8 kernels of 4 MiB split 4 ways on 8 devices, and Adam's two moments of each: all is there twice.
+def test_the_default_mlp_agrees_with_a_count_by_hand() -> None:
+    # 8 kernels of 4 MiB, split 4 ways on 8 devices, and two moments of each: 2 copies of everything.
     found = samples.snapshot()
     assert sentences("[replicated]\nover = '1 MiB'", found) == []
     said = sentences("[replicated]\nover = '1 MiB'\nalong = 'data'", found)
     assert len(said) == 8 and said[0] == (
-        "params/DotReluDot_0/Dense_0/kernel: 4.0 MiB (4,194,304 bytes) not split over data, "
-        "at most 1.0 MiB (1,048,576 bytes) may be"
+        "params/DotReluDot_0/Dense_0/kernel: 4.0 MiB (4,194,304 bytes) not sharded over data "
+        "(limit 1.0 MiB (1,048,576 bytes))"
     )
     (share,) = sentences("[duplicated]\nmost_percent = 49.9\ngroups = 'params'", found)
     assert share.startswith(
-        "50.00% of the bytes on all devices are duplicates (32.0 MiB of 64.0 MiB)"
+        "50.00% of the bytes on all devices are duplicates, 32.0 MiB of 64.0 MiB"
     )
-    # The two numbers alone are on every device, and no figure is said to be over itself.
+    # Two scalars are on every device. The printed share must exceed the limit.
     (close,) = sentences("[duplicated]\nmost_percent = 50", found)
     assert close.startswith("50.00001% of the bytes on all devices")
     (least,) = sentences("[not_fully_sharded]\nmost_percent = 2", found)
     assert least.startswith("100.00% of the bytes") and least.count("not over data") == 5
     assert sentences("[not_fully_sharded]\nmost_percent = 2\naxes = 'model'", found) == []
-    # 24 kernels' shards of 1 MiB, and two numbers.
+    # 24 shards of 1 MiB, and two scalars.
     (fullest,) = sentences("[bytes_per_device]\nmost = '24 MiB'", found)
     assert fullest.startswith(
         "24.0 MiB (25,165,832 bytes) of params, opt_state, other on each device"
@@ -136,7 +136,7 @@ def test_the_default_mlp_is_as_counted_by_hand() -> None:
     assert sentences("[bytes_per_device]\nmost = 25165832", found) == []
 
 
-def test_groups_and_patterns_choose_arrays() -> None:
+def test_groups_and_patterns_select_arrays() -> None:
     found = samples.snapshot()
     rule = "[replicated]\nover = 0\nalong = 'data'\n"
     assert len(sentences(rule + "arrays = 'params/*_1/*'", found)) == 2
@@ -147,7 +147,7 @@ def test_groups_and_patterns_choose_arrays() -> None:
     assert sentences(rule + "except = '*'", found) == []
 
 
-def test_a_device_that_holds_more_is_the_one_that_counts() -> None:
+def test_the_fullest_device_counts() -> None:
     on = samples.mesh(x=4)
     found = samples.snapshot(on, (samples.uneven(on),))
     rule = "[bytes_per_device]\ngroups = 'output'\nmost = "
@@ -157,7 +157,7 @@ def test_a_device_that_holds_more_is_the_one_that_counts() -> None:
     assert "72 B of output on device 0" in said
 
 
-def test_what_is_not_known_cannot_be_checked() -> None:
+def test_unknown_facts_make_a_rule_unknown() -> None:
     on = samples.DEFAULT_MESH
     unknown = Array("params/w", "params", (4, 4), "float32", bytes=64)
     sizeless = dataclasses.replace(
@@ -172,7 +172,7 @@ def test_what_is_not_known_cannot_be_checked() -> None:
     ):
         only = outcome(text, samples.snapshot(on, arrays))
         assert not only.holds and "unknown" in (only.unknown or "")
-    # What is known to be wrong is said beside what is not known.
+    # Known violations are reported even if other arrays are unknown.
     whole = samples.array("params/u", (4, 4), (None, None), on)
     both = outcome("[replicated]\nover = 1", samples.snapshot(on, (unknown, whole)))
     assert [one.array for one in both.violations] == ["params/u"] and both.unknown is not None
@@ -180,15 +180,15 @@ def test_what_is_not_known_cannot_be_checked() -> None:
     assert outcome("[replicated]\nover = 1", meshless).unknown == "the Snapshot has no mesh"
 
 
-def test_names_of_arrays_stay_on_their_line() -> None:
+def test_names_with_line_breaks_stay_on_one_line() -> None:
     on = samples.DEFAULT_MESH
     named = samples.array("params/a\nviolated: \x1b[2Jb", (4, 4), (None, None), on)
     (said,) = sentences("[replicated]\nover = 1", samples.snapshot(on, (named,)))
     assert said.isprintable()
 
 
-@pytest.mark.skipif(not GOLDENS.is_dir(), reason="the MaxText goldens are not beside this project")
-def test_the_share_not_fully_sharded_is_what_maxtext_counts() -> None:
+@pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs MaxText's goldens in ../shared/cases")
+def test_the_share_not_fully_sharded_agrees_with_maxtext() -> None:
     maxtext = pytest.importorskip("inspector.producers.readers.maxtext")
     axes = ("fsdp", "fsdp_transpose", "context", "expert", "tensor", "stage")
     folders = sorted(path.parent for path in GOLDENS.rglob("named_shardings.json"))[:6]

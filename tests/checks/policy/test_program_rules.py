@@ -1,4 +1,4 @@
-"""Rules about programs: memory, and collectives whose counts are known, unknown or conditional."""
+"""Rules about programs: memory, and collectives whose executions are known, unknown or conditional."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from inspector.checks import lock_file, policy
 from inspector.core import snapshot
 from inspector.core.snapshot import Collective, Finding, Memory, Snapshot
-from tests.checks.policy.given import collective, outcome, sentences
+from tests.checks.policy.one_rule import collective, outcome, sentences
 from tests.figures import samples
 
 NONE = "[collectives]\nop = 'all-gather'\naxis = 'data'"
@@ -24,13 +24,13 @@ def with_collectives(*each: Collective) -> Snapshot:
     return dataclasses.replace(found, programs=programs)
 
 
-def test_an_op_over_an_axis_may_not_be() -> None:
+def test_an_operation_over_an_axis_is_forbidden() -> None:
     (said,) = sentences(NONE, with_collectives(collective(), collective()))
     assert said == (
-        "all-gather over data in train_step: 2 instructions, 2 executions a run, "
-        "1.0 KiB (1,024 bytes) on the wire per device; there may be none"
+        "all-gather over data in train_step: 2 instructions, 2 executions per run, "
+        "1.0 KiB (1,024 bytes) on the wire per device (none allowed)"
     )
-    # Over both axes is over data, too; over the other axis, of another op, or of no turns is not meant.
+    # Groups over both axes include data. Other axes, operations and 0 executions do not count.
     assert len(sentences(NONE, with_collectives(collective(axes=("data", "model"))))) == 1
     assert sentences(NONE, with_collectives()) == []
     for other in (
@@ -40,7 +40,7 @@ def test_an_op_over_an_axis_may_not_be() -> None:
         collective(executions=0),
     ):
         assert sentences(NONE, with_collectives(other)) == []
-    # Without an op or an axis every one is meant.
+    # Without an operation or axis, all collectives count.
     assert (
         len(sentences("[collectives]\naxis = 'data'", with_collectives(collective("all-reduce"))))
         == 1
@@ -48,18 +48,16 @@ def test_an_op_over_an_axis_may_not_be() -> None:
     assert len(sentences("[collectives]", with_collectives(collective(axes=None)))) == 1
 
 
-def test_what_runs_an_unknown_number_of_times_or_in_a_branch_is_there_and_says_so() -> None:
+def test_unknown_executions_and_branches_are_named() -> None:
     (unknown,) = sentences(NONE, with_collectives(collective(executions=None)))
-    assert "how often they run is unknown" in unknown
+    assert "unknown executions" in unknown
     (branch,) = sentences(NONE, with_collectives(collective(conditional=True)))
-    assert "up to 1 execution a run (in a branch that may not be taken)" in branch
+    assert "up to 1 execution per run (in a branch)" in branch
 
 
-def test_unknown_axes_are_neither_over_data_nor_not() -> None:
+def test_unknown_axes_make_the_rule_unknown() -> None:
     only = outcome(NONE, with_collectives(collective(axes=None)))
-    assert only.violations == () and "no mesh axes are known of all-gather.1" in (
-        only.unknown or ""
-    )
+    assert only.violations == () and "unknown mesh axes of all-gather.1" in (only.unknown or "")
     both = outcome(NONE, with_collectives(collective(axes=None), collective()))
     assert len(both.violations) == 1 and both.unknown is not None
 
@@ -75,25 +73,27 @@ def test_bytes_are_summed_over_executions(which: str) -> None:
     assert "up to " in sentences(f"{NONE}\n{which} = 1", branch)[0]
 
 
-def test_a_limit_is_exceeded_by_what_is_known_or_cannot_be_checked() -> None:
+def test_a_limit_counts_known_bytes() -> None:
     found = with_collectives(collective(executions=None), collective())
     rule = f"{NONE}\nmost_wire_bytes = "
-    assert "how often all-gather.1" in (outcome(f"{rule}512", found).unknown or "")
+    assert "unknown executions or bytes of all-gather.1" in (
+        outcome(f"{rule}512", found).unknown or ""
+    )
     (said,) = sentences(f"{rule}511", found)
     assert "at least 512 B on the wire" in said
     sizeless = with_collectives(collective(payload=None))
-    assert "or what it moves, is unknown" in (outcome(f"{rule}9", sizeless).unknown or "")
+    assert "unknown executions or bytes" in (outcome(f"{rule}9", sizeless).unknown or "")
 
 
-def test_without_programs_or_counts_nothing_can_be_said() -> None:
+def test_without_programs_the_rule_is_unknown() -> None:
     plan = dataclasses.replace(samples.snapshot(), programs=())
     for text in (NONE, "[memory]\nmost = 1"):
         assert "no compiled program" in (outcome(text, plan).unknown or "")
     uncounted = outcome(f"{NONE}\nprogram = 'apply'", with_collectives())
-    assert uncounted.unknown == "the collectives of apply are not counted"
+    assert uncounted.unknown == "unknown collectives of apply"
 
 
-def test_memory_is_the_compilers() -> None:
+def test_memory_is_that_of_the_compiler() -> None:
     memory = Memory(100, 60, 40, 30, 5, peak=130)
     found = samples.snapshot()
     programs = tuple(
@@ -104,17 +104,17 @@ def test_memory_is_the_compilers() -> None:
     step = "[memory]\nprogram = 'train_step'\n"
     assert sentences(f"{step}most = 130", found) == []
     assert sentences(f"{step}most = 129", found) == [
-        "train_step: peak memory 130 B on one device, at most 129 B may be"
+        "train_step: peak memory 130 B per device (limit 129 B)"
     ]
     # 100 + 60 + 30 − 40; the code of an emulated device is not in its memory.
     assert sentences(f"{step}figure = 'total'\nmost = 150", found) == []
     assert sentences(f"{step}figure = 'total'\nmost = 149", found)
     every = outcome("[memory]\nmost = 129", found)
     assert len(every.violations) == 1
-    assert every.unknown == "the peak memory of init, apply is unknown"
+    assert every.unknown == "unknown peak memory of init, apply"
 
 
-def test_specs_are_those_of_a_snapshot_or_lock_file(tmp_path) -> None:
+def test_specs_are_compared_with_a_snapshot_or_lock_file(tmp_path) -> None:
     found = samples.snapshot()
     snapshot.write(found, tmp_path / "golden.json")
     lock_file.write(lock_file.locked(found), tmp_path / "golden.sharding.json")
@@ -129,8 +129,8 @@ def test_specs_are_those_of_a_snapshot_or_lock_file(tmp_path) -> None:
         (other,) = rules.check(changed)
         assert [one.sentence for one in other.violations] == [
             f"params/DotReluDot_0/Dense_0/kernel: P('data', None), but P(None, 'model') in {name}",
-            f"params/new: P(None, 'model'), but {name} has no such array",
-            f"step: is not there, but is P() in {name}",
+            f"params/new: P(None, 'model'), but missing in {name}",
+            f"step: missing, but P() in {name}",
         ]
         (lost,) = rules.check(
             dataclasses.replace(found, arrays=(_unknown(first), *found.arrays[2:]))
@@ -142,7 +142,7 @@ def _unknown(array):
     return dataclasses.replace(array, spec=None)
 
 
-def test_mesh_axes_of_size_1_make_no_other_spec(tmp_path) -> None:
+def test_mesh_axes_of_size_1_do_not_count(tmp_path) -> None:
     on, bare = samples.mesh(data=2, model=4, tensor=1), samples.DEFAULT_MESH
     golden = samples.snapshot(
         on, (samples.array("params/w", (8, 8), (("data", "tensor"), None), on),)
@@ -157,10 +157,10 @@ def test_mesh_axes_of_size_1_make_no_other_spec(tmp_path) -> None:
         assert only.holds == holds
 
 
-def test_findings_of_a_level_may_not_be() -> None:
+def test_findings_of_a_level_are_forbidden() -> None:
     pytest.importorskip("inspector.checks.audit")
     on = samples.mesh(data=2, model=4)
-    # Split by every axis, so that the audit itself has nothing to say.
+    # Sharded over every axis, so the audit finds nothing.
     arrays = (samples.array("params/w", (64, 64), (("data",), ("model",)), on),)
     bare = dataclasses.replace(samples.snapshot(on, arrays), programs=())
     found = dataclasses.replace(
@@ -173,7 +173,7 @@ def test_findings_of_a_level_may_not_be() -> None:
     rule = "[findings]\nnone_from = "
     assert sentences(f"{rule}'error'", found) == []
     assert sentences(f"{rule}'warning'", found) == [
-        "warning some-code: one thing; none from warning up may be"
+        "warning some-code: one thing (no finding from warning allowed)"
     ]
     assert len(sentences(f"{rule}'note'", found)) == 2
     assert sentences(f"{rule}'warning'\nexcept = 'some-code'", found) == []

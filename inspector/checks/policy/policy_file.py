@@ -1,4 +1,4 @@
-"""A policy file: TOML with a table, or several, for each kind of rule."""
+"""Read a policy file. `RULES` is the table of all rules."""
 
 from __future__ import annotations
 
@@ -9,41 +9,38 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from inspector.checks.policy import array_rules, no_findings, program_rules, same_specs
+from inspector.checks.policy import array_rules, finding_rule, program_rules, spec_rule
 from inspector.checks.policy.fields import Fields, nearest
 from inspector.checks.policy.outcome import Outcome, Rule
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 
-Reader = Callable[[Fields], Rule]
-
-RULES: dict[str, Reader] = {
+RULES: dict[str, Callable[[Fields], Rule]] = {
     "replicated": array_rules.read_replicated,
     "duplicated": array_rules.read_duplicated,
     "not_fully_sharded": array_rules.read_not_fully_sharded,
     "bytes_per_device": array_rules.read_bytes_per_device,
     "memory": program_rules.read_memory,
     "collectives": program_rules.read_collectives,
-    "findings": no_findings.read_no_findings,
+    "specs": spec_rule.read_specs,
+    "findings": finding_rule.read_findings,
 }
-SPECS = "specs"  # this rule reads another file, from the policy file's folder
-KINDS = (*RULES, SPECS)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules of a policy file, in its order."""
+    """The rules of a policy file, in order."""
 
     rules: tuple[Rule, ...]
 
-    def check(self, found: Snapshot) -> tuple[Outcome, ...]:
-        """What a Snapshot says to each rule; what a rule names and the Snapshot lacks cannot be checked."""
+    def check(self, snapshot: Snapshot) -> tuple[Outcome, ...]:
+        """Check a Snapshot. A rule about something that the Snapshot lacks is unknown."""
         outcomes = []
         for rule in self.rules:
             try:
-                outcomes.append(rule.outcome(found))
-            except InvalidInput as refused:
-                outcomes.append(Outcome(rule.title, (), str(refused)))
+                outcomes.append(rule.outcome(snapshot))
+            except InvalidInput as error:
+                outcomes.append(Outcome(rule.title, (), str(error)))
         return tuple(outcomes)
 
 
@@ -51,26 +48,24 @@ def read(path: str | os.PathLike[str]) -> Policy:
     """Read a policy file, and the files that its rules name.
 
     Raises:
-      InvalidInput: it cannot be opened, is not TOML, or a rule in it cannot be used.
+      InvalidInput: if the file cannot be read or is not a valid policy.
     """
     try:
-        content = Path(path).read_bytes()
+        text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # a zero byte in the path
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error}") from None
-    try:
-        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except ValueError as error:  # a zero byte in the path
+        raise InvalidInput(f"{str(path)!r} cannot be read: {error}") from None
     return parse(text, str(path), Path(path).parent)
 
 
 def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
-    """A policy from its text; files that it names are sought from `folder`.
+    """Return the policy in a text. Paths in it are relative to `folder`.
 
     Raises:
-      InvalidInput: it is not TOML, or a rule in it cannot be used.
+      InvalidInput: if it is not a valid policy.
     """
     try:
         tables = tomllib.loads(text, parse_float=Decimal)
@@ -78,25 +73,22 @@ def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
         raise InvalidInput(f"{what} is not TOML: {error}") from None
     except (RecursionError, InvalidOperation, ValueError):
         raise InvalidInput(
-            f"{what} is nested too deeply, or holds a number that cannot be read"
+            f"{what} is nested too deeply, or has a number with too many digits"
         ) from None
     rules: list[Rule] = []
     for kind, value in tables.items():
-        if kind not in KINDS:
+        if kind not in RULES:
             raise InvalidInput(
-                f"{what} has the table {shown(kind)}, but the rules are {', '.join(KINDS)}"
-                f"{nearest(kind, KINDS)}"
+                f"{what} has the table {shown(kind)}, but the rules are {', '.join(RULES)}"
+                f"{nearest(kind, RULES)}"
             )
-        listed = value if isinstance(value, list) else [value]
-        for number, table in enumerate(listed):
+        for number, table in enumerate(value if isinstance(value, list) else [value]):
             where = f"{what}: {kind}[{number}]" if isinstance(value, list) else f"{what}: {kind}"
             if not isinstance(table, dict):
                 raise InvalidInput(f"{where} must be a table, as in [{kind}]")
-            fields = Fields(table, where)
-            rules.append(
-                same_specs.read_same_specs(fields, folder) if kind == SPECS else RULES[kind](fields)
-            )
+            fields = Fields(table, where, folder)
+            rules.append(RULES[kind](fields))
             fields.finish()
     if not rules:
-        raise InvalidInput(f"{what} has no rule; the rules are {', '.join(KINDS)}")
+        raise InvalidInput(f"{what} has no rule; the rules are {', '.join(RULES)}")
     return Policy(tuple(rules))

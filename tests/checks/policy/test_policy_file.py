@@ -1,4 +1,4 @@
-"""Policy files: what they may say, and the sentence for what they may not."""
+"""Policy files: valid rules, and the error for each invalid one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inspector.checks import policy
-from inspector.checks.policy import reading
 from inspector.checks.policy.fields import UNITS, Fields
+from inspector.checks.policy.policy_file import RULES
 from inspector.core.errors import InvalidInput
 from tests.figures import samples
 
@@ -55,18 +55,18 @@ def refusal(text: str) -> str:
     return sentence
 
 
-def test_every_rule_is_read_and_every_kind_is_known() -> None:
+def test_every_rule_is_read() -> None:
     rules = policy.parse(EVERY_RULE).rules
-    assert {rule.title for rule in rules} | {"specs"} == set(reading.KINDS)
+    assert {rule.title for rule in rules} | {"specs"} == set(RULES)
     assert [rule.title for rule in rules][:3] == ["replicated", "duplicated", "not_fully_sharded"]
 
 
-def test_the_packages_own_example_is_a_policy(tmp_path: Path) -> None:
+def test_the_example_in_the_docstring_is_a_policy(tmp_path: Path) -> None:
     lines = (policy.__doc__ or "").splitlines()
     example = "\n".join(line for line in lines if line.startswith("    "))
-    assert set(tomllib.loads(example)) == set(reading.KINDS)
+    assert set(tomllib.loads(example)) == set(RULES)
     (tmp_path / "p.toml").write_text(example)
-    # All but the file that it is to be compared with is there.
+    # Only the file that it names does not exist.
     with pytest.raises(InvalidInput, match=r"specs same_as: .*golden.sharding.json cannot be read"):
         policy.read(tmp_path / "p.toml")
 
@@ -76,7 +76,7 @@ def test_the_packages_own_example_is_a_policy(tmp_path: Path) -> None:
     [
         ("", "has no rule; the rules are replicated, "),
         ("[replicate]\nover = 1", "the nearest is 'replicated'"),
-        ("[replicated]\novr = 1", "lacks over"),
+        ("[replicated]\novr = 1", "has no field over"),
         ("[replicated]\nover = 1\nalnog = 'data'", "the nearest is 'along'"),
         ("[replicated]\nover = '1 MiBs'", 'a size such as "16 GiB"'),
         ("[replicated]\nover = -1", "over is -1, but must be an integer of bytes"),
@@ -85,14 +85,23 @@ def test_the_packages_own_example_is_a_policy(tmp_path: Path) -> None:
         ("[replicated]\nover = 2024-01-01", f"over is '{datetime.date(2024, 1, 1)}', but must"),
         ("[replicated]\nover = '99999999 TiB'", "but must be an integer of bytes"),
         ("[replicated]\nover = 1\ngroups = ['param']", "the nearest is 'params'"),
-        ("[replicated]\nover = 1\ngroups = []", "a list of texts, one at least"),
-        ("[replicated]\nover = 1\narrays = [1]", "a list of texts"),
-        ("[[replicated]]\nover = 1\n[[replicated]]\n", "replicated[1] lacks over"),
+        ("[replicated]\nover = 1\ngroups = []", "a list of one or more texts"),
+        ("[replicated]\nover = 1\narrays = [1]", "a list of one or more texts"),
+        ("[[replicated]]\nover = 1\n[[replicated]]\n", "replicated[1] has no field over"),
         ("replicated = 3", "must be a table, as in [replicated]"),
         ("[duplicated]\nmost_percent = 101", "a number from 0 to 100"),
         ("[duplicated]\nmost_percent = nan", "a number from 0 to 100"),
         ("[duplicated]\nmost_percent = -inf", "a number from 0 to 100"),
         ("[duplicated]\nmost_percent = '2%'", "a number from 0 to 100"),
+        ("[duplicated]\nmost_percent = 1e-999999999", "at most 50 digits"),
+        ("[duplicated]\nmost_percent = 1e999999999", "a number from 0 to 100"),
+        ("[duplicated]\nmost_percent = 0e999999999", "a number from 0 to 100"),
+        ("[duplicated]\nmost_percent = 0." + "1" * 10**6, "at most 50 digits"),
+        ("[duplicated]\nmost_percent = 0x" + "f" * 10**5, "is an integer of 400,000 bits"),
+        ("[bytes_per_device]\nmost = 0x" + "f" * 10**5, "is an integer of 400,000 bits"),
+        ("[bytes_per_device]\nmost = " + "9" * 5000, "a number with too many digits"),
+        ("[bytes_per_device]\nmost = [0x" + "f" * 10**5 + "]", "is a list of 1"),
+        ("[bytes_per_device]\nmost = '1e999999999 GiB'", "an integer of bytes"),
         ("[memory]\nmost = 1\nfigure = 'peek'", "the nearest is 'peak'"),
         ("[collectives]\nop = 'allgather'", "the nearest is 'all-gather'"),
         ("[collectives]\nop = ''", "op is '', but must be text"),
@@ -104,11 +113,11 @@ def test_the_packages_own_example_is_a_policy(tmp_path: Path) -> None:
         ("a = " + "[" * 5000, "nested too deeply"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_what_may_be(text: str, words: str) -> None:
+def test_an_invalid_policy_gives_one_clear_error(text: str, words: str) -> None:
     assert words in refusal(text)
 
 
-def test_a_file_that_is_absent_or_no_text_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         policy.read(tmp_path / "absent.toml")
     (tmp_path / "p.toml").write_bytes(b"\xff\xfe")
@@ -118,7 +127,7 @@ def test_a_file_that_is_absent_or_no_text_is_refused(tmp_path: Path) -> None:
 
 @given(st.integers(0, 4000), st.sampled_from(sorted(UNITS)), st.sampled_from(["", " "]))
 @example(16, "gib", " ")
-def test_sizes_are_what_their_units_say(count: int, unit: str, blank: str) -> None:
+def test_sizes_have_units(count: int, unit: str, blank: str) -> None:
     letters = {"k": 1, "m": 2, "g": 3, "t": 4}
     power = letters.get(unit[0], 0)
     expected = count * (1024 if "i" in unit else 1000) ** power
@@ -126,18 +135,18 @@ def test_sizes_are_what_their_units_say(count: int, unit: str, blank: str) -> No
     assert fields.size("a") == fields.size("b") == expected
 
 
-def test_parts_of_a_unit_are_exact() -> None:
+def test_fractions_of_a_unit_are_exact() -> None:
     assert Fields({"a": "0.1 GiB"}, "here").size("a") == 2**30 // 10
     assert Fields({"a": "1.5 KiB"}, "here").size("a") == 1536
 
 
-def test_what_a_rule_names_and_a_snapshot_lacks_cannot_be_checked() -> None:
+def test_a_rule_about_something_missing_is_unknown() -> None:
     found = samples.snapshot()
     for text, words in (
         ("[replicated]\nover = 1\nalong = 'dta'", "the nearest is 'data'"),
         ("[not_fully_sharded]\nmost_percent = 1\naxes = ['modle']", "the nearest is 'model'"),
         ("[replicated]\nover = 1\ngroups = ['gradient']", "no array of the group gradient"),
-        ("[replicated]\nover = 1\narrays = 'prams/*'", "has a path like 'prams/*'"),
+        ("[replicated]\nover = 1\narrays = 'prams/*'", "matches 'prams/*'"),
         ("[memory]\nmost = 1\nprogram = 'train_stp'", "the nearest is 'train_step'"),
         ("[collectives]\nprogram = 'aply'", "the nearest is 'apply'"),
     ):

@@ -1,4 +1,4 @@
-"""Policies from their text, and what comes of them, for all tests of rules."""
+"""Check policies with one rule, for all tests of rules."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from inspector.core.snapshot import Collective, Snapshot
 
 
 def outcome(text: str, found: Snapshot) -> Outcome:
-    """What a Snapshot says to the one rule of a policy."""
+    """Return the outcome of a policy with one rule."""
     (only,) = policy.parse(text).check(found)
     return only
 
 
 def sentences(text: str, found: Snapshot) -> list[str]:
-    """The violations of the one rule, all of which can be checked."""
+    """Return the violations of a policy with one rule, none of which is unknown."""
     only = outcome(text, found)
     assert only.unknown is None
     assert only.holds == (not only.violations)
@@ -28,7 +28,7 @@ def collective(
     payload: int | None = 1024,
     conditional: bool = False,
 ) -> Collective:
-    """One instruction that sends half of its payload."""
+    """Return one instruction that sends half of its payload."""
     return Collective(
         op=op,
         asynchronous=False,
