@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run all benchmarks, or those that are named, and print one table."""
+"""Run benchmarks by name, or all of them, and print a table: `python -m benchmarks [NAME]…`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks import pairing
 from inspector.core import output
 from inspector.core.errors import InvalidInput
 
-# Modules of this package, in the order in which they are run; each has `measure(pairs)`.
+# Modules of this package in the order in which they run; each has `measure(pairs)` and `PAIRS`.
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
     "target_compile", "capture",
@@ -20,11 +20,11 @@ BENCHMARKS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 0 whatever the figures are, 1 if a benchmark could not be measured, 2 for bad arguments."""
+    """Return 0 whatever the figures are, 1 if a benchmark failed, 2 for bad arguments."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
-    parser.add_argument("--pairs", type=int, help="pairs of each; each has a number of its own")
-    parser.add_argument("--json", metavar="FILE", help="write every single figure there, too")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--pairs", type=int, help="pairs per benchmark; each has its own default")
+    parser.add_argument("--json", metavar="FILE", help="also write every figure to this file")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in BENCHMARKS:
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         except InvalidInput as refused:
             parser.error(str(refused))
 
-    before = os.getloadavg()[0]  # processes that want to run, averaged over a minute
+    before = os.getloadavg()[0]  # the load average of the last minute
     results: list[pairing.Result] = []
     failed = []
     for name in options.names or BENCHMARKS:

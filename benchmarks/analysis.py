@@ -1,7 +1,6 @@
-"""Reading a compiled program, against compiling it; and reading one text, against reading half of it.
+"""Analyse a compiled program, compared with compiling it; and a text, compared with half of it.
 
-What is timed is all that is made of the text: its instructions, its collectives, its work. The text itself is
-not, because who compiles for any other reason has it printed, too.
+The analysis finds the instructions, collectives and FLOPs in the text. Printing the text is not included.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 import time
 from pathlib import Path
 
-from benchmarks.pairing import Result, at_most, interleave
+from benchmarks.pairing import Result, interleave, ratio_result
 from benchmarks.plain_process import PlainProcess
 from inspector.compiled import hlo
 from inspector.compiled.hlo.work import work
@@ -18,16 +17,16 @@ from inspector.core.snapshot import Mesh, MeshAxis
 
 PAIRS = 5
 LIMIT = 0.10
-LINEAR = 2.2  # twice the text in twice the time, and a tenth for what a fuller memory costs
+LINEAR = 2.2  # twice the text takes twice the time, and 10% for a larger working set
 LAYERS = 32
-MEGABYTES = 25  # of the half
+MEGABYTES = 25  # the size of the smaller text
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)), tuple(range(8)))
 LARGE_PROGRAM = Path(__file__).with_name("large_program.py")
 _NAME = re.compile(r"%([\w.\-]+)")
 
 
 def measure(pairs: int = PAIRS, layers: int = LAYERS, megabytes: float = MEGABYTES) -> list[Result]:
-    """Analyse and compile both programs in turn, and then two long texts."""
+    """Analyse and compile two programs in turn, then analyse two long texts in turn."""
     with PlainProcess(MESH.size, LARGE_PROGRAM) as process:
         results = [
             _against_compiling(process, "mlp", "default MLP", 4, pairs),
@@ -46,31 +45,29 @@ def _against_compiling(
         lambda: process.ask("compile", program=program, layers=layers)["seconds"],
         pairs,
     )
-    result = Result(
+    return ratio_result(
+        LIMIT,
         name=f"analysis, {title}",
         ours=f"analysis of the train step's text, {len(text) / 1e6:.2g} MB",
         baseline="compiling it",
         pairs=taken,
-        target=f"at most {LIMIT:.2f}",
     )
-    return result.judged(at_most(result.ratio.median, LIMIT))
 
 
 def _against_half(text: str, megabytes: float, pairs: int) -> Result:
     half, whole = (repeated(text, int(times * megabytes * 1e6)) for times in (1, 2))
     taken = interleave(lambda: analysis_seconds(whole), lambda: analysis_seconds(half), pairs)
-    result = Result(
+    return ratio_result(
+        LINEAR,
         name="analysis, twice the text",
         ours=f"analysis of {len(whole) / 1e6:.2g} MB",
         baseline=f"analysis of {len(half) / 1e6:.2g} MB",
         pairs=taken,
-        target=f"at most {LINEAR:.1f}",
     )
-    return result.judged(at_most(result.ratio.median, LINEAR))
 
 
 def analysis_seconds(text: str) -> float:
-    """Read a program for all that a Snapshot keeps of its text, once."""
+    """Return the seconds to read everything that a Snapshot needs from a text."""
     began = time.perf_counter()
     for module in hlo.parse(text):
         hlo.collectives(module, MESH)
@@ -79,13 +76,13 @@ def analysis_seconds(text: str) -> float:
 
 
 def repeated(text: str, length: int) -> str:
-    """A module of at least so many characters, which calls copies of a program one after the other."""
+    """Return a module of at least `length` characters that calls copies of a program in sequence."""
     header, _, rest = text.partition("\n")
-    computations = rest[rest.index("\n%") :]  # what is before are tables of source lines
+    computations = rest[rest.index("\n%") :]  # tables of source lines come first
     entry = computations.index("\nENTRY ")
     main = _NAME.search(computations, entry)
     assert main is not None, "an entry has a name"
-    # Of a program that is called, the entry is a computation as any other.
+    # In a copy, the entry is an ordinary computation.
     copied = computations[:entry] + "\n" + computations[entry + len("\nENTRY ") :]
     copies = -(-length // len(copied))
     parts = [_NAME.sub(rf"%\1.{number}", copied) for number in range(copies)]

@@ -1,4 +1,4 @@
-"""The least page with a field and one Plotly chart that follows it: what the dashboard is held against."""
+"""A minimal page with one field and one Plotly chart, with which the dashboard is compared."""
 
 from __future__ import annotations
 

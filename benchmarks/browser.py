@@ -1,6 +1,6 @@
-"""A Streamlit server and a page of it in Chromium, timed by the page itself.
+"""A Streamlit server and its page in Chromium, which measures its own times.
 
-A chart counts as drawn in the first animation frame that finds its cells on the page: the clock is
+A chart is drawn in the first animation frame in which its cells are on the page. The clock is
 `performance.now()`, which starts with the navigation.
 """
 
@@ -24,20 +24,20 @@ from run import CHROMIUM_NAMES
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARD = ROOT / "app.py"
 BARE_PAGE = Path(__file__).with_name("bare_page.py")
-VIEWPORT = {"width": 1440, "height": 900}  # pixels; the size that the pages are made for
-PATIENCE = 60.0  # seconds until a server or a chart is given up
+VIEWPORT = {"width": 1440, "height": 900}  # pixels
+PATIENCE = 60.0  # seconds to wait for a server or a chart
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
-    # Two pages are open at once, and the one in the back must not be slowed down.
+    # Two pages are open at once; the hidden one must not be slowed down.
     "--disable-background-timer-throttling",
     "--disable-renderer-backgrounding",
     "--disable-backgrounding-occluded-windows",
 )
 
-# Plotly draws a heatmap as an <image> (or as <path>s or labelled <text>s beside it); what the image
-# holds says whether it has been drawn anew. Charts without a heatmap do not count.
+# Plotly draws a heatmap as an <image>. If its content changes, the chart was redrawn. Charts without a
+# heatmap do not count.
 WATCH = """
 (() => {
   const drawn = () => [...document.querySelectorAll(".js-plotly-plot")]
@@ -63,7 +63,7 @@ WATCH = """
 })();
 """
 
-# A page that was in the back is first drawn anew, and one whose field was typed into has that to draw.
+# A page that was hidden is redrawn first, and typing into a field redraws the page.
 AT_REST = """
 () => new Promise(rest => {
   let quick = 0, last = performance.now();
@@ -77,7 +77,7 @@ AT_REST = """
 })
 """
 
-# While a run is under way there is a button to cancel it instead of one to start it.
+# During a run, a Cancel button replaces the button that starts it.
 CLICK_RUN = """
 () => {
   const watch = window.benchmark;
@@ -98,7 +98,7 @@ CLICK_RUN = """
 
 
 class Server:
-    """A Streamlit server of one script, ready to be asked; not asked yet, so nothing of it is warm."""
+    """A Streamlit server of one script that has started and served no page yet."""
 
     def __init__(self, script: Path) -> None:
         port = _free_port()
@@ -107,7 +107,7 @@ class Server:
         self._popen = subprocess.Popen(
             [sys.executable, "-m", "streamlit", "run", script]
             + [f"--{name}={value}" for name, value in options.items()],
-            cwd=ROOT,  # where .streamlit/ is: both pages have the same settings
+            cwd=ROOT,  # with .streamlit/, so that both pages have the same settings
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -130,7 +130,7 @@ class Server:
                 time.sleep(0.02)
 
     def close(self) -> None:
-        """End it, and with it its workers."""
+        """Stop the server and its workers."""
         self._popen.terminate()
         try:
             self._popen.wait(10)
@@ -141,10 +141,10 @@ class Server:
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """A Chromium of this machine.
+    """Open a Chromium of this machine.
 
     Raises:
-      RuntimeError: there is none.
+      RuntimeError: this machine has no Chromium.
     """
     path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if path is None:
@@ -158,7 +158,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def open_page(browser: Browser, url: str, charts: int) -> tuple[Page, float]:
-    """A page with an empty cache, and the seconds from its navigation until so many charts were drawn."""
+    """Return a page with an empty cache, and the seconds until it has drawn this number of charts."""
     page = browser.new_context(viewport=VIEWPORT).new_page()
     page.set_default_timeout(PATIENCE * 1e3)
     page.add_init_script(WATCH.replace("CHARTS", str(charts)))
@@ -168,7 +168,7 @@ def open_page(browser: Browser, url: str, charts: int) -> tuple[Page, float]:
 
 
 def change_field(page: Page, label: str, text: str) -> float:
-    """Type into a text field; seconds from Enter until every chart there was has been drawn otherwise."""
+    """Type into a text field; return the seconds from Enter until every chart was redrawn."""
     page.bring_to_front()
     page.get_by_label(label, exact=True).fill(text)
     page.evaluate(AT_REST)
@@ -179,22 +179,22 @@ def change_field(page: Page, label: str, text: str) -> float:
 
 
 def click_run(page: Page) -> float:
-    """Click on the button that runs the layout; seconds until the page shows what the run found."""
+    """Click the button that runs the layout; return the seconds until the page shows the result."""
     page.bring_to_front()
     page.evaluate(CLICK_RUN)
-    _await(page, "window.benchmark.ran", "what the run found")
+    _await(page, "window.benchmark.ran", "the result of the run")
     return page.evaluate("window.benchmark.ran - window.benchmark.clicked") / 1e3
 
 
 def settle(page: Page) -> None:
-    """Wait until the page's script has ended, so that nothing of one timing falls into the next."""
+    """Wait for the end of the page's script, so that it does not slow down the next measurement."""
     state = "document.querySelector('[data-testid=stApp]')?.dataset.testScriptState"
     _await(page, f"{state} === 'notRunning'", "the end of its script")
 
 
 def _await(page: Page, condition: str, what: str) -> None:
     try:
-        # Seldom, because asking costs the page time; its own clock has noted the moment.
+        # Rarely, because polling slows the page down; the page has recorded the time.
         page.wait_for_function(condition, polling=50)
     except TimeoutError:
         said = page.locator("[data-testid=stAlert], [data-testid=stException]").all_inner_texts()

@@ -1,7 +1,7 @@
-"""Compiles what is analysed: the default train step, and a transformer's with every layer written out.
+"""Compile the default train step, or that of a transformer without a loop over layers.
 
-Each line on standard input is a JSON request, `compile` of `mlp` or `transformer`, answered by a line on
-standard output. Nothing of the inspector is in it. The process stays warm, and compiles anew each time.
+Each line on standard input is a JSON request, `compile` of `mlp` or `transformer`; the answer is a line on
+standard output. The process stays warm and compiles each time, without the inspector.
 """
 
 from __future__ import annotations
@@ -12,39 +12,28 @@ import time
 
 import jax
 import numpy as np
-import optax
 from flax import linen as nn
-from flax.training.train_state import TrainState
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from plain_script import MLP, RULES  # the script beside this one
+from plain_script import RULES, functions, state_shardings  # the script in this folder
 
-BATCH, SEQUENCE, HEADS, EMBED, HIDDEN = 8, 16, 4, 64, 256  # small, because only the text counts
+BATCH, SEQUENCE, HEADS, EMBED, HIDDEN = 8, 16, 4, 64, 256  # small, because only the text matters
 
 
 def mlp(mesh: Mesh, layers: int):
-    """The train step of the default layout, lowered."""
-    model, optimizer = MLP(layers, 1024), optax.adam(1e-3)
-
-    def init(key, x):
-        params = model.init(key, x)["params"]
-        return TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
-
-    def train_step(state, x):
-        grads = jax.grad(lambda params: model.apply({"params": params}, x).sum())(state.params)
-        return state.apply_gradients(grads=grads)
-
+    """Lower the train step of the default layout."""
+    init, train_step, _ = functions(layers, 1024)
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         x = jax.ShapeDtypeStruct((8, 1024), "float32")
-        abstract = jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0)), x)
-        placed = nn.logical_to_mesh_sharding(nn.get_partition_spec(abstract), mesh, RULES)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        abstract, placed = state_shardings(init, mesh, key, x)
         rows = NamedSharding(mesh, PartitionSpec("data", None))
         step = jax.jit(train_step, in_shardings=(placed, rows), out_shardings=placed)
         return step.lower(abstract, x)
 
 
 def transformer(mesh: Mesh, layers: int):
-    """A train step of attention and MLP by turns, one layer after the other without a loop, lowered."""
+    """Lower a train step with layers of attention and MLP, without a loop."""
     head = EMBED // HEADS
     columns, rows = PartitionSpec(None, "model"), PartitionSpec("model")
     weights = {
@@ -83,7 +72,7 @@ def transformer(mesh: Mesh, layers: int):
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until standard input ends."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,7 +1,7 @@
-"""Holds 1,000 live arrays on all of its devices, and captures them as a person's job would.
+"""Hold 1,000 live arrays on all devices, and capture them as in a user's job.
 
-Each line on standard input is a JSON request, answered by a line on standard output: `hold` makes the
-arrays, `capture` writes their Snapshot, `places` asks JAX for the place of every shard of each of them.
+Each line on standard input is a JSON request; the answer is a line on standard output. `hold` makes the
+arrays, `capture` writes their Snapshot, `places` asks JAX for the index of every shard.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SPECS = (PartitionSpec("fsdp", "tensor"), PartitionSpec("tensor", "fsdp"), Parti
 
 
 def held(arrays: int, mesh_shape: list[int]) -> dict[str, jax.Array]:
-    """So many arrays of different shapes, each of at least an element a device where it is split."""
+    """Return this number of arrays of different shapes, large enough to be split over all devices."""
     mesh = Mesh(np.array(jax.devices()).reshape(mesh_shape), ("fsdp", "tensor"))
     rows, columns = mesh.size, mesh.size
     made = {}
     for number in range(arrays):
         sharding = NamedSharding(mesh, SPECS[number % len(SPECS)])
-        # By hand from one piece of memory a device: what a program would make of it takes minutes.
+        # Made of one piece of memory per device, because a program for this takes minutes.
         shape = (rows * (1 + number % 7), columns)
         piece = jnp.zeros(sharding.shard_shape(shape), jnp.int8)
         pieces = _pieces(piece)
@@ -47,7 +47,7 @@ def _pieces(piece: jax.Array) -> list[jax.Array]:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until standard input ends."""
     state: dict[str, jax.Array] = {}
     folder = Path(tempfile.mkdtemp())
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""Two ways to do one thing, timed in turn (A B A B …), and the ratio between them.
+"""Time two ways of doing the same thing in turn (A B A B …), and report their ratio.
 
-What slows the machine down for a while slows both, so that their ratio holds where neither time does.
+Other load on the machine slows both down, so the ratio is more stable than either time.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-Timed = Callable[[], float]  # does the thing once and gives the seconds it took
+Timed = Callable[[], float]  # runs once and returns seconds
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some figures, and how far they reach to both sides."""
+    """The median and the range of some figures."""
 
     median: float
     least: float
@@ -22,7 +23,11 @@ class Spread:
 
     @classmethod
     def of(cls, figures: Sequence[float]) -> Spread:
-        """The spread of at least one figure; raises ValueError for none."""
+        """Return the spread of at least one figure.
+
+        Raises:
+          ValueError: there are no figures.
+        """
         if not figures:
             raise ValueError("there are no figures to take a spread of")
         return cls(statistics.median(figures), min(figures), max(figures))
@@ -30,7 +35,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Pair:
-    """Seconds of both ways, one taken right after the other."""
+    """The seconds of both ways, measured one right after the other."""
 
     ours: float
     baseline: float
@@ -42,14 +47,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Result:
-    """What one benchmark found.
+    """The result of one benchmark.
 
-    Args:
-      name: of the benchmark, as the command line takes it, with a part of it after a comma.
-      ours, baseline: what was timed, in words.
-      target: what the figures are held against, in words.
-      verdict: what came of that, in words: "pass", "over", "under", or "no target".
-      notes: further figures of the same run, in words.
+    Attributes:
+      name: the name on the command line; the name of a part follows after a comma.
+      ours, baseline: descriptions of both ways.
+      target: the target in words.
+      verdict: "pass", "over", "under", or "no target".
+      notes: more figures of the same run, in words.
     """
 
     name: str
@@ -62,22 +67,22 @@ class Result:
 
     @property
     def ratio(self) -> Spread:
-        """The spread of the pairs' ratios."""
+        """The spread of the ratios of all pairs."""
         return Spread.of([pair.ratio for pair in self.pairs])
 
     @property
     def ratio_of_least(self) -> float:
-        """The ratio of both shortest times: what else the machine did has the least part in it."""
+        """The ratio of both shortest times, which other load on the machine affects least."""
         ours, baseline = self.seconds
         return ours.least / baseline.least
 
     def judged(self, verdict: str) -> Result:
-        """The same with this verdict."""
+        """Return the result with this verdict."""
         return replace(self, verdict=verdict)
 
     @property
     def seconds(self) -> tuple[Spread, Spread]:
-        """The spread of our seconds, and of the baseline's."""
+        """The spread of our seconds, and of the seconds of the baseline."""
         return (
             Spread.of([pair.ours for pair in self.pairs]),
             Spread.of([pair.baseline for pair in self.pairs]),
@@ -85,27 +90,40 @@ class Result:
 
 
 def interleave(ours: Timed, baseline: Timed, pairs: int, warm_up: int = 1) -> tuple[Pair, ...]:
-    """Time both in turn, `pairs` times each, after `warm_up` uncounted times."""
+    """Time both in turn, `pairs` times each, after `warm_up` runs that do not count."""
     for _ in range(warm_up):
         ours()
         baseline()
     return tuple(Pair(ours(), baseline()) for _ in range(pairs))
 
 
+def ratio_result(limit: float, **fields: Any) -> Result:
+    """Return a Result whose target is a median ratio of at most `limit`."""
+    result = Result(target=f"ratio at most {limit:.2f}", **fields)
+    return result.judged(at_most(result.ratio.median, limit))
+
+
+def seconds_result(limit: float, **fields: Any) -> Result:
+    """Return a Result whose target is a median of at most `limit` seconds of our own."""
+    text = f"{limit:g} s" if limit >= 1 else f"{limit * 1e3:.0f} ms"
+    result = Result(target=f"at most {text}", **fields)
+    return result.judged(at_most(result.seconds[0].median, limit))
+
+
 def at_most(figure: float, limit: float) -> str:
-    """The verdict on a figure that is to stay below a limit."""
+    """Return the verdict on a figure with an upper limit."""
     return "pass" if figure <= limit else "over"
 
 
 def within(figure: float, middle: float, margin: float) -> str:
-    """The verdict on a figure that is to stay near another one."""
+    """Return the verdict on a figure that should be within `margin` of `middle`."""
     if abs(figure - middle) <= margin:
         return "pass"
     return "over" if figure > middle else "under"
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results as text, a row each, under it what was timed against what."""
+    """Return the results as a table, followed by the descriptions and seconds of each."""
     header = ("benchmark", "ratio", "min–max over pairs", "pairs", "target", "verdict")
     rows = [
         (
@@ -136,19 +154,19 @@ def table(results: Sequence[Result]) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Three digits that count: 1.04, 0.0123."""
+    """Return a ratio with at most three significant digits: 1.04, 0.012."""
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def seconds_text(spread: Spread) -> str:
-    """A median and its reach in one unit: 71 ms (68–90)."""
+    """Return a median and its range in one unit: 71 ms (68–90)."""
     if spread.median < 1:
         return f"{spread.median * 1e3:.3g} ms ({spread.least * 1e3:.3g}–{spread.most * 1e3:.3g})"
     return f"{spread.median:.2f} s ({spread.least:.2f}–{spread.most:.2f})"
 
 
-def to_json(result: Result) -> dict:
-    """All figures of a result, the single pairs included; times are in seconds."""
+def to_json(result: Result) -> dict[str, Any]:
+    """Return all figures of a result, including each pair; times are in seconds."""
     return {
         "name": result.name,
         "ours": result.ours,

@@ -1,7 +1,7 @@
-"""One of our models, compiled for a machine that is not there by JAX alone, as JAX's documentation has it.
+"""Compile one of our models ahead of time for a TPU or GPU with JAX alone, as in JAX's documentation.
 
-Each line on standard input is a JSON request, answered by a line on standard output; the process stays
-warm. Of the inspector there is nothing in it but the model itself and what tells the compiler of a GPU.
+Each line on standard input is a JSON request; the answer is a line on standard output. The process stays
+warm. From this project it uses only the model and the descriptions of GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inspector.models.catalogue import CATALOGUE
 
 
 def compile_all(topology: dict[str, Any], model: str, sizes: dict, mesh: list, rules: list) -> dict:
-    """Lower and compile init, train step and inference; the seconds, and which of them did not fit."""
+    """Lower and compile init, train step and inference; return seconds and the programs that do not fit."""
     began = time.perf_counter()
     devices = topologies.get_topology_desc(**topology).devices
     axes = [name for name, _ in mesh]
@@ -59,7 +59,7 @@ def compile_all(topology: dict[str, Any], model: str, sizes: dict, mesh: list, r
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until standard input ends."""
     for line in sys.stdin:
         request = json.loads(line)
         del request["ask"]

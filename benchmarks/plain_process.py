@@ -1,4 +1,4 @@
-"""A process that keeps a plain script warm, on as many emulated devices as a worker would have."""
+"""A process that keeps a plain script warm, with the emulated devices of a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("plain_script.py")
 
 
 class PlainProcess:
-    """Asks one plain script, again and again; `variables` are set before its JAX starts."""
+    """A plain script that answers requests; `variables` are set in its environment."""
 
     def __init__(
         self, devices: int, script: Path = SCRIPT, variables: Mapping[str, str] | None = None
@@ -23,7 +23,7 @@ class PlainProcess:
         environment = {
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(devices),
-            "PYTHONPATH": str(ROOT),  # where the models are
+            "PYTHONPATH": str(ROOT),  # for the models
             **(variables or {}),
         }
         self._popen = subprocess.Popen(
@@ -35,10 +35,10 @@ class PlainProcess:
         )
 
     def ask(self, what: str, **request: Any) -> dict[str, Any]:
-        """The script's answer.
+        """Return the answer of the script.
 
         Raises:
-          RuntimeError: the script ended instead; standard error has its reason.
+          RuntimeError: the script ended; standard error has the reason.
         """
         assert self._popen.stdin is not None and self._popen.stdout is not None
         try:

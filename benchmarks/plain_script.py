@@ -1,7 +1,7 @@
-"""The default layout as a script: Flax and JAX by their guides, nothing of the inspector.
+"""The default layout as a script of Flax and JAX, as in their guides, without the inspector.
 
-Each line on standard input is a JSON request, answered by a line on standard output: `run` builds,
-compiles and runs the model anew, `places` asks JAX where many arrays lie. The process stays warm.
+Each line on standard input is a JSON request; the answer is a line on standard output. `run` builds,
+compiles and runs the model again, `places` asks JAX for the placement of arrays. The process stays warm.
 """
 
 from __future__ import annotations
@@ -52,13 +52,8 @@ class MLP(nn.Module):
         return x
 
 
-def run(batch: int, layers: int, depth: int, mesh: list[int], steps: int) -> dict:
-    """Lower, compile, initialise, train, infer; the seconds of it all and of each train step.
-
-    Every function that is compiled is a new one, so that nothing is found in JAX's caches.
-    """
-    began = time.perf_counter()
-    devices = Mesh(np.array(jax.devices()).reshape(mesh), ("data", "model"))
+def functions(layers: int, depth: int):
+    """Return init, train step and inference as new functions, which JAX has not cached."""
     model, optimizer = MLP(layers, depth), optax.adam(1e-3)
 
     def init(key, x):
@@ -72,13 +67,25 @@ def run(batch: int, layers: int, depth: int, mesh: list[int], steps: int) -> dic
     def infer(state, x):
         return model.apply({"params": state.params}, x)
 
+    return init, train_step, infer
+
+
+def state_shardings(init, mesh: Mesh, key, x):
+    """Return the abstract train state and its shardings."""
+    abstract = jax.eval_shape(init, key, x)
+    return abstract, nn.logical_to_mesh_sharding(nn.get_partition_spec(abstract), mesh, RULES)
+
+
+def run(batch: int, layers: int, depth: int, mesh: list[int], steps: int) -> dict:
+    """Lower, compile, initialize, train and infer; return all seconds, and those of each train step."""
+    began = time.perf_counter()
+    devices = Mesh(np.array(jax.devices()).reshape(mesh), ("data", "model"))
+    init, train_step, infer = functions(layers, depth)
     with jax.set_mesh(devices), nn.logical_axis_rules(RULES):
         key = jax.random.key(0)
         rows = NamedSharding(devices, PartitionSpec("data", None))
         x = jax.device_put(jax.random.normal(key, (batch, depth)), rows)
-        abstract = jax.eval_shape(init, key, x)
-        specs = nn.get_partition_spec(abstract)
-        placed = nn.logical_to_mesh_sharding(specs, devices, RULES)
+        abstract, placed = state_shardings(init, devices, key, x)
         whole = NamedSharding(devices, PartitionSpec())
         make = jax.jit(init, in_shardings=(whole, rows), out_shardings=placed)
         make = make.lower(key, x).compile()
@@ -94,7 +101,7 @@ def run(batch: int, layers: int, depth: int, mesh: list[int], steps: int) -> dic
 
 
 def timed_loop(step, state, steps: int) -> list[float]:
-    """Run a step once, then `steps` times more; the seconds of each of those."""
+    """Run a step once, then `steps` more times; return the seconds of the latter."""
     state = jax.block_until_ready(step(state))
     seconds = []
     for _ in range(steps):
@@ -105,8 +112,8 @@ def timed_loop(step, state, steps: int) -> list[float]:
 
 
 def places(mesh: list[int], axes: list[str], arrays: list) -> dict:
-    """Ask JAX for the index of every array on every device; each array is [shape, spec]."""
-    jax.clear_caches()  # it remembers answers, also those to equal questions
+    """Return the seconds in which JAX gives the indices of [shape, spec] on all devices."""
+    jax.clear_caches()
     devices = Mesh(np.array(jax.devices()).reshape(mesh), axes)
     began = time.perf_counter()
     for shape, spec in arrays:
@@ -116,7 +123,7 @@ def places(mesh: list[int], axes: list[str], arrays: list) -> dict:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until standard input ends."""
     for line in sys.stdin:
         request = json.loads(line)
         answer = {"run": run, "places": places}[request.pop("ask")](**request)

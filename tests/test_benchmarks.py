@@ -1,10 +1,11 @@
-"""The benchmarks run and give ratios, and the statistics of pairs are right; no time is asserted.
+"""The benchmarks run and give ratios, and the statistics of pairs are correct; no time is checked.
 
-Those that need a browser are run by `python -m benchmarks` alone.
+Benchmarks in a browser run only by `python -m benchmarks`; here they are imported.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import statistics
@@ -14,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import __main__ as command
-from benchmarks import analysis, capture, pairing, plain_script, preview, train_step, warm_run
+from benchmarks import (
+    analysis,
+    capture,
+    pairing,
+    plain_script,
+    preview,
+    rule_change,
+    train_step,
+    warm_run,
+)
 from benchmarks.pairing import Pair, Result
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
@@ -33,7 +43,7 @@ def result(pairs: list[tuple[float, float]], **changed) -> Result:
 
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=9))
-def test_the_spread_of_ratios_is_that_of_sorted_quotients(pairs) -> None:
+def test_spread_of_ratios(pairs) -> None:
     quotients = sorted(ours / baseline for ours, baseline in pairs)
     middle = len(quotients) // 2
     expected = quotients[middle]
@@ -48,12 +58,12 @@ def test_the_spread_of_ratios_is_that_of_sorted_quotients(pairs) -> None:
     assert found.seconds[1].median == statistics.median(baseline)
 
 
-def test_no_figures_have_no_spread() -> None:
+def test_spread_needs_a_figure() -> None:
     with pytest.raises(ValueError, match="no figures"):
         pairing.Spread.of([])
 
 
-def test_both_ways_are_taken_in_turn_after_a_warm_up_that_does_not_count() -> None:
+def test_both_ways_alternate_after_the_warm_up() -> None:
     order: list[str] = []
     clock = iter(range(1, 100))
 
@@ -76,11 +86,11 @@ def test_both_ways_are_taken_in_turn_after_a_warm_up_that_does_not_count() -> No
         (pairing.within(0.94, 1.0, 0.05), "under"),
     ],
 )
-def test_a_verdict_is_a_word(verdict: str, word: str) -> None:
+def test_verdicts(verdict: str, word: str) -> None:
     assert verdict == word
 
 
-def test_the_table_has_the_median_the_reach_and_the_target_of_each() -> None:
+def test_the_table_has_median_range_and_target() -> None:
     text = pairing.table(
         [result([(1.0, 2.0), (3.0, 2.0), (4.0, 2.0)], target="at most 2").judged("pass")]
     )
@@ -90,20 +100,32 @@ def test_the_table_has_the_median_the_reach_and_the_target_of_each() -> None:
     assert "3.00 s (1.00–4.00) / 2.00 s (2.00–2.00); the shortest of each 0.50" in text
 
 
+def test_targets_are_printed() -> None:
+    taken = (Pair(1.0, 0.4),)
+    fields = {"name": "n", "ours": "a", "baseline": "b", "pairs": taken}
+    ratio = pairing.ratio_result(rule_change.LIMIT, **fields)
+    assert (ratio.verdict, ratio.target) == ("over", "ratio at most 2.00")
+    seconds = pairing.seconds_result(preview.LIMIT, **fields)
+    assert (seconds.verdict, seconds.target) == ("over", "at most 80 ms")
+    for name in command.BENCHMARKS:
+        module = importlib.import_module(f"benchmarks.{name}")
+        assert callable(module.measure) and module.PAIRS >= 1
+
+
 @pytest.mark.parametrize("module", [warm_run, train_step])
-def test_a_run_is_measured_against_the_plain_script(module) -> None:
+def test_a_run_is_compared_with_the_plain_script(module) -> None:
     (found,) = module.measure(pairs=2, **SMALL)
     check(found, pairs=2)
 
 
-def test_the_preview_is_measured_against_jax() -> None:
+def test_the_preview_is_compared_with_jax() -> None:
     found = preview.measure(pairs=2, mesh="2x4", arrays=30)
     assert len(found) == 2
     for one in found:
         check(one, pairs=2)
 
 
-def test_the_analysis_is_measured_against_compiling_and_against_half_a_text() -> None:
+def test_the_analysis_is_compared_with_compiling_and_with_half_a_text() -> None:
     found = analysis.measure(pairs=1, layers=1, megabytes=0.2)
     assert [one.name for one in found] == [
         "analysis, default MLP", "analysis, 1 layers", "analysis, twice the text",
@@ -112,13 +134,13 @@ def test_the_analysis_is_measured_against_compiling_and_against_half_a_text() ->
         check(one, pairs=1)
 
 
-def test_a_capture_is_measured_against_jax_and_makes_no_array() -> None:
+def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
     (found,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
     check(found, pairs=1)
     assert found.notes == ("jax.Arrays made while capturing: 0",)
 
 
-def test_a_repeated_program_is_as_many_times_its_work() -> None:
+def test_a_repeated_program_has_twice_the_flops() -> None:
     with PlainProcess(8, analysis.LARGE_PROGRAM) as process:
         text = process.ask("compile", program="transformer", layers=1)["text"]
     (once,) = hlo.parse(text)
@@ -127,7 +149,7 @@ def test_a_repeated_program_is_as_many_times_its_work() -> None:
     assert work(once).matmul is not None
     (one,), (two,) = work(once).matmul, work(twice).matmul
     assert two.flops == 2 * one.flops > 0
-    assert work(twice).flops == 2 * work(once).flops + 1  # the negation that is returned
+    assert work(twice).flops == 2 * work(once).flops + 1  # the negation at the end
     assert len(hlo.collectives(twice)) == 2 * len(hlo.collectives(once)) > 0
 
 
@@ -139,7 +161,7 @@ def check(found: Result, pairs: int) -> None:
     assert found.name in pairing.table([found])
 
 
-def test_the_preview_has_as_many_arrays_and_devices_as_it_says() -> None:
+def test_the_preview_has_1000_arrays_on_512_devices() -> None:
     alike, different = preview.arrays_of_layers(1000), preview.arrays_all_different(1000)
     layout = layouts.parse(
         {
@@ -152,13 +174,12 @@ def test_the_preview_has_as_many_arrays_and_devices_as_it_says() -> None:
     for arrays in (alike, different):
         assert len({array.path for array in arrays}) == 1000
         found = plan(layout, preview._state(arrays))
-        assert not found.findings, "a dimension that does not divide would not be drawn"
+        assert not found.findings, "an uneven dimension is not drawn"
         assert preview.largest_parameter(found.arrays).replicas != 512
     assert len({array.shape for array in different}) == 1000
 
 
-def test_the_plain_script_makes_the_arrays_of_the_default_model() -> None:
-    """The same parameters, written a second time: else the ratio would compare two things."""
+def test_the_plain_script_has_the_parameters_of_the_default_model() -> None:
     import jax
 
     layout = layouts.parse(SMALL).unwrap()
@@ -174,7 +195,7 @@ def test_the_plain_script_makes_the_arrays_of_the_default_model() -> None:
     assert sorted(mine) == sorted((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(theirs))
 
 
-def test_the_plain_script_measures_as_many_steps_as_it_is_asked_for() -> None:
+def test_the_plain_script_measures_the_requested_steps() -> None:
     with PlainProcess(8) as plain:
         sizes = warm_run.script_sizes(layouts.parse(SMALL | {"steps": "3"}).unwrap())
         first, again = plain.ask("run", **sizes), plain.ask("run", **sizes)
@@ -183,12 +204,12 @@ def test_the_plain_script_measures_as_many_steps_as_it_is_asked_for() -> None:
         assert answer["seconds"] > sum(answer["train_steps"])
 
 
-def test_a_plain_script_that_ends_is_one_sentence() -> None:
+def test_a_plain_script_that_ends_is_an_error() -> None:
     with PlainProcess(3) as plain, pytest.raises(RuntimeError, match="ended with status 1"):
         plain.ask("run", batch=8, layers=1, depth=8, mesh=[2, 4], steps=1)
 
 
-def test_the_command_prints_one_table_and_writes_every_figure(tmp_path, capsys) -> None:
+def test_the_command_prints_a_table_and_writes_every_figure(tmp_path, capsys) -> None:
     file = tmp_path / "figures.json"
     assert command.main(["preview", "--pairs", "1", "--json", str(file)]) == 0
     written = json.loads(file.read_text())["results"]
@@ -208,7 +229,7 @@ def test_the_command_prints_one_table_and_writes_every_figure(tmp_path, capsys) 
         (["preview", "--json", "/no/such/folder/x.json"], "cannot be written"),
     ],
 )
-def test_bad_arguments_are_refused_before_anything_is_measured(arguments, sentence, capsys) -> None:
+def test_invalid_arguments_are_rejected_before_measuring(arguments, sentence, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
     assert ended.value.code == 2

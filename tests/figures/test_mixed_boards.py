@@ -43,7 +43,7 @@ def test_deep_names_lose_their_middle_and_not_their_beginning() -> None:
 def test_what_both_lack_is_a_dash_that_the_note_explains() -> None:
     figure = tree(3, 1200)
     assert texts(figure).count("–") == len(LEAVES)
-    assert "–: absent" in figure.layout.annotations[0].text
+    assert "– is absent" in figure.layout.annotations[0].text
 
 
 def test_where_bytes_are_unknown_the_spec_has_the_room() -> None:
