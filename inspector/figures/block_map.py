@@ -212,7 +212,7 @@ def _ticks(
         return [], []
     if len(one.cuts) == 1:
         places = [edges[0][0], *(stop for _, stop in edges)]
-        return _thin(places, _tick_texts(one), room_px)
+        return frame.thin(places, _tick_texts(one), room_px)
     inner = len(one.cuts[-1])
     places, texts = [], []
     for group in range(one.slots // inner):
@@ -222,21 +222,7 @@ def _ticks(
         places.append((first[0] + last[1]) / 2)
         texts.append(", ".join(f"{start}:{stop}" for start, stop in ranges))
     wider = max(labels.width_px(text, frame.TICK_PX) for text in texts) + 6
-    return _thin(places, texts, room_px if name == "rows" else wider)
-
-
-def _thin(places: list[float], texts: list[str], room_px: float) -> tuple[list[float], list[str]]:
-    """Drop ticks that would touch the previous one; keep the last one."""
-    kept: list[int] = []
-    for number, place in enumerate(places):
-        if not kept or place - places[kept[-1]] >= room_px:
-            kept.append(number)
-    last = len(places) - 1
-    if kept[-1] != last:
-        if len(kept) > 1 and places[last] - places[kept[-1]] < room_px:
-            kept.pop()
-        kept.append(last)
-    return [round(places[number], 2) for number in kept], [texts[number] for number in kept]
+    return frame.thin(places, texts, room_px if name == "rows" else wider)
 
 
 def _side_title(array: Array, mesh: Mesh, one: GridSide, arrow: str) -> str:

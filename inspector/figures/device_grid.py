@@ -100,7 +100,7 @@ def device_grid(
         labels.escape(name) + (f"<br>{size}" if with_received else "")
         for name, size in zip(column_names, received, strict=True)
     ]
-    step = 1 if with_received else _tick_step(column_names, across)
+    step = 1 if with_received else frame.tick_step(column_names, across)
     row_step = max(1, math.ceil((frame.TICK_PX + 3) / down))
     row_axis = {
         "range": [rows - 0.5, -0.5],
@@ -239,8 +239,3 @@ def _name(run: Sequence[int]) -> str:
 
 def _runs(devices: Sequence[int], length: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(devices[start : start + length]) for start in range(0, len(devices), length))
-
-
-def _tick_step(names: Sequence[str], across: float) -> int:
-    """Return every how many columns a tick has room, a power of two."""
-    return 2 ** max(0, math.ceil(math.log2((_widest(names) + 8) / across)))

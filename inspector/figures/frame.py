@@ -5,6 +5,7 @@ Figures set no color of text or ground, so that they follow the theme of the pag
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -210,6 +211,26 @@ def hover(lines: Sequence[str]) -> str:
     """Return a hover text: the lines escaped, the first one bold."""
     first, *rest = map(labels.escape, lines)
     return "<br>".join([f"<b>{first}</b>", *rest])
+
+
+def thin(places: Sequence[float], texts: Sequence[str], room_px: float) -> Ticks:
+    """Drop ticks that are nearer than `room_px` to the previous one; keep the last one."""
+    kept: list[int] = []
+    for number, place in enumerate(places):
+        if not kept or place - places[kept[-1]] >= room_px:
+            kept.append(number)
+    last = len(places) - 1
+    if kept and kept[-1] != last:
+        if len(kept) > 1 and places[last] - places[kept[-1]] < room_px:
+            kept.pop()
+        kept.append(last)
+    return [round(places[number], 2) for number in kept], [texts[number] for number in kept]
+
+
+def tick_step(texts: Sequence[str], pitch_px: float, gap_px: float = 8) -> int:
+    """Return every how many places a tick label has room, a power of two."""
+    widest = max(labels.width_px(text, TICK_PX) for text in texts) + gap_px
+    return 2 ** max(0, math.ceil(math.log2(widest / pitch_px)))
 
 
 def axis_anchor(**axes: str) -> go.Scatter:

@@ -311,15 +311,10 @@ def _axes(
 
 
 def _ticks(side: GridSide, extent: int, length_px: float, room_px: float) -> dict[str, Any]:
-    """Return the borders of the blocks that have room for a label; the last one always."""
+    """Return the borders of the blocks that have room for a label."""
     borders = [0, *(stop for _, stop in side.cuts[0])] if side.cuts else []
-    kept: list[int] = []
-    for border in borders:
-        if not kept or (border - kept[-1]) / extent * length_px >= room_px:
-            kept.append(border)
-    if borders and kept[-1] != borders[-1]:
-        kept[-1 if len(kept) > 1 else len(kept) :] = [borders[-1]]
-    return {"tickvals": kept, "ticktext": [str(border) for border in kept]}
+    places, texts = frame.thin(borders, list(map(str, borders)), room_px * extent / length_px)
+    return {"tickvals": places, "ticktext": texts}
 
 
 def _head(one: Panel, tile_px: float) -> list[str]:

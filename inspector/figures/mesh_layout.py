@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Mesh
-from inspector.figures import cells, frame, labels, lattice
+from inspector.figures import cells, frame, lattice
 
 MOST_CELLS = 9_216  # the chips of the largest TPU slice that can be bought, of TPU7x
 _FEW_AXES = 3  # a heading has no room for more
@@ -282,11 +282,9 @@ def _ticks(
         places = zip(*np.unravel_index(np.arange(math.prod(sizes)), sizes), strict=True)
         texts = [",".join(map(str, place)) for place in places]
     middles = [(start + stop) / 2 for start, stop in edges]
-    room = max(labels.width_px(text, frame.TICK_PX) for text in texts) + 4 if side != "rows" else 14
-    every = 1
-    pitch = min((b - a for a, b in itertools.pairwise(middles)), default=room)
-    while pitch * every < room:
-        every *= 2
+    pitch = min((b - a for a, b in itertools.pairwise(middles)), default=1000)
+    # Below each other, labels need a line of 14 pixels.
+    every = frame.tick_step(*([""], pitch, 14) if side == "rows" else (texts, pitch, 4))
     return [round(middle, 2) for middle in middles[::every]], texts[::every]
 
 

@@ -6,7 +6,6 @@ Identical layers share a row. The squares beside the rows, colored by PartitionS
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -120,7 +119,9 @@ def overview(
     sizes_px = 14 + max(labels.width_px(size, frame.TICK_PX) for size in sizes)
     right = sizes_px + (_COLORBAR_PX if width_px >= 600 else 8)
     plot_px = width_px - left - right
-    ticks = list(range(0, mesh.size, _tick_step(mesh.size, plot_px)))
+    ticks = list(
+        range(0, mesh.size, frame.tick_step([str(mesh.size)], max(plot_px, 40) / mesh.size))
+    )
     body = _TOTALS_PX + _GAP_PX + height
     squares = _SQUARES_PX / max(plot_px, 2 * _SQUARES_PX)
     row_axis = {"range": [len(rows) - 0.5, -0.5], "tickvals": list(range(len(rows)))}
@@ -294,9 +295,3 @@ def _squares(rows: Sequence[Row], styles: Mapping[Spec | None, SpecStyle]) -> go
         text=[frame.hover([one.path, _about(one)]) for _, one in single],
         hovertemplate="%{text}<br>select to see its shard map<extra></extra>",
     )
-
-
-def _tick_step(devices: int, length_px: float) -> int:
-    """Return every how many devices a tick has room, a power of two."""
-    room = labels.width_px(str(devices), frame.TICK_PX) + 8
-    return 2 ** max(0, math.ceil(math.log2(room * devices / max(length_px, room))))

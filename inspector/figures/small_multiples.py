@@ -169,23 +169,21 @@ def _plan(mesh: Mesh, drawn: Sequence[np.ndarray], width_px: int) -> _Plan:
 
 def _heatmap(shown: Sequence[Tile], plan: _Plan) -> go.Heatmap:
     columns, rows = plan.edges()
-    x, column_slots = cells.bands(columns)
-    y, row_slots = cells.bands(rows)
-    z = np.full((len(row_slots), len(column_slots)), _EMPTY, dtype=np.uint8)
-    text = np.full(z.shape, "", dtype=object)
-    row_of, column_of = np.flatnonzero(row_slots >= 0), np.flatnonzero(column_slots >= 0)
+    positions = plan.sheet.cells
+    shape = (len(shown), *positions.shape)
+    at, x, y = cells.panel_places(
+        np.arange(np.prod(shape)).reshape(shape), plan.across, columns, rows
+    )
     smallest = min(stop - start for start, stop in columns + rows)
     labelled = smallest >= _SMALLEST_LABELLED_PX
-    positions = plan.sheet.cells
-    down, wide = positions.shape
-    for number, tile in enumerate(shown):
-        row, column = divmod(number, plan.across)
-        at = np.ix_(
-            row_of[row * down : (row + 1) * down], column_of[column * wide : (column + 1) * wide]
-        )
-        z[at] = np.where(positions >= 0, color_numbers(tile)[positions], _EMPTY)
-        if labelled and tile.blocks <= len(palette.TOL_LIGHT):
-            text[at] = np.where(positions >= 0, tile.block[positions].astype(str), "")
+    numbers = [np.where(positions >= 0, color_numbers(tile)[positions], _EMPTY) for tile in shown]
+    z = np.append(np.ravel(numbers), _EMPTY)[at].astype(np.uint8)
+    few = len(palette.TOL_LIGHT)
+    names = [
+        np.where((positions >= 0) & (tile.blocks <= few), tile.block[positions].astype(str), "")
+        for tile in shown
+    ]
+    text = np.append(np.ravel(names).astype(object), "")[at]
     separator = 1 if cells.separator_px(columns, rows) else 0
     return go.Heatmap(
         x=x,

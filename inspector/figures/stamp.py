@@ -11,8 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core.snapshot import Snapshot
-from inspector.figures import frame, labels, provenance
+from inspector.figures import frame, labels
 
 TEXT_PX = 11
 LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing
@@ -30,11 +29,6 @@ _MARGIN_PX = {"l": 80, "r": 80, "t": 100, "b": 80}
 # widest: lowercase letters and digits, capitals, and characters as wide as high.
 _NARROW_EM, _CAPITAL_EM, _SQUARE_EM = 0.64, 0.78, 1.05
 _WIDE = frozenset("mwMW@%&—…→")
-
-
-def stamped(figure: go.Figure, snapshot: Snapshot) -> go.Figure:
-    """Return a copy of the figure with model, mesh, rules, target, versions and date below it."""
-    return stamped_with(figure, [provenance.line(snapshot)])
 
 
 def stamped_with(figure: go.Figure, lines: Iterable[str]) -> go.Figure:

@@ -88,15 +88,7 @@ def _heatmap(mesh: Mesh, places: Places, axis: int) -> go.Heatmap:
     """Return all panels in one heatmap, which a browser draws at once."""
     panels = places.panels
     index = _indices(mesh)[axis]
-    x, column_slots = cells.bands(places.columns)
-    y, row_slots = cells.bands(places.rows)
-    column_at, row_at = np.flatnonzero(column_slots >= 0), np.flatnonzero(row_slots >= 0)
-    at = np.full((len(row_slots), len(column_slots)), -1)
-    _, down, across = panels.cells.shape
-    for number, devices in enumerate(panels.cells):
-        line, column = divmod(number, places.across)
-        rows = row_at[line * down : (line + 1) * down]
-        at[np.ix_(rows, column_at[column * across : (column + 1) * across])] = devices
+    at, x, y = cells.panel_places(panels.cells, places.across, places.columns, places.rows)
     scale, low, high = palette.colorscale_of_blocks(mesh.shape[axis])
     template, facts = _hover(mesh, panels, axis, at.size)
     name = mesh.axes[axis].name
@@ -226,10 +218,8 @@ def _ticks(places: Places, edges: cells.Edges, axis: int) -> frame.Ticks:
     length = panels.cells.shape[axis]
     if not panels.coordinates or (places.title == 0 and len(panels.cells) > 1):
         return [], []
-    room = 14.0 if axis == 1 else labels.width_px(str(length), frame.TICK_PX) + 4
-    every = 1
-    while places.chip * every < room:
-        every *= 2
+    widest, gap = ("", 14) if axis == 1 else (str(length), 4)
+    every = frame.tick_step([widest], places.chip, gap)
     middles, texts = [], []
     for first in range(0, len(edges), split):
         coordinate = first % length // split

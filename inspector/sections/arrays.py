@@ -14,7 +14,6 @@ from inspector.figures.overview import held, overview
 from inspector.figures.palette import styles_of_specs
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.text_tree import text_tree
 from inspector.sections import array as one_array
 from inspector.sections import unknown
 from inspector.sections.section import (
@@ -27,6 +26,7 @@ from inspector.sections.section import (
     Table,
     text,
 )
+from inspector.sections.text_tree import text_tree
 
 GROUP_TITLES = {
     "params": "Parameters",

@@ -19,13 +19,12 @@ from inspector.figures import (
     labels,
     mesh_layout,
     palette,
-    provenance,
     stamp,
 )
 from inspector.figures.block_map import why_no_map
 from inspector.figures.lattice import Text
 from inspector.machines.hardware import Chip
-from inspector.sections import comparison
+from inspector.sections import comparison, provenance
 from inspector.sections.arrays import largest
 
 _TITLE_COLUMN_PX = 180

@@ -9,10 +9,9 @@ from inspector.compare import difference
 from inspector.compare.difference import Answer, Question, SpecRow
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.figures import provenance
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.machines.hardware import Chip
-from inspector.sections import unknown
+from inspector.sections import provenance, unknown
 from inspector.sections.arrays import size_of
 from inspector.sections.section import (
     Block,

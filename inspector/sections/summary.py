@@ -7,7 +7,7 @@ from typing import Any
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, in_elements, state_totals
-from inspector.figures import provenance
+from inspector.sections import provenance
 from inspector.sections.section import Fact, Facts
 
 _MAX_AXES = 6  # of a mesh that a heading names; axes of size 1 come last

@@ -1,4 +1,4 @@
-"""Reading figures back: what stands where in the data that the browser is given."""
+"""Read cells, points and texts from the data that a figure sends to the browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 
 def spec(figure: go.Figure) -> dict[str, Any]:
-    """The figure as the browser gets it."""
+    """Return the figure as the browser gets it."""
     return json.loads(figure.to_json())
 
 
@@ -64,7 +64,7 @@ def points(figure: go.Figure) -> list[tuple[float, float, Any, str]]:
 
 
 def texts(figure: go.Figure) -> list[str]:
-    """Every string in the figure, wherever it stands."""
+    """Return every string in the figure."""
 
     def strings(value: Any) -> list[str]:
         if isinstance(value, str):

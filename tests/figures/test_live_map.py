@@ -1,4 +1,4 @@
-"""What is alive: each device's bar is the sum of what its owners hold."""
+"""The bars of live bytes by owner."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LIVE = (
 )
 
 
-def test_bars_are_in_mesh_order_and_add_up_to_what_each_device_holds() -> None:
+def test_bars_are_in_mesh_order_and_add_up() -> None:
     figure = live_map(LIVE, MESH)
     heights = [sum(bar.y[place] for bar in figure.data) for place in range(2)]
     assert heights == [340, 107]
     assert list(figure.layout.xaxis.ticktext) == ["5", "3"]
 
 
-def test_owners_come_by_bytes_and_nobody_last() -> None:
+def test_owners_are_ordered_by_bytes() -> None:
     assert owners_by_bytes(LIVE) == ["<b>state</b>", "params", NOBODY]
 
 
-def test_an_owners_name_is_text() -> None:
+def test_names_are_text() -> None:
     assert live_map(LIVE, MESH).data[0].name == "&lt;b&gt;state&lt;/b&gt;"
 
 

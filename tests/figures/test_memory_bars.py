@@ -1,4 +1,4 @@
-"""The memory bars: stretches that add up to the compiler's total, and a capacity where it belongs."""
+"""The memory bars: segments that add up to the total of the compiler, and the capacity."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SIZES = st.integers(0, 2**40)
     arguments=st.dictionaries(st.sampled_from(list(GROUPS)), SIZES, max_size=4),
     rest=SIZES, outputs=SIZES, temporaries=SIZES, code=SIZES, share=st.floats(0, 1), on=st.booleans(),
 )  # fmt: skip
-def test_stretches_touch_and_end_at_the_total(
+def test_segments_are_contiguous_and_end_at_the_total(
     arguments: dict[str, int],
     rest: int,
     outputs: int,
@@ -65,7 +65,7 @@ def test_stretches_touch_and_end_at_the_total(
 
 
 @pytest.mark.parametrize("width", [340, 480, 960, 1040])
-def test_bars_stand_where_their_bytes_are(width: int) -> None:
+def test_bars_are_contiguous(width: int) -> None:
     figure = memory_bars([program(), program("apply", aliased=0)], width_px=width)
     bars = [bar for bar in figure.data if bar.type == "bar" and bar.name != SHARED]
     for row in {y for bar in bars for y in bar.y}:
@@ -83,7 +83,7 @@ def test_bars_stand_where_their_bytes_are(width: int) -> None:
     assert figure.layout.width == width
 
 
-def test_what_takes_no_pixel_has_no_legend_entry() -> None:
+def test_invisible_segments_have_no_legend_entry() -> None:
     names = [trace.name for trace in memory_bars([program()]).data]
     assert OUTPUTS not in names, "only 208 of its bytes are its own"
     assert names == [
@@ -96,7 +96,7 @@ def test_what_takes_no_pixel_has_no_legend_entry() -> None:
     ]
 
 
-def test_shared_outputs_are_a_strip_as_long_as_they_are() -> None:
+def test_the_strip_has_the_length_of_shared_outputs() -> None:
     (strip,) = [
         t for t in memory_bars([program(), program("apply", aliased=0)]).data if t.name == SHARED
     ]
@@ -104,14 +104,14 @@ def test_shared_outputs_are_a_strip_as_long_as_they_are() -> None:
     assert SHARED not in [t.name for t in memory_bars([program(aliased=0)]).data]
 
 
-def test_the_peak_is_marked_where_it_is_known() -> None:
+def test_known_peaks_are_marked() -> None:
     (peak,) = [
         t for t in memory_bars([program(), program("apply", peak=None)]).data if t.name == PEAK
     ]
     assert list(peak.x) == [17 * MIB]
 
 
-def test_a_capacity_crosses_every_bar_and_no_heading() -> None:
+def test_the_capacity_crosses_every_bar_and_no_heading() -> None:
     figure = memory_bars([program(), program("apply", aliased=0)], 16 * MIB, "TPU v5e")
     stretches = [(line.y0, line.y1) for line in figure.layout.shapes]
     bars = [bar for bar in figure.data if bar.type == "bar"]
@@ -129,7 +129,7 @@ def test_a_capacity_crosses_every_bar_and_no_heading() -> None:
         )
 
 
-def test_no_text_stands_on_a_hatch() -> None:
+def test_hatched_segments_have_no_text() -> None:
     refused = Breakdown("train_step", (), (), None, None, None, 96 * 2**30, False, None)
     (bar,) = [
         one for one in memory_bars([refused], 16 * 2**30, "TPU v5e").data if one.type == "bar"
@@ -137,7 +137,7 @@ def test_no_text_stands_on_a_hatch() -> None:
     assert bar.name == NEEDED and bar.marker.pattern.shape == "/" and bar.text is None
 
 
-def test_a_capacity_within_reach_is_a_line_and_else_a_note() -> None:
+def test_the_capacity_is_a_line_or_a_note() -> None:
     near = memory_bars([program()], 16 * MIB, "TPU v5e")
     assert {x for line in near.layout.shapes for x in (line.x0, line.x1)} == {16 * MIB}
     assert near.layout.xaxis.range[1] > 16 * MIB
@@ -150,12 +150,12 @@ def test_a_capacity_within_reach_is_a_line_and_else_a_note() -> None:
     assert not memory_bars([program()]).layout.shapes
 
 
-def test_code_is_drawn_where_it_is_on_the_device() -> None:
+def test_code_is_drawn_if_it_uses_device_memory() -> None:
     assert "code" not in [s.name for s in segments(program())]
     assert segments(program(code_on_device=True))[-1].bytes == MIB
 
 
-def test_what_is_unknown_is_said_and_not_drawn() -> None:
+def test_unknown_memory_is_named_and_not_drawn() -> None:
     figure = memory_bars([program(temporaries=None)], width_px=960)
     assert "train_step: unknown, peak 17.0 MiB" in drawn.texts(figure)
     assert "temporaries" not in [trace.name for trace in figure.data]
@@ -172,7 +172,7 @@ def test_nothing_known_is_no_figure() -> None:
     assert memory_bars([nothing]) is None
 
 
-def test_a_program_that_does_not_fit_is_as_long_as_its_compiler_says() -> None:
+def test_a_program_that_does_not_fit_shows_the_needed_bytes() -> None:
     refused = Breakdown("train_step", (), (), None, None, None, 48 * MIB, False, 0)
     figure = memory_bars([refused], 16 * MIB, "TPU v5e", width_px=960)
     assert figure is not None

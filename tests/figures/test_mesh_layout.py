@@ -1,4 +1,4 @@
-"""Meshes too large to draw: what is folded away is the same, and nothing else is folded."""
+"""Meshes too large to draw: only axes along which all devices are equal are folded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPECS = st.lists(
 
 
 @given(SPECS, st.permutations([64, 32, 16]), st.integers(0, 64 * 32 * 16 - 1), st.booleans())
-def test_all_devices_of_a_cell_hold_the_same_and_every_block_has_a_cell(spec, sizes, first, other):
+def test_devices_of_a_cell_are_equal_and_every_block_has_a_cell(spec, sizes, first, other):
     used = set()
     for place, axes in enumerate(spec):  # each mesh axis once
         spec[place] = tuple(axis for axis in axes or () if axis not in used) or None
@@ -55,7 +55,7 @@ def test_a_mesh_that_can_be_drawn_is_not_folded():
     assert mesh_grid(mesh, [np.zeros(mesh.size)]).folded == ()
 
 
-def test_131072_devices_are_a_small_figure_that_says_what_a_cell_is():
+def test_131072_devices_are_folded_into_a_small_figure():
     mesh = samples.mesh(data=8192, fsdp=16)
     array = samples.array("params/kernel", (64, 64), (("fsdp",), None), mesh)
     figure = mesh_map(array, mesh)
@@ -72,7 +72,7 @@ def test_131072_devices_are_a_small_figure_that_says_what_a_cell_is():
     assert len(small_multiples([array], mesh).to_json()) < 20_000
 
 
-def test_who_is_asked_about_is_the_one_that_stands_for_its_cell():
+def test_a_folded_cell_shows_the_chosen_device():
     mesh = samples.mesh(data=8192, fsdp=16)
     copies = np.where(np.arange(mesh.size) % 16 == 5, 100, 0)
     figure = copies_map(mesh, copies, [16 * 77 + 5], 100)
@@ -80,7 +80,7 @@ def test_who_is_asked_about_is_the_one_that_stands_for_its_cell():
     assert len(figure.data[-1].customdata) == 16
 
 
-def test_more_blocks_than_can_be_drawn_are_a_sentence():
+def test_too_many_blocks_have_no_map():
     mesh = samples.mesh(data=8192, fsdp=16)
     array = samples.array("params/kernel", (1 << 17, 4), (("data", "fsdp"), None), mesh)
     assert "131,072 blocks" in why_no_map(array, mesh)

@@ -1,4 +1,4 @@
-"""Where time went: bars are what the trace says, and together they are all of the devices' time."""
+"""The bars of operation times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACE = Trace(
 
 
 @pytest.mark.parametrize("width", [340, 480, 960, 1040])
-def test_share_and_seconds_are_said_at_each_bar(width: int) -> None:
+def test_each_bar_has_its_share_and_seconds(width: int) -> None:
     figure = operation_times(TRACE, 8, width_px=width)
     (bar,) = figure.data
     assert list(bar.text) == [
@@ -38,7 +38,7 @@ def test_share_and_seconds_are_said_at_each_bar(width: int) -> None:
     st.lists(st.tuples(st.text("abcdefgh-", min_size=1), st.floats(0, 0.01)), max_size=30),
     st.integers(1, 9),
 )
-def test_bars_are_all_of_the_devices_time(kinds: list[tuple[str, float]], devices: int) -> None:
+def test_bars_add_up_to_the_devices_time(kinds: list[tuple[str, float]], devices: int) -> None:
     operations = tuple(
         OperationTime(kind, 1, seconds) for kind, seconds in sorted(kinds, key=lambda one: -one[1])
     )
@@ -50,7 +50,7 @@ def test_bars_are_all_of_the_devices_time(kinds: list[tuple[str, float]], device
     assert len(figure.data[0].x) <= 13
 
 
-def test_waiting_is_told_of_where_there_are_collectives() -> None:
+def test_a_note_explains_the_time_of_collectives() -> None:
     said = " ".join(drawn.texts(operation_times(TRACE, 8, width_px=960)))
     assert "waiting for other devices" in said
     alone = Trace(3, 0.1, TRACE.operations[:1])

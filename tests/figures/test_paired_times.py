@@ -1,4 +1,4 @@
-"""Ratios as drawn: where the record has them, with the verdict in words and names as text."""
+"""The figure of paired times."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def times() -> PairedTimes:
 
 
 @pytest.mark.parametrize("width", [340, 480, 960])
-def test_intervals_medians_and_rounds_are_those_of_the_record(
-    times: PairedTimes, width: int
-) -> None:
+def test_intervals_medians_and_rounds_match_the_record(times: PairedTimes, width: int) -> None:
     figure = ratio_intervals(times, NAMES, 0, width_px=width)
     rounds, *intervals = drawn.traces(figure, "scatter")
     found = [r for name in paired_times.PROGRAMS for r in paired_times.ratios(times, 0, name)]
@@ -56,7 +54,7 @@ def test_names_are_text(times: PairedTimes) -> None:
     assert "&lt;b&gt;x&lt;/b&gt; &#36;y&#36;" in text
 
 
-def test_without_a_ratio_there_is_no_figure(times: PairedTimes) -> None:
+def test_no_ratios_is_no_figure(times: PairedTimes) -> None:
     alone = paired_times.chosen(times, [0, None], "why")
     assert ratio_intervals(alone, NAMES, 0) is None
     nobody = paired_times.chosen(times, [None, None], "why")

@@ -1,4 +1,4 @@
-"""The pictures of pieces: every number once, in the color of the block it was loaded in."""
+"""The figures of pieces: every number once, in the color of its original block."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_number_is_drawn_once_in_the_color_of_its_block(way: str) -> None:
     assert labels_of(on_devices) == [f"device {device}" for device in range(8)]
 
 
-def test_copies_are_drawn_once_in_the_array_and_each_on_the_host() -> None:
+def test_copies_are_drawn_once_in_the_array_and_separately_on_the_host() -> None:
     asked, answer = made({"spec": "x"})
     array = figures.array_figure(asked, answer.joined, "array")
     assert Counter(text for text, _ in numbers(array)) == Counter(map(str, range(64)))
@@ -66,7 +66,7 @@ def test_copies_are_drawn_once_in_the_array_and_each_on_the_host() -> None:
     assert Counter(host) == {(f"{8 * row} … {8 * row + 7}", row // 4): 4 for row in range(8)}
 
 
-def test_after_a_reshard_a_color_says_where_a_row_was_loaded() -> None:
+def test_after_a_reshard_colors_show_the_original_block() -> None:
     asked, answer = made({"loading": "reshard"})
     figure = figures.array_figure(asked, answer.resharded, "resharded")
     for text, color in numbers(figure):
@@ -89,7 +89,7 @@ def test_after_a_reshard_a_color_says_where_a_row_was_loaded() -> None:
         ("list_order", [], [], []),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_marked_and_nothing_else(
+def test_only_wrong_pieces_are_marked(
     mistake: str, host: list[str], devices: list[str], array: list[str] | None
 ) -> None:
     asked, answer = made({"mistake": mistake})
@@ -103,14 +103,14 @@ def test_what_is_wrong_is_marked_and_nothing_else(
         assert outlines(figure).count(figures.WRONG) == len(marked)
 
 
-def test_a_wrong_copy_is_shown_and_not_the_right_one_beside_it() -> None:
+def test_a_wrong_copy_is_shown_instead_of_a_correct_one() -> None:
     asked, answer = made({"spec": "x", "mistake": "copies", "device": "2"})
     figure = figures.array_figure(asked, answer.joined, "array")
     assert labels_of(figure)[0] == "✗ device 2 of 0, 1, 2, 3"
     assert ("64", 0) in numbers(figure) and ("0", 0) not in numbers(figure)
 
 
-def test_what_cannot_be_cut_is_said() -> None:
+def test_an_uneven_array_cannot_be_cut() -> None:
     asked, answer = made({"shape": "9x8"})
     host = figures.host_figure(asked, answer)
     assert numbers(host)[0][0] == "cannot be cut"
@@ -129,7 +129,7 @@ def test_what_cannot_be_cut_is_said() -> None:
     ],
 )
 @pytest.mark.parametrize("width", [240, 304, 600])
-def test_any_size_stays_small_and_inside_its_width(fields: dict[str, str], width: int) -> None:
+def test_figures_are_small_and_fit_their_width(fields: dict[str, str], width: int) -> None:
     asked, answer = made(fields)
     for figure in (
         figures.host_figure(asked, answer, width_px=width),
@@ -143,7 +143,7 @@ def test_any_size_stays_small_and_inside_its_width(fields: dict[str, str], width
         assert right <= width
 
 
-def test_nothing_of_the_request_is_markup() -> None:
+def test_names_are_text() -> None:
     asked, answer = made({"axes": "b, script"} | {"spec": "b, script"})
     for figure in (figures.host_figure(asked, answer), figures.devices_figure(asked, answer)):
         for text in drawn.texts(figure):

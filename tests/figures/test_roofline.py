@@ -1,4 +1,4 @@
-"""The roofline: roofs that meet at the critical intensity, and programs where their numbers put them."""
+"""The roofline: roofs that meet at the critical intensity, and the points of programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_roofs_meet_at_the_critical_intensity(name: str) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(1e6, 1e14), st.floats(1e3, 1e12)), min_size=1, max_size=4))
-def test_no_point_is_above_its_roof_and_none_is_outside(pairs) -> None:
+def test_points_are_below_the_roof_and_inside_the_plot(pairs) -> None:
     points = [point(f"p{n}", *pair) for n, pair in enumerate(pairs)]
     figure = roofline(V5P, points, width_px=340)
     (marks,) = traces(figure, "markers")
@@ -62,7 +62,7 @@ def test_no_point_is_above_its_roof_and_none_is_outside(pairs) -> None:
     assert all(one.program in texts for one in points)
 
 
-def test_each_operand_type_has_its_own_roof() -> None:
+def test_each_operand_dtype_has_a_roof() -> None:
     on = chip("h100")
     points = [point("a", 1e12, 1e9, on), point("b", 1e12, 1e9, on, "float32")]
     figure = roofline(on, points)
@@ -73,7 +73,7 @@ def test_each_operand_type_has_its_own_roof() -> None:
     assert "bf16 and fp8 peak" in drawn.texts(roofline(V5P, both))
 
 
-def test_a_line_leads_from_a_point_to_its_roof_where_communication_holds_it_below() -> None:
+def test_a_line_connects_a_communication_bound_point_with_the_roof() -> None:
     slow = Collective("all-reduce", False, "r", "main", 1, False, ("x",), 8, 1, 10**9, 10**9)
     done = Work(1e12, (MatmulFlops("bfloat16", 1e12),), 1e9)
     held = modelled(Program("a", collectives=(slow,), work=done), MESH, V5P)
@@ -82,7 +82,7 @@ def test_a_line_leads_from_a_point_to_its_roof_where_communication_holds_it_belo
     assert line["y"] == pytest.approx([1e12 / held.lower_seconds, 4.59e14])
 
 
-def test_what_has_no_place_is_named_and_not_drawn() -> None:
+def test_programs_without_a_point_are_named() -> None:
     figure = roofline(V5P, [point("init", 0.0, 1e9), point("odd", 1e9, None), point("a", 1e9, 1e9)])
     (marks,) = traces(figure, "markers")
     assert len(marks["x"]) == 1
@@ -91,7 +91,7 @@ def test_what_has_no_place_is_named_and_not_drawn() -> None:
     )
 
 
-def test_names_are_text_and_do_not_cover_each_other() -> None:
+def test_names_are_text_and_do_not_overlap() -> None:
     points = [point(f"<b>{n}</b>", 1e12, 1e9) for n in range(4)]
     figure = roofline(V5P, points, width_px=340)
     names = [one for one in figure.layout.annotations if "&lt;b&gt;" in one.text]
@@ -101,6 +101,6 @@ def test_names_are_text_and_do_not_cover_each_other() -> None:
     assert not any("<b>" in one for one in drawn.texts(figure))
 
 
-def test_the_ground_is_the_pages() -> None:
+def test_the_ground_is_transparent() -> None:
     layout = roofline(V5P, [point("a", 1e12, 1e9)]).layout
     assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0,0,0,0)"

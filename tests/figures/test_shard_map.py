@@ -1,4 +1,4 @@
-"""Block map and mesh map against counts made in another way: element by element, device by device."""
+"""Block map and mesh map, checked element by element and device by device."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def owner_of_elements(array: Array, mesh: Mesh) -> np.ndarray:
 @pytest.mark.parametrize(
     "sizes", [(4, 16, 8), (64, 16), (4, 128, 8), (64, 64), (96, 96), (4096,)], ids=str
 )
-def test_a_mesh_of_thousands_is_not_taller_than_a_screen_and_a_half(sizes: tuple[int, ...]) -> None:
+def test_a_mesh_of_thousands_of_devices_has_a_limited_height(sizes: tuple[int, ...]) -> None:
     mesh = samples.mesh(**dict(zip("abc", sizes, strict=False)))
     rows = 4 * sizes[0]
     figure = mesh_map(samples.array("params/a", (rows,), (("a",),), mesh), mesh)
@@ -62,7 +62,7 @@ def test_a_mesh_of_thousands_is_not_taller_than_a_screen_and_a_half(sizes: tuple
 
 @given(placed())
 @settings(deadline=None)
-def test_the_grid_covers_each_element_once_with_the_block_of_its_device(
+def test_the_grid_covers_each_element_once(
     case: tuple[Array, Mesh],
 ) -> None:
     array, mesh = case
@@ -84,7 +84,7 @@ def test_the_grid_covers_each_element_once_with_the_block_of_its_device(
 
 @given(placed())
 @settings(deadline=None)
-def test_drawn_areas_are_the_blocks_shares_of_the_array(case: tuple[Array, Mesh]) -> None:
+def test_areas_are_proportional_to_blocks(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     figure = block_map(array, mesh)
     assert figure is not None
@@ -100,7 +100,7 @@ def test_drawn_areas_are_the_blocks_shares_of_the_array(case: tuple[Array, Mesh]
 
 @given(placed())
 @settings(deadline=None)
-def test_devices_have_one_color_exactly_if_they_hold_the_same_index(
+def test_devices_share_a_color_if_they_hold_the_same_index(
     case: tuple[Array, Mesh],
 ) -> None:
     array, mesh = case
@@ -115,7 +115,7 @@ def test_devices_have_one_color_exactly_if_they_hold_the_same_index(
 
 @given(placed())
 @settings(deadline=None)
-def test_both_maps_draw_a_block_in_one_color(case: tuple[Array, Mesh]) -> None:
+def test_both_maps_use_the_same_colors(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     of_blocks, of_devices = block_map(array, mesh), mesh_map(array, mesh)
     assert of_blocks is not None and of_devices is not None
@@ -134,7 +134,7 @@ def test_both_maps_draw_a_block_in_one_color(case: tuple[Array, Mesh]) -> None:
     assert len(scales) == 1
 
 
-def test_the_default_kernel_is_cut_into_four_column_blocks_on_two_devices_each() -> None:
+def test_the_default_kernel_has_four_column_blocks() -> None:
     grid = block_grid(samples.kernel(), samples.DEFAULT_MESH)
     assert grid is not None
     assert grid.rows.cuts == (((0, 1024),),)
@@ -168,7 +168,7 @@ def test_an_array_that_is_not_drawn_to_scale_says_so(shape: tuple[int, ...]) -> 
     assert any("not to scale" in text for text in drawn.texts(figure))
 
 
-def test_hover_says_device_ranges_shape_bytes_replica_holders_and_process() -> None:
+def test_hover_text_of_a_device() -> None:
     mesh = samples.mesh(processes=2, data=2, model=4)
     figure = mesh_map(samples.kernel(mesh), mesh)
     assert figure is not None
@@ -179,7 +179,7 @@ def test_hover_says_device_ranges_shape_bytes_replica_holders_and_process() -> N
     )
 
 
-def test_folded_dimensions_are_named_and_sliced_ones_show_only_their_slice() -> None:
+def test_whole_and_sliced_dimensions() -> None:
     mesh = samples.mesh(pipe=2, model=4)
     spec = (("pipe",), None, ("model",))
     array = samples.array("a", (4, 16, 16), spec, mesh, ("layer", "embed", "hidden"))
@@ -211,12 +211,12 @@ def test_folded_dimensions_are_named_and_sliced_ones_show_only_their_slice() -> 
         ),
     ],
 )
-def test_impossible_layouts_are_refused(arguments: dict, sentence: str) -> None:
+def test_invalid_dimensions_are_rejected(arguments: dict, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         block_grid(samples.kernel(), samples.DEFAULT_MESH, **arguments)
 
 
-def test_uneven_blocks_keep_their_proportions() -> None:
+def test_uneven_blocks_are_to_scale() -> None:
     mesh = samples.mesh(x=4)
     figure = block_map(samples.uneven(mesh), mesh)
     assert figure is not None
@@ -248,7 +248,7 @@ def test_arrays_without_a_map_say_why() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(512,), (2, 256), (256, 2), (8, 64), (2, 4, 8, 8)])
-def test_512_devices_stay_readable_and_small(sizes: tuple[int, ...]) -> None:
+def test_512_devices_are_a_readable_small_figure(sizes: tuple[int, ...]) -> None:
     mesh = samples.mesh(**dict(zip("abcd", sizes, strict=False)))
     spec = (tuple(mesh.axis_names), None)
     array = samples.array("params/a", (4096, 4096), spec, mesh)
@@ -270,7 +270,7 @@ def test_a_replicated_array_merges_512_devices_into_one_label() -> None:
     assert "devices<br>0–511 (512×)" in drawn.texts(figure)
 
 
-def test_a_highlight_keeps_its_color_and_fades_the_others() -> None:
+def test_a_highlight_fades_the_other_blocks() -> None:
     for draw in (block_map, mesh_map):
         figure = draw(samples.kernel(), samples.DEFAULT_MESH, highlight=2)
         assert figure is not None
@@ -297,7 +297,7 @@ def test_names_from_files_are_drawn_as_text() -> None:
                 assert "&lt;b&gt;data&lt;/b&gt;" in text
 
 
-def test_figures_leave_ground_and_font_color_to_the_page() -> None:
+def test_figures_set_no_ground_and_no_font_color() -> None:
     for draw in (block_map, mesh_map):
         figure = draw(samples.kernel(), samples.DEFAULT_MESH)
         assert figure is not None
@@ -320,11 +320,11 @@ def test_every_device_has_one_place_in_the_mesh(sizes: list[int]) -> None:
     assert np.all(place[list(grid.columns)] == place[list(grid.columns)][:, :1])
 
 
-def test_wrapping_says_how_many_blocks_stand_on_a_line() -> None:
+def test_a_remark_names_the_blocks_per_line() -> None:
     mesh = samples.mesh(model=256)
     grid = block_grid(samples.array("a", (4, 1024), (None, ("model",)), mesh), mesh)
     assert grid is not None
     plan = layout(grid, 480)
     assert plan.remark == f"wrapped, {plan.sheet.line} blocks per line"
-    # Read line by line the blocks still stand in order.
+    # Line by line, the blocks are in order.
     assert grid.block.ravel()[plan.sheet.cells.ravel()].tolist() == list(range(256))

@@ -13,15 +13,16 @@ from inspector.figures import labels, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.overview import overview
 from inspector.figures.spec_tree import spec_tree
+from inspector.sections import provenance
 from tests.figures import samples
 from tests.media import hostile
 
 
 @pytest.mark.parametrize("draw", [overview, spec_tree, lambda arrays, on: block_map(arrays[1], on)])
-def test_the_figure_keeps_its_place_and_gets_room_below(draw) -> None:
+def test_the_figure_grows_below(draw) -> None:
     found = samples.snapshot()
     figure = draw(found.arrays, found.mesh)
-    stamped = stamp.stamped(figure, found)
+    stamped = stamp.stamped_with(figure, [provenance.line(found)])
     before, after = figure.layout, stamped.layout
     assert stamped.data == figure.data and after.width == before.width
     assert (after.margin.t, after.margin.l, after.margin.r) == (
@@ -39,7 +40,7 @@ def test_the_figure_keeps_its_place_and_gets_room_below(draw) -> None:
     assert len(after.annotations) == len(before.annotations) + 1
 
 
-def test_it_says_model_mesh_rules_target_versions_and_date() -> None:
+def test_a_stamp_names_model_mesh_rules_target_versions_and_date() -> None:
     source = dataclasses.replace(
         samples.snapshot().source,
         versions={"jax": "0.10.2", "flax": "0.12.8"},
@@ -48,7 +49,7 @@ def test_it_says_model_mesh_rules_target_versions_and_date() -> None:
     layout = {"model": "logical_mlp", "mesh": "2x4", "axes": ["data", "model"],
               "rules": [["batch", ["data"]], ["hidden", ["model"]]]}  # fmt: skip
     found = dataclasses.replace(samples.snapshot(), source=source, layout=layout)
-    figure = stamp.stamped(overview(found.arrays, found.mesh), found)
+    figure = stamp.stamped_with(overview(found.arrays, found.mesh), [provenance.line(found)])
     text = html.unescape(figure.layout.annotations[-1].text.replace("<br>", " "))
     for words in (
         *("MLP, logical axes", "data 2 × model 4", "batch → data, hidden → model"),
@@ -60,7 +61,7 @@ def test_it_says_model_mesh_rules_target_versions_and_date() -> None:
 @given(hostile.hostile_texts, st.integers(60, 1500))
 @example("a" * 300 + "/" + "W" * 300, 200)
 @example(", ".join(f"logical_axis_{n} → fsdp + tensor" for n in range(60)), 480)
-def test_a_text_is_wrapped_to_the_width_and_loses_nothing(text: str, width: int) -> None:
+def test_a_text_is_wrapped_without_loss(text: str, width: int) -> None:
     lines = stamp.wrap(text, width)
     assert all(stamp.text_px(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
@@ -68,7 +69,7 @@ def test_a_text_is_wrapped_to_the_width_and_loses_nothing(text: str, width: int)
     assert stamp.text_px(text) >= labels.width_px(text.replace("\n", " "), stamp.TEXT_PX)
 
 
-def test_a_ground_and_a_text_that_reads_on_it() -> None:
+def test_ground_and_text_color() -> None:
     from inspector.figures import palette
 
     figure = overview(samples.mlp_state(), samples.DEFAULT_MESH)

@@ -1,4 +1,4 @@
-"""The modelled step as bars: as long as their seconds, unknown without a bar, the ruling one named."""
+"""The bars of the modelled step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows(figure) -> list[str]:
     return [one.text for one in figure.layout.annotations[1:]]
 
 
-def test_bars_are_as_long_as_their_seconds() -> None:
+def test_bars_have_the_length_of_their_seconds() -> None:
     found = modelled(PROGRAM, MESH, V5P)
     figure = step_model(found)
     drawn_seconds = {y: x for bar in figure.data for x, y in zip(bar.x, bar.y, strict=True)}
@@ -56,7 +56,7 @@ def test_bars_are_as_long_as_their_seconds() -> None:
         assert ("the bound" in row) == (term is found.ruling)
 
 
-def test_an_unknown_term_is_said_and_has_no_bar() -> None:
+def test_an_unknown_term_has_no_bar() -> None:
     unknown = dataclasses.replace(PROGRAM, work=None)
     figure = step_model(modelled(unknown, MESH, V5P))
     assert sum(len(bar.x) for bar in figure.data) == 2
@@ -65,7 +65,7 @@ def test_an_unknown_term_is_said_and_has_no_bar() -> None:
     assert "unknown" in figure.layout.annotations[0].text
 
 
-def test_nothing_known_is_still_a_figure() -> None:
+def test_a_program_without_figures_has_headings_only() -> None:
     bare = Program("init")
     figure = step_model(modelled(bare, MESH, V5P))
     assert len(rows(figure)) == 3 and not figure.data
@@ -90,7 +90,7 @@ def test_names_are_text() -> None:
     assert "&lt;i&gt;x" in texts
 
 
-def test_it_says_that_it_is_modelled() -> None:
+def test_the_title_says_modelled() -> None:
     figure = step_model(modelled(PROGRAM, MESH, V5P))
     assert figure.layout.title.text == "Modelled step of train_step"
     assert "modelled, not measured" in figure.layout.annotations[0].text

@@ -1,4 +1,4 @@
-"""The slice as a picture: every chip at its place, in the color of its index along the chosen axis."""
+"""The torus map: every chip at its place, in the color of its index along a mesh axis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAT = torus.on_torus((4, 2), (False, True), (4, 2), torus.by_hosts((4, 2)))
 
 
 def told(figure) -> list[dict[str, int]]:
-    """For each drawn chip what the pointer tells of it, and its color's number and place."""
+    """Return the hover facts, the color number and the place of each chip."""
     (heatmap,) = drawn.traces(figure, "heatmap")
     words = re.findall(r"(?:^|>|, )([^<>,]*?) %\{customdata\[(\d+)\]\}", heatmap["hovertemplate"])
     numbers = heatmap["customdata"]
@@ -46,7 +46,7 @@ def notes(figure) -> str:
 @pytest.mark.parametrize("mesh", [CUBE, FLAT], ids=["three axes", "two axes"])
 @pytest.mark.parametrize("axis", ["data", "model"])
 @pytest.mark.parametrize("width", [460, 960])
-def test_each_chip_has_its_device_its_place_and_its_indices(mesh: Mesh, axis, width) -> None:
+def test_hover_facts_of_each_chip(mesh: Mesh, axis, width) -> None:
     chips = told(torus_map(mesh, highlight_axis=axis, width_px=width))
     assert sorted(chip["device"] for chip in chips) == sorted(mesh.devices)
     inner = mesh.axes[1].size
@@ -59,7 +59,7 @@ def test_each_chip_has_its_device_its_place_and_its_indices(mesh: Mesh, axis, wi
 
 
 @pytest.mark.parametrize("width", [460, 960])
-def test_neighbours_are_drawn_side_by_side(width: int) -> None:
+def test_neighbors_are_next_to_each_other(width: int) -> None:
     chips = told(torus_map(CUBE, width_px=width))
     for one in chips:
         for other in chips:
@@ -70,7 +70,7 @@ def test_neighbours_are_drawn_side_by_side(width: int) -> None:
                 assert (one["row"], one["column"]) != (other["row"], other["column"])
 
 
-def test_wrap_around_is_said_and_marked_where_it_is() -> None:
+def test_wrap_around_links_are_marked() -> None:
     figure = torus_map(FLAT, width_px=460)
     assert "y wraps around, x does not" in notes(figure)
     (marks,) = [trace for trace in figure.data if trace.name == "wrap-around"]
@@ -83,19 +83,19 @@ def test_wrap_around_is_said_and_marked_where_it_is() -> None:
     assert not [trace for trace in torus_map(line).data if trace.name == "wrap-around"]
 
 
-def test_hosts_are_boxes_of_their_own_chips() -> None:
+def test_hosts_are_outlined() -> None:
     figure = torus_map(CUBE, width_px=460)
     (boxes,) = [trace for trace in figure.data if trace.name == "host"]
     assert list(boxes.x).count(None) == len(set(CUBE.processes)) == 16
     assert "hosts outlined" in notes(figure)
     alone = dataclasses.replace(CUBE, processes=None)
     assert not [trace for trace in torus_map(alone).data if trace.name == "host"]
-    # Hosts that are no boxes are not drawn as if they were.
+    # Hosts that are not rectangular have no outline.
     odd = dataclasses.replace(CUBE, processes=tuple(device % 3 for device in range(64)))
     assert "hosts outlined" not in notes(torus_map(odd))
 
 
-def test_two_devices_of_a_chip_stand_in_it() -> None:
+def test_a_chip_can_have_two_devices() -> None:
     mesh = torus.on_torus((2, 2), (False, False), (4, 2), cores=2)
     figure = torus_map(mesh, highlight_axis="model")
     chips = told(figure)
@@ -107,7 +107,7 @@ def test_two_devices_of_a_chip_stand_in_it() -> None:
     assert "4 chips of 2 devices" in notes(figure)
 
 
-def test_gpus_are_boxes_of_a_node() -> None:
+def test_gpus_are_grouped_by_node() -> None:
     mesh = Mesh(
         (MeshAxis("data", 2), MeshAxis("model", 8)),
         tuple(range(16)),
@@ -123,13 +123,13 @@ def test_gpus_are_boxes_of_a_node() -> None:
         assert "2 nodes" in notes(figure)
 
 
-def test_without_places_there_is_no_picture() -> None:
+def test_a_mesh_without_places_has_no_figure() -> None:
     assert torus_map(samples.DEFAULT_MESH) is None
     broken = dataclasses.replace(CUBE, extra=CUBE.extra | {"coordinates": [[0, 0, 0]]})
     assert torus_map(broken) is None
 
 
-def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
+def test_an_unknown_mesh_axis_is_rejected() -> None:
     with pytest.raises(InvalidInput, match=r"'tensor'.*'data', 'model'"):
         torus_map(CUBE, highlight_axis="tensor")
 
@@ -139,7 +139,7 @@ def test_an_axis_that_the_mesh_lacks_is_refused() -> None:
     [((16, 16, 16), (256, 16)), ((16, 20, 28), (20, 448)), ((4, 4, 560), (4, 4, 4, 2, 70))],
 )
 @pytest.mark.parametrize("width", [340, 460, 960])
-def test_a_pod_is_small_enough_to_send_and_to_look_at(shape, sizes, width: int) -> None:
+def test_a_pod_is_a_small_figure(shape, sizes, width: int) -> None:
     mesh = torus.on_torus(shape, (True, True, True), sizes)
     figure = torus_map(mesh, width_px=width)
     assert drawn.size_bytes(figure) < 300_000
@@ -148,7 +148,7 @@ def test_a_pod_is_small_enough_to_send_and_to_look_at(shape, sizes, width: int) 
     assert figure.layout.xaxis.range[1] <= width
 
 
-def test_many_mesh_axes_are_told_as_far_as_there_is_room() -> None:
+def test_hover_facts_of_many_mesh_axes_are_limited() -> None:
     mesh = torus.on_torus((16, 16, 16), (True, True, True), (4096,))
     many = dataclasses.replace(mesh, axes=tuple(MeshAxis(f"a{n}", 2) for n in range(12)))
     figure = torus_map(many, highlight_axis="a7")
@@ -156,7 +156,7 @@ def test_many_mesh_axes_are_told_as_far_as_there_is_room() -> None:
     assert all(chip["color"] == chip["a7"] for chip in told(figure))
 
 
-def test_all_colors_of_indices_take_black_text() -> None:
+def test_black_text_contrasts_with_all_index_colors() -> None:
     for count in (2, 3, 8, 9, 16, 64):
         colors = palette.colors_of_blocks(count)
         assert {palette.text_on(color) for color in colors} == {palette.BLACK}

@@ -1,4 +1,4 @@
-"""The device × device map has every byte once, and stays small and readable for many devices."""
+"""The device × device map of a transfer contains every byte once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_cells_drawn_are_all_routes_and_no_other(name: str) -> None:
+def test_cells_are_exactly_the_routes(name: str) -> None:
     found = CHANGES[name]
     cells = grid(found)
     assert cells.moved.sum() == totals(found).moved and cells.kept.sum() == totals(found).kept
@@ -64,7 +64,7 @@ def test_the_cells_drawn_are_all_routes_and_no_other(name: str) -> None:
     assert seen == pytest.approx(expected)
 
 
-def test_few_devices_are_each_a_cell_with_its_bytes() -> None:
+def test_each_pair_of_few_devices_is_a_cell() -> None:
     found = CHANGES["4 to 8"]
     cells = grid(found)
     assert cells.sources == ((0,), (1,), (2,), (3,)) and len(cells.targets) == 8
@@ -82,7 +82,7 @@ def test_few_devices_are_each_a_cell_with_its_bytes() -> None:
     assert len(hovers) == 4 * 8 - 4
 
 
-def test_a_title_is_text_and_parts_are_under_the_pointer() -> None:
+def test_the_title_is_text_and_parts_are_in_the_hover_text() -> None:
     found = CHANGES["4 to 8"]
     texts = drawn.texts(
         transfer_map(found, title="params/<b>w</b>", parts={(0, 1): ((0, 128), (128, 256))})
@@ -93,7 +93,7 @@ def test_a_title_is_text_and_parts_are_under_the_pointer() -> None:
     assert hover.endswith("index [0:128, 128:256]")
 
 
-def test_devices_of_one_layout_only_are_named() -> None:
+def test_devices_of_only_one_layout_are_named() -> None:
     few, more = (
         drawn.texts(transfer_map(CHANGES["8 to 4"])),
         drawn.texts(transfer_map(CHANGES["4 to 8"])),
@@ -105,7 +105,7 @@ def test_devices_of_one_layout_only_are_named() -> None:
     assert "devices 4, 5 only in the new layout" in apart
 
 
-def test_many_devices_are_drawn_in_runs() -> None:
+def test_many_devices_share_cells() -> None:
     found = CHANGES["512 to 512"]
     cells = grid(found)
     assert len(cells.sources) == len(cells.targets) == 64
@@ -124,7 +124,7 @@ def test_many_devices_are_drawn_in_runs() -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("width_px", [360, 760, 1400])
-def test_no_cell_s_text_is_wider_than_the_cell(name: str, width_px: int) -> None:
+def test_texts_fit_into_their_cells(name: str, width_px: int) -> None:
     figure = transfer_map(CHANGES[name], width_px=width_px)
     across = width_px - figure.layout.margin.l - figure.layout.margin.r
     for heatmap in drawn.traces(figure, "heatmap"):

@@ -17,10 +17,18 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from inspector.core.snapshot import Snapshot
-from inspector.figures import provenance
 from inspector.machines.hardware import Chip
 from inspector.media.html.render import FOLDER, Page, environment
-from inspector.sections import arrays, collectives, comparison, findings, memory, summary, time
+from inspector.sections import (
+    arrays,
+    collectives,
+    comparison,
+    findings,
+    memory,
+    provenance,
+    summary,
+    time,
+)
 from inspector.sections.programs import chip_of
 from inspector.sections.section import Section
 

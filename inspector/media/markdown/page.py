@@ -8,11 +8,10 @@ from inspector.compare import difference
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.figures import provenance
 from inspector.machines.hardware import Chip
 from inspector.media.markdown import render
 from inspector.media.markdown.text import code, quoted
-from inspector.sections import comparison, findings, memory
+from inspector.sections import comparison, findings, memory, provenance
 from inspector.sections.arrays import state_arrays
 from inspector.sections.programs import chip_of
 from inspector.sections.section import (

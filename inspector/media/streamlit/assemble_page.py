@@ -7,7 +7,6 @@ import streamlit as st
 
 from inspector.core.formatting import bytes_text, counted, ranges_text, shape_text, spec_text
 from inspector.core.sharding import shards
-from inspector.figures import array_provenance
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
@@ -16,6 +15,7 @@ from inspector.guides.assembly.script import script
 from inspector.media.streamlit import chart, guide_form, mesh_fields
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 from inspector.service import inspection
 
 MOST_MESH_AXES = 3
@@ -163,7 +163,7 @@ def provenance_line(assembly: Assembly, assembled: Assembled) -> str:
     facts += [f"global shape {shape_text(assembled.shape)}", spec_text(assembly.spec)]
     if assembly.target is not None:
         facts.append(f"resharded to {spec_text(assembly.target)}")
-    return array_provenance.line(facts, assembly.mesh(), assembled.versions)
+    return provenance.line_of_arrays(facts, assembly.mesh(), assembled.versions)
 
 
 def _assembled(assembly: Assembly) -> Assembled | None:

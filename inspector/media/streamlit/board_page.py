@@ -9,7 +9,6 @@ import streamlit as st
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board
 from inspector.core.formatting import and_text
-from inspector.figures import provenance
 from inspector.machines import hardware
 from inspector.media.streamlit import (
     board_comparison,
@@ -27,6 +26,7 @@ from inspector.media.streamlit import (
     screenshot_mode,
 )
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 
 
 def _time_together(board: Board) -> None:

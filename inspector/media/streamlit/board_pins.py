@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.compare.board import MOST_CHARACTERS, Board
-from inspector.figures import provenance
 from inspector.media.streamlit import pins, screenshot_mode
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 
 
 def show(board: Board) -> None:

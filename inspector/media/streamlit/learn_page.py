@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import streamlit as st
 
 from inspector.core.formatting import counted, mesh_sizes_text, spec_text
-from inspector.figures import array_provenance
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import tutorials
@@ -15,6 +14,7 @@ from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, Tutori
 from inspector.media.streamlit import chart, guide_form, mesh_fields
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 from inspector.service import inspection
 
 FIELD_PX = 180
@@ -179,7 +179,7 @@ def provenance_line(taken: Taken, step: Step, number: int, drawn: DrawnArray) ->
         f"{tutorials.TUTORIALS[taken.request.guide].title}, step {number}: {step.title}",
         f"{drawn.array.path} {spec_text(drawn.array.spec)}",
     ]
-    return array_provenance.line(facts, drawn.mesh, taken.result.versions)
+    return provenance.line_of_arrays(facts, drawn.mesh, taken.result.versions)
 
 
 def _show_array(drawn: DrawnArray, name: str) -> None:

@@ -11,9 +11,9 @@ from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.figures import provenance
 from inspector.media.streamlit import page_switch, pin_button, table
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 from inspector.service.library import (
     LONGEST_NOTE,
     Entry,

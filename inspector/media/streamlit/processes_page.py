@@ -12,7 +12,6 @@ from inspector.core.formatting import (
     shape_text,
     spec_text,
 )
-from inspector.figures import array_provenance
 from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
@@ -22,6 +21,7 @@ from inspector.guides.processes.script import script
 from inspector.media.streamlit import chart, guide_form, mesh_fields
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 from inspector.service import inspection
 
 COLUMN_PX = 304  # three figures side by side in a window of 1440 pixels with a sidebar
@@ -153,7 +153,7 @@ def provenance_line(request: HostLocal, exchanged: Exchanged) -> str:
         f"values {DATA[request.data].lower()}",
         spec_text(request.spec),
     ]
-    return array_provenance.line(facts, request.mesh(), exchanged.versions, request.processes)
+    return provenance.line_of_arrays(facts, request.mesh(), exchanged.versions, request.processes)
 
 
 def _show_views(request: HostLocal, exchanged: Exchanged) -> None:

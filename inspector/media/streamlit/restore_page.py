@@ -14,7 +14,6 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.core.snapshot import Snapshot, Transfer
 from inspector.core.totals import state_totals
-from inspector.figures import provenance
 from inspector.figures.transfer_map import transfer_map
 from inspector.guides.restore import transfer
 from inspector.layout import Layout, presets
@@ -30,6 +29,7 @@ from inspector.media.streamlit import (
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
 from inspector.service.restoration import Outcome, RestorationStatus

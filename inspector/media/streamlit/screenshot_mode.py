@@ -11,9 +11,9 @@ from typing import Any
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
-from inspector.figures import provenance
 from inspector.media.streamlit import page_width
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import provenance
 
 PARAMETER = "screenshot"
 WIDTH_PX = 1440  # a slide of 16:10, at one pixel a pixel

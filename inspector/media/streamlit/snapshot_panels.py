@@ -5,7 +5,6 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
-from inspector.figures import provenance
 from inspector.layout import Layout
 from inspector.media.streamlit import (
     arrays_panels,
@@ -20,6 +19,7 @@ from inspector.media.streamlit import (
     time_panel,
     train_state_panel,
 )
+from inspector.sections import provenance
 
 PANELS = {
     "Shard map": shard_map_panel.show,

@@ -1,4 +1,4 @@
-"""Processes in pictures: borders between them on the mesh, and arrays colored by who addresses them."""
+"""Borders between processes on the mesh, and arrays colored by the addressing processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def separated(figure, mesh: Mesh) -> None:
         {"a": 3, "b": 4},
     ],
 )
-def test_processes_are_parted_on_the_mesh(axes: dict, processes_: int) -> None:
+def test_borders_separate_processes(axes: dict, processes_: int) -> None:
     mesh = samples.mesh(processes_, **axes)
     array = samples.array("params/w", (8, 8), (None, None), mesh)
     figure = mesh_map.mesh_map(array, mesh)
@@ -73,7 +73,7 @@ def test_one_process_has_no_borders() -> None:
         assert "process" not in drawn.spec(figure)["layout"]["annotations"][0]["text"]
 
 
-def test_a_pod_of_many_hosts_is_not_named_one_by_one() -> None:
+def test_many_processes_are_counted() -> None:
     mesh = samples.mesh(64, a=16, b=16)
     figure = mesh_map.mesh_map(samples.array("params/w", (8, 8), (None, None), mesh), mesh)
     assert "in 64 processes, separated by thick lines" in str(drawn.spec(figure)["layout"])
@@ -124,7 +124,7 @@ def texts(figure) -> list[list[str]]:
     return [[row[x] for x in sorted(row)] for _, row in sorted(rows.items())]
 
 
-def test_local_arrays_stand_under_each_other_in_their_processes_colors() -> None:
+def test_local_arrays_have_the_colors_of_their_processes() -> None:
     wanted = processes.parse({}).unwrap()
     views = exchanged(wanted).views
     for returned in (False, True):
@@ -145,7 +145,9 @@ def test_local_arrays_stand_under_each_other_in_their_processes_colors() -> None
         ({"spec": "", "local": "2x2"}, ["0:2 processes 0, 1"], [[2, 2]] * 2),
     ],
 )
-def test_the_global_array_says_who_addresses_what(fields: dict, ticks: list, owners: list) -> None:
+def test_the_global_array_names_the_addressing_processes(
+    fields: dict, ticks: list, owners: list
+) -> None:
     wanted = processes.parse(fields).unwrap()
     made = exchanged(wanted)
     figure = host_local.global_figure(made)
@@ -170,7 +172,7 @@ def test_the_global_array_says_who_addresses_what(fields: dict, ticks: list, own
         assert f"on device {made.mesh.devices[first]}" in hover
 
 
-def test_four_processes_with_the_most_numbers_are_still_a_picture() -> None:
+def test_the_largest_array_is_a_small_figure() -> None:
     wanted = processes.parse({"processes": "4", "local": "16x16"}).unwrap()
     made = exchanged(wanted)
     for figure in (host_local.local_figure(wanted, made.views), host_local.global_figure(made)):

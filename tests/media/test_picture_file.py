@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 import pytest
 
 from inspector.core.errors import InvalidInput
-from inspector.figures import picture_file, stamp
+from inspector.figures import stamp
 from inspector.figures.overview import overview
+from inspector.media.pictures import file as picture_file
+from inspector.sections import provenance
 from tests.media import hostile
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,10 +25,12 @@ NAME = "<img src=x onerror=window.hacked=1>$x^2$</text><script>"
 @pytest.fixture(scope="module")
 def figure():
     found = hostile.snapshot(NAME)
-    return stamp.stamped(overview(found.arrays, found.mesh, width_px=800), found)
+    return stamp.stamped_with(
+        overview(found.arrays, found.mesh, width_px=800), [provenance.line(found)]
+    )
 
 
-def test_a_png_has_the_figures_size_twice(figure) -> None:
+def test_a_png_has_twice_the_pixels_of_the_figure(figure) -> None:
     content = picture_file.picture(figure, "png")
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", content[16:24])
@@ -46,9 +50,7 @@ def test_an_svg_has_names_as_text_and_the_stamp(figure) -> None:
         assert all(link.startswith("data:image/png;base64,") for link in links)  # a heatmap's cells
 
 
-def test_without_a_browser_a_sentence_says_what_to_install(
-    figure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_browser_is_an_error(figure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROWSER_PATH", "/nonexistent/chrome")
     with pytest.raises(InvalidInput, match="install one, or run `choreo_get_chrome`"):
         picture_file.picture(figure, "png")
@@ -56,7 +58,7 @@ def test_without_a_browser_a_sentence_says_what_to_install(
         picture_file.picture(figure, "pdf")
 
 
-def test_a_browser_that_hangs_is_ended(
+def test_a_browser_that_hangs_is_killed(
     figure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"

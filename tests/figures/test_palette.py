@@ -1,4 +1,4 @@
-"""Short texts and colors: what they say, that they cannot be mistaken for markup, that they contrast."""
+"""Escaping and cutting of texts, and the contrast of colors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from . import samples
         ((0, 3, 7, 9, 20), "0, 3, 7, … 20 (5×)"),
     ],
 )
-def test_devices_are_written_in_short(devices: tuple[int, ...], text: str) -> None:
+def test_devices_text(devices: tuple[int, ...], text: str) -> None:
     assert formatting.devices_text(devices) == text
 
 
@@ -45,12 +45,12 @@ def test_devices_are_written_in_short(devices: tuple[int, ...], text: str) -> No
         (None, "unknown"),
     ],
 )
-def test_bytes_are_written_in_binary_units(count: int | None, text: str) -> None:
+def test_bytes_text(count: int | None, text: str) -> None:
     assert formatting.bytes_text(count) == text
 
 
 @given(st.integers(0, 2**62))
-def test_written_bytes_are_within_half_a_tenth_of_three_figures(count: int) -> None:
+def test_bytes_text_is_rounded_correctly(count: int) -> None:
     number, unit = formatting.bytes_text(count).split()
     scale = 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].index(unit)
     step = 0.1 if "." in number else 1
@@ -61,18 +61,18 @@ def test_written_bytes_are_within_half_a_tenth_of_three_figures(count: int) -> N
     ("seconds", "text"),
     [(1.25, "1.25 s"), (0.0703, "70.3 ms"), (5e-5, "50.0 µs"), (0.99996, "1.00 s"), (26, "26.0 s")],
 )
-def test_times_have_three_figures(seconds: float, text: str) -> None:
+def test_seconds_text(seconds: float, text: str) -> None:
     assert formatting.seconds_text(seconds) == text
 
 
-def test_specs_are_written_as_jax_writes_them() -> None:
+def test_spec_text() -> None:
     assert formatting.spec_text((("data",), None)) == "P('data', None)"
     assert formatting.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
     assert formatting.spec_text(()) == "P()"
     assert formatting.spec_text(None) == "unknown"
 
 
-def test_a_dimension_tells_its_name_size_and_split() -> None:
+def test_dimension_text() -> None:
     kernel = samples.kernel()
     assert formatting.dimension_text(kernel, samples.DEFAULT_MESH, 0) == "dim 0 · embed · 1024"
     text = formatting.dimension_text(kernel, samples.DEFAULT_MESH, 1)
@@ -80,7 +80,7 @@ def test_a_dimension_tells_its_name_size_and_split() -> None:
 
 
 @given(st.text())
-def test_escaped_text_holds_no_markup_and_loses_nothing_that_is_printable(text: str) -> None:
+def test_escaped_text_has_no_markup_and_keeps_printable_characters(text: str) -> None:
     escaped = labels.escape(text)
     assert not re.search(r"[<>$]|&(?!(amp|lt|gt|#36);)", escaped)
     if text.isprintable():
@@ -88,14 +88,14 @@ def test_escaped_text_holds_no_markup_and_loses_nothing_that_is_printable(text: 
 
 
 @given(st.text(min_size=1, max_size=80), st.integers(3, 40))
-def test_cut_texts_have_at_most_the_characters_allowed(text: str, most: int) -> None:
+def test_cut_texts_have_at_most_the_given_characters(text: str, most: int) -> None:
     for cut in (labels.cut, labels.middle_cut, labels.short_path):
         assert len(cut(text, most)) <= most
         assert cut(text, max(most, len(text))) == text
 
 
 @given(st.integers(1, 512))
-def test_blocks_have_distinct_colors_while_there_are_few_and_text_reads_on_all(count: int) -> None:
+def test_block_colors_are_distinct_and_contrast_with_text(count: int) -> None:
     colors = palette.colors_of_blocks(count)
     assert len(colors) == count
     if count <= 64:
@@ -104,7 +104,7 @@ def test_blocks_have_distinct_colors_while_there_are_few_and_text_reads_on_all(c
         assert palette.contrast(color, palette.text_on(color)) >= 4.5
 
 
-def test_one_block_has_the_grey_of_replicated_specs() -> None:
+def test_a_single_block_has_the_grey_of_replicated_specs() -> None:
     everywhere = samples.array("a", (4, 4), (None, None), samples.DEFAULT_MESH)
     styles = palette.styles_of_specs([everywhere], samples.DEFAULT_MESH)
     assert palette.colors_of_blocks(1) == (styles[()].color,) == (palette.REPLICATED,)
@@ -121,7 +121,7 @@ def test_a_spec_over_mesh_axes_of_size_one_is_replicated() -> None:
     assert styles[(("model",),)].color != palette.REPLICATED
 
 
-def test_specs_that_mean_the_same_share_a_style_and_all_others_differ() -> None:
+def test_equivalent_specs_share_a_style() -> None:
     mesh = samples.mesh(a=2, b=2, c=2, d=2)
     names = ("a", "b", "c", "d")
     arrays = [
@@ -140,6 +140,6 @@ def test_specs_that_mean_the_same_share_a_style_and_all_others_differ() -> None:
     assert palette.styles_of_specs(reversed(arrays), mesh) == styles
 
 
-def test_spec_colors_can_be_written_on() -> None:
+def test_spec_colors_contrast_with_text() -> None:
     for color in (*palette.OKABE_ITO, palette.REPLICATED):
         assert palette.contrast(color, palette.text_on(color)) >= 4.5

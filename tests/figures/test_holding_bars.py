@@ -1,4 +1,4 @@
-"""What devices hold, as bars and on the mesh: every byte is drawn, and every name is text."""
+"""The bars of held bytes and the map of copies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_bars_are_the_bytes_of_each_group() -> None:
 
 @pytest.mark.parametrize("devices", [8, 64, 512])
 @pytest.mark.parametrize("width_px", [360, 460])
-def test_every_device_is_on_the_map_with_what_it_has(devices: int, width_px: int) -> None:
+def test_the_map_shows_the_share_of_every_device(devices: int, width_px: int) -> None:
     one = found(devices)
     held = device_holdings.holdings(one, [1])
     copies = device_holdings.copies_of(one, [1])
@@ -55,12 +55,12 @@ def test_every_device_is_on_the_map_with_what_it_has(devices: int, width_px: int
             assert step == 4 and "chosen" in hover
         else:
             assert step == (0 if share < 0.005 else 3 if share == 1 else 2 if share >= 0.5 else 1)
-    # The other row has the parameters, and nobody the moments.
+    # The other row holds the parameters, and no device the moments.
     assert copies[1 + devices // 2] > 0 and (copies > 0).sum() == devices
     assert drawn.size_bytes(figure) < 400_000
 
 
-def test_nothing_held_is_no_map_and_names_are_text() -> None:
+def test_no_map_without_bytes_and_names_are_text() -> None:
     one = found(8, "<b>m$")
     assert copies_map(one.mesh, np.zeros(8, np.int64), [0], 0) is None
     figure = copies_map(one.mesh, device_holdings.copies_of(one, [0]), [0], 100)

@@ -88,7 +88,7 @@ def test_no_collectives_is_no_figure() -> None:
 
 
 @pytest.mark.parametrize("width_px", [320, 480, 960])
-def test_texts_stay_inside(width_px: int) -> None:
+def test_headings_fit_into_the_figure(width_px: int) -> None:
     rows = traffic([collective(op, ("data",), 8 * KIB, ON) for op in OPS])
     figure = collective_bars(rows, width_px=width_px)
     for heading in headings(figure):

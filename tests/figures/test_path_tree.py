@@ -1,4 +1,4 @@
-"""Folding loses no array and joins only equal ones; trees grown from folds sum up to all of them."""
+"""Folds contain equal arrays only, and trees of folds contain all arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array
 from inspector.figures.path_tree import Node, grow
-from inspector.figures.text_tree import text_tree
 
 from . import samples
 
@@ -33,7 +32,7 @@ def some_arrays(draw: st.DrawFn) -> list[Array]:
 
 
 def unfolded_paths(one: Fold) -> set[str]:
-    """The paths that a fold's text stands for, written out from the numbers between its braces."""
+    """The paths that a fold's text denotes, written out from the numbers between its braces."""
     parts = re.split(r"\{([^}]*)\}", one.path)
     choices = []
     for place, part in enumerate(parts):
@@ -48,7 +47,7 @@ def unfolded_paths(one: Fold) -> set[str]:
 
 
 @given(some_arrays())
-def test_unfolding_gives_back_every_array_once(arrays: list[Array]) -> None:
+def test_unfolding_returns_every_array_once(arrays: list[Array]) -> None:
     folds = fold(arrays)
     assert sorted(array.path for one in folds for array in one.arrays) == sorted(
         array.path for array in arrays
@@ -59,7 +58,7 @@ def test_unfolding_gives_back_every_array_once(arrays: list[Array]) -> None:
 
 
 @given(some_arrays())
-def test_a_fold_holds_equal_arrays_and_its_path_says_which(arrays: list[Array]) -> None:
+def test_a_fold_contains_equal_arrays_and_names_them(arrays: list[Array]) -> None:
     for one in fold(arrays):
         assert len({dataclasses.replace(array, path="").__repr__() for array in one.arrays}) == 1
         assert unfolded_paths(one) == {array.path for array in one.arrays}
@@ -67,7 +66,7 @@ def test_a_fold_holds_equal_arrays_and_its_path_says_which(arrays: list[Array]) 
 
 @given(some_arrays())
 def test_no_two_folds_could_be_joined_at_a_single_number(arrays: list[Array]) -> None:
-    """Of arrays that stand alone, none differ from each other in one number only."""
+    """No two unfolded arrays differ from each other in one number only."""
     alone = [one.first for one in fold(arrays) if one.count == 1]
     for one, other in itertools.combinations(alone, 2):
         if (one.shape, one.spec) != (other.shape, other.spec):
@@ -95,7 +94,7 @@ def test_the_default_state_folds_its_layers() -> None:
     ]
 
 
-def test_a_layer_with_another_spec_is_not_folded_in() -> None:
+def test_a_layer_with_another_spec_is_not_folded() -> None:
     layers = list(samples.mlp_state(layers=4)[1:9:2])
     odd = samples.array(layers[2].path, (1024, 1024), samples.W2, MESH, ("embed", "hidden"))
     folds = fold([*layers[:2], odd, layers[3]])
@@ -115,7 +114,7 @@ def test_layers_of_several_heads_fold_twice() -> None:
 
 
 @given(some_arrays())
-def test_the_tree_holds_every_array_and_sums_its_bytes(arrays: list[Array]) -> None:
+def test_the_tree_contains_every_array_and_sums_bytes(arrays: list[Array]) -> None:
     def leaves(nodes: tuple[Node, ...]) -> list[Node]:
         return [leaf for node in nodes for leaf in ([node] if node.fold else leaves(node.children))]
 
@@ -139,29 +138,3 @@ def test_an_unknown_size_makes_the_sums_above_it_unknown() -> None:
     (root,) = grow(fold([known, dataclasses.replace(other, bytes=None)]))
     assert root.bytes is None
     assert root.bytes_per_device == 2 * 2**20
-
-
-GOLDEN = """\
-array                    shape      dtype    logical axes → spec                 bytes per device
-step                     scalar     int32    → P()                                            4 B
-params/DotReluDot_{0,1}                                                                   4.0 MiB
-  Dense_0/kernel         1024×1024  float32  (embed, hidden) → P(None, 'model')       2 × 1.0 MiB
-  W2                     1024×1024  float32  (hidden, embed) → P('model', None)       2 × 1.0 MiB
-"""
-
-
-def test_the_text_tree_of_a_small_state() -> None:
-    arrays = samples.mlp_state(layers=2)[:5]
-    assert text_tree(arrays) == GOLDEN
-
-
-def test_the_text_tree_can_list_every_layer() -> None:
-    text = text_tree(samples.mlp_state(layers=2)[:5], folded=False)
-    assert text.count("kernel") == 2
-    assert "×  " not in text.split("\n", 1)[1] and " × " not in text
-
-
-def test_a_name_cannot_break_the_lines_of_the_text_tree() -> None:
-    array = samples.array("params/a\nb\x1b[31m", (8,), (None,), MESH)
-    assert text_tree([array]).count("\n") == 2
-    assert "\x1b" not in text_tree([array])

@@ -21,7 +21,8 @@ import plotly.graph_objects as go
 from plotly.io.json import to_json_plotly
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.figures import picture_process, stamp
+from inspector.figures import stamp
+from inspector.media.pictures import process as picture_process
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 SCALE = 2  # pixels of a PNG per pixel of the figure, for slides and high-resolution screens
@@ -92,7 +93,7 @@ def why_none() -> str | None:
 def _drawn(wanted: str, limit: float, folder: str) -> bytes:
     process = subprocess.Popen(
         [sys.executable, "-m", picture_process.__name__],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[3],
         env=os.environ | {"TMPDIR": folder},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

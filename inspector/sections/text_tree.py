@@ -1,4 +1,4 @@
-"""The arrays as an indented text tree to copy: path, shape, dtype, logical axes → spec, bytes a device."""
+"""The arrays as an indented text tree: path, shape, dtype, logical axes → spec, bytes per device."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _HEADING = ("array", "shape", "dtype", "logical axes → spec", "bytes per devic
 
 
 def text_tree(arrays: Iterable[Array], folded: bool = True) -> str:
-    """An indented tree with aligned columns and one line a node; every line ends with a line end.
+    """Return an indented tree with aligned columns and one line per node.
 
-    With `folded`, identical layers are one line, `DotReluDot_{0…3}`, and bytes are those of all of them.
+    Args:
+      folded: identical layers share a line, `DotReluDot_{0…3}`, with the bytes of all of them.
     """
     arrays = tuple(arrays)
     folds = fold(arrays) if folded else tuple(one for each in arrays for one in fold([each]))
@@ -47,12 +48,12 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """The row with its columns aligned to the left, but the last one, numbers, to the right."""
+    """Align the columns of a row to the left, and the last one, bytes, to the right."""
     *cells, last = (cell for cell in row)
     padded = [cell.ljust(width) for cell, width in zip(cells, widths[:-1], strict=True)]
     return _BETWEEN.join([*padded, last.rjust(widths[-1])]).rstrip()
 
 
 def _plain(name: str) -> str:
-    """A name on one line: what is copied must not move the cursor or break the columns."""
+    """Replace control characters, which would break the columns or move the cursor."""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in name)

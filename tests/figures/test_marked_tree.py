@@ -1,4 +1,4 @@
-"""The board's figures of layouts that have little in common: other models, other paths, bytes unknown."""
+"""The board's figures for layouts with different models, paths or unknown bytes."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def tree(columns: int, width_px: int, **changes):
     return marked_tree(held, styles_of_specs(arrays, None), width_px=width_px)
 
 
-def test_deep_names_lose_their_middle_and_not_their_beginning() -> None:
+def test_deep_names_are_cut_in_the_middle() -> None:
     names = next(trace for trace in tree(8, 770).data if trace.mode == "text")
     assert names.customdata[-1] == "wo/kernel_of_the_output"
     cut = [text for text in names.text if "…" in text]
     assert cut and all(text.index("…") >= 6 for text in cut), names.text
-    assert len(set(names.x)) > 1, "deeper names stand further in"
+    assert len(set(names.x)) > 1, "deeper names have a larger indent"
 
 
-def test_what_both_lack_is_a_dash_that_the_note_explains() -> None:
+def test_an_array_that_both_lack_is_a_dash() -> None:
     figure = tree(3, 1200)
     assert texts(figure).count("–") == len(LEAVES)
     assert "– is absent" in figure.layout.annotations[0].text
 
 
-def test_where_bytes_are_unknown_the_spec_has_the_room() -> None:
+def test_the_spec_has_the_room_if_bytes_are_unknown() -> None:
     known = samples.array("params/other", (64, 64), (None, None), MESH)
     arrays = (
         replace(
@@ -63,7 +63,7 @@ def test_where_bytes_are_unknown_the_spec_has_the_room() -> None:
     assert "no amount: the bytes are unknown" in note
 
 
-def test_the_matrix_cuts_the_path_and_not_how_many_there_are() -> None:
+def test_the_matrix_cuts_the_path_and_keeps_the_count() -> None:
     title = f"{DEEP}/{LEAVES[0]} and 19 more"
     row = SpecRow(title, tuple(map(str, range(20))), (None, "P('data')"), True, ())
     other = SpecRow(LEAVES[1], (LEAVES[1],), (None, None), False, ())
@@ -75,7 +75,7 @@ def test_the_matrix_cuts_the_path_and_not_how_many_there_are() -> None:
     assert "–: absent" in figure.layout.annotations[0].text.replace("<br>", " ")
 
 
-def test_a_row_without_maps_is_low_and_the_last_label_has_room() -> None:
+def test_a_row_without_maps_is_low() -> None:
     array = samples.array("params/w", (1024, 1024), (None, ("model",)), MESH)
     held = [(array, MESH)] * 2
     cut = cut_of(held)
@@ -86,5 +86,5 @@ def test_a_row_without_maps_is_low_and_the_last_label_has_room() -> None:
     )
     assert full.layout.height - two.layout.height > 2 * (four.layout.height - two.layout.height)
     right = max(axis.domain[1] for axis in (two.layout.xaxis, two.layout.xaxis2))
-    assert (1 - right) * 516 >= 10, "half of 1024 stands right of the map"
+    assert (1 - right) * 516 >= 10, "half of the label 1024 is right of the map"
     assert two.layout.xaxis.ticktext[-1] == "1024"

@@ -1,12 +1,14 @@
-"""What a picture is of, in lines."""
+"""The source of a picture, in lines."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from inspector import layout as layouts
 from inspector.core.snapshot import MeshAxis, Snapshot, Source
-from inspector.figures import provenance
+from inspector.sections import provenance
+from tests.figures import samples
 
 
 def found(fields: dict[str, str], kind: str = "plan", target: str | None = None) -> Snapshot:
@@ -22,7 +24,7 @@ def test_a_line_has_model_mesh_rules_target_versions_and_date() -> None:
     )
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_facts() -> None:
     bare = Snapshot(Source("orbax", None, ""), None, None, ())
     assert provenance.line(bare) == (
         "model unknown · mesh unknown · rules unknown · imported from an Orbax checkpoint · "
@@ -30,7 +32,7 @@ def test_what_is_not_known_is_said() -> None:
     )
 
 
-def test_what_all_share_is_said_once() -> None:
+def test_shared_facts_are_one_line() -> None:
     one = found({})
     other = found({"mesh": "8", "axes": "data", "rules": "batch=data"})
     assert provenance.lines([("A", one), ("B", other)]) == (
@@ -44,7 +46,7 @@ def test_what_all_share_is_said_once() -> None:
     assert "compiled for tpu:v5p:2x2x2, not run" in provenance.lines([("A", compiled)])[0]
 
 
-def test_a_dozen_axes_that_split_nothing_are_counted() -> None:
+def test_many_axes_of_size_1_are_counted() -> None:
     one = found({})
 
     def said(**axes: int) -> str:
@@ -53,3 +55,15 @@ def test_a_dozen_axes_that_split_nothing_are_counted() -> None:
 
     assert said(a=1, b=1, c=8, d=1, e=1) == "c 8, and 4 axes of size 1 (8 devices)"
     assert said(a=1, c=8) == "a 1 × c 8 (8 devices)"
+
+
+def test_a_line_of_arrays() -> None:
+    mesh = samples.mesh(x=2, y=4)
+    line = provenance.line_of_arrays(["An array", "P('x')"], mesh, {"jax": "1.2"}, processes=2)
+    how, spec, on, ran, versions, drawn = line.split(" · ")
+    assert (how, spec, versions) == ("An array", "P('x')", "versions jax 1.2")
+    assert on.startswith("mesh ") and "x" in on and "(8 devices)" in on
+    assert ran == "run on emulated devices of 2 processes"
+    assert re.fullmatch(r"drawn \d{4}-\d\d-\d\d \d\d:\d\d", drawn)
+    alone = provenance.line_of_arrays([], mesh, {})
+    assert " · run on emulated devices · versions unknown · " in alone

@@ -1,4 +1,4 @@
-"""Overview, small multiples, icicle and timings against counts made from the arrays themselves."""
+"""Overview, small multiples, icicle and timings."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_names_from_files_are_drawn_as_text(draw: str) -> None:
         assert tags(text) <= {"br", "b", "/b", "extra", "/extra"}, text
 
 
-def test_overview_rows_hold_what_the_shards_add_up_to() -> None:
+def test_overview_rows_are_sums_of_shards() -> None:
     uneven_mesh = samples.mesh(x=4)
     arrays = (
         samples.uneven(uneven_mesh),
@@ -106,7 +106,7 @@ def test_overview_rows_are_ordered_by_bytes_and_name_their_arrays() -> None:
     ]
 
 
-def test_overview_says_what_is_unknown_and_never_calls_it_zero() -> None:
+def test_overview_shows_unknown_sizes_as_unknown() -> None:
     lost = dataclasses.replace(STATE[1], path="params/lost", spec=None, bytes_per_device=None)
     rows = overview.table((*STATE, lost), samples.DEFAULT_MESH)
     assert rows[-1].label == "params/lost" and rows[-1].bytes is None
@@ -127,14 +127,14 @@ def test_overview_of_1000_arrays_on_512_devices_is_small_and_complete() -> None:
     assert drawn.size_bytes(overview.overview(arrays, LARGE_MESH)) < 100_000
 
 
-def test_equal_devices_are_joined_only_where_every_row_is_equal() -> None:
+def test_equal_runs() -> None:
     mesh = samples.mesh(x=100)
     size = np.repeat([5, 7, 7, 5], 25)
     rows = [overview.Row("a", (), size), overview.Row("b", (), np.full(100, 3))]
     assert overview.equal_runs(rows, mesh.size) == [(0, 25), (25, 75), (75, 100)]
 
 
-def test_small_maps_color_devices_as_the_blocks_they_hold() -> None:
+def test_small_maps_color_devices_by_block() -> None:
     figure = small_multiples.small_multiples(STATE, samples.DEFAULT_MESH)
     assert figure is not None
     tiles = small_multiples.tiles(STATE, samples.DEFAULT_MESH)
@@ -189,7 +189,7 @@ def test_the_icicle_can_be_sized_by_bytes_on_each_device() -> None:
     assert root.value == sum(array.bytes_per_device or 0 for array in STATE)
 
 
-def test_an_icicle_of_1000_arrays_joins_small_ones_and_keeps_the_sum() -> None:
+def test_an_icicle_of_1000_arrays_joins_small_ones() -> None:
     arrays = many(1000, LARGE_MESH)
     found = spec_tree.sectors(arrays)
     assert found[0].value == sum(array.bytes or 0 for array in arrays)
@@ -208,7 +208,7 @@ def test_an_icicle_of_nothing_is_none() -> None:
     assert spec_tree.spec_tree(lost, samples.DEFAULT_MESH) is None
 
 
-def test_timings_show_each_phase_and_every_step_and_say_where_they_ran() -> None:
+def test_timings_show_every_phase_and_step() -> None:
     snapshot = samples.snapshot()
     phases, steps = timings.phases(snapshot.programs), timings.steps(snapshot.programs)
     assert phases is not None and steps is not None
@@ -226,7 +226,7 @@ def test_timings_show_each_phase_and_every_step_and_say_where_they_ran() -> None
     assert any(text.startswith("train_step: median 73.5 ms") for text in drawn.texts(steps))
 
 
-def test_times_of_a_compile_are_not_said_to_be_emulated() -> None:
+def test_compile_times_are_not_called_emulated() -> None:
     ran = samples.snapshot()
     compiled = dataclasses.replace(
         ran, source=dataclasses.replace(ran.source, kind="tpu", target="tpu:v5e:4x4")
@@ -239,7 +239,7 @@ def test_times_of_a_compile_are_not_said_to_be_emulated() -> None:
     assert timings.where(ran) == timings.EMULATED
 
 
-def test_programs_that_were_not_timed_have_no_picture() -> None:
+def test_untimed_programs_have_no_figure() -> None:
     assert timings.phases([Program("train_step")]) is None
     assert timings.steps([Program("train_step", seconds=Seconds(0.1, 0.2))]) is None
     unknown = timings.phases([Program("train_step", seconds=Seconds(lower=0.1))])

@@ -5,12 +5,13 @@ Every picture that leaves the page has these lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, mesh_text, spec_text
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Mesh, Snapshot, Source
 from inspector.core.sources import SOURCES
 from inspector.layout import Layout
 
@@ -37,6 +38,33 @@ def facts(snapshot: Snapshot) -> dict[str, str]:
 def line(snapshot: Snapshot) -> str:
     """Return all facts of one Snapshot in one line."""
     return _joined(facts(snapshot))
+
+
+def line_of_arrays(
+    made: Iterable[str], mesh: Mesh, versions: Mapping[str, str], processes: int = 1
+) -> str:
+    """Return one line about arrays without a model: how they were made, mesh, versions and date.
+
+    Args:
+      made: what the arrays are and how they were made, a few words each.
+      mesh: a mesh of emulated devices.
+      versions: the versions of the packages that made them, by name.
+      processes: the number of real processes that made them.
+    """
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    source = Source("cpu", "cpu", created, dict(versions), processes=processes)
+    known = facts(Snapshot(source=source, layout=None, mesh=mesh, arrays=()))
+    within = f" of {processes} processes" if processes > 1 else ""
+    # Cached results do not record when they were made, so the date is that of the picture.
+    return " · ".join(
+        [
+            *made,
+            f"mesh {known['mesh']}",
+            known["target"] + within,
+            f"versions {known['versions']}",
+            f"drawn {known['date']}",
+        ]
+    )
 
 
 def lines(pins: Sequence[tuple[str, Snapshot]]) -> tuple[str, ...]:

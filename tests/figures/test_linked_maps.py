@@ -51,7 +51,7 @@ def maps_of(held: list[tuple[Array | None, Mesh | None]], cut: Cut | None = None
         ((), ((), (), ())),
     ],
 )
-def test_every_element_lies_where_jax_puts_it_and_all_zoom_together(shape, specs) -> None:
+def test_blocks_are_on_the_right_devices_and_axes_match(shape, specs) -> None:
     held = [
         (samples.array("params/w", shape, spec, mesh), mesh)
         for spec, mesh in zip(specs, MESHES, strict=True)
@@ -87,7 +87,7 @@ def test_every_element_lies_where_jax_puts_it_and_all_zoom_together(shape, specs
     assert all(0 <= low < high <= 1 for low, high in spans)
 
 
-def test_where_there_is_no_map_a_sentence_stands() -> None:
+def test_a_panel_without_a_map_says_why() -> None:
     mesh = samples.DEFAULT_MESH
     whole = samples.kernel()
     flat = samples.array(whole.path, (1024,), (None,), mesh)
@@ -104,7 +104,7 @@ def test_where_there_is_no_map_a_sentence_stands() -> None:
     assert all(one.absent in said for one in panels)
 
 
-def test_the_other_dimensions_are_cut_alike_in_all() -> None:
+def test_other_dimensions_are_sliced_at_the_given_index() -> None:
     mesh = samples.mesh(data=2, model=4)
     array = samples.array("params/w", (8, 4, 16), (("data",), ("model",), None), mesh)
     first, _ = maps_of([(array, mesh)], Cut(1, 2, {0: 0}))
@@ -131,7 +131,7 @@ def columns_of(before: Snapshot, after: Snapshot) -> list[Column]:
     return [Column("before", before.arrays, None), Column("after <b>", after.arrays, changed)]
 
 
-def test_no_array_is_lost_from_the_tree_and_only_the_changed_are_marked() -> None:
+def test_the_tree_contains_all_arrays_and_marks_changed_ones() -> None:
     before, after = state_and_changed()
     columns = columns_of(before, after)
     rows = rows_of(columns)
@@ -149,7 +149,7 @@ def test_no_array_is_lost_from_the_tree_and_only_the_changed_are_marked() -> Non
     assert sum("≠" in text for text in words) == 3
 
 
-def test_the_tree_shows_elements_where_no_bytes_are_known() -> None:
+def test_the_tree_shows_elements_if_bytes_are_unknown() -> None:
     before, after = state_and_changed()
     blind = [
         snapshot_of(one.mesh, *(replace(a, bytes=None, bytes_per_device=None) for a in one.arrays))
@@ -160,7 +160,7 @@ def test_the_tree_shows_elements_where_no_bytes_are_known() -> None:
     assert "elements on each device" in figure["layout"]["annotations"][0]["text"]
 
 
-def test_the_matrix_marks_what_is_not_the_baselines() -> None:
+def test_the_matrix_marks_differences_from_the_baseline() -> None:
     before, after = state_and_changed()
     rows = difference.spec_rows([before, after, before])
     for baseline in range(3):

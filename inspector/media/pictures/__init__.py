@@ -1,0 +1,1 @@
+"""Figures saved as PNG or SVG files."""
