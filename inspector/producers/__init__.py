@@ -1,6 +1,6 @@
-"""Everything that asks JAX: what a worker process can be told to do, by name.
+"""All code that imports JAX. `JOBS` has the jobs of a worker process.
 
-The functions are named as text so that the table can be read without importing JAX.
+A function is named as text, so that reading the table does not import JAX.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ JOBS = {
     "tutorial": "inspector.producers.tutorials.replay:replay",
 }
 
-# What makes the processes of a worker that is several one JAX.
+# Connects the processes of a worker with several processes.
 MEET = "inspector.producers.distributed:meet"

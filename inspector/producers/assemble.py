@@ -1,4 +1,4 @@
-"""A global array made by hand on emulated devices, with or without a mistake, and what JAX says to it."""
+"""Make a global array from shards on emulated devices, with an optional mistake, and record JAX's errors."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from inspector.producers.build import jax_entry
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
 
-DTYPE = np.dtype("int32")  # what JAX makes of NumPy's own integers unless told to keep 64 bits
+DTYPE = np.dtype("int32")  # JAX's default integer type
 
 _COLLECTIVE = re.compile(
     r"\b(all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)(?:-start)?\("
 )
-# Newer versions end an error with the place in the source, which means this file on this machine.
+# Newer JAX versions end a message with the path of this file.
 _SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")
 
 
 def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """The job `assemble`: payload `{"assembly": …}`, result an `Assembled` as JSON.
+    """Worker job: return the `Assembled` of `{"assembly": …}` as JSON.
 
     Raises:
       InvalidInput: the assembly is not valid, or this process has too few devices.
@@ -49,7 +49,7 @@ def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
 
 
 def make_array(wanted: Assembly) -> Assembled:
-    """Make the array, and read back what lies where; an error of JAX's becomes part of the answer.
+    """Make the array and read it back. An error of JAX becomes part of the result.
 
     Raises:
       InvalidInput: this process has too few devices.
@@ -58,11 +58,11 @@ def make_array(wanted: Assembly) -> Assembled:
         raise InvalidInput(
             f"the mesh has {wanted.devices} devices, but this process has {jax.device_count()}"
         )
-    return _Making(wanted).made()
+    return _Assembly(wanted).made()
 
 
-class _Making:
-    """One assembly on its way: what was handed over so far, and the step it is at."""
+class _Assembly:
+    """One assembly in progress: the pieces that JAX received and the current step."""
 
     def __init__(self, wanted: Assembly) -> None:
         self.wanted = wanted
@@ -70,7 +70,7 @@ class _Making:
         devices = np.array(jax.devices()[: wanted.devices]).reshape(wanted.mesh_shape)
         self.mesh = Mesh(devices, wanted.axis_names)
         self.sharding = self.sharding_of(wanted.spec)
-        # For the wrong global shape the data is right, and only what JAX is told of it is not.
+        # For the mistake `global_shape`, the data is right and only the shape given to JAX is wrong.
         shape = wanted.shape if wanted.mistake == "global_shape" else self.shape
         self.host = np.arange(np.prod(shape), dtype=DTYPE).reshape(shape)
         self.pieces: list[Piece] = []
@@ -92,7 +92,7 @@ class _Making:
             if self.wanted.target is not None:
                 self.step = "reshard"
                 moved, collectives = self.reshard(array)
-        except Exception as error:  # whatever JAX says is the answer
+        except Exception as error:  # the error is the result
             refusal = Refusal(self.step, type(error).__name__, _SOURCE.sub("", str(error)))
         return Assembled(
             shape=self.shape,
@@ -107,37 +107,37 @@ class _Making:
     def from_pieces(self) -> jax.Array:
         indices = self.sharding.addressable_devices_indices_map(self.host.shape)
         cut = [(device, self.host[index]) for device, index in indices.items()]
-        meant_for = [device.id for device, _ in cut]
-        self.spoil(cut, meant_for)
+        intended = [device.id for device, _ in cut]
+        self.make_mistake(cut, intended)
         self.step = "move"
         if self.wanted.mistake == "unmoved":
             arrays = [jnp.asarray(piece) for _, piece in cut]
         else:
             arrays = [jax.device_put(piece, device) for device, piece in cut]
-        for device, array in zip(meant_for, arrays, strict=True):
+        for device, array in zip(intended, arrays, strict=True):
             (on,) = array.devices()
             self.pieces.append(_piece(np.asarray(array), device, on.id))
         self.step = "join"
         return jax.make_array_from_single_device_arrays(self.shape, self.sharding, arrays)
 
-    def spoil(self, cut: list[tuple[Any, np.ndarray]], meant_for: list[int]) -> None:
-        """Make the mistake with the list of (device, piece)."""
+    def make_mistake(self, cut: list[tuple[Any, np.ndarray]], intended: list[int]) -> None:
+        """Change the list of (device, piece) and the intended device ids."""
         place = self.wanted.device
         device, piece = cut[place]
         match self.wanted.mistake:
             case "shape":
                 cut[place] = (device, one_row_off(piece))
             case "missing":
-                del cut[place], meant_for[place]
+                del cut[place], intended[place]
             case "swapped":
                 other = assemblies.swap_partner(self.wanted)
                 cut[place], cut[other] = (device, cut[other][1]), (cut[other][0], piece)
-                meant_for[place], meant_for[other] = meant_for[other], meant_for[place]
+                intended[place], intended[other] = intended[other], intended[place]
             case "same_device":
                 cut[place] = (cut[(place + 1) % len(cut)][0], piece)
             case "list_order":
                 cut.reverse()
-                meant_for.reverse()
+                intended.reverse()
             case "dtype":
                 cut[place] = (device, piece.astype(np.float32))
             case "copies":
@@ -145,8 +145,8 @@ class _Making:
 
     def by_callback(self) -> jax.Array:
         self.step = "join"
-        # What is the same everywhere is asked for once, so that the mistake has to be made then.
-        spoiled = 0 if self.sharding.is_fully_replicated else self.wanted.device
+        # JAX calls the callback once for a replicated array.
+        wrong = 0 if self.sharding.is_fully_replicated else self.wanted.device
         indices = None
         if self.wanted.mistake == "swapped":
             indices = list(self.sharding.devices_indices_map(self.shape).values())
@@ -155,17 +155,17 @@ class _Making:
             number = len(self.pieces)
             piece: np.ndarray | None = self.host[index]
             match self.wanted.mistake:
-                case "swapped" if number == spoiled:
+                case "swapped" if number == wrong:
                     piece = self.host[indices[assemblies.swap_partner(self.wanted)]]
                 case "swapped" if number == assemblies.swap_partner(self.wanted):
-                    piece = self.host[indices[spoiled]]
-                case "shape" if number == spoiled:
+                    piece = self.host[indices[wrong]]
+                case "shape" if number == wrong:
                     piece = one_row_off(piece)
-                case "missing" if number == spoiled:
+                case "missing" if number == wrong:
                     piece = None
-                case "dtype" if number == spoiled:
+                case "dtype" if number == wrong:
                     piece = piece.astype(np.float32)
-                case "copies" if number == spoiled:
+                case "copies" if number == wrong:
                     piece = piece + DTYPE.type(self.host.size)
             self.pieces.append(_piece(piece, self.mesh.devices.flat[number].id, None))
             return piece
@@ -186,7 +186,7 @@ class _Making:
         return jax.device_put(host, self.sharding)
 
     def reshard(self, array: jax.Array) -> tuple[jax.Array, tuple[str, ...]]:
-        """The array as an identity inside jit gives it with another sharding, and the collectives."""
+        """Return the array resharded by a jitted identity, and the collectives of that program."""
         identity = jax.jit(lambda x: x, out_shardings=self.sharding_of(self.wanted.target))
         text = identity.lower(array).compile().as_text()
         return jax.block_until_ready(identity(array)), tuple(_COLLECTIVE.findall(text))
@@ -204,14 +204,14 @@ class _Making:
 
 
 def one_row_off(piece: np.ndarray) -> np.ndarray:
-    """The piece without its last row; a piece of one row gets it twice instead, so that some is left."""
+    """Return the piece without its last row. A piece of one row gets a second one."""
     return piece[:-1] if piece.shape[0] > 1 else np.concatenate([piece, piece])
 
 
-def _piece(piece: np.ndarray | None, meant_for: int | None, on: int | None) -> Piece:
+def _piece(piece: np.ndarray | None, intended: int | None, on: int | None) -> Piece:
     if piece is None:
-        return Piece(meant_for, on, None, "None", ())
-    return Piece(meant_for, on, piece.shape, str(piece.dtype), _values(piece))
+        return Piece(intended, on, None, "None", ())
+    return Piece(intended, on, piece.shape, str(piece.dtype), _values(piece))
 
 
 def _values(values: np.ndarray) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A Layout's model, built, and its names as JAX shardings on a mesh of real devices."""
+"""Build a Layout's model and mesh, the sharding of every array, and the signatures of its programs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from inspector.producers import describe
 from inspector.producers.describe import code_of, own_code
 from inspector.producers.leaves import (
     has_variables,
-    named_variables,
+    map_variables,
     nnx_rules,
     without_eager_sharding,
 )
 
 
 def build_model(layout: Layout) -> Model:
-    """Build the layout's model at its sizes.
+    """Build the layout's model with its sizes.
 
     Raises:
-      InvalidInput: it is a model of one's own and fails, or gives what is no model.
+      InvalidInput: the function of a user's model fails or returns something else.
     """
     if layout.entry.own:
         return _own_model(layout)
@@ -52,52 +52,61 @@ def _own_model(layout: Layout) -> Model:
     build = describe.function_named(layout.entry.build)
     model = describe.built(layout.model, build, dict(layout.sizes))
     with own_code(layout.model):
-        batch = jax.eval_shape(model.batch, jax.eval_shape(lambda: jax.random.key(0)))
+        batch = jax.eval_shape(model.batch, abstract_key())
     describe.checked_batch(layout.model, batch)
     unnamed = {name: (None,) * len(value.shape) for name, value in batch.items()}
     for name, axes in model.batch_axes.items():
-        if name not in unnamed or len(axes) != len(unnamed[name]):
+        where = f"{layout.model}: batch_axes has {shown(name)}"
+        if name not in unnamed:
+            raise InvalidInput(f"{where}, but the batch has {', '.join(unnamed) or 'no arrays'}")
+        if len(axes) != len(unnamed[name]):
             raise InvalidInput(
-                f"{layout.model}: batch_axes has {shown(name)} with {len(axes)} names, but "
-                + (
-                    f"the batch has {', '.join(unnamed) or 'nothing'}"
-                    if name not in unnamed
-                    else f"the array has {len(unnamed[name])} dimensions"
-                )
+                f"{where} with {len(axes)} names, but the array has {len(unnamed[name])} dimensions"
             )
     return replace(model, batch_axes=unnamed | dict(model.batch_axes))
 
 
 def make_mesh(layout: Layout) -> Mesh:
-    """The layout's mesh of the devices of all processes, in row-major order."""
+    """Return the layout's mesh on the devices of all processes, in row-major order."""
     devices = np.array(jax.devices()[: layout.devices]).reshape(layout.mesh_shape)
     return Mesh(devices, layout.axis_names)
 
 
+def abstract_key() -> jax.ShapeDtypeStruct:
+    """Return an abstract random key."""
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
 @contextlib.contextmanager
 def tracing(layout: Layout, mesh: Mesh) -> Iterator[None]:
-    """Within it, models find the mesh and the rules that their constraints refer to."""
+    """Set the mesh and the rules that the sharding constraints of the model use."""
     with jax.set_mesh(mesh), reading_rules(layout), code_of(layout):
         yield
 
 
 @contextlib.contextmanager
 def reading_rules(layout: Layout) -> Iterator[None]:
-    """Within it, models of Linen and of nnx read the layout's rules."""
+    """Set the layout's rules for Linen and nnx."""
     rules = linen_rules(layout)
     with nn.logical_axis_rules(rules), nnx_rules(rules), without_eager_sharding():
         yield
 
 
 def linen_rules(layout: Layout) -> tuple[tuple[str, Any], ...]:
-    """The layout's rules as Flax Linen takes them."""
+    """Return the layout's rules in the form of Flax Linen."""
     return tuple((name, jax_entry(axes)) for name, axes in layout.rules)
 
 
 def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
-    """The sharding of every leaf of the state, from the boxes around its abstract leaves."""
+    """Return the pytree of shardings of a train state, from the boxes of its abstract leaves."""
     if has_variables(abstract_state):
-        return _variable_shardings(abstract_state, model, layout, mesh)
+        return map_variables(
+            abstract_state,
+            lambda variable: named_sharding(
+                None if variable is None else variable.get_metadata().get("out_sharding"),
+                *(model, layout, mesh),
+            ),
+        )
     if model.names == "mesh":
         return nn.get_sharding(abstract_state, mesh)
     if model.rules_semantics == "nnx":
@@ -110,18 +119,10 @@ def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mes
     return nn.logical_to_mesh_sharding(specs, mesh, linen_rules(layout))
 
 
-def _variable_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
-    def chosen(variable: Any) -> NamedSharding:
-        names = None if variable is None else variable.get_metadata().get("out_sharding")
-        return named_sharding(names, model, layout, mesh)
-
-    return named_variables(abstract_state, chosen)
-
-
 def named_sharding(
     axes: tuple[Any, ...] | None, model: Model, layout: Layout, mesh: Mesh
 ) -> NamedSharding:
-    """The sharding of an array from the names of its dimensions; replicated where it has none."""
+    """Return the sharding of an array with these dimension names; replicated if `axes` is None."""
     if axes is None:
         return NamedSharding(mesh, PartitionSpec())
     if model.names == "logical" and model.rules_semantics == "nnx":
@@ -133,56 +134,61 @@ def named_sharding(
 
 
 def jax_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-    """One dimension of a PartitionSpec as JAX prints it: None, one name, or a tuple of them."""
+    """Return one entry of a Spec in JAX's form: None, one name, or a tuple of names."""
     if not axes:
         return None
     return axes[0] if len(axes) == 1 else axes
 
 
-# An abstract argument, and the sharding of each of its leaves.
-Asked = tuple[Any, Any]
-
-
 @dataclass(frozen=True)
 class Signature:
-    """One function before it is compiled.
+    """A function with its abstract arguments and requested shardings, before it is lowered.
 
-    inputs: name → (abstract argument, sharding of each leaf), in the function's order.
-    outputs: name → sharding of each leaf, None where the compiler is to choose.
-    donated: names of inputs that the program may overwrite with its outputs.
+    Attributes:
+      inputs: name -> (abstract argument, sharding of each leaf), in the order of the function.
+      outputs: name -> sharding of each leaf; None lets the compiler choose.
+      donated: names of inputs whose buffers the outputs may reuse.
     """
 
     name: str
     function: Callable[..., Any]
-    inputs: dict[str, Asked]
+    inputs: dict[str, tuple[Any, Any]]
     outputs: dict[str, Any]
     donated: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The abstract arguments."""
         return tuple(argument for argument, _ in self.inputs.values())
 
     def sharding(self, name: str) -> Any:
-        """What is asked of each leaf of this input."""
+        """Return the requested sharding of each leaf of an input."""
         return self.inputs[name][1]
+
+    def jitted(self) -> Any:
+        """Return `jax.jit` of the function with the requested shardings and donations."""
+        outputs = tuple(self.outputs.values())
+        return jax.jit(
+            self.function,
+            in_shardings=tuple(shardings for _, shardings in self.inputs.values()),
+            out_shardings=outputs[0] if len(outputs) == 1 else outputs,
+            donate_argnums=tuple(n for n, name in enumerate(self.inputs) if name in self.donated),
+        )
 
 
 def signatures(model: Model, layout: Layout, mesh: Mesh) -> tuple[Signature, ...]:
-    """Init, train step and, where the model has one, inference; to be called within `tracing`."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    """Return the signatures of init, train step and, if the model has one, inference.
+
+    Must be called inside of `tracing`.
+    """
+    key = abstract_key()
     batch = jax.eval_shape(model.batch, key)
     state = jax.eval_shape(model.init, key, batch)
     state_sharding = state_shardings(state, model, layout, mesh)
-    batch_in: Asked = (
-        batch,
-        {
-            name: named_sharding(axes, model, layout, mesh)
-            for name, axes in model.batch_axes.items()
-        },
-    )
-    state_in: Asked = (state, state_sharding)
-    key_in: Asked = (key, NamedSharding(mesh, PartitionSpec()))
+    batch_sharding = {
+        name: named_sharding(axes, model, layout, mesh) for name, axes in model.batch_axes.items()
+    }
+    key_in = (key, NamedSharding(mesh, PartitionSpec()))
+    batch_in, state_in = (batch, batch_sharding), (state, state_sharding)
     init = Signature(
         "init", model.init, {"key": key_in, "batch": batch_in}, {"state": state_sharding}
     )

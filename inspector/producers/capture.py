@@ -1,7 +1,7 @@
-"""What a person's own job has: its live arrays and its compiled programs, as a Snapshot.
+"""Capture the live arrays and the compiled programs of a user's job as a Snapshot.
 
-Runs inside that job. It needs JAX and NumPy alone, reads shardings and no shard, and moves nothing: what
-it says of the devices of other processes, the shardings themselves say.
+Runs inside the job and imports only JAX, NumPy and msgspec. It reads shardings but no shards, and moves
+nothing. A sharding describes the devices of all processes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Group, Snapshot, Source
-from inspector.producers.captured_arrays import ArrayRecords, Found, main_mesh, some_of
+from inspector.producers.captured_arrays import (
+    ArrayRecords,
+    CapturedArray,
+    first_paths,
+    main_mesh,
+)
 from inspector.producers.captured_program import CapturedProgram
-from inspector.producers.leaves import Names, Opened, opened
+from inspector.producers.leaves import Leaf, Names, unboxed
 
 LEFT_OUT = "left-out"
 
-# A group for all arrays, or what gives it for the path of each.
+# One group for all arrays, or a function from the path of an array to its group.
 GroupOf = Group | Callable[[str], Group]
 
 _GROUPS: tuple[str, ...] = get_args(Group)
 _STATE_GROUPS = ("params", "opt_state")
-# Packages that decide what is in a job's arrays and programs, as far as the job has them.
+# Versions of these packages are recorded if the job imported them.
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "equinox", "numpy")
 
 
@@ -43,23 +48,24 @@ def capture(
     group: GroupOf | None = None,
     programs: Mapping[str, Any] | None = None,
 ) -> Snapshot:
-    """Write a Snapshot of every array of a pytree, and give it back.
+    """Return a Snapshot of every array of a pytree, and write it to `path`.
 
-    `state` may hold `jax.Array`s and `ShapeDtypeStruct`s, boxed by Flax or not, in nnx modules, variables
-    and states, registered classes, Optax states, dicts. Other leaves are left out, and a finding says so.
-    Call it in every process of the job; process 0 writes the file. Nothing is gathered, moved or waited for.
+    `state` can contain `jax.Array`s and `ShapeDtypeStruct`s, in Flax boxes, nnx modules, registered
+    classes, Optax states and dicts. Other leaves are skipped, and a finding lists them. Call it in every
+    process of the job; process 0 writes the file. Nothing is gathered, moved or waited for.
 
     Args:
-      path: the file to write, whole or not at all; None writes nothing.
-      mesh: the mesh that specs are told on; the one of most arrays if None. An array on another mesh, or
-        whose sharding is no NamedSharding, has its shards told one by one.
-      logical_axes: a pytree of the same paths, each a tuple of names; in place of what boxes say.
-      group: `params`, `opt_state`, `batch`, … for all arrays, or a function of the path; by default the
-        first part of the path that is `params` or `opt_state`, else what an nnx variable is.
-      programs: compiled programs by name, as for `capture_compiled`, to keep with the arrays.
+      path: the file to write; None writes none.
+      mesh: the mesh of the Snapshot; if None, the mesh of most arrays. An array on another mesh, or
+        without a NamedSharding, gets explicit shards.
+      logical_axes: a pytree with the same paths, with a tuple of names per array. It replaces the names in
+        boxes.
+      group: `params`, `opt_state`, `batch`, … for all arrays, or a function of the path. By default it is
+        the first key that is `params` or `opt_state`, else what the type of an nnx variable says.
+      programs: compiled programs by name, as for `capture_compiled`.
 
     Raises:
-      InvalidInput: the file cannot be written, or an argument is not of the kind above.
+      InvalidInput: the file cannot be written, or an argument has a wrong type or value.
     """
     leaves = _leaves(state)
     arrays = [leaf for leaf in leaves if _is_array(leaf.value)]
@@ -67,17 +73,16 @@ def capture(
     compiled = [CapturedProgram(name, one) for name, one in (programs or {}).items()]
     shardings = [_sharding(leaf.value) for leaf in arrays]
     shardings += [sharding for one in compiled for sharding in one.shardings()]
-    chosen = main_mesh(shardings, mesh)
-    axis_names = () if chosen is None else tuple(chosen.axis_names)
-    named = None if logical_axes is None else _names_by_path(logical_axes, arrays)
-    found = []
-    for leaf, array_path in zip(
-        arrays, _unique(leaf.path or "array" for leaf in arrays), strict=True
-    ):
+    main = main_mesh(shardings, mesh)
+    axis_names = () if main is None else tuple(main.axis_names)
+    given_names = None if logical_axes is None else _names_by_path(logical_axes, arrays)
+    captured = []
+    paths = _unique(leaf.path or "array" for leaf in arrays)
+    for leaf, array_path in zip(arrays, paths, strict=True):
         _refuse_traced(leaf.value, array_path)
-        names = _logical(leaf, axis_names) if named is None else named.get(leaf.path)
-        found.append(
-            Found(
+        names = _logical(leaf, axis_names) if given_names is None else given_names.get(leaf.path)
+        captured.append(
+            CapturedArray(
                 path=array_path,
                 group=_group(leaf, array_path, group),
                 shape=tuple(leaf.value.shape),
@@ -85,10 +90,10 @@ def capture(
                 sharding=_sharding(leaf.value),
                 logical_axes=names,
                 box=leaf.box,
-                alive=leaf.value if isinstance(leaf.value, jax.Array) else None,
+                live=leaf.value if isinstance(leaf.value, jax.Array) else None,
             )
         )
-    return _finish(chosen, found, compiled, path, tuple(_left_out(others)))
+    return _finish(main, captured, compiled, path, tuple(_left_out(others)))
 
 
 def capture_compiled(
@@ -98,20 +103,25 @@ def capture_compiled(
     name: str = "program",
     mesh: Any = None,
 ) -> Snapshot:
-    """Write a Snapshot of compiled programs: their inputs and outputs, collectives, work and memory.
+    """Return a Snapshot of compiled programs: inputs, outputs, collectives, FLOPs and memory.
 
-    `compiled` is what `jitted.lower(...).compile()` gives, called `name`, or several of them by name.
-    Inputs are called by their place among the arguments (`program/input/0/…`), or by their keyword.
+    An input is named by its position (`program/input/0/…`) or its keyword.
+
+    Args:
+      compiled: the result of `jitted.lower(...).compile()`, or several of them by name.
+      path: the file to write; None writes none.
+      name: the name of a single program.
+      mesh: the mesh of the Snapshot; if None, the mesh of most inputs and outputs.
 
     Raises:
-      InvalidInput: the file cannot be written, or something given is not a compiled program.
+      InvalidInput: the file cannot be written, or `compiled` is something else.
     """
-    several = compiled if isinstance(compiled, Mapping) else {name: compiled}
-    programs = [CapturedProgram(str(key), one) for key, one in several.items()]
-    chosen = main_mesh([sharding for one in programs for sharding in one.shardings()], mesh)
-    axis_names = () if chosen is None else tuple(chosen.axis_names)
-    found = [
-        Found(
+    by_name = compiled if isinstance(compiled, Mapping) else {name: compiled}
+    programs = [CapturedProgram(str(key), one) for key, one in by_name.items()]
+    main = main_mesh([sharding for one in programs for sharding in one.shardings()], mesh)
+    axis_names = () if main is None else tuple(main.axis_names)
+    captured = [
+        CapturedArray(
             path=value.path,
             group=_group(value.leaf, value.leaf.path, None, "output" if value.output else "other"),
             shape=tuple(value.leaf.value.shape),
@@ -122,15 +132,15 @@ def capture_compiled(
             program=program.name,
         )
         for program in programs
-        for value in program.values()
+        for value in program.values
         if value.used
     ]
-    return _finish(chosen, found, programs, path)
+    return _finish(main, captured, programs, path)
 
 
 def _finish(
     mesh: Any,
-    found: Iterable[Found],
+    captured: Iterable[CapturedArray],
     programs: Iterable[CapturedProgram],
     path: str | os.PathLike[str] | None,
     findings: tuple[Finding, ...] = (),
@@ -139,7 +149,7 @@ def _finish(
     if writes:
         output.refuse_unwritable(path)
     records = ArrayRecords(mesh)
-    arrays = tuple(records.record(one) for one in found)
+    arrays = tuple(records.record(one) for one in captured)
     made = Snapshot(
         source=Source(
             "capture",
@@ -159,10 +169,10 @@ def _finish(
     return made
 
 
-def _leaves(state: Any) -> list[Opened]:
+def _leaves(state: Any) -> list[Leaf]:
     try:
-        return list(opened(state))
-    except (ValueError, TypeError) as error:  # such as a dict whose keys have no order
+        return list(unboxed(state))
+    except (ValueError, TypeError) as error:  # for example, dict keys without an order
         cause = " ".join(f"{error.__cause__ or error}".split())
         raise InvalidInput(f"the state cannot be read as a pytree: {cause[:200]}") from error
 
@@ -172,30 +182,29 @@ def _is_array(value: Any) -> bool:
 
 
 def _sharding(value: Any) -> Any:
-    # A traced value has none that could be told, and is refused in a moment.
+    # A traced value has no sharding; `_refuse_traced` follows.
     return None if isinstance(value, jax.core.Tracer) else getattr(value, "sharding", None)
 
 
 def _refuse_traced(value: Any, path: str) -> None:
     if isinstance(value, jax.core.Tracer):
         raise InvalidInput(
-            f"{shown(path, 200)} is a traced value and has no devices yet: "
-            "call capture outside jax.jit"
+            f"{shown(path, 200)} is a traced value without devices: call capture outside of jax.jit"
         )
 
 
-def _group(leaf: Opened, path: str, asked: GroupOf | None, otherwise: Group = "other") -> Group:
-    if asked is None:
+def _group(leaf: Leaf, path: str, given: GroupOf | None, default: Group = "other") -> Group:
+    if given is None:
         known = next((part for part in path.split("/") if part in _STATE_GROUPS), leaf.group)
-        return known or otherwise
-    chosen = asked(path) if callable(asked) else asked
+        return known or default
+    chosen = given(path) if callable(given) else given
     if chosen not in _GROUPS:
         raise InvalidInput(f"group is {shown(chosen)}, but must be one of {', '.join(_GROUPS)}")
     return chosen
 
 
-def _logical(leaf: Opened, axis_names: tuple[str, ...]) -> Names | None:
-    """The names of a box where they are logical axes: it says so, or not all are axes of the mesh."""
+def _logical(leaf: Leaf, axis_names: tuple[str, ...]) -> Names | None:
+    """Return the names of a box if the box says they are logical, or if one is no mesh axis."""
     names = leaf.names
     if names is None or not all(name is None or isinstance(name, str) for name in names):
         return None
@@ -204,14 +213,14 @@ def _logical(leaf: Opened, axis_names: tuple[str, ...]) -> Names | None:
     return None
 
 
-def _names_by_path(tree: Any, arrays: list[Opened]) -> dict[str, Names]:
-    """The names of a tree by path.
+def _names_by_path(tree: Any, arrays: list[Leaf]) -> dict[str, Names]:
+    """Return the names in a pytree by path.
 
     Raises:
-      InvalidInput: they are no names, there is no such array, or it has another rank.
+      InvalidInput: a leaf is not a tuple of names, or no array has its path and rank.
     """
     ranks = {leaf.path: len(leaf.value.shape) for leaf in arrays}
-    found = {}
+    by_path = {}
     for key_path, names in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_names):
         path = jax.tree_util.keystr(key_path, simple=True, separator="/")
         if not _is_names(names):
@@ -220,25 +229,25 @@ def _names_by_path(tree: Any, arrays: list[Opened]) -> dict[str, Names]:
                 "with a name or None for each dimension"
             )
         if path not in ranks:
-            raise InvalidInput(f"logical_axes has {shown(path, 200)}, but there is no such array")
+            raise InvalidInput(f"logical_axes has {shown(path, 200)}, but no array has this path")
         if len(names) != ranks[path]:
             raise InvalidInput(
                 f"logical_axes has {counted(len(names), 'name')} at {shown(path, 200)}, but must have "
                 f"one for each of {counted(ranks[path], 'dimension')}"
             )
-        found[path] = tuple(names)
-    return found
+        by_path[path] = tuple(names)
+    return by_path
 
 
 def _is_names(node: Any) -> bool:
-    # A named tuple is a node of an optimizer's state.
+    # A named tuple is a node, as in Optax states.
     if not isinstance(node, (tuple, PartitionSpec)) or hasattr(node, "_fields"):
         return False
     return all(name is None or isinstance(name, str) for name in node)
 
 
 def _unique(paths: Iterable[str]) -> Iterator[str]:
-    """Paths with a number at those that were there before: one key may be `a/b`, too."""
+    """Number repeated paths. A key can contain a slash, so two leaves can have one path."""
     seen: set[str] = set()
     for path in paths:
         name, number = path, 1
@@ -249,16 +258,13 @@ def _unique(paths: Iterable[str]) -> Iterator[str]:
         yield name
 
 
-def _left_out(leaves: list[Opened]) -> Iterator[Finding]:
+def _left_out(leaves: list[Leaf]) -> Iterator[Finding]:
     if leaves:
         kinds = ", ".join(sorted({type(leaf.value).__name__ for leaf in leaves}))
-        words = (
-            "leaf is no jax.Array and was"
-            if len(leaves) == 1
-            else "leaves are no jax.Array and were"
-        )
-        paths = some_of([leaf.path or "the whole" for leaf in leaves])
-        yield Finding("note", LEFT_OUT, f"{len(leaves)} {words} left out ({kinds}): {paths}")
+        paths = first_paths([leaf.path or "the whole state" for leaf in leaves])
+        skipped = counted(len(leaves), "leaf", "leaves")
+        message = f"Skipped {skipped} of type {kinds}, not jax.Array: {paths}"
+        yield Finding("note", LEFT_OUT, message)
 
 
 def _versions() -> dict[str, str]:

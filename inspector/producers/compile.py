@@ -1,4 +1,4 @@
-"""Compile a layout for a machine that is not there, by that machine's own compiler."""
+"""Compile a layout ahead of time for a TPU or GPU target, with the compiler of that target."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from inspector.producers.compiled_program import CompiledProgram, Report, compil
 from inspector.producers.records import spec_of
 from inspector.producers.topology import DeviceOrder, mesh_on
 
-# The packages of the compilers, whose versions decide what comes out.
+# Packages of the compilers; their versions are recorded.
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}
 
 
 def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Worker job: a layout as JSON in, a Snapshot of kind `tpu` or `gpu` as JSON out.
+    """Worker job: compile a layout in JSON and return a Snapshot of kind `tpu` or `gpu` as JSON.
 
-    `target` in the payload takes the place of the layout's, `device_order` that of the default; `state` is
-    what `abstract` found before, if it did.
+    Optional keys of the payload: `target` and `device_order` replace those of the layout; `state` is the
+    result of the job `abstract`.
     """
     layout = layouts.from_json(payload["layout"])
     target = targets.parse(payload.get("target", layout.target))
@@ -66,18 +66,18 @@ def compile_layout(
     order: DeviceOrder = "row-major",
     known: AbstractState | None = None,
 ) -> Snapshot:
-    """Compile init, train step and inference for the target; nothing is allocated and nothing is run.
+    """Compile init, train step and inference for a target. Nothing is allocated or run.
 
-    A program that does not fit into a device's memory is an answer: it has the figures of the compiler's
-    message, and a finding says so.
+    A program that does not fit in the memory of a device has the figures of the compiler's message, and
+    a finding.
 
     Args:
-      known: the layout's abstract arrays, which take a while to trace; None if they must be.
+      known: the abstract arrays of the layout; None to trace them.
     Raises:
-      InvalidInput: the mesh does not fit the target, a dimension does not divide, or the compiler refuses.
+      InvalidInput: the mesh does not fit the target, a dimension is not divisible, or the compiler fails.
     """
     report("topology")
-    mesh, mesh_as_kept = mesh_on(target, layout.mesh_shape, layout.axis_names, order)
+    mesh, mesh_of_record = mesh_on(target, layout.mesh_shape, layout.axis_names, order)
     report("build")
     planned = plan(layout, known or abstract_state(layout))
     for finding in planned.findings:
@@ -89,16 +89,16 @@ def compile_layout(
         compiled = compile_all(
             signatures(model, layout, mesh),
             lambda name: AheadOfTimeProgram(name, report, target),
-            mesh_as_kept,
+            mesh_of_record,
             watched,
         )
     report("read")
     programs = tuple(program.record() for program in compiled)
-    kept = _with_compiled_specs(planned.arrays, programs, mesh_as_kept)
+    kept = _with_compiled_specs(planned.arrays, programs, mesh_of_record)
     logical = model.names == "logical"
     inside = {
-        value.path: _watched_array(value, mesh_as_kept, logical, "train_step")
-        for value in reversed(watched)  # one that was traced twice is told once, as it was at first
+        value.path: _watched_array(value, mesh_of_record, logical, "train_step")
+        for value in reversed(watched)  # if a value was traced twice, the first one counts
     }
     return Snapshot(
         source=Source(
@@ -109,7 +109,7 @@ def compile_layout(
             processes=target.hosts,
         ),
         layout=layout.to_json() | {"target": target.text},
-        mesh=mesh_as_kept,
+        mesh=mesh_of_record,
         arrays=(*kept, *reversed(inside.values())),
         programs=programs,
         findings=tuple(finding for one in compiled for finding in one.findings()),
@@ -117,7 +117,7 @@ def compile_layout(
 
 
 class AheadOfTimeProgram(CompiledProgram):
-    """A program compiled for an absent machine, or what the compiler said when it did not fit there."""
+    """A program compiled for a target, or the figures of the compiler if it does not fit in memory."""
 
     def __init__(self, name: str, report: Report, target: Target) -> None:
         super().__init__(name, report)
@@ -125,10 +125,10 @@ class AheadOfTimeProgram(CompiledProgram):
         self._short: Shortage | None = None
 
     def compile(self) -> None:
-        """As for a machine that is there; not to fit is remembered, not raised.
+        """Compile the program. If it does not fit in memory, keep the shortage.
 
         Raises:
-          InvalidInput: the compiler refuses it for another reason; its first sentence.
+          InvalidInput: the compiler fails for another reason.
         """
         started = time.perf_counter()
         try:
@@ -137,18 +137,18 @@ class AheadOfTimeProgram(CompiledProgram):
             self._short = out_of_memory.shortage(str(error))
             if self._short is None:
                 raise InvalidInput(
-                    f"the compiler for {self._target.text} refuses {self.name}: "
+                    f"the compiler for {self._target.text} cannot compile {self.name}: "
                     f"{str(error).strip().splitlines()[0]}"
                 ) from None
             self._seconds["compile"] = time.perf_counter() - started
 
     def read_compiled(self, mesh: snapshot.Mesh) -> None:
-        """As for a machine that is there; what does not fit was not compiled."""
+        """Read the compiled text, unless there is none because the program does not fit."""
         if self._short is None:
             super().read_compiled(mesh)
 
     def record(self) -> Program:
-        """What a Snapshot keeps of it; of one that does not fit, what the compiler told."""
+        """Return the record. A program that does not fit has the memory figures of the compiler's message."""
         if self._short is not None:
             return Program(
                 self.name,
@@ -166,7 +166,7 @@ class AheadOfTimeProgram(CompiledProgram):
         return replace(made, memory=replace(made.memory, capacity=self._capacity))
 
     def findings(self) -> tuple[Finding, ...]:
-        """That it does not fit. A TPU's compiler says so itself, that for GPUs compiles it all the same."""
+        """Return a finding if the program does not fit. The GPU compiler does not check this itself."""
         short = self._short
         if short is None and self._target.kind == "gpu":
             short = self._too_much()
@@ -183,30 +183,30 @@ class AheadOfTimeProgram(CompiledProgram):
         needed = self.bytes_per_device()
         if needed <= self._capacity:
             return None
-        said = "arguments + outputs + temporaries − aliased, by the compiler's own count"
-        return Shortage(needed, self._capacity, "HBM", said)
+        formula = "arguments + outputs + temporaries − aliased, from XLA's memory analysis"
+        return Shortage(needed, self._capacity, "HBM", formula)
 
 
 def _with_compiled_specs(
     planned: tuple[Array, ...], programs: tuple[Program, ...], mesh: snapshot.Mesh
 ) -> tuple[Array, ...]:
-    """The planned arrays with the shardings that the compiled programs have for them."""
-    got: dict[str, Spec] = {}
+    """Return the planned arrays with their compiled shardings."""
+    compiled: dict[str, Spec] = {}
     for program in programs:
         for one in program.shardings:
-            # What comes out of init is what goes into the train step; the last one to say so stands.
+            # An input of init is an input of the train step too; the last program counts.
             if one.compiled is not None and not (program.name == "init" and one.role == "input"):
-                got[one.path] = one.compiled
+                compiled[one.path] = one.compiled
     return tuple(
         array
-        if array.path not in got or got[array.path] == array.spec
-        else _placed(array, got[array.path], mesh)
+        if compiled.get(array.path, array.spec) == array.spec
+        else _with_spec(array, compiled[array.path], mesh)
         for array in planned
     )
 
 
-def _placed(array: Array, spec: Spec, mesh: snapshot.Mesh) -> Array:
-    """The array under another spec; what one device holds is not known where the spec does not divide it."""
+def _with_spec(array: Array, spec: Spec, mesh: snapshot.Mesh) -> Array:
+    """Return the array with another spec. Its shard is unknown if the mesh axes do not divide a dimension."""
     if any(sharding.indivisible(array.shape, spec, mesh)):
         return replace(array, spec=spec, shard_shape=None, bytes_per_device=None, replicas=None)
     piece = sharding.shard_shape(array.shape, spec, mesh)
@@ -222,7 +222,7 @@ def _placed(array: Array, spec: Spec, mesh: snapshot.Mesh) -> Array:
 
 
 def _watched_array(value: Watched, mesh: snapshot.Mesh, logical: bool, program: str) -> Array:
-    """The record of a value inside a program, from its spec alone: there may be thousands of devices."""
+    """Return the record of a value inside a program from its spec, because listing all devices is slow."""
     dtype = np.dtype(value.dtype)
     group, _, _ = value.path.partition("/")
     array = Array(
@@ -237,7 +237,7 @@ def _watched_array(value: Watched, mesh: snapshot.Mesh, logical: bool, program: 
     if not isinstance(value.sharding, NamedSharding):
         piece = tuple(value.sharding.shard_shape(value.shape))
         return replace(array, shard_shape=piece, bytes_per_device=math.prod(piece) * dtype.itemsize)
-    return _placed(array, spec_of(value.sharding.spec, len(value.shape)), mesh)
+    return _with_spec(array, spec_of(value.sharding.spec, len(value.shape)), mesh)
 
 
 def _compiler_versions(target: Target) -> dict[str, str]:

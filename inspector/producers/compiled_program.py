@@ -1,4 +1,4 @@
-"""One program on its way from a function to measured runs, and what the compiler says of it."""
+"""Lower, compile, run and time one program, and make its Program record."""
 
 from __future__ import annotations
 
@@ -13,55 +13,51 @@ from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 import jax
-from jax.sharding import NamedSharding
 
 from inspector.compiled import program_text
-from inspector.core.snapshot import (
-    Mesh,
-    Program,
-    ProgramArray,
-    Seconds,
-    Timeit,
-    Trace,
-    Work,
-)
+from inspector.core.snapshot import Mesh, Program, ProgramArray, Seconds, Timeit, Trace, Work
 from inspector.models.watching import Watched, listening
 from inspector.producers import profile
 from inspector.producers.build import Signature
 from inspector.producers.distributed import agreed
 from inspector.producers.leaves import leaves_of
-from inspector.producers.records import memory_of, spec_of
+from inspector.producers.records import bytes_per_device, memory_of, named_spec
 
 Report = Callable[..., None]
 
-# The arguments of the next call, from those of the last one and its result.
-Following = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
+# Returns the arguments of the next call, given those of the last call and its result.
+NextArguments = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
 
-TIMEIT_RUNS = 7  # as `%%timeit` has it
-TRACED_STEPS = 3  # reading one takes longer than running it
-TIMEIT_LEAST = 0.2  # seconds of one loop, as `timeit.autorange` has it
+_Program = TypeVar("_Program", bound="CompiledProgram")
+
+TIMEIT_RUNS = 7  # the default of IPython's `%%timeit`
+TIMEIT_LEAST = 0.2  # seconds of one loop, as in `timeit.autorange`
+TRACED_STEPS = 3  # reading a trace takes longer than running the step
 
 
 class _Calls:
-    """Calls of one executable, each with the arguments that the one before it leaves."""
+    """Repeated calls of one executable."""
 
     def __init__(
-        self, executable: Any, arguments: tuple[Any, ...], following: Following | None
+        self,
+        executable: Any,
+        arguments: tuple[Any, ...],
+        next_arguments: NextArguments | None,
     ) -> None:
         self.arguments = arguments
         self._executable = executable
-        self._following = following
+        self._next_arguments = next_arguments
 
     def next(self) -> Any:
-        """The result of the next call; it may not be ready yet."""
+        """Make the next call and return its result, which may not be ready yet."""
         result = self._executable(*self.arguments)
-        if self._following is not None:
-            self.arguments = self._following(self.arguments, result)
+        if self._next_arguments is not None:
+            self.arguments = self._next_arguments(self.arguments, result)
         return result
 
 
 class CompiledProgram:
-    """A jitted function, lowered and compiled once, with the seconds that each stage took."""
+    """A jitted function that is lowered and compiled once. Records the seconds of each stage."""
 
     def __init__(self, name: str, report: Report) -> None:
         self.name = name
@@ -76,54 +72,45 @@ class CompiledProgram:
         self._executable: Any = None
         self._shardings: tuple[ProgramArray, ...] = ()
         self._ideal: Work | None = None
-        self._said = program_text.ProgramFacts()
+        self._found = program_text.ProgramFacts()
 
     def lower(self, signature: Signature) -> None:
-        """Lower a function for its abstract arguments and the shardings asked of them."""
+        """Lower the function of a signature."""
         self._signature = signature
-        inputs, wanted = signature.inputs, tuple(signature.outputs.values())
-        jitted = jax.jit(
-            signature.function,
-            in_shardings=tuple(asked for _, asked in inputs.values()),
-            out_shardings=wanted[0] if len(wanted) == 1 else wanted,
-            donate_argnums=tuple(n for n, name in enumerate(inputs) if name in signature.donated),
-        )
+        jitted = signature.jitted()
         self._report("lower", program=self.name)
         started = time.perf_counter()
         self._lowered = jitted.lower(*signature.arguments)
         self._seconds["lower"] = time.perf_counter() - started
 
     def compile(self) -> None:
-        """Compile what was lowered.
-
-        The name `state` stands before no path, so that its leaves are called as everywhere.
-        """
+        """Compile the lowered program, and compare requested and compiled shardings."""
         inputs, outputs = self._signature.inputs, self._signature.outputs
         self._report("compile", program=self.name)
         started = time.perf_counter()
         self._executable = self._lowered.compile()
         self._seconds["compile"] = time.perf_counter() - started
-        given, _ = self._executable.input_shardings
-        made, results = self._executable.output_shardings, self._lowered.out_info
-        wanted = outputs.values()
-        if len(wanted) == 1:
-            made, results = (made,), (results,)
-        asked = (each for _, each in inputs.values())
+        compiled_inputs, _ = self._executable.input_shardings
+        compiled_outputs, results = self._executable.output_shardings, self._lowered.out_info
+        if len(outputs) == 1:
+            compiled_outputs, results = (compiled_outputs,), (results,)
+        requested_inputs = (requested for _, requested in inputs.values())
+        arguments = self._signature.arguments
         self._shardings = (
-            *_compare("input", inputs.keys(), self._signature.arguments, asked, given),
-            *_compare("output", outputs.keys(), results, wanted, made),
+            *_compare("input", inputs, arguments, requested_inputs, compiled_inputs),
+            *_compare("output", outputs, results, outputs.values(), compiled_outputs),
         )
 
     def read_lowered(self) -> None:
-        """Read the work of what was lowered, before anything was partitioned or optimized."""
+        """Read the work of the lowered program, before partitioning and optimization."""
         self._ideal = program_text.ideal_work(self._lowered.as_text(dialect="hlo"))
 
     def read_compiled(self, mesh: Mesh) -> None:
-        """Read what the compiled program's text says, its collectives in terms of this mesh."""
-        self._said = program_text.read(self._executable.as_text(), mesh, self._shardings)
+        """Read work and collectives from the text of the compiled program. `mesh` gives the mesh axes."""
+        self._found = program_text.read(self._executable.as_text(), mesh, self._shardings)
 
     def first(self, *arguments: Any) -> Any:
-        """Run it for the first time."""
+        """Run the program for the first time, wait for its result, and return it."""
         self._report("first run", program=self.name)
         started = time.perf_counter()
         result = jax.block_until_ready(self._executable(*arguments))
@@ -131,89 +118,89 @@ class CompiledProgram:
         return result
 
     def steps(self, count: int) -> Iterator[int]:
-        """Count the measured runs, saying how far along they are."""
+        """Yield the number of each measured run, and report progress."""
         for step in range(count):
-            # From the last step whoever waits can tell how long the others will take.
+            # The page estimates the remaining time from the last step.
             last = self._measured[-1] if self._measured else None
             self._report("steps", program=self.name, done=step, of=count, last=last)
             yield step
 
     def run(self, *arguments: Any) -> Any:
-        """Run it once, measured from the call until every array that it returns is ready."""
+        """Run the program once and return its result. The time until the result is ready is recorded."""
         started = time.perf_counter()
         result = jax.block_until_ready(self._executable(*arguments))
         self._measured.append(time.perf_counter() - started)
         return result
 
     def keep_losses(self, losses: list[jax.Array]) -> None:
-        """Keep the losses of the steps; read only now, so that no step waited for it.
+        """Keep the losses of all steps. Called after the last step, so that no step waits for its loss.
 
-        A loss that has become infinite or no number is None: JSON has no word for it.
+        An infinite loss or NaN becomes None, because JSON cannot express it.
         """
         values = [float(loss) for loss in losses]
         self._losses = [value if math.isfinite(value) else None for value in values]
 
-    def time_it(self, *arguments: Any, following: Following | None = None) -> tuple[Any, ...]:
-        """Time repeated loops of a call as `%%timeit` does: each loop's mean, over seven loops.
+    def time_it(
+        self, *arguments: Any, next_arguments: NextArguments | None = None
+    ) -> tuple[Any, ...]:
+        """Time repeated calls as `%%timeit` does: mean and deviation over seven loops.
 
-        Every call takes the same arguments, or those that `following` makes of the ones before and of their
-        result; given back are those that one more call would take.
+        Return the arguments for another call. All calls have the same arguments if `next_arguments` is None.
         """
         self._report("timeit", program=self.name)
-        calls = _Calls(self._executable, arguments, following)
+        calls = _Calls(self._executable, arguments, next_arguments)
         timer = timeit.Timer(lambda: jax.block_until_ready(calls.next()))
-        # Every process must do as many, because each one waits for the others in the collectives.
+        # All processes must make the same number of calls, because collectives wait for each other.
         loops = next(n for n in _loops() if agreed(timer.timeit(n)) >= TIMEIT_LEAST)
         means = []
         for run in range(TIMEIT_RUNS):
             self._report("timeit", program=self.name, done=run, of=TIMEIT_RUNS)
             means.append(timer.timeit(loops) / loops)
-        # Population deviation, as IPython prints it.
+        # IPython prints the population deviation.
         self._timeit = Timeit(statistics.fmean(means), statistics.pstdev(means), TIMEIT_RUNS, loops)
         return calls.arguments
 
-    def watch(self, *arguments: Any, following: Following | None = None) -> tuple[Any, ...]:
-        """Have the profiler watch some calls, with arguments and given back as in `time_it`."""
+    def trace(
+        self, *arguments: Any, next_arguments: NextArguments | None = None
+    ) -> tuple[Any, ...]:
+        """Trace some calls with JAX's profiler. Arguments and result are those of `time_it`."""
         self._report("trace", program=self.name)
-        calls = _Calls(self._executable, arguments, following)
+        calls = _Calls(self._executable, arguments, next_arguments)
         self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text())
         return calls.arguments
 
     def record(self) -> Program:
-        """What a Snapshot keeps of it."""
-        said = self._said
+        """Return the record of the program."""
+        found = self._found
         return Program(
             self.name,
-            flops_per_device=None if said.work is None else said.work.flops,
+            flops_per_device=None if found.work is None else found.work.flops,
             memory=memory_of(self._executable),
-            collectives=said.collectives,
+            collectives=found.collectives,
             seconds=Seconds(**self._seconds, steps=tuple(self._measured), timeit=self._timeit),
             losses=tuple(self._losses),
             shardings=self._shardings,
-            work=said.work,
+            work=found.work,
             ideal=self._ideal,
             trace=self._trace,
         )
 
     def bytes_per_device(self) -> int:
-        """What one run holds on one device, by the compiler's own count."""
-        memory = memory_of(self._executable)
-        if memory is None:
-            return 0
-        return memory.arguments + memory.outputs + memory.temporaries - memory.aliased
+        """Return the bytes that one run needs on one device, 0 if unknown."""
+        return bytes_per_device(self._executable)
 
 
 def _compare(
     role: Literal["input", "output"],
     names: Iterable[str],
     values: Iterable[Any],
-    asked: Iterable[Any],
-    got: Iterable[Any],
+    requested: Iterable[Any],
+    compiled: Iterable[Any],
 ) -> Iterator[ProgramArray]:
-    """Leaf by leaf, the sharding asked for and the one that the compiled program has."""
-    for name, value, wanted, given in zip(names, values, asked, got, strict=True):
-        # What was asked may be a prefix of the tree, and None where the compiler is to choose; what
-        # was got is None where the program does not use an input.
+    """Yield the requested and the compiled sharding of each leaf. The name `state` is not part of paths."""
+    for name, value, wanted, given in zip(names, values, requested, compiled, strict=True):
+        # A requested sharding can be a prefix of the tree. None lets the compiler choose. The compiled
+        # sharding of an unused input is None.
         all_wanted = jax.tree_util.tree_broadcast(wanted, value, is_leaf=_is_none)
         for leaf, want, have in zip(
             leaves_of(value),
@@ -226,15 +213,15 @@ def _compare(
             yield ProgramArray(
                 role=role,
                 path="/".join(part for part in (name, leaf.path) if part not in ("state", "")),
-                requested=_spec(want, rank),
-                compiled=_spec(have, rank),
+                requested=named_spec(want, rank),
+                compiled=named_spec(have, rank),
                 same=have.is_equivalent_to(want, rank) if comparable else None,
                 used=have is not None,
             )
 
 
 def _loops() -> Iterator[int]:
-    """1, 2, 5, 10, 20, 50 … as `timeit.autorange` tries them."""
+    """Yield 1, 2, 5, 10, 20, 50 …, the loop counts of `timeit.autorange`."""
     for power in itertools.count():
         for digit in (1, 2, 5):
             yield digit * 10**power
@@ -244,46 +231,38 @@ def _is_none(leaf: Any) -> bool:
     return leaf is None
 
 
-def _spec(sharding: Any, rank: int) -> Any:
-    return spec_of(sharding.spec, rank) if isinstance(sharding, NamedSharding) else None
-
-
-_Program = TypeVar("_Program", bound=CompiledProgram)
-
-
 def compile_all(
     signatures: Iterable[Signature],
-    program_of: Callable[[str], _Program],
+    make_program: Callable[[str], _Program],
     mesh: Mesh,
     watched: list[Watched],
 ) -> tuple[_Program, ...]:
-    """Compile one program after the other; to be called within `tracing`.
+    """Lower and compile all programs, inside of `tracing`.
 
-    The compiler needs no Python: while it is at a program, another thread reads the text of the one
-    before. Lowering does need it, so that all of it comes first.
+    XLA releases the GIL, so another thread reads the text of one program while the next one compiles.
 
     Args:
-      program_of: makes a program of a name.
-      mesh: in whose terms collectives are told.
-      watched: gets the values that are marked inside of the train step.
+      make_program: makes a program from its name.
+      mesh: the mesh whose axes the collectives get.
+      watched: receives the marked intermediate values of the train step.
     """
     programs = []
     with ThreadPoolExecutor(max_workers=1) as reader:
         for signature in signatures:
-            program = program_of(signature.name)
+            program = make_program(signature.name)
             with listening(watched.append) if signature.name == "train_step" else nullcontext():
                 program.lower(signature)
             programs.append(program)
-        # MLIR is not to be read and compiled at once: the first program's, which is compiled at once, later.
+        # A module must not be read while it compiles. The first one compiles at once, so it is read later.
         lowered = [reader.submit(program.read_lowered) for program in programs[1:]]
-        read = []
-        for place, program in enumerate(programs):
-            if place:
-                lowered[place - 1].result()
+        reads = []
+        for number, program in enumerate(programs):
+            if number:
+                lowered[number - 1].result()
             program.compile()
-            if not place:
-                read.append(reader.submit(program.read_lowered))
-            read.append(reader.submit(program.read_compiled, mesh))
-        for each in read:
+            if not number:
+                reads.append(reader.submit(program.read_lowered))
+            reads.append(reader.submit(program.read_compiled, mesh))
+        for each in reads:
             each.result()
     return tuple(programs)

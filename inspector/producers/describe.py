@@ -1,4 +1,4 @@
-"""What a model of a person's own tells of itself: its sizes, its logical axes, its rules."""
+"""Import a user's model, describe its sizes, logical axes and rules, and report errors in its code."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from inspector.producers.leaves import leaves_of, without_eager_sharding
 
 
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: the name of a model as `package.module:function` in, its ModelEntry as JSON out."""
+    """Worker job: return the ModelEntry of `package.module:function` as JSON."""
     report("describe")
     return {"entry": own_model.to_json(entry_of(payload["model"]))}
 
 
 def entry_of(name: str) -> ModelEntry:
-    """Import the module, build the model at its defaults and trace its `init`; nothing is compiled.
+    """Return the entry of a model, from its defaults and a trace of `init`. Nothing is compiled.
 
     Raises:
-      InvalidInput: it cannot be imported, is no such function, or fails; with its own words and line.
+      InvalidInput: the function cannot be imported or fails; the message has the file and line.
     """
     build = function_named(name)
     sizes = _sizes(build, name)
@@ -61,10 +61,10 @@ def entry_of(name: str) -> ModelEntry:
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """The function that `package.module:function` names.
+    """Return the function `package.module:function`.
 
     Raises:
-      InvalidInput: there is none, or importing its module fails.
+      InvalidInput: it does not exist, or importing its module fails.
     """
     module_name, function_name = own_model.parse_name(name)
     try:
@@ -76,37 +76,35 @@ def function_named(name: str) -> Callable[..., Any]:
             f"{cause.name}."
         ):
             raise InvalidInput(
-                f"{name} is not there: no module named {cause.name!r} can be imported from where the "
-                "inspector was started, nor from PYTHONPATH" + _ours(module_name)
+                f"{name} cannot be imported: there is no module {cause.name!r} in the current folder or in "
+                "PYTHONPATH" + _name_clash(module_name)
             ) from cause
         raise
     function = getattr(module, function_name, None)
     if not callable(function):
-        what = (
-            "has nothing" if function is None else f"has {type(function).__name__}, not a function,"
-        )
+        found = "nothing" if function is None else f"{type(function).__name__}, not a function,"
         raise InvalidInput(
-            f"{name} is not there: the module {module_name} {what} named {function_name!r}"
+            f"{name} cannot be imported: the module {module_name} has {found} named {function_name!r}"
         )
     return function
 
 
 def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
-    """What the person's function makes of these sizes.
+    """Return the Model that a user's function builds with these sizes.
 
     Raises:
-      InvalidInput: it fails, or gives no Model whose fields have the values they can have.
+      InvalidInput: it fails, or does not return a valid Model.
     """
     with own_code(name):
         model = build(**sizes)
     if not isinstance(model, Model):
         raise InvalidInput(
-            f"{name} gives {type(model).__name__}, but must give an inspector.model.Model"
+            f"{name} returns {type(model).__name__}, but must return an inspector.model.Model"
         )
     for field in ("init", "step", "batch"):
         if not callable(getattr(model, field)):
             raise InvalidInput(
-                f"{name}: {field} is {shown(str(getattr(model, field)))}, not a function"
+                f"{name}: {field} is {shown(str(getattr(model, field)))}, but must be a function"
             )
     for field, allowed in (("names", Names), ("rules_semantics", RulesSemantics)):
         if getattr(model, field) not in get_args(allowed):
@@ -118,23 +116,25 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
 
 
 def checked_batch(name: str, batch: Any) -> dict[str, Any]:
-    """The batch, if it is arrays by name.
+    """Return the batch if it is a dict from names to arrays.
 
     Raises:
-      InvalidInput: it is anything else.
+      InvalidInput: it is something else.
     """
     if not isinstance(batch, dict) or not all(
         isinstance(key, str) and hasattr(value, "shape") for key, value in batch.items()
     ):
         raise InvalidInput(
-            f"{name}: batch(key) gives {type(batch).__name__}, but must give arrays by name"
+            f"{name}: batch(key) returns {type(batch).__name__}, but must return a dict from names to arrays"
         )
     return batch
 
 
 def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
     hints = {}
-    with contextlib.suppress(Exception):  # names that only a type checker imports
+    with contextlib.suppress(
+        Exception
+    ):  # annotations can use names that only a type checker imports
         hints = get_type_hints(build)
     sizes = []
     for parameter in inspect.signature(build).parameters.values():
@@ -142,18 +142,17 @@ def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
             continue
         if parameter.default is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
             raise InvalidInput(
-                f"{name} has the parameter {parameter.name}, but each must have a default and be "
-                "given by name"
+                f"{name} has the parameter {parameter.name}, but every parameter must have a default and be "
+                "allowed as a keyword"
             )
         default = parameter.default
         if type(default) not in (bool, int, float, str):
-            continue  # it keeps its default: no text says another one
+            continue  # cannot be set from text, so it keeps its default
         if isinstance(default, float) and not math.isfinite(default):
             continue
         if parameter.name in own_model.NOT_SIZES:
             raise InvalidInput(
-                f"{name} has the parameter {parameter.name}, which every layout has as a field: "
-                "give it another name"
+                f"{name} has the parameter {parameter.name}, which is a field of every layout: rename it"
             )
         choices = get_args(hints.get(parameter.name))
         texts = bool(choices) and all(isinstance(choice, str) for choice in choices)
@@ -163,7 +162,7 @@ def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
 
 
 def _logical_axes(model: Model, name: str) -> dict[str, str]:
-    """Every logical axis, with how many arrays have it and the first of them."""
+    """Return every logical axis with a description: the first array that has it, and the number of others."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     with own_code(name), without_eager_sharding():
         batch = checked_batch(name, jax.eval_shape(model.batch, key))
@@ -199,56 +198,55 @@ def _rule(rule: Any, name: str) -> Rule:
     )
 
 
-def _ours(module: str) -> str:
+def _name_clash(module: str) -> str:
     first = module.partition(".")[0]
     if first not in ("inspector", "tests", "benchmarks"):
         return ""
-    return f"; {first} is a package of the inspector itself: call yours otherwise"
+    return f"; {first} is a package of the inspector: rename yours"
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_LONGEST = 200  # characters of what an exception says; a worker's answer has room for 300
+_LONGEST = 200  # characters of an exception's message; the result of a worker has room for 300
 
 
 @contextlib.contextmanager
 def own_code(name: str) -> Iterator[None]:
-    """Within it, an exception that goes through code of the model `name` becomes one sentence.
+    """Turn exceptions of the user's model `name` into one sentence.
 
     Raises:
-      InvalidInput: the exception's own words, and the file and line of the person's code.
+      InvalidInput: the message of the exception, with the file and line of the user's code.
     """
     try:
         yield
     except InvalidInput:
         raise
     except (Exception, SystemExit) as error:
-        raise InvalidInput(f"{name} fails{_place(error)}: {_words(error)}") from error
+        raise InvalidInput(f"{name} fails{_place(error)}: {_message(error)}") from error
 
 
 @contextlib.contextmanager
 def code_of(layout: Layout) -> Iterator[None]:
-    """The same for a layout's model, if it is not one of this project."""
+    """Do the same for a layout with a user's model, for exceptions that pass through the user's code."""
     try:
         yield
     except InvalidInput:
         raise
     except (Exception, SystemExit) as error:
-        # What no line of theirs has caused is no fault of their code.
         if not layout.entry.own or not _place(error):
             raise
-        raise InvalidInput(f"{layout.model} fails{_place(error)}: {_words(error)}") from error
+        raise InvalidInput(f"{layout.model} fails{_place(error)}: {_message(error)}") from error
 
 
-def _words(error: BaseException) -> str:
-    said = " ".join(str(error).split())
+def _message(error: BaseException) -> str:
+    text = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
-        said = error.msg or said
-    cut = said if len(said) <= _LONGEST else said[: _LONGEST - 1].rstrip() + "…"
+        text = error.msg or text
+    cut = text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
     return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
 
 
 def _place(error: BaseException) -> str:
-    """` at file.py:31`, the innermost line of the person's own; nothing where none is known."""
+    """Return ` at file.py:31`, the innermost line of the user's code, or nothing if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {_short(error.filename)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -268,7 +266,7 @@ def _is_own(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """The file as seen from where the program was started, or its name."""
+    """Return the path relative to the current folder, or the name of a file elsewhere."""
     path = Path(os.path.realpath(file))
     try:
         return str(path.relative_to(Path.cwd()))

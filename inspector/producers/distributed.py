@@ -1,4 +1,4 @@
-"""Several processes on one mesh: how they meet, and how they tell each other what each one sees."""
+"""Connect the processes of one mesh, and gather JSON values from all of them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxlib import _jax
 
-# Seconds. The others have been started by the same process, and need one to import JAX.
-MEETING_TIMEOUT = 60
-# JAX's own figure. Whoever dies is seen by the engine at once; this must only not be shorter than a
-# machine may be asleep, or busy compiling.
+CONNECT_TIMEOUT = 60  # seconds; all processes start together, and importing JAX takes one second
+# Seconds, JAX's default. The engine notices a dead process at once; a busy or sleeping machine must not
+# exceed this.
 HEARTBEAT_TIMEOUT = 100
 
 
 def meet(address: str, processes: int, index: int) -> None:
-    """Make this process number `index` of `processes`, which find each other at `host:port`.
+    """Connect this process as number `index` of `processes`, which meet at `address`, a `host:port`.
 
-    Nothing of it listens anywhere but on that host.
+    JAX listens on that host only.
     """
     host, _, _ = address.rpartition(":")
-    # JAX gives no way to say where the collectives listen, and without one they do on whatever
-    # address the machine's name has.
+    # JAX has no option for the address of the collectives. By default they use that of the host name.
     _jax.make_gloo_tcp_collectives = functools.partial(
         _jax.make_gloo_tcp_collectives, hostname=host
     )
@@ -34,19 +32,15 @@ def meet(address: str, processes: int, index: int) -> None:
         coordinator_address=address,
         num_processes=processes,
         process_id=index,
-        # All of them, and no look at what cluster this might be.
         cluster_detection_method="deactivate",
         coordinator_bind_address=address,
-        initialization_timeout=MEETING_TIMEOUT,
+        initialization_timeout=CONNECT_TIMEOUT,
         heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
     )
 
 
 def gathered(value: Any) -> list[Any]:
-    """The JSON value that each process calls this with, in order of the processes, on all of them.
-
-    All processes must call it at the same point of their work.
-    """
+    """Return the JSON values of all processes, in process order. All processes must call it together."""
     if jax.process_count() == 1:
         return [value]
     text = np.frombuffer(zlib.compress(json.dumps(value).encode(), 1), dtype=np.uint8)
@@ -61,5 +55,5 @@ def gathered(value: Any) -> list[Any]:
 
 
 def agreed(value: Any) -> Any:
-    """The JSON value that process 0 calls this with, on every process."""
+    """Return the JSON value of process 0. All processes must call it together."""
     return gathered(value)[0]

@@ -1,4 +1,4 @@
-"""Host-local arrays to a global one and back, in the real processes of a mesh."""
+"""Convert host-local arrays to a global array and back, in the processes of a mesh."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
 from inspector.producers.records import mesh_record
 
-# JAX 0.12 says in its errors which line of ours called it, which tells a person nothing.
+# JAX 0.12 ends a message with the line of this file that called it.
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)
 
 
 def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job, done by all processes: a HostLocal as JSON in, an Exchanged as JSON out.
+    """Worker job of all processes: return the Exchanged of a HostLocal in JSON as JSON.
 
     Raises:
-      InvalidInput: the request is not valid, or this is not run by as many processes and devices as it names.
+      InvalidInput: the request is not valid, or needs another number of processes or devices.
     """
     wanted = processes.from_json(payload["host_local"])
     if (jax.process_count(), jax.device_count()) != (wanted.processes, wanted.devices):
@@ -50,7 +50,7 @@ def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
 
 
 def exchanged(wanted: HostLocal) -> Exchanged:
-    """Convert, compute, convert back; what every process saw of it."""
+    """Convert the arrays, compute, convert back, and return the view of every process."""
     mesh = Mesh(np.array(jax.devices()).reshape(wanted.mesh_shape), wanted.axis_names)
     spec = PartitionSpec(*(jax_entry(axes) for axes in wanted.spec))
     local = wanted.given(jax.process_index())
@@ -67,11 +67,11 @@ def exchanged(wanted: HostLocal) -> Exchanged:
         whole = computed if whole is None else whole
         step = "to_local"
         returned = multihost_utils.global_array_to_host_local_array(computed, mesh, spec)
-    except Exception as error:  # whatever JAX says is the answer
+    except Exception as error:  # the error is the result
         text = _SOURCE.sub("", str(error))
         failure = {"step": step, "kind": type(error).__name__, "text": text}
     own = View(**_process(mesh), given=_values(local), **_of_global(whole), **_back(returned))
-    # Shapes decide what JAX refuses, and all processes have the same ones.
+    # All processes have the same shapes, so JAX raises the same error in all of them.
     seen = gathered({"view": typed_json.encode(own), "failure": failure, "made": whole is not None})
     views = tuple(typed_json.decode(View, one["view"], "a process's view") for one in seen)
     return Exchanged(
@@ -90,7 +90,7 @@ def _process(mesh: Mesh) -> dict[str, Any]:
     try:
         part = tuple(mesh.local_mesh.shape.values())
     except ValueError:
-        part = None  # this process's devices are no block of it
+        part = None  # the devices of this process are not a block of the mesh
     return {
         "process": jax.process_index(),
         "processes": jax.process_count(),

@@ -1,14 +1,14 @@
-"""The arrays of any pytree, out of the boxes that Flax puts around them. Never imports Flax.
+"""Read the arrays of a pytree through Flax's boxes. Imports JAX but never Flax.
 
-Whoever has a Flax box in a tree has imported Flax; where it is not in `sys.modules`, there are none.
+A tree can contain Flax boxes only if Flax is imported, so `sys.modules` has it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -17,78 +17,140 @@ from jax.sharding import NamedSharding
 
 from inspector.core.snapshot import Box, Group
 from inspector.model import Model
+from inspector.producers.records import dimension_axes
 
-# Names of the dimensions: one name, several or none each.
+# The names of the dimensions, one entry each: a name, several names or None.
 Names = tuple[Any, ...]
+
+_META, _NNX, _SPMD = "flax.core.meta", "flax.nnx", "flax.core.spmd"
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A leaf out of its box.
+class Leaf:
+    """One leaf of a pytree, concrete or abstract, without its box.
 
-    `names` are those of its dimensions, None where nothing names them; `logical` tells that the box says
-    they are logical axes and not mesh axes, which it does not always. `group` is what the box says that
-    the value is for.
+    Attributes:
+      path: keys joined by "/".
+      group: None if neither the path nor the box determines it.
+      names: names of the dimensions, None if there are none.
+      logical: whether the box says that the names are logical axes.
     """
 
     path: str
+    group: Group | None
     value: Any
     names: Names | None = None
-    logical: bool = False
     box: Box | None = None
-    group: Group | None = None
+    logical: bool = False
 
 
-def opened(tree: Any, modules: bool = True) -> Iterator[Opened]:
-    """Every leaf of a tree, in the order of the tree, `a/b/0` its path.
+def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
+    """Return the leaves of a model's batch, train state and output."""
+    leaves = [
+        Leaf(f"batch/{name}", "batch", value, tuple(model.batch_axes[name]))
+        for name, value in batch.items()
+    ]
+    leaves += leaves_of(state)
+    if model.output_axes is not None:
+        return [*leaves, Leaf("output", "output", output, tuple(model.output_axes))]
+    # The output of a model without inference is None, which has no leaves.
+    return leaves + [
+        replace(leaf, path="/".join(filter(None, ("output", leaf.path))), group="output", box=None)
+        for leaf in unboxed(output)
+    ]
 
-    An nnx module is read as its state, so that a variable which two of its modules share comes once; with
-    `modules` false it is left to JAX, which keeps the order that a jitted function has for it.
+
+def leaves_of(tree: Any) -> Iterator[Leaf]:
+    """Yield every leaf of a train state, with its group, in the order of the tree."""
+    for leaf in unboxed(tree):
+        first = leaf.path.partition("/")[0]
+        group: Group = leaf.group or (first if first in ("params", "opt_state") else "other")
+        yield replace(leaf, group=group)
+
+
+def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
+    """Yield every leaf of a pytree without its box, in the order of the tree.
+
+    Args:
+      modules: whether to read an nnx module as its state, where a shared variable occurs once. If False,
+        JAX flattens modules, in the order of the arguments of a jitted function.
     """
-    meta, nnx = _loaded("flax.core.meta"), _loaded("flax.nnx")
+    meta, nnx = sys.modules.get(_META), sys.modules.get(_NNX)
     linen_boxes = () if meta is None else (meta.AxisMetadata,)
     variables = () if nnx is None else (nnx.Variable,)
     graphs = () if nnx is None or not modules else (_graph_class(nnx), nnx.Module)
 
-    def ends(node: Any) -> bool:
+    def is_boxed(node: Any) -> bool:
         return isinstance(node, (*linen_boxes, *variables, *graphs))
 
-    for key_path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=ends):
+    for key_path, node in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_boxed):
         path = jax.tree_util.keystr(key_path, simple=True, separator="/")
-        if isinstance(leaf, graphs):
-            for inner in opened(nnx.state(leaf), modules=False):
-                yield _under(path, inner)
-        elif isinstance(leaf, variables):
-            yield from _inside(path, _variable_value(leaf), _of_variable(leaf, nnx))
-        elif isinstance(leaf, linen_boxes):
-            yield from _inside(path, _linen_value(leaf), _of_linen(leaf))
+        if isinstance(node, graphs):
+            for inner in unboxed(nnx.state(node), modules=False):
+                yield _below(path, inner)
+        elif isinstance(node, variables):
+            value = node.get_value() if hasattr(node, "get_value") else node.value
+            yield from _inside(path, value, _variable_fields(node, nnx))
+        elif isinstance(node, linen_boxes):
+            # `unbox` adds a sharding constraint under a mesh, so it is the second choice.
+            value = node.value if hasattr(node, "value") else node.unbox()
+            yield from _inside(path, value, _linen_fields(node))
         else:
-            yield Opened(path, leaf)
+            yield Leaf(path, None, node)
 
 
 def has_variables(tree: Any) -> bool:
-    """Whether a tree has variables of nnx in it."""
-    nnx = _loaded("flax.nnx")
+    """Return whether a pytree contains nnx variables."""
+    nnx = sys.modules.get(_NNX)
     if nnx is None:
         return False
-    leaves = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, nnx.Variable))
-    return any(isinstance(leaf, nnx.Variable) for leaf in leaves)
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, nnx.Variable))
+    return any(isinstance(node, nnx.Variable) for node in nodes)
 
 
-def _inside(path: str, value: Any, said: dict[str, Any]) -> Iterator[Opened]:
-    """The value of a box, which is one array but for quantized ones; names are those of one array."""
-    inner = list(opened(value, modules=False))
-    for one in inner:
-        whole = len(inner) == 1 and one.path == ""
-        yield _under(path, Opened(one.path, one.value, **(said if whole else {})))
+def map_variables(tree: Any, function: Callable[[Any], Any]) -> Any:
+    """Replace the value of every nnx variable by `function(variable)`, other leaves by `function(None)`."""
+    nnx = sys.modules[_NNX]
+    return jax.tree.map(
+        lambda node: (
+            node.replace(function(node)) if isinstance(node, nnx.Variable) else function(None)
+        ),
+        tree,
+        is_leaf=lambda node: isinstance(node, nnx.Variable),
+    )
 
 
-def _under(path: str, inner: Opened) -> Opened:
-    joined = "/".join(part for part in (path, inner.path) if part)
-    return Opened(joined, inner.value, inner.names, inner.logical, inner.box, inner.group)
+@contextlib.contextmanager
+def without_eager_sharding() -> Iterator[None]:
+    """Keep nnx from sharding variables when they are created, because rules decide their sharding."""
+    nnx = sys.modules.get(_NNX)
+    eager = getattr(nnx, "use_eager_sharding", None)
+    with contextlib.nullcontext() if eager is None else eager(False):
+        yield
 
 
-def _of_linen(box: Any) -> dict[str, Any]:
+@contextlib.contextmanager
+def nnx_rules(rules: Sequence[tuple[str, Any]]) -> Iterator[None]:
+    """Let `nnx.get_partition_spec` use these rules."""
+    spmd = sys.modules.get(_SPMD)
+    with contextlib.nullcontext() if spmd is None else spmd.logical_axis_rules(rules):
+        yield
+
+
+def _inside(path: str, value: Any, fields: dict[str, Any]) -> Iterator[Leaf]:
+    """Yield the value of a box. A quantized value consists of several arrays, and names fit only one."""
+    inner = list(unboxed(value, modules=False))
+    is_array = len(inner) == 1 and inner[0].path == ""
+    for leaf in inner:
+        bare = Leaf(leaf.path, None, leaf.value)
+        yield _below(path, replace(bare, **fields) if is_array else bare)
+
+
+def _below(path: str, leaf: Leaf) -> Leaf:
+    return replace(leaf, path="/".join(part for part in (path, leaf.path) if part))
+
+
+def _linen_fields(box: Any) -> dict[str, Any]:
     names = getattr(box, "names", None)
     if names is None:
         return {}
@@ -96,128 +158,34 @@ def _of_linen(box: Any) -> dict[str, Any]:
     return {
         "names": tuple(names),
         "logical": kind == "LogicallyPartitioned",
-        "box": Box(kind, _entries(names)),
+        "box": Box(kind, dimension_axes(names)),
     }
 
 
-def _linen_value(box: Any) -> Any:
-    # Not `unbox` where there is another way: under a mesh it puts a constraint on the value.
-    return box.value if hasattr(box, "value") else box.unbox()
-
-
-def _of_variable(variable: Any, nnx: ModuleType) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+def _variable_fields(variable: Any, nnx: ModuleType) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     names = variable.get_metadata().get("out_sharding")
     if isinstance(names, NamedSharding):
         names = names.spec
-    # A spec with unreduced axes cannot be iterated over.
-    names = getattr(names, "partitions", names)
+    names = getattr(
+        names, "partitions", names
+    )  # a spec with unreduced axes cannot be iterated over
     if names is not None and _is_names(names):
-        said = {"names": tuple(names), "box": Box(type(variable).__name__, _entries(names))}
+        box = Box(type(variable).__name__, dimension_axes(names))
+        fields = {"names": tuple(names), "box": box}
     if isinstance(variable, nnx.Param):
-        said["group"] = "params"
+        fields["group"] = "params"
     elif isinstance(variable, nnx.optimizer.OptState):
-        said["group"] = "opt_state"
-    return said
+        fields["group"] = "opt_state"
+    return fields
 
 
 def _is_names(names: Any) -> bool:
-    # A Format has a sharding, which is not what a rule could take anywhere.
+    # The metadata can be a `Format`, which has no names.
     return hasattr(names, "__iter__") and all(
         name is None or isinstance(name, (str, tuple)) for name in names
     )
 
 
-def _entries(names: Names) -> tuple[tuple[str, ...] | None, ...]:
-    return tuple(
-        (name,) if isinstance(name, str) else tuple(name) if name else None for name in names
-    )
-
-
-def _variable_value(variable: Any) -> Any:
-    return variable.get_value() if hasattr(variable, "get_value") else variable.value
-
-
 def _graph_class(nnx: ModuleType) -> type:
     return getattr(nnx, "Pytree", None) or nnx.Object
-
-
-def _loaded(name: str) -> ModuleType | None:
-    return sys.modules.get(name)
-
-
-@contextlib.contextmanager
-def without_eager_sharding() -> Iterator[None]:
-    """Within it, an nnx variable with logical names is not put on mesh axes of these names at once.
-
-    Does nothing where nobody has imported nnx.
-    """
-    nnx = sys.modules.get("flax.nnx")
-    if nnx is None or not hasattr(nnx, "use_eager_sharding"):
-        yield
-        return
-    with nnx.use_eager_sharding(False):
-        yield
-
-
-@contextlib.contextmanager
-def nnx_rules(rules: Sequence[tuple[str, Any]]) -> Iterator[None]:
-    """Within it, `nnx.get_partition_spec` reads these rules."""
-    spmd = sys.modules.get("flax.core.spmd")
-    if spmd is None:
-        yield
-        return
-    with spmd.logical_axis_rules(rules):
-        yield
-
-
-def named_variables(tree: Any, chosen: Any) -> Any:
-    """The tree with `chosen(variable)` in every variable of it, and `chosen(None)` for other leaves."""
-    import jax
-
-    nnx = sys.modules["flax.nnx"]
-    return jax.tree.map(
-        lambda leaf: leaf.replace(chosen(leaf)) if isinstance(leaf, nnx.Variable) else chosen(None),
-        tree,
-        is_leaf=lambda leaf: isinstance(leaf, nnx.Variable),
-    )
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One array, abstract or live. `names` are its dimensions' names, None where nothing names them."""
-
-    path: str
-    group: Group
-    value: Any
-    names: tuple[Any, ...] | None
-    box: Box | None = None
-
-
-def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
-    """Every array of a model: what goes in, what is carried on, what comes out."""
-    inputs = [
-        Leaf(f"batch/{name}", "batch", value, tuple(model.batch_axes[name]))
-        for name, value in batch.items()
-    ]
-    return [*inputs, *leaves_of(state), *_outputs(model, output)]
-
-
-def _outputs(model: Model, output: Any) -> Iterator[Leaf]:
-    """The output, one array or any tree of them; nothing of a model that has no inference."""
-    if model.output_axes is not None:
-        yield Leaf("output", "output", output, tuple(model.output_axes))
-        return
-    for one in opened(output):
-        yield Leaf("/".join(filter(None, ("output", one.path))), "output", one.value, one.names)
-
-
-def leaves_of(tree: Any) -> Iterator[Leaf]:
-    """Every array of a tree, the boxes opened, in the order of the tree."""
-    for one in opened(tree):
-        yield Leaf(one.path, one.group or _group(one.path), one.value, one.names, one.box)
-
-
-def _group(path: str) -> Group:
-    first = path.split("/")[0]
-    return first if first in ("params", "opt_state") else "other"

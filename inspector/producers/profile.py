@@ -1,4 +1,4 @@
-"""Where the time of a program's steps goes on emulated devices, by JAX's own profiler."""
+"""Measure with JAX's profiler the time of each kind of operation on emulated devices."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from inspector.core.collectives import OPS
 from inspector.core.snapshot import OperationTime, Trace
 from inspector.producers.distributed import gathered
 
-# The kind of what no instruction of the program answers for.
+# The kind of events without an instruction of the program.
 OTHER = "other"
 
-# Events of one trace, all steps and devices of a process together: they are read at about 30 µs each.
+# Events of one trace of a process, over all steps and devices. Reading one takes about 30 µs.
 MOST_EVENTS = 500_000
 
-# A fusion that computes is called after the first of these that it holds: the rest costs little beside it.
+# A fusion that computes has the kind of the first of these in it, because the rest costs little.
 _COSTLY = (
     *("convolution", "dot", "sort", "scatter", "select-and-scatter", "reduce-window", "reduce"),
     "gather",
 )
-# A fusion that holds nothing else is called after the first of these.
+# A fusion that only moves data has the kind of the first of these in it.
 _MOVES = (
     *("dynamic-update-slice", "dynamic-slice", "concatenate", "pad", "slice", "reverse"),
     *("transpose", "copy", "broadcast", "iota"),
 )
 _FREE = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "reshape"})
-# Instructions that run others, each of which has events of its own.
+# Instructions that run other instructions, which have their own events.
 _CONTAINERS = frozenset({"while", "call", "conditional", "async-start", "async-done"})
 _END = "end: "
 
-# Whom an instant of a device belongs to where several kinds are under way: what computes comes before what
-# waits for other devices, and that before what only runs others.
+# The precedence of events that overlap on one device: computation, then waiting for other devices, then
+# instructions that run others.
 _COMPUTES, _WAITS, _CONTAINS = range(3)
 
 
@@ -56,32 +56,33 @@ class Event(NamedTuple):
 
 
 def traced(run: Callable[[], object], steps: int, hlo_text: str) -> Trace | None:
-    """Call `run` so many times under the profiler, and tell the time of each kind of operation.
+    """Call `run` `steps` times under the profiler, and return the time of each kind of operation.
 
-    `run` runs once the program whose optimized text is `hlo_text`, and what it gives back is waited for. A
-    kind is an opcode of the program; a fusion counts as the costliest thing that it holds, and is `fusion`
-    where it is arithmetic element by element. The seconds are those of `device_seconds`, of all devices
-    and steps together. Every process of a mesh must call it, and gets the times of all of them.
+    All processes of the mesh must call this function; each gets the sum over all processes, devices and
+    steps. Return None if there is no trace or it would be too large. It never raises, so that a problem of
+    the profiler does not spoil a run.
 
-    None where no trace is to be had, or would be too large to read: nothing that goes wrong with it is worth
-    a run that went well, so that it raises nothing.
+    Args:
+      run: runs the program once and returns its result.
+      hlo_text: the optimized HLO text of the program. A kind is an opcode; a fusion has the kind of its
+        most expensive instruction, or `fusion` if it is element-wise.
     """
     try:
         modules = hlo.parse(hlo_text)
         if sum(map(events_per_run, modules)) * jax.local_device_count() * steps > MOST_EVENTS:
             return None
         kinds = kinds_of(modules)
-    except Exception:  # the same on every process, and before any of them waits for the others
+    except Exception:  # fails alike in all processes, before any of them waits for another
         return None
     found: dict[str, Any] | None = None
-    # The profiler, its file and what it calls things are all free to change.
+    # The profiler and its file format are not stable.
     with suppress(Exception):
         found = _times(run, steps, kinds)
     return _together(gathered(found), steps)
 
 
 def kinds_of(modules: Iterable[Module]) -> dict[str, str]:
-    """The kind of every instruction, by its name."""
+    """Return the kind of every instruction by its name."""
     return {
         instruction.name: _kind(module, instruction)
         for module in modules
@@ -91,7 +92,7 @@ def kinds_of(modules: Iterable[Module]) -> dict[str, str]:
 
 
 def events_per_run(module: Module) -> int:
-    """About how many instructions one device runs in one run, a loop of unknown length once."""
+    """Return about how many instructions one device runs per step. A loop of unknown length counts once."""
     fused = {
         called.computation
         for computation in module.computations
@@ -109,12 +110,11 @@ def events_per_run(module: Module) -> int:
 
 
 def device_seconds(events: Iterable[Event]) -> dict[str, tuple[int, float]]:
-    """(events, seconds) of each kind, no instant of a device counted twice.
+    """Return (events, seconds) of each kind, such that no instant of a device counts twice.
 
-    Where operations are under way on one device at once, the instant belongs to those that compute, in
-    equal parts; only if none does, to the collectives that wait; and only then to the loop, call or
-    conditional around. So a collective has the time that nothing hides, and a loop what is left of it
-    when all that it runs is taken away.
+    If events overlap on a device, the time belongs to those that compute, in equal parts. If none computes,
+    it belongs to collectives, else to the loop, call or conditional around them. So the time of a
+    collective is its exposed time.
     """
     by_device: dict[int, list[Event]] = defaultdict(list)
     count: dict[str, int] = defaultdict(int)
@@ -130,7 +130,7 @@ def device_seconds(events: Iterable[Event]) -> dict[str, tuple[int, float]]:
 
 def _times(run: Callable[[], object], steps: int, kinds: dict[str, str]) -> dict[str, Any] | None:
     options = jax.profiler.ProfileOptions()
-    # Operations are on the first level, and Python's own calls would be most of the file.
+    # Level 1 has the operations. Python calls would be most of the file.
     options.host_tracer_level = 1
     options.python_tracer_level = 0
     options.enable_hlo_proto = False
@@ -140,7 +140,7 @@ def _times(run: Callable[[], object], steps: int, kinds: dict[str, str]) -> dict
             jax.profiler.start_trace(folder, profiler_options=options)
             watching = True
         try:
-            # Watched or not: the devices of other processes wait for these in the collectives.
+            # Runs even without a trace, because other processes wait for it in collectives.
             started = time.perf_counter()
             for _ in range(steps):
                 jax.block_until_ready(run())
@@ -153,14 +153,14 @@ def _times(run: Callable[[], object], steps: int, kinds: dict[str, str]) -> dict
 
 
 def _events(folder: Path, kinds: dict[str, str]) -> Iterator[Event]:
-    """The events of instructions in a profile.
+    """Yield the events of instructions in a profile.
 
-    What goes on after its own event, on other threads, has an event `end: name` when it is done.
+    An operation that continues on another thread ends with an event `end: name`.
     """
     started: list[tuple[str, float, float, dict[str, Any]]] = []
     ended: dict[tuple[str, Any], float] = {}
     with warnings.catch_warnings():
-        # jaxlib makes types without a module, and Python says so when it first sees one.
+        # Types of jaxlib without a module cause a warning.
         warnings.simplefilter("ignore", DeprecationWarning)
         for path in folder.rglob("*.xplane.pb"):
             for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
@@ -177,7 +177,7 @@ def _events(folder: Path, kinds: dict[str, str]) -> Iterator[Event]:
 
 
 def _shares(events: list[Event]) -> Iterator[tuple[str, float]]:
-    """(kind, nanoseconds) of every stretch of time of one device in which nothing begins or ends."""
+    """Yield (kind, nanoseconds) of every interval of one device in which no event begins or ends."""
     changes = sorted(
         [(event.start, 1, event.kind) for event in events]
         + [(event.stop, -1, event.kind) for event in events]
@@ -198,7 +198,7 @@ def _shares(events: list[Event]) -> Iterator[tuple[str, float]]:
 
 
 def _together(processes: list[dict[str, Any] | None], steps: int) -> Trace | None:
-    """The times of all processes; None where one of them has none."""
+    """Return the sum over all processes, None if one has no trace."""
     total: dict[str, tuple[int, float]] = {}
     for one in processes:
         if one is None:
@@ -234,7 +234,7 @@ def _kind_of_fusion(module: Module, fusion: Instruction) -> str:
     opcodes = {inner.opcode for inner in held}
     if costly := next((opcode for opcode in _COSTLY if opcode in opcodes), None):
         return costly
-    # Single numbers only say where to: the place of a slice, or when to wrap around.
+    # Scalars are only offsets of slices.
     if {inner.opcode for inner in held if not _is_scalar(inner)} <= set(_MOVES):
         return next((opcode for opcode in _MOVES if opcode in opcodes), "fusion")
     return "fusion"
@@ -246,7 +246,7 @@ def _is_scalar(instruction: Instruction) -> bool:
 
 
 def _inside(module: Module, fusion: Instruction) -> Iterator[Instruction]:
-    """All instructions of a fusion, those of fusions in it, too."""
+    """Yield all instructions of a fusion and of the fusions in it."""
     waiting, seen = [fusion], set()
     while waiting:
         for called in waiting.pop().called:

@@ -1,50 +1,113 @@
-"""JAX's meshes and PartitionSpecs as a Snapshot has them. Needs JAX alone, and never a device's memory."""
+"""Convert JAX objects to Snapshot records. Imports only JAX, and never reads the data of an array."""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from jax.sharding import Mesh, PartitionSpec
+import jax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from inspector.core import snapshot
-from inspector.core.snapshot import Memory, Spec
+from inspector.core.snapshot import ArrayFacts, Memory, Shard, Spec
 
 
-def mesh_record(mesh: Mesh) -> snapshot.Mesh:
-    """A mesh of live devices as a Snapshot has it."""
+def mesh_record(mesh: Mesh | AbstractMesh) -> snapshot.Mesh:
+    """Return a mesh as a record. Devices of an abstract mesh are numbered in mesh order."""
+    axes = tuple(
+        snapshot.MeshAxis(name, size, kind.name.lower())
+        for (name, size), kind in zip(mesh.shape.items(), mesh.axis_types, strict=True)
+    )
+    if isinstance(mesh, AbstractMesh):
+        return snapshot.Mesh(axes, tuple(range(mesh.size)), extra={"abstract": True})
     return snapshot.Mesh(
-        axes=axis_records(mesh),
+        axes=axes,
         devices=tuple(device.id for device in mesh.devices.flat),
         processes=tuple(device.process_index for device in mesh.devices.flat),
         device_kind=mesh.devices.flat[0].device_kind,
     )
 
 
-def axis_records(mesh: Mesh) -> tuple[snapshot.MeshAxis, ...]:
-    """The axes of a mesh, concrete or abstract."""
-    return tuple(
-        snapshot.MeshAxis(name, size, kind.name.lower())
-        for (name, size), kind in zip(mesh.shape.items(), mesh.axis_types, strict=True)
-    )
-
-
 def spec_of(partition_spec: PartitionSpec, rank: int) -> Spec:
-    """A PartitionSpec as a Snapshot has it: one entry a dimension, a tuple of names or None."""
-    entries = tuple(
-        (entry,) if isinstance(entry, str) else tuple(entry) if entry else None
-        for entry in entries_of(partition_spec)
-    )
+    """Return a `PartitionSpec` as a Spec with `rank` entries. Missing entries are None, as in JAX."""
+    entries = dimension_axes(entries_of(partition_spec))
     return entries + (None,) * (rank - len(entries))
 
 
 def entries_of(partition_spec: PartitionSpec) -> tuple[Any, ...]:
-    """Its entries as JAX has them. One with unreduced axes refuses to be iterated over, lest they be lost."""
+    """Return the entries of a `PartitionSpec`. One with unreduced axes cannot be iterated over."""
     return tuple(partition_spec.partitions)
 
 
-def memory_of(executable: Any) -> Memory | None:
-    """The compiler's own analysis of one device's memory; None where it gives none."""
-    analysis = executable.memory_analysis()
+def dimension_axes(names: Iterable[Any]) -> tuple[tuple[str, ...] | None, ...]:
+    """Return a tuple of names, or None, for each of JAX's entries: a name, several names, or None."""
+    return tuple(
+        (name,) if isinstance(name, str) else tuple(name) if name else None for name in names
+    )
+
+
+def named_spec(sharding: Any, rank: int) -> Spec | None:
+    """Return the Spec of a `NamedSharding`, None for another sharding."""
+    return spec_of(sharding.spec, rank) if isinstance(sharding, NamedSharding) else None
+
+
+def shards_of(sharding: Sharding, shape: tuple[int, ...]) -> tuple[Shard, ...]:
+    """Return the shard of each device, in the order of the sharding's devices.
+
+    Raises:
+      ValueError: the mesh axes do not divide a dimension.
+    """
+    counts: Counter[Any] = Counter()
+    shards = []
+    for device, index in sharding.devices_indices_map(shape).items():
+        bounds = index_bounds(index, shape)
+        shards.append(Shard(device.id, bounds, counts[bounds], device.process_index))
+        counts[bounds] += 1
+    return tuple(shards)
+
+
+def index_bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return (start, stop) of each dimension for the index of a `jax.Shard`."""
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def largest_shape(shards: Iterable[Shard]) -> tuple[int, ...]:
+    """Return the shape of the largest shard."""
+    shapes = (tuple(stop - start for start, stop in shard.index) for shard in shards)
+    return max(shapes, key=math.prod)
+
+
+def array_facts(array: jax.Array) -> ArrayFacts:
+    """Return what a live `jax.Array` reports about its devices."""
+    return ArrayFacts(committed=bool(array.committed), **_sharding_facts(array.sharding))
+
+
+@functools.lru_cache(maxsize=256)
+def _sharding_facts(sharding: Sharding) -> dict[str, Any]:
+    devices = sharding.device_set
+    if len(devices) == 1:
+        placement = "single device"
+    elif len({device.process_index for device in devices}) == 1:
+        placement = "one process"
+    else:
+        placement = "several processes"
+    return {
+        "fully_addressable": sharding.is_fully_addressable,
+        "fully_replicated": sharding.is_fully_replicated,
+        "placement": placement,
+        "devices": len(devices),
+        "addressable_shards": len(sharding.addressable_devices),
+        "global_shards": len(devices),
+        "memory_kind": sharding.memory_kind,
+    }
+
+
+def memory_of(compiled: Any) -> Memory | None:
+    """Return XLA's memory analysis of a `jax.stages.Compiled` for one device, None if there is none."""
+    analysis = compiled.memory_analysis()
     if analysis is None:
         return None
     return Memory(
@@ -53,6 +116,13 @@ def memory_of(executable: Any) -> Memory | None:
         aliased=analysis.alias_size_in_bytes,
         temporaries=analysis.temp_size_in_bytes,
         code=analysis.generated_code_size_in_bytes,
-        # Absent in some versions of jaxlib, and then not known.
-        peak=getattr(analysis, "peak_memory_in_bytes", None),
+        peak=getattr(analysis, "peak_memory_in_bytes", None),  # absent in some versions of jaxlib
     )
+
+
+def bytes_per_device(compiled: Any) -> int:
+    """Return the bytes that one run of a `jax.stages.Compiled` needs on one device, 0 if unknown."""
+    memory = memory_of(compiled)
+    if memory is None:
+        return 0
+    return memory.arguments + memory.outputs + memory.temporaries - memory.aliased

@@ -1,4 +1,4 @@
-"""Run several layouts in turn on the emulated devices of one process, and time every run."""
+"""Run several layouts in turn on the same emulated devices, and time every run."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from inspector import layout as layouts
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes, Turn, Untimed
 from inspector.core.errors import InvalidInput
-from inspector.layout import Layout
-from inspector.layout import emulation as machine
+from inspector.layout import Layout, emulation
 from inspector.layout.plan import now
 from inspector.producers.abstract import versions
 from inspector.producers.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
 
-# Rounds that are not counted: the first runs of a program allocate what the later ones use again.
+# Rounds that do not count: the first runs allocate memory that later ones reuse.
 WARM_UP_ROUNDS = 2
 
 
 def time_together(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Worker job: layouts by their number and a number of rounds in, PairedTimes as JSON out.
+    """Worker job: return the PairedTimes of several layouts as JSON.
 
-    payload: `layouts` [[number, layout]], the baseline first where memory may be short; `untimed`
-    [[number, reason]]; `count` of both; `rounds`; `memory` as in `emulate`.
+    Keys of the payload: `layouts` [[number, layout]], the baseline first, so that it fits in memory;
+    `untimed` [[number, reason]]; `rounds`; `memory` as in `run_job`.
     """
-    return run(
+    return time_layouts(
         {number: layouts.from_json(plain) for number, plain in payload["layouts"]},
         payload["rounds"],
         report,
@@ -39,21 +38,21 @@ def time_together(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     ).to_json()
 
 
-def run(
+def time_layouts(
     wanted: dict[int, Layout],
     rounds: int,
     report: Report,
     untimed: tuple[Untimed, ...] = (),
     memory: int | None = None,
 ) -> PairedTimes:
-    """Compile all layouts, warm them up, and run them in turn: train steps, then inferences, every round.
+    """Compile all layouts, warm them up, and run them in turn: in each round train steps, then inferences.
 
-    A layout that cannot be compiled or does not fit beside the others is left out, with the reason.
+    A layout that does not compile or does not fit in memory is left out, with the reason.
 
     Raises:
-      InvalidInput: fewer than two are left.
+      InvalidInput: fewer than two layouts remain.
     """
-    available = machine.available_bytes() if memory is None else memory
+    available = emulation.available_bytes() if memory is None else memory
     ready: dict[int, _Runner] = {}
     reasons = list(untimed)
     for place, (number, layout) in enumerate(wanted.items()):
@@ -61,7 +60,7 @@ def run(
         of_this("build")
         try:
             runner = _Runner(layout, of_this)
-            machine.refuse_too_large(
+            emulation.refuse_too_large(
                 sum(one.bytes for one in ready.values()) + runner.bytes,
                 available,
                 "this layout as compiled, together with those before it,",
@@ -69,13 +68,13 @@ def run(
             runner.first()
         except InvalidInput as refused:
             reasons.append(Untimed(number, str(refused)))
-        except Exception as error:  # JAX refuses in many ways; the other layouts can still be timed
+        except Exception as error:  # JAX raises many types; the other layouts can still be timed
             reasons.append(Untimed(number, _sentence(error)))
         else:
             ready[number] = runner
     if len(ready) < 2:
         why = "; ".join(f"layout {one.layout + 1}: {one.reason}" for one in reasons)
-        raise InvalidInput(f"to be timed together, two layouts or more must run; not so {why}")
+        raise InvalidInput(f"timing needs at least two layouts that run: {why}")
     turns = _timed(ready, rounds, report)
     return PairedTimes(
         turns=tuple(turns),
@@ -89,7 +88,7 @@ def run(
 
 
 class _Runner:
-    """A layout's two programs, compiled, with the train state that they carry on."""
+    """The compiled programs of a layout and its current train state."""
 
     def __init__(self, layout: Layout, report: Report) -> None:
         self.layout = layout
@@ -112,12 +111,12 @@ class _Runner:
 
     @property
     def bytes(self) -> int:
-        """What its largest program holds on all devices together."""
+        """Bytes of its largest program on all devices together."""
         held = max(program.bytes_per_device() for program in self.programs.values())
         return held * self.layout.devices
 
     def first(self) -> None:
-        """Make the train state, and run each program for the first time."""
+        """Initialize the train state, and run each program for the first time."""
         with tracing(self.layout, self._mesh):
             self._batch = self._new_batch()
         self._state = self._init.first(self._key, self._batch)
@@ -126,7 +125,7 @@ class _Runner:
             self.programs["apply"].first(self._state, self._batch)
 
     def run(self, program: str) -> float:
-        """The seconds of one run, until all that it returns is ready."""
+        """Run a program once, and return the seconds until its result is ready."""
         started = time.perf_counter()
         result = self.programs[program].run(self._state, self._batch)
         seconds = time.perf_counter() - started
@@ -138,11 +137,9 @@ class _Runner:
 def _timed(ready: dict[int, _Runner], rounds: int, report: Report) -> list[Turn]:
     orders = paired_times.orders(tuple(ready), WARM_UP_ROUNDS + rounds)
     turns = []
-    last: float | None = (
-        None  # seconds of the round before, by which whoever waits can tell how long it takes
-    )
+    last: float | None = None  # seconds of the last round, for an estimate of the remaining time
     collects = gc.isenabled()
-    gc.disable()  # as `timeit` does: no layout is to pay for another one's garbage
+    gc.disable()  # as `timeit` does, so that no layout pays for the garbage of another
     try:
         for number, order in enumerate(orders, -WARM_UP_ROUNDS):
             if number < 0:
@@ -164,4 +161,4 @@ def _timed(ready: dict[int, _Runner], rounds: int, report: Report) -> list[Turn]
 
 def _sentence(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return f"JAX refuses it: {type(error).__name__}: {lines[0] if lines else ''}"
+    return f"JAX raises {type(error).__name__}: {lines[0] if lines else ''}"

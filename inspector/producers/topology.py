@@ -1,4 +1,4 @@
-"""The devices of a machine that is not there, described to the compiler, and a mesh of them."""
+"""Describe a TPU or GPU target to its compiler, and make a mesh of its devices."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from inspector.machines.slices import shape_text
 from inspector.machines.targets import GPUS_PER_NODE, Target
 from inspector.producers.records import mesh_record
 
-# How devices come to their places in the mesh: as `jax.devices()` lists them, one host after the other,
-# or so that mesh axes lie along axes of the torus, by `jax.experimental.mesh_utils.create_device_mesh`.
+# The order of devices in the mesh: that of `jax.devices()`, or that of
+# `jax.experimental.mesh_utils.create_device_mesh`, which maps mesh axes to axes of the torus.
 DeviceOrder = Literal["row-major", "torus"]
 DEVICE_ORDERS: tuple[str, ...] = get_args(DeviceOrder)
 
 
 def devices_of(target: Target) -> list[Any]:
-    """JAX's devices of the target, in the order in which `jax.devices()` has them on such a machine.
+    """Return JAX's devices of a target in the order of `jax.devices()`. They only serve to compile.
 
-    `targets.environment` must have been set before JAX started. They hold no arrays and run nothing.
+    The variables of `targets.environment` must be set before JAX starts.
 
     Raises:
-      InvalidInput: the compiler is not installed, or does not know such a machine.
+      InvalidInput: the compiler is not installed, or does not know the target.
     """
     if lacking := targets.missing_compiler(target):
         raise InvalidInput(lacking)
@@ -39,7 +39,7 @@ def devices_of(target: Target) -> list[Any]:
             nodes = target.hosts
             return topologies.get_topology_desc(
                 platform="cuda",
-                # Slices × machines × GPUs of one machine.
+                # slices × hosts × GPUs per host
                 topology=f"1x{nodes}x{min(target.devices, GPUS_PER_NODE)}",
                 target_config=targets.gpu_description(target.chip_name),
             ).devices
@@ -50,7 +50,7 @@ def devices_of(target: Target) -> list[Any]:
             topology_name=f"{one.generation}:{one.topology}",
             chips_per_host_bounds=one.host_shape,
             wrap=wraps,
-            # v4 and v5p run the two cores of a chip as one device; a description need not.
+            # v4 and v5p run the two cores of a chip as one device, which is not the default here.
             chip_config_name="megacore" if one.chip.devices < one.chip.cores else "default",
         ).devices
     except jax.errors.JaxRuntimeError as error:
@@ -62,14 +62,13 @@ def devices_of(target: Target) -> list[Any]:
 def mesh_on(
     target: Target, mesh_shape: tuple[int, ...], axis_names: tuple[str, ...], order: DeviceOrder
 ) -> tuple[Mesh, snapshot.Mesh]:
-    """The mesh of the target's devices in this order, for JAX and as a Snapshot has it.
+    """Return the mesh of a target's devices, for JAX and as a record.
 
-    The Snapshot's `extra` says where each device stands, in mesh order: `coordinates` are its chip's on the
-    torus, `cores` which of the chip's devices it is. `split` tells whether an axis of the torus had to be
-    split between mesh axes.
+    The record's `extra` has, in mesh order, the `coordinates` of each device's chip on the torus and its
+    `cores` number on the chip. `split` says whether several mesh axes share one axis of the torus.
 
     Raises:
-      InvalidInput: the mesh has another size, the order is unknown, or JAX cannot lay it on the torus.
+      InvalidInput: the mesh has another size, the order is unknown, or JAX cannot map the mesh to the torus.
     """
     targets.require_size(target, mesh_shape)
     if order not in DEVICE_ORDERS:
@@ -78,7 +77,7 @@ def mesh_on(
         )
     devices = devices_of(target)
     split = False
-    if order == "row-major" or target.slice is None:  # GPUs of a node are all equally near
+    if order == "row-major" or target.slice is None:  # all GPUs of a host are equally close
         placed = np.array(devices).reshape(mesh_shape)
     else:
         placed, split = _on_torus(target, mesh_shape, devices)
@@ -92,7 +91,7 @@ def _on_torus(
     try:
         return mesh_utils.create_device_mesh(mesh_shape, devices), False
     except NotImplementedError:
-        pass  # no way without splitting an axis of the torus
+        pass  # only possible if an axis of the torus is split
     try:
         return (
             mesh_utils.create_device_mesh(mesh_shape, devices, allow_split_physical_axes=True),
@@ -100,8 +99,8 @@ def _on_torus(
         )
     except (NotImplementedError, ValueError, AssertionError) as error:
         raise InvalidInput(
-            f"mesh {shape_text(mesh_shape)} cannot be laid on the torus of {target.text} "
-            f"({type(error).__name__}): choose device_order row-major, or other axis sizes"
+            f"mesh {shape_text(mesh_shape)} does not fit the torus of {target.text} "
+            f"({type(error).__name__}): choose device_order row-major or other axis sizes"
         ) from None
 
 

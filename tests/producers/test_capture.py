@@ -168,7 +168,7 @@ def test_a_registered_class_is_read_by_its_fields_and_the_rest_left_out() -> Non
     found = capture(Layer(put(jnp.ones((8, 8)), "data"), jax.nn.relu, [jnp.ones(3), 5, np.ones(2)]))
     assert [array.path for array in found.arrays] == ["weight", "inner/0"]
     (left,) = [finding for finding in found.findings if finding.code == "left-out"]
-    assert left.message.startswith("3 leaves are no jax.Array and were left out")
+    assert left.message.startswith("Skipped 3 leaves")
     assert "activation, inner/1, inner/2" in left.message
 
 
@@ -310,7 +310,7 @@ def boxed_in_a_jit(x: jax.Array) -> jax.Array:
         (lambda: jax.jit(boxed_in_a_jit)(1.0), "'x' is a traced value"),
         (lambda: capture({"a": jnp.ones(1)}, group="weights"), "group is 'weights', but must be"),
         (lambda: capture({"a": jnp.ones(1)}, mesh=3), "mesh is .3., but must be"),
-        (lambda: capture({"a": jnp.ones(1)}, logical_axes={"b": ("x",)}), "no such array"),
+        (lambda: capture({"a": jnp.ones(1)}, logical_axes={"b": ("x",)}), "no array has this path"),
         (lambda: capture({"a": jnp.ones(1)}, logical_axes={"a": ()}), "0 names at 'a'"),
         (lambda: capture_compiled(jax.jit(abs)), "must be a compiled program"),
     ],
@@ -333,21 +333,59 @@ def test_a_file_is_whole_or_as_it_was(tmp_path) -> None:
 
 ALONE = """
 import sys
+BLOCKED = {"flax", "optax", "streamlit", "plotly", "rich", "jinja2", "orbax", "tensorstore"}
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Blocker())
 import inspector
 assert "jax" not in sys.modules and "numpy" not in sys.modules
 from inspector import capture, capture_compiled
 import jax
-there = {name.partition(".")[0] for name in sys.modules}
-assert not there & {"flax", "optax", "streamlit", "plotly"}, there
-assert capture({"a": jax.numpy.ones(3)}).arrays[0].shape == (3,)
-assert "flax" not in sys.modules
+import jax.numpy as jnp
+state = {"params": {"w": jnp.ones((4, 3))}, "step": 0}
+program = jax.jit(lambda x: x @ x.T).lower(state["params"]["w"]).compile()
+found = capture(state, sys.argv[1], programs={"matmul": program})
+assert found.arrays[0].shape == (4, 3) and found.programs[0].memory is not None
+assert capture_compiled(program).programs[0].work is not None
+assert not BLOCKED & {name.partition(".")[0] for name in sys.modules}
 """
 
 
-def test_a_job_needs_jax_and_numpy_alone() -> None:
+def test_capture_imports_only_jax_numpy_and_msgspec(tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
     root = Path(inspector.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", ALONE], cwd=root, capture_output=True, text=True)
+    command = [sys.executable, "-c", ALONE, str(file)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert snapshot.read(file).array("params/w").bytes == 48
+
+
+# --- Specs and memory kinds ------------------------------------------------------------------------------
+
+
+def test_a_spec_with_fewer_entries_than_dimensions_leaves_the_others_unsharded() -> None:
+    short = capture({"a": put(jnp.ones((8, 4, 3)), "data")}).array("a")
+    assert short == capture({"a": put(jnp.ones((8, 4, 3)), "data", None, None)}).array("a")
+    assert short.spec == (("data",), None, None) and short.shard_shape == (4, 4, 3)
+    abstract = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=NamedSharding(MESH, P("model")))
+    assert capture({"a": abstract}).array("a").spec == (("model",), None)
+
+
+def test_the_memory_kind_of_an_array_is_kept(tmp_path: Path) -> None:
+    on_host = NamedSharding(MESH, P("data"), memory_kind="pinned_host")
+    state = {
+        "device": put(jnp.ones(8), "data"),
+        "host": jax.device_put(jnp.ones(8), on_host),
+        "abstract": jax.ShapeDtypeStruct((8,), jnp.float32, sharding=on_host),
+    }
+    capture(state, tmp_path / "it.json")
+    found = snapshot.read(tmp_path / "it.json")
+    assert found.array("device").memory_kind == jax.devices()[0].default_memory().kind
+    assert found.array("host").memory_kind == "pinned_host"
+    assert found.array("abstract").memory_kind == "pinned_host"
+    assert found.array("host").facts.memory_kind == "pinned_host"
 
 
 def test_boxes_that_hold_more_than_one_array_are_opened() -> None:

@@ -191,7 +191,7 @@ def test_both_jobs_speak_json_and_report_their_phases() -> None:
     assert list(dict.fromkeys(phases)) == [
         "build", "compile", "train", "save", "values", "restore", "compare",
     ]  # fmt: skip
-    with pytest.raises(InvalidInput, match="the folder of the checkpoint is gone"):
+    with pytest.raises(InvalidInput, match="no longer exists"):
         checkpoint.restore(payload | {"layout": layout_of({}).to_json()}, quiet)
 
 

@@ -252,7 +252,7 @@ def test_facts_are_the_arrays_own() -> None:
         ("embed",),
     )
     assert found.array("step").facts.fully_replicated
-    alone = live_arrays.facts_of(jax.numpy.zeros(3))
+    alone = records.array_facts(jax.numpy.zeros(3))
     assert (alone.committed, alone.placement, alone.devices) == (False, "single device", 1)
 
 

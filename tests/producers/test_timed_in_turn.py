@@ -37,7 +37,7 @@ def times(reports: list) -> PairedTimes:
     uneven = replace(parsed(mesh="2x4"), sizes=dict(parsed().sizes) | {"depth": 18})
     wrong = replace(parsed(mesh="2x2"), model="moe")
     wanted = {2: parsed(mesh="2x4"), 0: parsed(mesh="2x1", donate="true"), 3: uneven, 4: wrong}
-    return time_together.run(
+    return time_together.time_layouts(
         wanted,
         ROUNDS,
         lambda phase, **figures: reports.append((phase, figures)),
@@ -68,7 +68,7 @@ def test_the_record_is_read_back_and_has_ratios(times: PairedTimes) -> None:
 def test_who_cannot_be_run_is_left_out_with_the_reason(times: PairedTimes) -> None:
     assert times.reason(1) == "its target is tpu"
     assert "18" in times.reason(3) and "divisible" in times.reason(3)
-    assert "JAX refuses it" in times.reason(4)
+    assert "JAX raises" in times.reason(4)
     assert times.reason(0) is None
 
 
@@ -84,9 +84,11 @@ def test_too_little_memory_leaves_none_to_compare_with() -> None:
     wanted = {0: parsed(mesh="2x1"), 1: parsed(mesh="1x2")}
     phases: list[str] = []
     with pytest.raises(
-        InvalidInput, match=r"two layouts or more must run; not so layout 1: .*needs about"
+        InvalidInput, match=r"at least two layouts that run: layout 1: .*needs about"
     ):
-        time_together.run(wanted, ROUNDS, lambda phase, **_: phases.append(phase), memory=10_000)
+        time_together.time_layouts(
+            wanted, ROUNDS, lambda phase, **_: phases.append(phase), memory=10_000
+        )
     assert "first run" not in phases
 
 
@@ -96,4 +98,4 @@ def test_cancelling_stops_at_the_next_report() -> None:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        time_together.run({0: parsed(), 1: parsed()}, ROUNDS, cancel)
+        time_together.time_layouts({0: parsed(), 1: parsed()}, ROUNDS, cancel)

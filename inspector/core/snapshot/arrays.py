@@ -132,6 +132,7 @@ class Array(Record):
       shape: Global shape, elements in each dimension. None if a file has the sharding but no shape.
         `spec` may then have fewer entries than the array has dimensions.
       dtype: Element type as NumPy and JAX name it: float32, bfloat16, int32.
+      memory_kind: Kind of memory that holds the array, as JAX names it: device, pinned_host.
       logical_axes: Logical axis of each dimension, None for a dimension without one. None as a whole
         if the model has no logical axes.
       spec: The PartitionSpec, one entry per dimension: the mesh axes that shard it, major first, or
@@ -162,3 +163,4 @@ class Array(Record):
     box: Box | None = None
     facts: ArrayFacts | None = None
     program: str | None = None
+    memory_kind: str | None = None

@@ -66,9 +66,6 @@ def imported_array(
       budget: shared by all arrays of a Snapshot; explicit shards are taken from it.
     """
     shape, finding = stored.shape, None
-    extra: dict[str, Any] = {}
-    if saved is not None and saved.memory_kind is not None:
-        extra["memory_kind"] = saved.memory_kind
     spec, shards = None, None
     if saved is not None and saved.spec is not None and saved.mesh is not None:
         # Identity first, because thousands of arrays share one mesh.
@@ -96,7 +93,8 @@ def imported_array(
             shards = (Shard(saved.device, tuple((0, size) for size in shape), 0),)
     elif saved is not None:
         finding = _finding(path, f"was saved with {saved.problem}")
-    return _array(path, stored, spec, shards, mesh, logical_axes, group, extra), finding
+    array = _array(path, stored, spec, shards, mesh, logical_axes, group)
+    return replace(array, memory_kind=None if saved is None else saved.memory_kind), finding
 
 
 def host_array(path: str, stored: Stored) -> Array:
@@ -115,7 +113,6 @@ def _array(
     mesh: Mesh | None = None,
     logical_axes: tuple[str | None, ...] | None = None,
     group: Group | None = None,
-    extra: dict[str, Any] | None = None,
 ) -> Array:
     shape = stored.shape
     size = itemsize(stored.dtype)
@@ -147,7 +144,6 @@ def _array(
         bytes_per_device=per_device,
         replicas=replicas,
         shards=shards,
-        extra=extra or {},
     )
 
 
