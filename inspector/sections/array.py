@@ -15,13 +15,13 @@ from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
     Code,
-    Column,
     Columns,
     Inline,
     Listing,
     Picture,
     Strong,
     Table,
+    columns,
     text,
 )
 
@@ -97,18 +97,12 @@ def shards(array: Array, snapshot: Snapshot) -> Block:
     rows = shard_rows(array, snapshot)
     if rows is None:
         return unknown.unknown(f"The shards of {array.path} are unknown.")
-    columns = (
-        Column("device", "count"),
-        Column("index"),
-        Column("replica", "count"),
-        Column("process", "count"),
-        Column("bytes", "bytes"),
-    )
+    headings = columns("device:count", "index", "replica:count", "process:count", "bytes:bytes")
     cells = tuple(
         (row["device"], ranges_text(row["index"]), row["replica"], row["process"], row["bytes"])
         for row in rows
     )
-    return Table("shard_table", columns, cells)
+    return Table("shard_table", headings, cells)
 
 
 def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:

@@ -18,12 +18,12 @@ from inspector.sections import array as one_array
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
-    Column,
     Folded,
     Picture,
     Preformatted,
     Section,
     Table,
+    columns,
     text,
 )
 from inspector.sections.text_tree import text_tree
@@ -154,21 +154,12 @@ def folded_table(snapshot: Snapshot) -> Section:
 
 def table(arrays: Sequence[Array]) -> Table:
     """Return a table with one row per array. Memory kinds have a column if one is not device memory."""
-    columns = [
-        Column("Path", "code"),
-        Column("Logical axes"),
-        Column("PartitionSpec"),
-        Column("Shape"),
-        Column("Shard shape"),
-        Column("Bytes", "bytes"),
-        Column("Bytes per device", "bytes"),
-        Column("Replicas", "count"),
-        Column("Type"),
-        Column("Group"),
-    ]
     outside = any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays)
-    if outside:
-        columns.append(Column("Memory", help="The memory kind of the array's sharding in JAX."))
+    headings = columns(
+        *("Path:code", "Logical axes", "PartitionSpec", "Shape", "Shard shape", "Bytes:bytes"),
+        *("Bytes per device:bytes", "Replicas:count", "Type", "Group"),
+        *(["Memory"] if outside else []),
+    )
     rows = tuple(
         (
             array.path,
@@ -185,7 +176,7 @@ def table(arrays: Sequence[Array]) -> Table:
         )
         for array in arrays
     )
-    return Table("array_table", tuple(columns), rows)
+    return Table("array_table", headings, rows)
 
 
 def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
@@ -200,10 +191,10 @@ def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
     rows = tuple(
         (kind, array.path, array.bytes_per_device) for kind, of in kinds.items() for array in of
     )
-    columns = (Column("Memory"), Column("Path", "code"), Column("Bytes per device", "bytes"))
+    headings = columns("Memory", "Path:code", "Bytes per device:bytes")
     return (
         Section(
-            "host-memory", "Arrays outside device memory", (Table("memory_kinds", columns, rows),)
+            "host-memory", "Arrays outside device memory", (Table("memory_kinds", headings, rows),)
         ),
     )
 

@@ -31,6 +31,7 @@ from inspector.sections.section import (
     Strong,
     Table,
     Text,
+    columns,
     text,
 )
 
@@ -83,7 +84,7 @@ def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]
     total = sum(sent.values())
     uncounted = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
     if uncounted and not total:
-        parts.append(": how many bytes leave each device is unknown")
+        parts.append(": the bytes that leave each device are unknown")
     else:
         at_least = "at least " if uncounted else ""
         parts += [f": {at_least}", Strong(bytes_text(total)), " leave each device"]
@@ -100,10 +101,8 @@ def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]
 
 def each(program: Program, collectives: Sequence[Collective]) -> Table:
     """Return a table with one row per collective."""
-    columns = (
-        Column("Op"),
-        Column("Mesh axes"),
-        Column("Groups"),
+    headings = columns(
+        *("Op", "Mesh axes", "Groups"),
         Column("Executions", "count", "How often one run of the program executes it."),
         Column("Payload", "bytes", "Bytes of one execution on one device."),
         Column(
@@ -111,14 +110,16 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
             "bytes",
             "Bytes that leave one device in all executions of one run, by the ring algorithm.",
         ),
-        Column("Phase"),
-        Column("Module"),
-        Column("Arrays"),
-        Column("Source"),
-        Column("Inserted by"),
-        Column("Asynchronous"),
-        Column("Conditional"),
-        Column("Name", "code"),
+        *(
+            "Phase",
+            "Module",
+            "Arrays",
+            "Source",
+            "Inserted by",
+            "Asynchronous",
+            "Conditional",
+            "Name:code",
+        ),
     )
     rows = tuple(
         (
@@ -139,7 +140,7 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         )
         for one in collectives
     )
-    return Table(f"collective_table:{program.name}", columns, rows)
+    return Table(f"collective_table:{program.name}", headings, rows)
 
 
 def detail(one: Collective) -> tuple[Inline, ...]:
@@ -165,15 +166,15 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     if not moving:
         also = " It follows the gradient of its parameter." if array.group == "opt_state" else ""
         return (text(f"No collective is known to move this array.{also}", quiet=True),)
-    headings = (
-        *("Program", "Op", "Mesh axes", "Executions", "Payload", "Phase", "Source", "Known from"),
+    headings = columns(
+        "Program", "Op", "Mesh axes", "Executions:count", "Payload", "Phase", "Source", "Known from"
     )
     rows = tuple(
         (
             title(one.program),
             one.collective.op,
             _axes(one.collective),
-            "unknown" if one.collective.executions is None else f"{one.collective.executions:,}",
+            one.collective.executions,
             _payload_text(one.collective),
             phases_text(one.collective),
             one.collective.source or "unknown",
@@ -181,7 +182,7 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
         )
         for one in moving
     )
-    table = Table("array_collectives", tuple(Column(heading) for heading in headings), rows)
+    table = Table("array_collectives", headings, rows)
     return (Section("array-collectives", "Collectives of this array", (table,)),)
 
 
@@ -259,14 +260,14 @@ def _figures(
 def _by_axes(name: str, rows: Sequence[Traffic]) -> Table:
     return Table(
         f"traffic:{name}",
-        (
-            Column("Mesh axes"),
-            Column("Op"),
-            Column("Instructions", "count"),
-            Column("Executions", "count"),
-            Column("Payload of one run", "bytes"),
-            Column("On the wire, per device", "bytes"),
-            Column("Conditional"),
+        columns(
+            "Mesh axes",
+            "Op",
+            "Instructions:count",
+            "Executions:count",
+            "Payload of one run:bytes",
+            "On the wire, per device:bytes",
+            "Conditional",
         ),
         tuple(
             (

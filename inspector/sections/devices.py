@@ -1,4 +1,4 @@
-"""What some devices hold, and what is lost if they fail."""
+"""The contents of some devices, and the data that is lost if they fail."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from inspector.sections.section import (
     Picture,
     Section,
     Table,
+    columns,
     text,
 )
 
@@ -44,7 +45,7 @@ def section(snapshot: Snapshot, held: Holdings) -> Section:
 def figures(
     snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block
 ) -> Columns:
-    """Return what is held by group, and which other devices hold copies, with a note below.
+    """Return the bytes held by group and the devices that hold copies, with a note below.
 
     Args:
       groups: the groups of arrays that count; None for all.
@@ -66,13 +67,13 @@ def figures(
 
 
 def verdict(held: Holdings) -> Notice:
-    """Return what is lost if all of these devices fail."""
+    """Return the loss if all of these devices fail."""
     single = len(held.devices) == 1
     devices = f"device {held.devices[0]}" if single else f"devices {devices_text(held.devices)}"
     fail = f"{devices} {'fails' if single else 'fail together'}"
     if held.alone is None:
         return Notice(
-            "unknown", (f"What is lost if {fail} is unknown: the bytes of an array are unknown.",)
+            "unknown", (f"The loss if {fail} is unknown: the bytes of an array are unknown.",)
         )
     if not held.alone:
         copies = f"other devices hold a copy of all {bytes_text(held.bytes)}"
@@ -94,14 +95,10 @@ def ordered(held: Holdings) -> list[Piece]:
 
 def table(held: Holdings) -> Table:
     """Return a table with one row per array that the devices hold."""
-    columns = (
-        Column("Path", "code"),
-        Column("Index"),
-        Column("Bytes", "bytes"),
+    headings = columns(
+        *("Path:code", "Index", "Bytes:bytes"),
         Column("Only here", "bytes", "Bytes that no other device holds."),
-        Column("Copies elsewhere", "count"),
-        Column("Also on"),
-        Column("Type"),
+        *("Copies elsewhere:count", "Also on", "Type"),
     )
     rows = tuple(
         (
@@ -115,11 +112,11 @@ def table(held: Holdings) -> Table:
         )
         for piece in ordered(held)
     )
-    return Table("device_table", columns, rows)
+    return Table("device_table", headings, rows)
 
 
 def uncounted(held: Holdings) -> tuple[Block, ...]:
-    """Return how many arrays are left out because their placement is unknown."""
+    """Return the number of arrays that are left out because their placement is unknown."""
     if not held.unknown:
         return ()
     count = counted(len(held.unknown), "array")

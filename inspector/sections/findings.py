@@ -68,12 +68,12 @@ def title(finding: Finding) -> str:
 
 
 def saving(finding: Finding) -> str:
-    """Return what fixing the finding saves at most, or an empty string."""
+    """Return the most that a fix saves, or an empty string."""
     return f"saves up to {bytes_text(finding.bytes)} per device" if finding.bytes else ""
 
 
 def fix(change: Change) -> tuple[Inline, ...]:
-    """Return the smallest change that fixes a finding, and what it saves."""
+    """Return the smallest change that fixes a finding, and its saving."""
     if change.saves is None:
         saved = "The saving is unknown, because the layout does not fit now."
     elif not change.saves:
@@ -84,7 +84,7 @@ def fix(change: Change) -> tuple[Inline, ...]:
 
 
 def audited(findings: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
-    """Return findings with their fixes, one section each, or what was checked if there are none."""
+    """Return findings with their fixes, one section each, or the list of checks if there are none."""
     if not findings:
         return (text("No problems found. Checked:"), listing(*audit.questions()))
     blocks: list[Block] = []

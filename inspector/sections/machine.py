@@ -13,7 +13,7 @@ from inspector.sections.section import Block, Inline, Listing, Picture, Strong
 
 
 def target_of(snapshot: Snapshot) -> Target | None:
-    """Return the machine if the Snapshot has one with known places of its chips, otherwise None."""
+    """Return the machine of the Snapshot, or None if it or the places of its chips are unknown."""
     if snapshot.mesh is None or snapshot.source.target is None:
         return None
     try:

@@ -22,6 +22,7 @@ from inspector.sections.section import (
     Section,
     Table,
     Text,
+    columns,
     text,
 )
 
@@ -120,16 +121,13 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
 
 
 def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> Table:
-    columns = (
-        Column(heading, "code" if heading == "Path" else "text"),
-        Column("Bytes once", "bytes"),
-        Column("On all devices", "bytes"),
-        Column("Duplicated", "bytes"),
-        Column("Copies", "ratio"),
+    first = f"{heading}:code" if heading == "Path" else heading
+    headings = columns(
+        first, "Bytes once:bytes", "On all devices:bytes", "Duplicated:bytes", "Copies:ratio"
     )
     return Table(
         key,
-        columns,
+        headings,
         tuple((one.name, one.once, one.everywhere, one.duplicated, one.factor) for one in each),
     )
 
@@ -174,7 +172,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (name, *(numbers.get(name, 0) for numbers in listed)) for name in names
     )
-    columns = (Column("Part"), *(Column(program.program, "bytes") for program in programs))
+    headings = columns("Part", *(Column(program.program, "bytes") for program in programs))
     return Folded(
         "All numbers, in bytes on one device",
         (
@@ -184,7 +182,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
                 f"the table of a tuple.{emulated}",
                 quiet=True,
             ),
-            Table("memory_table", columns, cells),
+            Table("memory_table", headings, cells),
         ),
     )
 

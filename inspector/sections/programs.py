@@ -1,4 +1,4 @@
-"""Programs by name: titles, the program that stands for a step, and the order in which they are shown."""
+"""Programs by name: titles, the program of a step, and the order of programs."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from inspector.core.snapshot import Array, Snapshot
 from inspector.model import RulesSemantics
 from inspector.sections.section import (
     Block,
-    Column,
     Notice,
     Section,
     Strong,
     Table,
+    columns,
     text,
 )
 
@@ -85,8 +85,7 @@ def entries(ledger: Sequence[Entry], rules: Sequence[Rule]) -> Table:
         )
         for one in ledger
     )
-    headings = ("Rule", "Dimension", "Linen", "nnx")
-    return Table("ledger", tuple(map(Column, headings)), rows, wrap=True)
+    return Table("ledger", columns("Rule", "Dimension", "Linen", "nnx"), rows, wrap=True)
 
 
 def overall(known: Sequence[tuple[Array, Ledger]], reading: RulesSemantics) -> Section:
@@ -109,14 +108,7 @@ def overall(known: Sequence[tuple[Array, Ledger]], reading: RulesSemantics) -> S
 
 def table(known: Sequence[tuple[Array, Ledger]]) -> Table:
     """Return one row per array: its spec, the spec of the rules in Linen and in nnx, and if they agree."""
-    columns = (
-        Column("Path", "code"),
-        Column("Logical axes"),
-        Column("Actual"),
-        Column("Linen"),
-        Column("Follows"),
-        Column("nnx"),
-    )
+    headings = columns("Path:code", "Logical axes", "Actual", "Linen", "Follows", "nnx")
     rows = tuple(
         (
             array.path,
@@ -128,4 +120,4 @@ def table(known: Sequence[tuple[Array, Ledger]]) -> Table:
         )
         for array, one in known
     )
-    return Table("ledger_table", columns, rows)
+    return Table("ledger_table", headings, rows)

@@ -1,9 +1,8 @@
 """The blocks of which a section is made.
 
-A section holds one fact, ready to render. A function of this package computes the fact from a Snapshot and
-returns a `Section`. `inspector.media` has one renderer per medium (Streamlit, HTML, Markdown, terminal), and
-each renderer draws every kind of block. Neither side knows the other: a new section needs no renderer, and
-a new medium needs no section.
+A section contains one fact, ready to render. A function of this package computes the fact from a Snapshot.
+`inspector.media` contains one renderer per medium: Streamlit, HTML, Markdown and terminal. Each renderer
+draws every type of block, so a new section needs no new renderer.
 
 All strings are plain text. Names that come from files are never markup; each renderer escapes them.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import plotly.graph_objects as go
 
@@ -61,7 +60,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Notice:
-    """A message that stands out: a result, a warning, or the reason why something is unknown."""
+    """A highlighted message: a result, a warning, or the reason why something is unknown."""
 
     kind: NoticeKind
     parts: tuple[Inline, ...]
@@ -80,7 +79,7 @@ class Column:
 
     Attributes:
       heading: the column's heading, a noun phrase.
-      kind: how its cells are formatted and aligned; numbers stay numbers where a medium can sort them.
+      kind: how its cells are formatted and aligned; numbers stay numbers if a medium can sort them.
       help: one sentence that explains the column, shown as a tooltip or below the table.
     """
 
@@ -126,7 +125,7 @@ class Picture:
 
     Attributes:
       key: identifies the figure within its page, and names the file it is saved as.
-      alt: what the figure shows, in words, for screen readers.
+      alt: the content of the figure in words, for screen readers.
       build: returns the figure for a width in pixels, or None if there is nothing to draw.
       stamp: lines that a saved picture needs because the figure does not contain them.
     """
@@ -180,13 +179,20 @@ def text(*parts: Inline, quiet: bool = False) -> Text:
 
 
 def unknown(*parts: Inline) -> Notice:
-    """Return a notice that says what is unknown and why."""
+    """Return a notice about something unknown, with the reason."""
     return Notice("unknown", parts)
 
 
 def plain(parts: Sequence[Inline]) -> str:
     """Return the parts as plain text, without emphasis."""
     return "".join(part if isinstance(part, str) else part.text for part in parts)
+
+
+def columns(*headings: str | Column) -> tuple[Column, ...]:
+    """Return columns from headings. `Bytes:bytes` is the heading `Bytes` and the kind `bytes`."""
+    return tuple(
+        heading if isinstance(heading, Column) else Column(*_split(heading)) for heading in headings
+    )
 
 
 def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
@@ -210,6 +216,11 @@ def cell_text(cell: Cell, kind: CellKind, *, exact: bool = False) -> str:
             return f"{times_text(cell)}×"
         case _:
             return f"{cell:,}"
+
+
+def _split(heading: str) -> tuple[str, CellKind]:
+    text, colon, kind = heading.rpartition(":")
+    return (text, cast(CellKind, kind)) if colon else (heading, "text")
 
 
 def inline(cell: str | Code | Strong | Mark | tuple[Inline, ...]) -> tuple[Inline, ...]:

@@ -15,7 +15,7 @@ _TITLES = {"target": "Source", "date": "Created"}
 
 
 def facts(snapshot: Snapshot) -> Facts:
-    """Return where the Snapshot comes from and how large its train state is."""
+    """Return the source of the Snapshot and the size of its train state."""
     known = provenance.facts(snapshot)
     first = ("target", "model", "mesh")
     ordered = {key: known[key] for key in (*first, *known)}
@@ -41,7 +41,7 @@ def totals(snapshot: Snapshot) -> Facts:
             for count in (state.bytes, state.per_device)
         )
         labels, unit = ("Elements", "Elements per device"), "Elements"
-    ends = "" if devices is None else f" 1 is no replication, {devices} is full replication."
+    ends = "" if devices is None else f" 1 means no replication, {devices} means full replication."
     return Facts(
         (
             Fact("Devices", "unknown" if devices is None else f"{devices:,}"),

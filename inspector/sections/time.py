@@ -25,7 +25,6 @@ from inspector.sections.programs import main_first, title
 from inspector.sections.section import (
     Block,
     Code,
-    Column,
     Columns,
     Fact,
     Facts,
@@ -34,6 +33,7 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
+    columns,
     listing,
     text,
 )
@@ -190,7 +190,7 @@ def _failed(snapshot: Snapshot, model: Modelled) -> bool:
 
 
 def _formulas(model: Modelled) -> Folded:
-    columns = (Column("Term"), Column("Time", "seconds"), Column("Formula"), Column("Based on"))
+    headings = columns("Term", "Time:seconds", "Formula", "Based on")
     rows = tuple(
         (term.name, term.seconds, term.formula or "–", term.basis or "the compiled program")
         for term in model.terms
@@ -202,7 +202,7 @@ def _formulas(model: Modelled) -> Folded:
     return Folded(
         "Formulas and assumptions",
         (
-            Table(f"terms:{model.program}", columns, rows, wrap=True),
+            Table(f"terms:{model.program}", headings, rows, wrap=True),
             listing(overlap, *intensities, *model.assumptions),
         ),
     )
@@ -222,8 +222,8 @@ def _times_table(programs: Sequence[Program]) -> Table:
                 steps,
             )
         )
-    headings = ("Program", "Lower", "Compile", "First run", "Steps")
-    return Table("measured_times", tuple(Column(heading) for heading in headings), tuple(rows))
+    headings = columns("Program", "Lower", "Compile", "First run", "Steps")
+    return Table("measured_times", headings, tuple(rows))
 
 
 def _seconds_cell(seconds: float | None) -> str:

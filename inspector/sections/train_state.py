@@ -9,13 +9,13 @@ from inspector.figures.loss_curve import loss_curve
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
-    Column,
     Columns,
     Folded,
     Mark,
     Notice,
     Picture,
     Table,
+    columns,
     text,
 )
 
@@ -43,13 +43,7 @@ def verdict(snapshot: Snapshot) -> Notice:
 
 def shardings(snapshot: Snapshot, program: str) -> Table:
     """Return the requested and the compiled sharding of each input and output of a program."""
-    columns = (
-        Column("Path", "code"),
-        Column("Role"),
-        Column("Requested"),
-        Column("Compiled"),
-        Column("Same"),
-    )
+    headings = columns("Path:code", "Role", "Requested", "Compiled", "Same")
     rows = tuple(
         (
             one.path,
@@ -62,7 +56,7 @@ def shardings(snapshot: Snapshot, program: str) -> Table:
         if each.name == program
         for one in each.shardings
     )
-    return Table(f"shardings:{program}", columns, rows)
+    return Table(f"shardings:{program}", headings, rows)
 
 
 def training(snapshot: Snapshot) -> Columns:
@@ -95,13 +89,7 @@ def boxes(snapshot: Snapshot) -> tuple[Block, ...]:
     boxed = [array for array in snapshot.arrays if array.box is not None]
     if not boxed:
         return ()
-    columns = (
-        Column("Path", "code"),
-        Column("Box"),
-        Column("names"),
-        Column(".value"),
-        Column("PartitionSpec"),
-    )
+    headings = columns("Path:code", "Box", "names", ".value", "PartitionSpec")
     rows = tuple(
         (array.path, array.box.kind, _names_text(array), _value_text(array), spec_text(array.spec))
         for array in boxed
@@ -117,7 +105,7 @@ def boxes(snapshot: Snapshot) -> tuple[Block, ...]:
                     "the same box. Optimizers see through the box, so moments are sharded like parameters.",
                     quiet=True,
                 ),
-                Table("box_table", columns, rows),
+                Table("box_table", headings, rows),
             ),
         ),
     )

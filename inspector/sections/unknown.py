@@ -1,4 +1,4 @@
-"""Why something is unknown: what the source of a Snapshot does not contain, and what to do."""
+"""Reasons why something is unknown, and the action that makes it known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def no_programs(snapshot: Snapshot, subject: str) -> Notice | None:
     """Return the reason why something of the programs is unknown, or None if there are programs.
 
     Args:
-      subject: what is unknown, with its verb, such as `collectives are`.
+      subject: the unknown thing and its verb, such as `collectives are`.
     """
     if snapshot.programs:
         return None

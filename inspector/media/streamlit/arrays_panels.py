@@ -20,7 +20,7 @@ PARTS = {
 
 
 def show_overview(snapshot: Snapshot, _: Layout | None) -> None:
-    """Bytes that each device holds of each array, and a small shard map of every parameter."""
+    """Draw the bytes that each device holds of each array, and a small shard map of every parameter."""
     if _cannot_show(snapshot):
         return
     part = _choose_part(snapshot, "overview_groups", whole_first=True)
@@ -30,7 +30,7 @@ def show_overview(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
-    """The tree of PartitionSpecs as a figure, and as text to copy."""
+    """Draw the tree of PartitionSpecs as a figure and as text to copy."""
     if _cannot_show(snapshot, mesh=False):
         return
     part = _choose_part(snapshot, "tree_groups")
@@ -45,7 +45,7 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_table(snapshot: Snapshot, _: Layout | None) -> None:
-    """All arrays in a table with filters; a selected row opens in the shard map."""
+    """Draw a table of arrays with filters; a selected row opens in the shard map."""
     if _cannot_show(snapshot, mesh=False):
         return
     present = {array.group for array in snapshot.arrays}

@@ -1,4 +1,4 @@
-"""A Plotly figure on a page, and what is done when a person picks something in it."""
+"""A Plotly figure on a page, with a handler for clicks and a menu of pictures."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from inspector.media.streamlit import picture_buttons
 CONFIG = {"displayModeBar": False}
 
 
-# The figures of this part of the page, by key, with the words for each.
+# The figures of this part of the page: key -> (figure, alternative text).
 _drawn: ContextVar[dict[str, tuple[go.Figure, str]] | None] = ContextVar("drawn", default=None)
 
 
 @contextlib.contextmanager
 def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures") -> Iterator[None]:
-    """What is drawn within it can be saved as pictures, by a menu at its end.
+    """Draw a menu below the figures of the `with` block, which saves them as pictures.
 
     Args:
-      lines: gives what the figures are of, to be written on each picture.
-      key: of the menu; each that can stand on the same page has its own.
+      lines: returns the provenance that each picture shows.
+      key: the key of the menu, unique on its page.
     """
     drawn: dict[str, tuple[go.Figure, str]] = {}
     before = _drawn.set(drawn)
@@ -39,13 +39,13 @@ def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures") -> Iterator
 
 
 def draw(figure: go.Figure, key: str, *, alt: str) -> None:
-    """Draw a figure in which nothing can be picked."""
+    """Draw a figure without a handler for clicks."""
     st.plotly_chart(figure, key=key, config=CONFIG, alt=alt)
     _remember(figure, key, alt)
 
 
 def show(figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None]) -> None:
-    """Draw the figure; `on_pick` gets the custom data of the point that was clicked, or None."""
+    """Draw a figure and call `on_pick` with the custom data of the clicked point, or with None."""
 
     def picked() -> None:
         on_pick(_custom_data(st.session_state[key].selection.points))

@@ -19,7 +19,7 @@ _MAX_BUTTONS = 24  # further arrays are only counted
 
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """Choose a program; one sentence, two figures, a table by mesh axes, and all collectives."""
+    """Draw the choice of a program, its sum, two figures, and tables of its collectives."""
     missing = unknown.no_programs(snapshot, "collectives are")
     if missing is not None:
         render.show([missing])

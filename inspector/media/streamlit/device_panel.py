@@ -1,4 +1,4 @@
-"""What one or more devices hold, and what is lost if they fail."""
+"""The contents of one or more devices, and the data that is lost if they fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEVICE, _GROUPS = "device_device", "device_groups"
 
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """Choose devices; what is lost with them, then everything that they hold."""
+    """Draw the choice of devices, the loss if they fail, and everything that they hold."""
     mesh = snapshot.mesh
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     if missing is not None or mesh is None:

@@ -25,7 +25,7 @@ _PANEL, _SHARD_MAP = "panel", "Shard map"
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Errors first, then by the bytes that a fix saves; below, what was checked."""
+    """Draw errors first, then by the bytes that a fix saves; the list of checks is below."""
     if snapshot.mesh is None:
         st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
         return

@@ -21,7 +21,7 @@ _EXAMPLE = "batch=data, embed=fsdp+tensor, layer=   or   [['embed', ['fsdp', 'te
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
-    """One array rule by rule, then all arrays and whether they follow the rules."""
+    """Draw one array rule by rule, then all arrays and whether they follow the rules."""
     named = [array for array in snapshot.arrays if array.logical_axes is not None]
     if layout is not None and not layout.entry.has_rules:
         st.info("This model names mesh axes itself, so it has no rules.", icon=":material/edit:")

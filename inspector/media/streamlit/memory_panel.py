@@ -10,7 +10,7 @@ from inspector.sections import memory
 
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """The verdict beside the choice of the chip, then the parts, then replicated data."""
+    """Draw the verdict and the choice of the chip, then the parts, then replicated data."""
     verdict, choice = page_width.beside([3, 1])
     with choice:
         chip = chip_choice.draw(snapshot)

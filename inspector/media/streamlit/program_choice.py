@@ -11,7 +11,7 @@ from inspector.sections.programs import title
 
 FIRST = "train_step"
 _MAX_SIDE_BY_SIDE = 6
-_MAX_CHARACTERS = 24  # of a name beside others
+_MAX_CHARACTERS = 24  # of a name in a row of names
 
 
 def choose(names: Sequence[str], key: str) -> str:

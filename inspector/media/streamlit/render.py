@@ -11,39 +11,18 @@ import streamlit as st
 
 from inspector.media.streamlit import chart, page_width, table
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections.section import (
-    NUMBERS,
-    Block,
-    Cell,
-    Code,
-    Column,
-    Columns,
-    Facts,
-    Folded,
-    Inline,
-    Listing,
-    Mark,
-    Notice,
-    NoticeKind,
-    Picture,
-    Preformatted,
-    Section,
-    Strong,
-    Table,
-    Text,
-    cell_text,
-    inline,
-)
+from inspector.sections import section
+from inspector.sections.section import NUMBERS, cell_text, inline
 
 _LEAST_FACT_PX = 90  # four facts side by side on a page 800 pixels wide
-COLORS: dict[NoticeKind, str] = {
+COLORS: dict[section.NoticeKind, str] = {
     "info": "blue",
     "unknown": "gray",
     "success": "green",
     "warning": "orange",
     "error": "red",
 }
-ICONS: dict[NoticeKind, str] = {
+ICONS: dict[section.NoticeKind, str] = {
     "info": ":material/info:",
     "unknown": ":material/help:",
     "success": ":material/check:",
@@ -67,7 +46,7 @@ class _Page:
 
 
 def show(
-    blocks: Iterable[Block],
+    blocks: Iterable[section.Block],
     picks: Mapping[str, Callable[[Any], None]] | None = None,
     width_px: int | None = None,
 ) -> None:
@@ -83,18 +62,18 @@ def show(
         _draw(block, page)
 
 
-def markdown(parts: Sequence[Inline]) -> str:
+def markdown(parts: Sequence[section.Inline]) -> str:
     """Return the parts of a sentence as Streamlit's Markdown, with every name escaped."""
     return "".join(_part(part) for part in parts)
 
 
 @singledispatch
-def _draw(block: Block, page: _Page) -> None:
+def _draw(block: section.Block, page: _Page) -> None:
     raise TypeError(f"a section contains a {type(block).__name__}, which the dashboard cannot draw")
 
 
 @_draw.register
-def _(block: Text, page: _Page) -> None:
+def _(block: section.Text, page: _Page) -> None:
     if block.quiet:
         st.caption(markdown(block.parts))
     else:
@@ -102,18 +81,18 @@ def _(block: Text, page: _Page) -> None:
 
 
 @_draw.register
-def _(block: Notice, page: _Page) -> None:
+def _(block: section.Notice, page: _Page) -> None:
     box = {"success": st.success, "warning": st.warning, "error": st.error}.get(block.kind, st.info)
     box(markdown(block.parts), icon=ICONS[block.kind])
 
 
 @_draw.register
-def _(block: Listing, page: _Page) -> None:
+def _(block: section.Listing, page: _Page) -> None:
     st.markdown("\n".join(f"- {markdown(item)}" for item in block.items))
 
 
 @_draw.register
-def _(block: Facts, page: _Page) -> None:
+def _(block: section.Facts, page: _Page) -> None:
     row = st.grid(len(block.facts), min_column_width=_LEAST_FACT_PX)
     for fact in block.facts:
         row.metric(
@@ -122,7 +101,7 @@ def _(block: Facts, page: _Page) -> None:
 
 
 @_draw.register
-def _(block: Table, page: _Page) -> None:
+def _(block: section.Table, page: _Page) -> None:
     if block.wrap:
         st.markdown(_markdown_table(block))
         return
@@ -148,7 +127,7 @@ def _(block: Table, page: _Page) -> None:
 
 
 @_draw.register
-def _(block: Picture, page: _Page) -> None:
+def _(block: section.Picture, page: _Page) -> None:
     figure = block.build(page.width_px)
     if figure is None:
         return
@@ -160,7 +139,7 @@ def _(block: Picture, page: _Page) -> None:
 
 
 @_draw.register
-def _(block: Columns, page: _Page) -> None:
+def _(block: section.Columns, page: _Page) -> None:
     count = len(block.columns)
     if count < 2 or page.width_px < page_width.NARROW_PX:
         for column in block.columns:
@@ -173,23 +152,23 @@ def _(block: Columns, page: _Page) -> None:
 
 
 @_draw.register
-def _(block: Folded, page: _Page) -> None:
+def _(block: section.Folded, page: _Page) -> None:
     with st.expander(plain(block.summary)):
         show(block.blocks, page.picks, page.width_px)
 
 
 @_draw.register
-def _(block: Preformatted, page: _Page) -> None:
+def _(block: section.Preformatted, page: _Page) -> None:
     st.code(block.text, language=block.language, wrap_lines=False)
 
 
 @_draw.register
-def _(block: Section, page: _Page) -> None:
+def _(block: section.Section, page: _Page) -> None:
     st.markdown(f"##### {plain(block.heading)}")
     show(block.blocks, page.picks, page.width_px)
 
 
-def _values(cells: Sequence[Cell], column: Column) -> list[Any]:
+def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
     """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
     if column.kind in NUMBERS and all(isinstance(cell, (int, float)) for cell in cells):
         return [_rounded(cell) for cell in cells] if column.kind == "ratio" else list(cells)
@@ -206,7 +185,7 @@ def _rounded(factor: float) -> float:
     return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
 
 
-def _config(column: Column, values: Sequence[Any]) -> Any:
+def _config(column: section.Column, values: Sequence[Any]) -> Any:
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
         right = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
@@ -214,7 +193,7 @@ def _config(column: Column, values: Sequence[Any]) -> Any:
     return st.column_config.NumberColumn(help=column.help, format=form)
 
 
-def _markdown_table(block: Table) -> str:
+def _markdown_table(block: section.Table) -> str:
     lines = [
         [plain(column.heading) for column in block.columns],
         ["---:" if column.kind in NUMBERS else "---" for column in block.columns],
@@ -225,24 +204,24 @@ def _markdown_table(block: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _markdown_cell(cell: Cell, column: Column) -> str:
+def _markdown_cell(cell: section.Cell, column: section.Column) -> str:
     if cell is None or isinstance(cell, (int, float)):
         return plain(cell_text(cell, column.kind))
     return markdown(inline(cell))
 
 
-def _part(part: Inline) -> str:
+def _part(part: section.Inline) -> str:
     match part:
-        case Code(text):
-            # Text that would end the code it is in is written without code formatting.
+        case section.Code(text):
+            # section.Text that would end the code it is in is written without code formatting.
             return (
                 plain(text)
                 if set(text) & {"`", "|"} or not text.isprintable() or not text
                 else f"`{text}`"
             )
-        case Strong(text):
+        case section.Strong(text):
             return f"**{plain(text)}**" if text.strip() else ""
-        case Mark(text, kind):
+        case section.Mark(text, kind):
             return f":{COLORS[kind]}[**{plain(text)}**]" if text.strip() else ""
         case _:
             return plain(part)

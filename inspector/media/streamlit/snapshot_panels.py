@@ -49,7 +49,7 @@ def show(snapshot: Snapshot, layout: Layout | None, key: str = "panel") -> None:
     """Draw the open panel.
 
     Args:
-      layout: what made the Snapshot, or None if that is unknown.
+      layout: the layout of the Snapshot, or None if it is unknown.
       key: the key of the tabs, different for each page.
     """
     tabs = st.tabs(list(PANELS), key=key, on_change="rerun")

@@ -31,7 +31,7 @@ SOURCE_BADGES = {
 
 
 def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> None:
-    """Draw the heading beside the run controls, then the actions, then four facts."""
+    """Draw the heading and the run controls, then the actions, then four facts."""
     screenshot_mode.hide_controls()
     text, controls = page_width.beside([3, 2], align="top")
     with text:

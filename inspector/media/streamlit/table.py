@@ -31,7 +31,7 @@ def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | N
 
     Args:
       paths: the array of each row.
-      key: where the session keeps the row's path, so that a later choice elsewhere stays.
+      key: the key of the selected path in the session; a later choice elsewhere stays.
       hint: the caption while no row is selected.
     """
 

@@ -11,7 +11,7 @@ from inspector.sections import time, unknown
 
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """The modelled step first, because it describes the machine that the layout is for."""
+    """Draw the modelled step first, because it describes the machine that the layout is for."""
     missing = unknown.no_programs(snapshot, "step times are")
     if missing is not None:
         render.show([missing])

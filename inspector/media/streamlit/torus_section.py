@@ -11,7 +11,7 @@ from inspector.sections import machine
 
 
 def show(snapshot: Snapshot) -> None:
-    """Draw the machine; nothing if the Snapshot has none."""
+    """Draw the machine, if the Snapshot contains it."""
     target = machine.target_of(snapshot)
     if target is None:
         return

@@ -9,7 +9,7 @@ from inspector.sections import train_state
 
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """Whether each sharding was compiled as requested; then loss, live arrays and boxes."""
+    """Draw requested and compiled shardings, then loss, live arrays and boxes."""
     render.show([train_state.verdict(snapshot)])
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:

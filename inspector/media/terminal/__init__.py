@@ -55,7 +55,7 @@ DEBUG = "SHARDING_INSPECTOR_DEBUG"
 UNUSABLE_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
-# What is written for characters that the encoding of a terminal lacks.
+# Substitutes for characters that the encoding of a terminal lacks.
 _SUBSTITUTES = {
     **{"×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "→": "->", "µ": "u", "\ufffd": "?"},
     **{"±": "+/-", "≠": "!=", "✓": "+", "✗": "-", "∅": "0", "÷": "/", "─": "-", "•": "-"},

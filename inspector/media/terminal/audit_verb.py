@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _layout(snapshot: Snapshot) -> Layout | None:
-    """Return the layout of the Snapshot, or None if it has none that can be changed here."""
+    """Return the layout of the Snapshot, or None if there is no layout that can be changed here."""
     try:
         return None if snapshot.layout is None else layouts.from_json(snapshot.layout)
     except InvalidInput:

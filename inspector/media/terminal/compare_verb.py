@@ -1,4 +1,4 @@
-"""`compare`: print what differs between Snapshots, or write a report or JSON."""
+"""`compare`: print the differences between Snapshots, or write a report or JSON."""
 
 from __future__ import annotations
 

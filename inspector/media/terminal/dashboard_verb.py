@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PACKAGE.MODULE:FUNCTION",
-        help="add a model of yours to the list of models; may be repeated",
+        help="add your own model to the list of models; may be repeated",
     )
     # `main` puts the options here that the verb does not know.
     parser.set_defaults(unknown=[])

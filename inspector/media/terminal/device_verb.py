@@ -1,4 +1,4 @@
-"""`device`: print what one or more devices hold, and what is lost if they fail."""
+"""`device`: print the contents of devices, and the data that is lost if they fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inspector.media.terminal import render
 from inspector.sections import devices as section
 
 NAME = "device"
-HELP = "list what devices hold and what is lost if they fail"
+HELP = "list the contents of devices and the data that is lost if they fail"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

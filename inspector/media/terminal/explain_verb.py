@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the ledger of one array, or how many arrays follow the rules."""
+    """Print the ledger of one array, or the arrays that follow the rules."""
     snapshot = snapshots.read(options.snapshot)
     rules = recorded(snapshot) if options.rules is None else _read_rules(options.rules)
     if rules is None:

@@ -2,7 +2,7 @@
 
 On a terminal, tables adapt to its width. In a pipe or a file, each table row is one line of aligned text.
 Control characters and escape sequences in names are replaced, so a file cannot control the terminal.
-Figures are left out: the tables beside them contain the same numbers.
+Figures are left out: the tables contain the same numbers.
 """
 
 from __future__ import annotations
@@ -14,36 +14,16 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, TextIO
 
 from inspector.media.printable import one_line, printable
-from inspector.sections.section import (
-    NUMBERS,
-    Block,
-    Cell,
-    Code,
-    Column,
-    Columns,
-    Facts,
-    Folded,
-    Inline,
-    Listing,
-    Mark,
-    Notice,
-    NoticeKind,
-    Picture,
-    Preformatted,
-    Section,
-    Strong,
-    Table,
-    Text,
-    cell_text,
-    inline,
-)
+from inspector.sections import section
+from inspector.sections.section import NUMBERS, cell_text, inline
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _PIPE_WIDTH = 100_000  # so wide that no line is ever wrapped
-_APART = (Section, Table, Facts, Preformatted, Folded)  # with an empty line around them
-_STYLES: dict[NoticeKind, str] = {
+# Blocks with an empty line around them.
+_APART = (section.Section, section.Table, section.Facts, section.Preformatted, section.Folded)
+_STYLES: dict[section.NoticeKind, str] = {
     "info": "",
     "unknown": "dim",
     "success": "green",
@@ -52,7 +32,7 @@ _STYLES: dict[NoticeKind, str] = {
 }
 
 
-def show(blocks: Iterable[Block], stream: TextIO | None = None) -> None:
+def show(blocks: Iterable[section.Block], stream: TextIO | None = None) -> None:
     """Write the blocks to a stream, standard output by default."""
     stream = sys.stdout if stream is None else stream
     if not stream.isatty():
@@ -65,7 +45,7 @@ def show(blocks: Iterable[Block], stream: TextIO | None = None) -> None:
         console.print(part)
 
 
-def text(blocks: Iterable[Block]) -> str:
+def text(blocks: Iterable[section.Block]) -> str:
     """Return the blocks as plain text; every line ends with a line end."""
     from rich.console import Console
 
@@ -80,7 +60,7 @@ def text(blocks: Iterable[Block]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _renderables(blocks: Iterable[Block], console: Console) -> list[RenderableType]:
+def _renderables(blocks: Iterable[section.Block], console: Console) -> list[RenderableType]:
     parts: list[RenderableType] = []
     apart = False
     for block in blocks:
@@ -95,27 +75,27 @@ def _renderables(blocks: Iterable[Block], console: Console) -> list[RenderableTy
 
 
 @singledispatch
-def _block(block: Block, console: Console) -> list[RenderableType]:
+def _block(block: section.Block, console: Console) -> list[RenderableType]:
     raise TypeError(f"a section contains a {type(block).__name__}, which a terminal cannot render")
 
 
-@_block.register(Text)
-def _(block: Text, console: Console) -> list[RenderableType]:
+@_block.register(section.Text)
+def _(block: section.Text, console: Console) -> list[RenderableType]:
     return [_line(block.parts, "dim" if block.quiet else "")]
 
 
-@_block.register(Notice)
-def _(block: Notice, console: Console) -> list[RenderableType]:
+@_block.register(section.Notice)
+def _(block: section.Notice, console: Console) -> list[RenderableType]:
     return [_line(block.parts, _STYLES[block.kind])]
 
 
-@_block.register(Listing)
-def _(block: Listing, console: Console) -> list[RenderableType]:
+@_block.register(section.Listing)
+def _(block: section.Listing, console: Console) -> list[RenderableType]:
     return [_line(("- ", *item)) for item in block.items]
 
 
-@_block.register(Facts)
-def _(block: Facts, console: Console) -> list[RenderableType]:
+@_block.register(section.Facts)
+def _(block: section.Facts, console: Console) -> list[RenderableType]:
     from rich.table import Table as RichTable
 
     grid = RichTable.grid(padding=(0, 2))
@@ -124,8 +104,8 @@ def _(block: Facts, console: Console) -> list[RenderableType]:
     return [grid]
 
 
-@_block.register(Table)
-def _(block: Table, console: Console) -> list[RenderableType]:
+@_block.register(section.Table)
+def _(block: section.Table, console: Console) -> list[RenderableType]:
     from rich import box
     from rich.table import Table as RichTable
 
@@ -145,24 +125,24 @@ def _(block: Table, console: Console) -> list[RenderableType]:
     return [table]
 
 
-@_block.register(Picture)
-def _(block: Picture, console: Console) -> list[RenderableType]:
+@_block.register(section.Picture)
+def _(block: section.Picture, console: Console) -> list[RenderableType]:
     return []
 
 
-@_block.register(Columns)
-def _(block: Columns, console: Console) -> list[RenderableType]:
+@_block.register(section.Columns)
+def _(block: section.Columns, console: Console) -> list[RenderableType]:
     return _renderables((each for column in block.columns for each in column), console)
 
 
-@_block.register(Folded)
-def _(block: Folded, console: Console) -> list[RenderableType]:
+@_block.register(section.Folded)
+def _(block: section.Folded, console: Console) -> list[RenderableType]:
     inside = _renderables(block.blocks, console)
-    return [_line((Strong(block.summary),)), *inside] if inside else []
+    return [_line((section.Strong(block.summary),)), *inside] if inside else []
 
 
-@_block.register(Preformatted)
-def _(block: Preformatted, console: Console) -> list[RenderableType]:
+@_block.register(section.Preformatted)
+def _(block: section.Preformatted, console: Console) -> list[RenderableType]:
     from rich.text import Text as RichText
 
     return [
@@ -171,30 +151,30 @@ def _(block: Preformatted, console: Console) -> list[RenderableType]:
     ]
 
 
-@_block.register(Section)
-def _(block: Section, console: Console) -> list[RenderableType]:
+@_block.register(section.Section)
+def _(block: section.Section, console: Console) -> list[RenderableType]:
     inside = _renderables(block.blocks, console)
-    return [_line((Strong(block.heading),)), *inside] if inside else []
+    return [_line((section.Strong(block.heading),)), *inside] if inside else []
 
 
-def _line(parts: Sequence[Inline], style: str = "") -> RenderableType:
+def _line(parts: Sequence[section.Inline], style: str = "") -> RenderableType:
     from rich.text import Text as RichText
 
     line = RichText(style=style)
     for part in parts:
         match part:
-            case Code(words):
+            case section.Code(words):
                 line.append(one_line(words), "cyan")
-            case Strong(words):
+            case section.Strong(words):
                 line.append(one_line(words), "bold")
-            case Mark(words, kind):
+            case section.Mark(words, kind):
                 line.append(one_line(words), _STYLES[kind])
             case _:
                 line.append(one_line(part))
     return line
 
 
-def _cell(cell: Cell, column: Column) -> RenderableType:
+def _cell(cell: section.Cell, column: section.Column) -> RenderableType:
     if cell is None or isinstance(cell, (int, float)):
         return _line((cell_text(cell, column.kind),), "dim" if cell is None else "")
     return _line(inline(cell))

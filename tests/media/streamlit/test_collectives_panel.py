@@ -105,7 +105,7 @@ def test_unknown_values_are_shown_as_unknown(shown, found: Snapshot) -> None:
     for column in ("Executions", "On the wire", "Mesh axes", "Phase", "Arrays"):
         assert row[column] == "unknown"
     only = shown(with_collectives(found, (unknown,)))
-    assert "how many bytes leave each device is unknown" in only.markdown[0].value
+    assert "bytes that leave each device are unknown" in only.markdown[0].value
     assert charts(only) == ["collective_bars"]
 
 
