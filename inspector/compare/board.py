@@ -1,7 +1,7 @@
-"""Layouts pinned side by side: up to eight Snapshots with names, one of them the baseline.
+"""The Board: up to eight named Snapshots to compare, one of them the baseline.
 
-A Board is frozen: every change gives a new one. In full it is one JSON file of format `sharding-board`;
-the short form, without what was run or compiled, is in `inspector.compare.board_link`.
+A Board is frozen; every change returns a new one. Its file has the format `sharding-board`. A link has only
+the layouts (see `board_link`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inspector.core import output, snapshot, strict_json, typed_json
+from inspector.core import output, strict_json, typed_json
+from inspector.core import snapshot as snapshots
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
@@ -21,15 +22,15 @@ from inspector.machines import hardware
 
 FORMAT = "sharding-board"
 VERSION = 1
-MOST_PINS = 8  # columns that a page 1440 wide can show beside each other
-MOST_CHARACTERS = 60  # of a name: it heads a column
-MOST_BYTES = 200 * 1024**2  # of a file, as the page's uploads
+MOST_PINS = 8  # columns that fit on a page of 1440 px
+MOST_CHARACTERS = 60  # of a name, which is a column heading
+MOST_BYTES = 200 * 1024**2  # of a file; the limit of the page's upload
 DEFAULT_CHIP = "v5p"
 
 
 @dataclass(frozen=True)
 class PinFile(Record):
-    """A pin in a board's file. `snapshot` has the form of a Snapshot file."""
+    """A pin in a Board file. `snapshot` is the content of a Snapshot file."""
 
     name: str
     snapshot: dict[str, Any]
@@ -37,7 +38,7 @@ class PinFile(Record):
 
 @dataclass(frozen=True)
 class BoardFile(Record):
-    """A board's file."""
+    """The content of a Board file."""
 
     pins: tuple[PinFile, ...]
     baseline: NonNegativeInt = 0
@@ -46,7 +47,7 @@ class BoardFile(Record):
 
 @dataclass(frozen=True)
 class Pin(Record):
-    """A Snapshot and what a person calls it."""
+    """A Snapshot with a name."""
 
     name: str
     snapshot: Snapshot
@@ -54,9 +55,9 @@ class Pin(Record):
 
 @dataclass(frozen=True)
 class Board(Record):
-    """Pins in the order in which they stand; `baseline` is the position of the one compared against.
+    """Pins in order, with distinct names. `baseline` is the position of a pin.
 
-    `chip` names the accelerator that modelled rows ask about. Names are distinct.
+    `chip` is the accelerator for modelled times.
     """
 
     pins: tuple[Pin, ...] = ()
@@ -73,28 +74,26 @@ class Board(Record):
 
     @property
     def named(self) -> tuple[tuple[str, Snapshot], ...]:
-        """Each pin's name with its Snapshot."""
         return tuple(zip(self.names, self.snapshots, strict=True))
 
-    def pinned(self, name: str, found: Snapshot) -> Board:
-        """The board with one more pin, at its end.
+    def pinned(self, name: str, snapshot: Snapshot) -> Board:
+        """Return the Board with one more pin at the end.
 
         Raises:
-          InvalidInput: the board is full, or the name cannot be used or is taken.
+          InvalidInput: if the Board is full, or the name is invalid or taken.
         """
         if len(self.pins) >= MOST_PINS:
             raise InvalidInput(
-                f"the board has {MOST_PINS} layouts, which is all that it holds: "
-                f"remove one before {shown(name.strip())} is pinned"
+                f"the Board already has {MOST_PINS} layouts: remove one to pin {shown(name.strip())}"
             )
         name = _checked_name(name, self.names)
-        return replace(self, pins=(*self.pins, Pin(name, found)))
+        return replace(self, pins=(*self.pins, Pin(name, snapshot)))
 
     def renamed(self, position: int, name: str) -> Board:
-        """The board with another name at this position.
+        """Return the Board with another name at this position.
 
         Raises:
-          InvalidInput: the name cannot be used or is taken.
+          InvalidInput: if the name is invalid or taken.
         """
         others = [other for place, other in enumerate(self.names) if place != position]
         name = _checked_name(name, others)
@@ -103,7 +102,7 @@ class Board(Record):
         return replace(self, pins=tuple(pins))
 
     def moved(self, position: int, by: int) -> Board:
-        """The board with a pin moved to the left (negative) or right; at an end it stays where it is."""
+        """Return the Board with a pin moved left (negative) or right, at most to the end."""
         order = list(range(len(self.pins)))
         target = min(max(position + by, 0), len(order) - 1)
         order.insert(target, order.pop(position))
@@ -111,26 +110,26 @@ class Board(Record):
         return replace(self, pins=pins, baseline=order.index(self.baseline))
 
     def without(self, position: int) -> Board:
-        """The board without a pin; if that was the baseline, the first of the others is."""
+        """Return the Board without a pin. If it was the baseline, the first pin becomes the baseline."""
         pins = self.pins[:position] + self.pins[position + 1 :]
         baseline = 0 if position == self.baseline else self.baseline - (position < self.baseline)
         return replace(self, pins=pins, baseline=baseline)
 
     def compared_to(self, position: int) -> Board:
-        """The board with another baseline."""
+        """Return the Board with another baseline."""
         return replace(self, baseline=position)
 
     def joined(self, other: Board) -> Board:
-        """The board with the pins of another one after its own; names that are taken get a number.
+        """Return the Board with the pins of another one at the end. Taken names get a number.
 
         Raises:
-          InvalidInput: together they are more than a board holds.
+          InvalidInput: if there are too many pins.
         """
         together = len(self.pins) + len(other.pins)
         if together > MOST_PINS:
             raise InvalidInput(
-                f"{counted(len(other.pins), 'layout')} beside the {len(self.pins)} of the board make "
-                f"{together}, but a board holds at most {MOST_PINS}"
+                f"{counted(len(other.pins), 'layout')} and the {len(self.pins)} of the Board make "
+                f"{together}, but must be at most {MOST_PINS}"
             )
         joined = self
         for pin in other.pins:
@@ -146,7 +145,7 @@ class Board(Record):
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name if it is not taken, else with the first number that makes it free: `FSDP (2)`."""
+    """Return the name, with a number if it is taken: `FSDP (2)`."""
     name = " ".join(_printable(name).split())[:MOST_CHARACTERS].strip() or "layout"
     number, free = 1, name
     while free in taken:
@@ -160,7 +159,7 @@ def from_json(value: Any, what: str = "the board") -> Board:
     """Read a Board from parsed JSON.
 
     Raises:
-      InvalidInput: it is not a board, is of a newer version, or a pin of it cannot be used.
+      InvalidInput: if it is not a Board, has a newer version, or has an invalid pin.
     """
     file = typed_json.decode_file(BoardFile, value, what, FORMAT, VERSION)
     if len(file.pins) > MOST_PINS:
@@ -170,11 +169,11 @@ def from_json(value: Any, what: str = "the board") -> Board:
     board = Board(chip=_chip(file.chip, what), extra=file.extra)
     for number, pin in enumerate(file.pins):
         where = f"{what}: pins[{number}]"
-        found = snapshot.from_json(pin.snapshot, f"{where}.snapshot")
+        snapshot = snapshots.from_json(pin.snapshot, f"{where}.snapshot")
         try:
-            board = board.pinned(pin.name, found)
-        except InvalidInput as refused:
-            raise InvalidInput(f"{where}: {refused}") from None
+            board = board.pinned(pin.name, snapshot)
+        except InvalidInput as error:
+            raise InvalidInput(f"{where}: {error}") from None
         made = replace(board.pins[-1], extra=pin.extra)
         board = replace(board, pins=(*board.pins[:-1], made))
     most = max(len(file.pins), 1) - 1
@@ -186,28 +185,30 @@ def from_json(value: Any, what: str = "the board") -> Board:
 
 
 def parse(content: bytes, what: str = "the board") -> Board:
-    """Read a Board from the content of a file; a file of one Snapshot is a board of one pin.
+    """Read a Board from the content of a file. A Snapshot file is a Board with one pin.
 
     Raises:
-      InvalidInput: it is neither; the sentence says what is wrong and where.
+      InvalidInput: if it is neither.
     """
     if len(content) > MOST_BYTES:
-        raise InvalidInput(f"{what} has {len(content):,} bytes, at most {MOST_BYTES:,} are allowed")
+        raise InvalidInput(
+            f"{what} has {len(content):,} bytes, but must have at most {MOST_BYTES:,}"
+        )
     return _parsed(strict_json.parse(content, what), what)
 
 
 def _parsed(value: Any, what: str) -> Board:
-    if isinstance(value, dict) and value.get("format") == snapshot.FORMAT:
+    if isinstance(value, dict) and value.get("format") == snapshots.FORMAT:
         name = free_name(Path(what).name.removesuffix(".json"), ())
-        return Board().pinned(name, snapshot.from_json(value, what))
+        return Board().pinned(name, snapshots.from_json(value, what))
     return from_json(value, what)
 
 
 def read(path: str | os.PathLike[str]) -> Board:
-    """Read a board's file.
+    """Read a Board file.
 
     Raises:
-      InvalidInput: it cannot be opened or is not a board.
+      InvalidInput: if it cannot be read or is not a Board.
     """
     return _parsed(strict_json.read(path, MOST_BYTES), str(path))
 
@@ -218,10 +219,10 @@ def dumps(board: Board) -> str:
 
 
 def write(board: Board, path: str | os.PathLike[str]) -> None:
-    """Write a board's file whole or not at all.
+    """Write a Board file completely or not at all.
 
     Raises:
-      InvalidInput: the file cannot be written.
+      InvalidInput: if the file cannot be written.
     """
     output.write_text(dumps(board), path)
 
@@ -233,9 +234,7 @@ def _checked_name(name: str, taken: Collection[str]) -> str:
             f"the name is {shown(name)}, but must be 1 to {MOST_CHARACTERS} printable characters"
         )
     if name in taken:
-        raise InvalidInput(
-            f"the board has a layout called {shown(name)} already: choose another name"
-        )
+        raise InvalidInput(f"the name {shown(name)} is taken: choose another")
     return name
 
 
@@ -244,8 +243,8 @@ def _chip(name: Any, what: str) -> str:
         raise InvalidInput(f"{what}: chip is {shown(name)}, but must be text")
     try:
         return hardware.chip(name).name
-    except InvalidInput as refused:
-        raise InvalidInput(f"{what}: {refused}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{what}: {error}") from None
 
 
 def _printable(text: str) -> str:

@@ -1,9 +1,8 @@
-"""A board in a URL, as far as layouts go: `pin=FSDP~~mesh.8+rules.batch.data`, once for each pin.
+"""The layouts of a Board in a URL: `pin=FSDP~~mesh.8+rules.batch.data`, one `pin` per layout.
 
-A pin's text is its name, `~~`, and the fields of its layout that are not at their defaults, parted by
-spaces, which a URL writes as `+`; a field is its name, a point and its value. The text of a layout that
-was run or compiled ends with `was.cpu` or another kind: the link has only the layout, and whoever opens
-it is told that what stands there is a plan.
+A pin has a name, `~~`, and the layout's fields that differ from the defaults, separated by spaces (`+` in a
+URL). A field is `name.value`. The field `was.cpu` or similar marks a layout that was run or compiled: the
+link plans it, and the page says so.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Query = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class LinkedPin:
-    """A pin as a link has it; `was` is the kind of its Snapshot where that said more than a plan."""
+    """A pin in a link. `was` is the kind of its Snapshot if it was run or compiled."""
 
     name: str
     layout: Layout
@@ -39,7 +38,7 @@ class LinkedPin:
 
 @dataclass(frozen=True)
 class Linked:
-    """What a link says. `problems` are sentences about what in it cannot be used."""
+    """The content of a link. `problems` has one sentence per invalid part."""
 
     pins: tuple[LinkedPin, ...]
     baseline: str | None
@@ -47,18 +46,18 @@ class Linked:
     problems: tuple[str, ...]
 
 
-def layout_of(found: Snapshot) -> Layout | None:
-    """The layout that a Snapshot was made from; None if it has none, or one that cannot be read."""
-    if found.layout is None:
+def layout_of(snapshot: Snapshot) -> Layout | None:
+    """Return the layout of a Snapshot, or None if it has no valid one."""
+    if snapshot.layout is None:
         return None
     try:
-        return layouts.from_json(found.layout)
+        return layouts.from_json(snapshot.layout)
     except InvalidInput:
         return None
 
 
 def to_query(board: Board) -> dict[str, list[str]]:
-    """The parameters of a board's URL; pins without a layout are not in it."""
+    """Return the URL parameters of a Board. Pins without a layout are left out."""
     pins = [
         pin_text(pin.name, layout, pin.snapshot.source.kind)
         for pin in board.pins
@@ -73,12 +72,12 @@ def to_query(board: Board) -> dict[str, list[str]]:
 
 
 def not_in_link(board: Board) -> tuple[str, ...]:
-    """The names of the pins that a link cannot say."""
+    """Return the names of the pins that a link cannot contain."""
     return tuple(pin.name for pin in board.pins if layout_of(pin.snapshot) is None)
 
 
 def only_planned_in_link(board: Board) -> tuple[str, ...]:
-    """The names of the pins that who opens the link sees as planned, without what was run or compiled."""
+    """Return the names of the pins that were run or compiled, which the link only plans."""
     return tuple(
         pin.name
         for pin in board.pins
@@ -87,7 +86,7 @@ def only_planned_in_link(board: Board) -> tuple[str, ...]:
 
 
 def pin_text(name: str, layout: Layout, kind: str) -> str:
-    """One pin as it stands in a URL, before it is percent-encoded."""
+    """Return one pin for a URL, before percent-encoding."""
     fields = [f"{field}.{_quoted(value)}" for field, value in layouts.to_query(layout).items()]
     if kind in _KINDS:
         fields.append(f"{_WAS}.{kind}")
@@ -95,9 +94,9 @@ def pin_text(name: str, layout: Layout, kind: str) -> str:
 
 
 def parse(query: Query) -> Linked:
-    """Read a board's URL. What is wrong in it is said, and the rest of it holds."""
+    """Read the URL parameters of a Board. Invalid parts become problems; the rest is used."""
     problems = [
-        f"{shown(key)} is no part of a board's link, which has {', '.join(PARAMETERS)}"
+        f"the link has the parameter {shown(key)}, but must only have {', '.join(PARAMETERS)}"
         for key in query
         if key not in PARAMETERS
     ]
@@ -106,15 +105,14 @@ def parse(query: Query) -> Linked:
     for text in texts[:MOST_PINS]:
         try:
             pin = _parse_pin(text)
-        except InvalidInput as refused:
-            problems.append(str(refused))
+        except InvalidInput as error:
+            problems.append(str(error))
             continue
         name = free_name(pin.name, [other.name for other in pins])
         pins.append(LinkedPin(name, pin.layout, pin.was))
     if len(texts) > MOST_PINS:
         problems.append(
-            f"the link has {len(texts)} pins, but a board holds at most {MOST_PINS}: "
-            "the first of them are shown"
+            f"the link has {len(texts)} pins, but must have at most {MOST_PINS}: the first are shown"
         )
     return Linked(
         tuple(pins),
@@ -143,14 +141,12 @@ def _parse_pin(text: str) -> LinkedPin:
     was = fields.pop(_WAS, None)
     parsed = layouts.parse(fields)
     if parsed.value is None:
-        raise InvalidInput(
-            f"pin {shown(name)} cannot be used: {'; '.join(parsed.problems.values())}"
-        )
+        raise InvalidInput(f"pin {shown(name)} is invalid: {'; '.join(parsed.problems.values())}")
     return LinkedPin(free_name(name, ()), parsed.value, was if was in _KINDS else None)
 
 
 def _quoted(value: str) -> str:
-    """A value without what parts the texts of a link."""
+    """Return a value with escaped separators."""
     for mark, code in (("%", "%25"), (" ", "%20"), (_BETWEEN, "~%7E")):
         value = value.replace(mark, code)
     return value
@@ -166,6 +162,6 @@ def _chip(name: str | None, problems: list[str]) -> str | None:
         return None
     try:
         return hardware.chip(name).name
-    except InvalidInput as refused:
-        problems.append(str(refused))
+    except InvalidInput as error:
+        problems.append(str(error))
         return None

@@ -45,7 +45,7 @@ def opened(query: dict[str, list[str]]) -> board_link.Linked:
     some.lists(some.tuples(some.text(max_size=70), some.sampled_from(LAYOUTS)), max_size=8),
     some.integers(0, 7),
 )
-def test_what_is_linked_comes_back(pins: list[tuple[str, Layout]], baseline: int) -> None:
+def test_a_link_keeps_the_layouts(pins: list[tuple[str, Layout]], baseline: int) -> None:
     board = Board()
     for name, layout in pins:
         board = board.pinned(free_name(name, board.names), found(layout))
@@ -67,7 +67,7 @@ def test_a_link_can_be_read() -> None:
     assert text == "pin=FSDP+on+8~~mesh.8+rules.batch.data~embed.data"
 
 
-def test_a_link_says_what_was_more_than_a_plan_and_leaves_out_what_has_no_layout() -> None:
+def test_a_link_marks_runs_and_leaves_out_pins_without_a_layout() -> None:
     board = (
         Board()
         .pinned("ran", found(LAYOUTS[0], "cpu"))
@@ -86,18 +86,18 @@ def test_a_link_says_what_was_more_than_a_plan_and_leaves_out_what_has_no_layout
         ({"pin": ["FSDP"]}, "pin is 'FSDP', but must be a name, ~~ and a layout"),
         ({"pin": ["a~~mesh"]}, "pin 'a' has 'mesh', but must have each field once"),
         ({"pin": ["a~~mesh.8 mesh.4"]}, "pin 'a' has 'mesh.4', but must have each field once"),
-        ({"pin": ["a~~mesh.2x"]}, "pin 'a' cannot be used: mesh is '2x', but must be axis sizes"),
+        ({"pin": ["a~~mesh.2x"]}, "pin 'a' is invalid: mesh is '2x', but must be axis sizes"),
         ({"pin": ["a~~colour.red"]}, "'colour' is not a field of model logical_mlp"),
-        ({"pin": ["a~~model.os:system"]}, "pin 'a' cannot be used: model"),
-        ({"pin": ["a~~"] * 9}, "the link has 9 pins, but a board holds at most 8"),
+        ({"pin": ["a~~model.os:system"]}, "pin 'a' is invalid: model"),
+        ({"pin": ["a~~"] * 9}, "the link has 9 pins, but must have at most 8"),
         (
             {"colour": ["red"]},
-            "'colour' is no part of a board's link, which has pin, baseline, chip",
+            "has the parameter 'colour', but must only have pin, baseline, chip",
         ),
         ({"chip": ["abacus"]}, "chip is 'abacus', but must be one of"),
     ],
 )
-def test_what_is_wrong_is_said_and_the_rest_holds(query, sentence) -> None:
+def test_an_invalid_part_of_a_link_is_a_problem(query, sentence) -> None:
     linked = board_link.parse({"pin": ["good~~mesh.8"]} | query if "pin" not in query else query)
     assert len(linked.problems) == 1 and sentence in linked.problems[0]
     mixed = board_link.parse(query | {"pin": ["good~~mesh.8", *query.get("pin", ())]})

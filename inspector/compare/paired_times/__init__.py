@@ -1,21 +1,23 @@
-"""Layouts timed together: who can be, what happened, and what follows."""
+"""Layouts timed together: which can be, their times, and their ratios."""
 
-from inspector.compare.paired_times.record import (
+from inspector.compare.paired_times.ratios import (
+    Interval,
+    Ratio,
+    base_of,
+    interval_of_median,
+    ratios,
+)
+from inspector.compare.paired_times.times import (
     DEFAULT_ROUNDS,
     LEAST_ROUNDS,
     MOST_ROUNDS,
     PROGRAMS,
-    Interval,
     PairedTimes,
-    Ratio,
     Turn,
     Untimed,
-    base_of,
     chosen,
     from_json,
-    interval_of_median,
     orders,
-    ratios,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Which layouts can be timed together on this machine, and why others cannot."""
+"""Select the layouts that can be timed together on this machine, with a reason for each other one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inspector import layout as layouts
-from inspector.compare.paired_times.record import LEAST_ROUNDS, MOST_ROUNDS, Untimed
+from inspector.compare.paired_times.times import LEAST_ROUNDS, MOST_ROUNDS, Untimed
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
@@ -16,21 +16,22 @@ from inspector.layout.plan import INDIVISIBLE
 
 @dataclass(frozen=True)
 class Candidates:
-    """Layouts by their number among those asked for: those to be timed, and the others with a reason."""
+    """Layouts that can be timed, by their position, and the others with a reason."""
 
     layouts: dict[int, Layout]
     untimed: tuple[Untimed, ...]
 
     @property
     def devices(self) -> int:
-        """Emulated devices that the largest of them needs; 0 of none."""
+        """The most emulated devices that a layout needs."""
         return max((one.devices for one in self.layouts.values()), default=0)
 
 
 def candidates(snapshots: Sequence[Snapshot], baseline: int, available: int) -> Candidates:
-    """Tell apart what can be timed: the baseline first, then in order while all fit into memory together.
+    """Select the baseline, then the others in order as long as all fit into memory together.
 
-    available: bytes of this machine that all of them may count on.
+    Args:
+      available: the bytes of memory of this machine that they may use.
     """
     found: dict[int, Layout] = {}
     untimed: list[Untimed] = []
@@ -54,43 +55,32 @@ def candidates(snapshots: Sequence[Snapshot], baseline: int, available: int) -> 
 
 
 def refuse_rounds(rounds: int) -> None:
-    """Refuse a number of rounds that is not allowed.
-
-    Raises:
-      InvalidInput: it is too small or too large.
-    """
+    """Raise InvalidInput if the number of rounds is not allowed."""
     if not LEAST_ROUNDS <= rounds <= MOST_ROUNDS:
         raise InvalidInput(
-            f"rounds is {rounds}, but must be from {LEAST_ROUNDS} to {MOST_ROUNDS}: with fewer there is no "
-            "95 % interval of the median"
+            f"rounds is {rounds}, but must be from {LEAST_ROUNDS} to {MOST_ROUNDS}: fewer give no 95% "
+            "interval of the median"
         )
 
 
 def refuse_too_few(found: Candidates) -> None:
-    """Refuse to time fewer than two layouts against each other.
-
-    Raises:
-      InvalidInput: with the reason of the first one that cannot be timed.
-    """
+    """Raise InvalidInput, with the first reason, if fewer than two layouts can be timed."""
     if len(found.layouts) < 2:
-        why = f"; not so layout {found.untimed[0].layout + 1}: {found.untimed[0].reason}"
-        raise InvalidInput(
-            "to be timed together, two layouts or more must run on emulated devices"
-            + (why if found.untimed else "")
-        )
+        why = ""
+        if found.untimed:
+            why = f"; layout {found.untimed[0].layout + 1} cannot: {found.untimed[0].reason}"
+        raise InvalidInput(f"at least two layouts must run on emulated devices{why}")
 
 
 def _layout_to_run(found: Snapshot) -> Layout:
     if found.layout is None:
-        raise InvalidInput(f"it has no layout to run: it comes from {found.source.kind}")
+        raise InvalidInput(f"it has no layout: it is from {found.source.kind}")
     layout = layouts.from_json(found.layout)
     if layout.target != "cpu":
-        raise InvalidInput(
-            f"its target is {shown(layout.target)}, and only layouts for cpu are run here"
-        )
+        raise InvalidInput(f"its target is {shown(layout.target)}, but must be cpu")
     if layout.processes > 1:
         raise InvalidInput(
-            f"it has {layout.processes} processes, and all layouts are timed in one process"
+            f"it has {layout.processes} processes, but all layouts are timed in one process"
         )
     uneven = next((one.message for one in found.findings if one.code == INDIVISIBLE), None)
     if uneven is not None:

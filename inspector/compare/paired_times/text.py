@@ -1,4 +1,4 @@
-"""What timing layouts together found, in words: plain text, the same on pages and in a terminal."""
+"""Times of layouts timed together, as plain text for all media."""
 
 from __future__ import annotations
 
@@ -6,52 +6,51 @@ import statistics
 from collections.abc import Sequence
 
 from inspector.compare import paired_times
-from inspector.compare.paired_times.record import PairedTimes, Ratio
-from inspector.core.formatting import counted, ratio_text, seconds_text
+from inspector.compare.paired_times.ratios import Ratio
+from inspector.compare.paired_times.times import PairedTimes
+from inspector.core.formatting import and_text, counted, ratio_text, seconds_text
 from inspector.core.snapshot import Snapshot
 
 PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
 EMULATED = "emulated on this machine"
 
-# One interval in twenty misses by chance; from so many on it is worth a word.
+# From this number of ratios on, a note explains that one 95% interval in 20 misses by chance.
 _MANY_RATIOS = 4
 
 
 def interval_text(ratio: Ratio) -> str:
-    """`0.97–1.06`."""
+    """Return `0.97–1.06`."""
     return f"{ratio_text(ratio.interval.low)}–{ratio_text(ratio.interval.high)}"
 
 
 def coverage_text(ratio: Ratio) -> str:
-    """`96.5 %`, of the interval."""
-    return f"{ratio.interval.coverage * 100:.1f} %"
+    """Return the coverage of the interval: `96.5%`."""
+    return f"{ratio.interval.coverage * 100:.1f}%"
 
 
 def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[str, ...]:
-    """How it was measured, each ratio with its verdict, and what was not timed and why."""
+    """Return how the layouts were timed, each ratio with its verdict, and why some were not timed."""
     base = paired_times.base_of(times, baseline)
     if base is None:
         return _not_timed(times, names)
-    ran = _listed([names[layout] for layout in times.timed])
+    ran = and_text([names[layout] for layout in times.timed])
     said = [
-        f"In each of {counted(times.rounds, 'round')} {ran} ran once, in an order that changed from round to "
-        f"round, on {counted(times.devices, 'emulated device')} of one process of this machine."
+        f"{ran} ran once in each of {counted(times.rounds, 'round')}, in changing order, on "
+        f"{counted(times.devices, 'emulated device')} in one process."
     ]
     if base != baseline:
-        said.append(f"{names[baseline]} was not timed, so the ratios are to {names[base]}.")
+        said.append(f"{names[baseline]} was not timed, so ratios are relative to {names[base]}.")
     found = [
         one for name in paired_times.PROGRAMS for one in paired_times.ratios(times, base, name)
     ]
     said += [_of_ratio(one, names, base) for one in found]
     if len(found) >= _MANY_RATIOS:
-        said.append(
-            "Of twenty such intervals of equally fast layouts about one misses 1 by chance."
-        )
+        said.append("About 1 in 20 such intervals of equally fast layouts excludes 1 by chance.")
     return (*said, *_not_timed(times, names))
 
 
 def columns(times: PairedTimes, names: Sequence[str], baseline: int) -> dict[str, list[str]]:
-    """A table with a row for each program and layout timed, the baseline included."""
+    """Return a table by column, with one row per program and timed layout."""
     base = paired_times.base_of(times, baseline)
     rows = []
     for program in paired_times.PROGRAMS:
@@ -96,7 +95,7 @@ def text(
 def other_work(
     times: PairedTimes, snapshots: Sequence[Snapshot], names: Sequence[str], baseline: int
 ) -> tuple[str, ...]:
-    """A sentence for each layout timed whose model or sizes are not those of what the ratios are to."""
+    """Return one sentence per timed layout whose model or sizes differ from the baseline's."""
     base = paired_times.base_of(times, baseline)
     if base is None:
         return ()
@@ -104,14 +103,14 @@ def other_work(
     for layout in times.timed:
         own = _work(snapshots[layout])
         parts = [
-            f"{key} {own.get(key, 'none')} and not {theirs.get(key, 'none')}"
+            f"{key} {own.get(key, 'none')} instead of {theirs.get(key, 'none')}"
             for key in {**theirs, **own}
             if own.get(key) != theirs.get(key)
         ]
         if len(parts) > 3:
             parts = [*parts[:2], f"{len(parts) - 2} more"]
         if parts:
-            said.append(f"{names[layout]} does other work than {names[base]}: {_listed(parts)}.")
+            said.append(f"{names[layout]} does other work than {names[base]}: {and_text(parts)}.")
     return tuple(said)
 
 
@@ -128,15 +127,8 @@ def _of_ratio(one: Ratio, names: Sequence[str], base: int) -> str:
         f"{PROGRAM_NAMES[one.program].capitalize()}: {names[one.layout]} takes {ratio_text(one.median)} "
         f"times as long as {names[base]}"
     )
-    reach = f"{low} to {high} with {coverage_text(one)} confidence"
-    if one.verdict == "within noise":
-        return f"{said}, which is within noise: {reach} includes 1."
-    return f"{said}: {one.verdict}, {reach}."
+    return f"{said}: {one.verdict} ({low} to {high} with {coverage_text(one)} confidence)."
 
 
 def _not_timed(times: PairedTimes, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{names[one.layout]} was not timed: {one.reason}." for one in times.untimed)
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

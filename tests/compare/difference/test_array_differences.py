@@ -75,7 +75,7 @@ def jaxs_map(on: Mesh, it: Array) -> dict[int, tuple]:
 
 
 @given(placed(), placed())
-def test_a_placement_is_the_same_exactly_where_jaxs_index_maps_are_equal(
+def test_placements_are_equal_if_and_only_if_jax_index_maps_are(
     before: tuple[Mesh, Array], after: tuple[Mesh, Array]
 ) -> None:
     found = one(before, after)
@@ -87,7 +87,9 @@ def test_a_placement_is_the_same_exactly_where_jaxs_index_maps_are_equal(
 
 
 @given(placed(), placed())
-def test_swapping_mirrors(before: tuple[Mesh, Array], after: tuple[Mesh, Array]) -> None:
+def test_swapping_snapshots_mirrors_the_difference(
+    before: tuple[Mesh, Array], after: tuple[Mesh, Array]
+) -> None:
     there, back = one(before, after), one(after, before)
     assert there.changed == back.changed and there.placement == back.placement
     assert (there.before, there.split_before) == (back.after, back.split_after)
@@ -108,7 +110,7 @@ def test_axes_of_size_1_split_nothing() -> None:
     assert found.changed == () and found.placement == "same"
 
 
-def test_another_name_is_no_other_placement() -> None:
+def test_other_axis_names_keep_the_placement() -> None:
     old, new = mesh(x=4), mesh(rows=4)
     found = one((old, array(old, (("x",), None, None))), (new, array(new, (("rows",), None, None))))
     assert found.changed == ("spec",) and found.placement == "other names"
@@ -134,7 +136,7 @@ def test_explicit_shards_are_compared_with_a_spec() -> None:
     assert found.changed == ("placement",) and found.placement == "other"
 
 
-def test_what_one_of_them_does_not_know_is_no_difference() -> None:
+def test_an_unknown_value_is_no_difference() -> None:
     on = mesh(x=4)
     it = array(on, (("x",), None, None))
     vague = Array("params/w", "params", None, "unknown", spec=(("x",),))
@@ -144,7 +146,7 @@ def test_what_one_of_them_does_not_know_is_no_difference() -> None:
     assert one((on, vague), (on, other)).placement == "unknown"
 
 
-def test_arrays_of_one_side_only_are_told_and_count_their_bytes() -> None:
+def test_arrays_of_one_snapshot_count_their_bytes() -> None:
     few, more = planned(), planned(layers="3")
     found = difference.arrays(few, more)
     new = [it for it in found if it.changed == (ONLY_AFTER,)]
@@ -171,7 +173,7 @@ def test_facts_of_a_kernel(fields: dict[str, str], facts: set[str]) -> None:
     assert set(found["params/DotReluDot_0/W2"].changed) == facts
 
 
-def test_a_snapshot_without_a_mesh_is_compared_as_far_as_it_goes() -> None:
+def test_without_a_mesh_no_placement_is_compared() -> None:
     found: Snapshot = planned()
     nowhere = dataclasses.replace(found, mesh=None)
     assert all(it.changed == () for it in difference.arrays(found, nowhere))

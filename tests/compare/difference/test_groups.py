@@ -89,7 +89,7 @@ def test_another_model_is_the_cause_of_all_other_arrays() -> None:
     assert {group.causes for group in found} == {(Cause("model", "", "logical_mlp", "mlp"),)}
 
 
-def test_a_rule_that_takes_an_axis_from_another_is_named_as_the_cause() -> None:
+def test_a_rule_that_takes_the_axis_of_another_is_the_cause() -> None:
     # embed comes first and takes model, so that hidden, whose own rule is the same, gets nothing.
     before = planned(rules="batch=data,hidden=model")
     after = planned(rules="embed=model,batch=data,hidden=model")
@@ -97,7 +97,7 @@ def test_a_rule_that_takes_an_axis_from_another_is_named_as_the_cause() -> None:
     assert {cause.text for group in found for cause in group.causes} == {"rule embed → model added"}
 
 
-def test_the_order_of_rules_is_a_cause_where_arrays_follow_from_it() -> None:
+def test_the_order_of_rules_can_be_a_cause() -> None:
     before = planned(rules="hidden=model,embed=model")
     after = planned(rules="embed=model,hidden=model")
     found = grouped(before, after)

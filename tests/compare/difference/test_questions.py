@@ -65,7 +65,7 @@ def test_collectives_are_summed_by_axes_with_loops_counted() -> None:
     assert [one.value for one in found["train_step, over unknown axes"].answers] == [7, 0]
 
 
-def test_what_a_plan_cannot_answer_is_not_comparable_and_never_0() -> None:
+def test_a_plan_has_no_answers_about_programs() -> None:
     found = rows(ran(planned(), collective("all-reduce", ("data",), 100)), planned(), chip="v5e")
     for title, row in found.items():
         if title.startswith("train_step") or title.startswith("Fits"):
@@ -74,14 +74,14 @@ def test_what_a_plan_cannot_answer_is_not_comparable_and_never_0() -> None:
     assert found["Bytes per device"].answers[1].verdict == "equal"
 
 
-def test_measured_times_of_separate_runs_get_no_verdict_and_are_called_emulated() -> None:
+def test_times_of_separate_runs_have_no_verdict() -> None:
     before, after = ran(planned()), ran(planned(), steps=(9.0, 9.0))
     row = rows(before, after)["train_step measured"]
     assert row.answers[1].verdict == "not comparable" and not row.answers[1].change
     assert row.answers[1].text.startswith("emulated: median 9.00 s") and "together" in row.note
 
 
-def test_an_axis_that_a_mesh_lacks_is_no_saving() -> None:
+def test_a_missing_mesh_axis_is_not_a_saving() -> None:
     before = ran(planned(axes="data,model", rules=""), collective("all-reduce", ("model",), 8))
     after = ran(planned(axes="data,tensor", rules=""), collective("all-reduce", ("tensor",), 8))
     found = rows(before, after)
@@ -89,7 +89,7 @@ def test_an_axis_that_a_mesh_lacks_is_no_saving() -> None:
     assert found["train_step, all"].answers[1].verdict == "equal"
 
 
-def test_other_models_compilers_and_device_counts_are_remarked() -> None:
+def test_other_models_compilers_and_device_counts_have_remarks() -> None:
     other = rows(planned(), planned(model="mlp", depth="128"))["Bytes per device"].answers[1]
     assert (other.verdict, other.remark) == ("worse", "another model")
     fewer = rows(planned(mesh="2x4"), planned(mesh="2x2"))["Bytes per device"].answers[1]
@@ -101,7 +101,7 @@ def test_other_models_compilers_and_device_counts_are_remarked() -> None:
     assert (row.answers[1].value, row.answers[1].remark) == (40, "another compiler")
 
 
-def test_memory_is_held_against_the_chip() -> None:
+def test_memory_is_compared_with_the_chip() -> None:
     chip = hardware.chip("v5e")
     capacity = memory.capacity_of(chip)
     fits, not_fits = (ran(planned(), memory=Memory(1, 1, 0, size, 0)) for size in (10, capacity))
@@ -110,7 +110,7 @@ def test_memory_is_held_against_the_chip() -> None:
     assert row.answers[1].verdict == "worse" and row.answers[1].value == capacity + 2
 
 
-def test_a_baseline_that_is_not_there_is_refused() -> None:
+def test_a_baseline_out_of_range_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="baseline is 2"):
         difference.questions([planned(), planned()], 2)
     with pytest.raises(InvalidInput, match="0 Snapshots"):
@@ -139,11 +139,11 @@ def test_verdicts_mirror(one: float, other: float) -> None:
         (10**9, 10**9 + 1, "+<0.1%"), (10**9, 1, "nearly −100%"), (100, 104.4, "+4.4%"), (7, 7, ""),
     ],
 )  # fmt: skip
-def test_changes_in_words(before: float, after: float, text: str) -> None:
+def test_changes_as_text(before: float, after: float, text: str) -> None:
     assert change_text(before, after) == text
 
 
-def test_elements_are_counted_where_bytes_are_not_known() -> None:
+def test_elements_are_counted_if_bytes_are_unknown() -> None:
     vague = planned()
     arrays = tuple(dataclasses.replace(a, bytes=None, bytes_per_device=None) for a in vague.arrays)
     vague = dataclasses.replace(vague, arrays=arrays)
@@ -158,7 +158,7 @@ def test_elements_are_counted_where_bytes_are_not_known() -> None:
     assert "Elements per device" not in rows(planned(), planned(mesh="4x2"))
 
 
-def test_what_nobody_knows_is_no_difference() -> None:
+def test_answers_unknown_everywhere_do_not_differ() -> None:
     nowhere = [dataclasses.replace(planned(), layout=None) for _ in range(2)]
     row = rows(*nowhere)["Rules"]
     assert row.unknown and not row.differs
@@ -166,13 +166,13 @@ def test_what_nobody_knows_is_no_difference() -> None:
     assert known.differs and not known.unknown and known.answers[1].verdict == "unknown"
 
 
-def test_copies_that_read_the_same_are_the_same() -> None:
+def test_copies_with_equal_text_are_equal() -> None:
     found = rows(planned(), planned(optimizer="sgd"))["Copies"]
     assert found.answers[0].value != found.answers[1].value  # by a step count on every device
     assert found.answers[1].verdict == "equal"
 
 
-def test_next_to_nothing_is_neither_better_nor_worse() -> None:
+def test_a_negligible_change_is_neither_better_nor_worse() -> None:
     both = question(
         "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.0001", 1.0001e9)], 0, "less"
     )
@@ -183,13 +183,13 @@ def test_next_to_nothing_is_neither_better_nor_worse() -> None:
     assert far.answers[1].verdict == "worse"
 
 
-def test_no_arrays_at_all_are_not_compared_as_a_number() -> None:
+def test_missing_arrays_are_not_comparable() -> None:
     bare = dataclasses.replace(ran(planned()), arrays=())
     (_, answer) = rows(planned(), bare)["Arrays"].answers
     assert (answer.text, answer.verdict, answer.change) == ("none", "not comparable", "")
 
 
-def test_mesh_axes_of_size_1_are_left_out_of_a_spec_and_split_nothing() -> None:
+def test_mesh_axes_of_size_1_are_left_out_of_a_spec() -> None:
     wide = planned(mesh="2x4x1", axes="data,model,idle", rules="hidden=idle+model,embed=idle")
     for array in wide.arrays:
         short = difference.without_idle_axes(array, wide.mesh)

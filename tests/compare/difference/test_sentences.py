@@ -216,7 +216,7 @@ def elements_held(array: Array) -> int:
 
 
 @needs_goldens
-def test_axes_of_size_1_are_all_that_differs_between_default_and_pure_fsdp() -> None:
+def test_default_and_pure_fsdp_differ_only_in_axes_of_size_1() -> None:
     by_rule = {path.name: path for path in folders() if "deepseek" in str(path)}
     before, after = (goldens.read(by_rule[name]) for name in ("rule_default", "rule_pure-fsdp"))
     (only,) = difference.sentences(before, after)
@@ -224,7 +224,7 @@ def test_axes_of_size_1_are_all_that_differs_between_default_and_pure_fsdp() -> 
 
 
 @needs_goldens
-def test_every_pair_of_one_models_goldens_is_short_and_mirrored() -> None:
+def test_goldens_of_one_model_give_few_sentences_in_both_directions() -> None:
     one_model = [goldens.read(path) for path in folders() if "deepseek" in str(path)]
     for before, after in itertools.combinations(one_model, 2):
         there, back = difference.sentences(before, after), difference.sentences(after, before)

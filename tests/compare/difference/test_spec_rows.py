@@ -20,7 +20,7 @@ LAYOUTS = st.fixed_dictionaries({"mesh": st.sampled_from(MESHES), "rules": st.sa
 
 
 @given(st.lists(LAYOUTS, min_size=1, max_size=4))
-def test_every_array_is_in_one_row_and_rows_are_told_apart(chosen: list[dict[str, str]]) -> None:
+def test_every_array_is_in_one_row_with_its_split(chosen: list[dict[str, str]]) -> None:
     snapshots = [planned(**fields) for fields in chosen]
     rows = spec_rows(snapshots)
     paths = [path for row in rows for path in row.paths]
@@ -50,13 +50,13 @@ def test_layers_and_moments_fold_into_one_row() -> None:
     assert kernels.logical == ("(hidden, embed)",)
 
 
-def test_what_a_layout_lacks_is_none() -> None:
+def test_a_missing_array_has_no_spec() -> None:
     rows = spec_rows([planned(), planned(optimizer="sgd")])
     assert all((row.specs[1] is None) == all("mu" in p or "nu" in p or "count" in p for p in row.paths)
                for row in rows)  # fmt: skip
 
 
-def test_whole_dimensions_that_a_file_without_shapes_leaves_out_are_no_difference() -> None:
+def test_omitted_unsharded_dimensions_are_no_difference() -> None:
     whole = planned()
     short = dataclasses.replace(
         whole,

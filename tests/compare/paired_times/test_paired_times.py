@@ -32,7 +32,7 @@ def times_of(seconds: np.ndarray, programs: tuple[str, ...] = PROGRAMS) -> Paire
 
 
 @given(st.integers(1, 8), st.integers(1, 50), st.integers(0, 5))
-def test_everybody_is_at_every_place_equally_often(layouts: int, rounds: int, seed: int) -> None:
+def test_each_layout_has_each_position_equally_often(layouts: int, rounds: int, seed: int) -> None:
     order = paired_times.orders(range(10, 10 + layouts), rounds, seed)
     assert len(order) == rounds
     assert all(sorted(one) == list(range(10, 10 + layouts)) for one in order)
@@ -42,14 +42,14 @@ def test_everybody_is_at_every_place_equally_often(layouts: int, rounds: int, se
     assert order == paired_times.orders(range(10, 10 + layouts), rounds, seed)
 
 
-def test_nobody_always_follows_the_same_one() -> None:
+def test_the_predecessor_of_a_layout_varies() -> None:
     order = paired_times.orders(range(4), 50)
     follows = Counter(pair for one in order for pair in itertools.pairwise(one))
     assert len(follows) == 12  # every ordered pair of four
 
 
 @given(st.lists(SECONDS, min_size=12, max_size=12), st.integers(0, 1))
-def test_ratios_are_those_of_each_round(drawn: list[float], baseline: int) -> None:
+def test_ratios_are_computed_per_round(drawn: list[float], baseline: int) -> None:
     seconds = np.array(drawn).reshape(1, 2, 6)
     times = times_of(seconds, ("train_step",))
     (one,) = paired_times.ratios(times, baseline, "train_step")
@@ -68,7 +68,7 @@ def test_ratios_are_those_of_each_round(drawn: list[float], baseline: int) -> No
 
 
 @pytest.mark.parametrize("count", [6, 9, 15, 16, 30, 50])
-def test_the_interval_covers_the_median_as_often_as_it_says(count: int) -> None:
+def test_the_interval_has_its_coverage(count: int) -> None:
     draw = np.random.default_rng(20240229)
     trials = 4000
     for sample, median in (
@@ -88,14 +88,14 @@ def test_the_interval_covers_the_median_as_often_as_it_says(count: int) -> None:
     assert np.mean((heads > k + 1) & (heads < count - k - 1)) < 0.95
 
 
-def test_too_few_values_say_what_they_cover() -> None:
+def test_too_few_values_have_a_lower_coverage() -> None:
     assert paired_times.interval_of_median([3.0]) == paired_times.Interval(3.0, 3.0, 0.0)
     assert paired_times.interval_of_median([1, 2, 3, 4, 5]).coverage == 1 - 2 / 32
     with pytest.raises(ValueError, match="no values"):
         paired_times.interval_of_median([])
 
 
-def test_the_record_survives_its_json() -> None:
+def test_times_survive_json() -> None:
     times = times_of(np.random.default_rng(1).random((2, 3, 7)) + 0.1)
     plain = json.loads(json.dumps(times.to_json()))
     assert paired_times.from_json(plain) == times
@@ -114,13 +114,13 @@ def test_the_record_survives_its_json() -> None:
         {"turns": "none"},
     ],
 )
-def test_a_wrong_record_is_refused(change: dict) -> None:
+def test_invalid_times_are_rejected(change: dict) -> None:
     plain = times_of(np.ones((2, 2, 6))).to_json() | change
     with pytest.raises(InvalidInput):
         paired_times.from_json(plain)
 
 
-def test_pins_that_moved_and_pins_that_came_later() -> None:
+def test_times_follow_moved_pins() -> None:
     seconds = np.random.default_rng(2).random((2, 3, 6)) + 0.1
     times = times_of(seconds)
     moved = paired_times.chosen(times, [2, None, 0], "later")
@@ -131,7 +131,7 @@ def test_pins_that_moved_and_pins_that_came_later() -> None:
     assert np.isclose(one.median, np.median(seconds[0, 0] / seconds[0, 2]))
 
 
-def test_without_the_baseline_the_first_one_stands_in() -> None:
+def test_without_a_timed_baseline_the_first_layout_is_used() -> None:
     times = paired_times.chosen(times_of(np.ones((2, 3, 6))), [None, 0, 1], "why")
     assert paired_times.base_of(times, 0) == 1
     assert paired_times.base_of(times, 2) == 2

@@ -23,25 +23,25 @@ def times() -> PairedTimes:
     return times_of(seconds)
 
 
-def test_slower_and_within_noise_are_said_in_words(times: PairedTimes) -> None:
+def test_verdicts_are_words(times: PairedTimes) -> None:
     said = paired_times_text.sentences(times, NAMES, 0)
-    assert "15 rounds first, second and third ran once" in said[0]
-    assert "8 emulated devices of one process of this machine" in said[0]
+    assert said[0].startswith("first, second and third ran once in each of 15 rounds")
+    assert "8 emulated devices" in said[0]
     assert any(
         one.startswith("Train step: second takes 2.07 times as long as first: slower")
         for one in said
     )
-    assert any("third takes" in one and "which is within noise" in one for one in said)
+    assert any("third takes" in one and "within noise" in one for one in said)
     reversed_ = paired_times_text.sentences(times, NAMES, 1)
     assert any(
         "Inference: first takes 0.48 times as long as second: faster" in one for one in reversed_
     )
 
 
-def test_what_was_not_timed_is_named(times: PairedTimes) -> None:
+def test_untimed_layouts_have_a_reason(times: PairedTimes) -> None:
     fewer = paired_times.chosen(times, [None, 0, 1], "it has no layout to run")
     said = paired_times_text.sentences(fewer, NAMES, 0)
-    assert "first was not timed, so the ratios are to second." in said
+    assert "first was not timed, so ratios are relative to second." in said
     assert "first was not timed: it has no layout to run." in said
     none = paired_times.chosen(times, [None, None], "why")
     assert paired_times_text.sentences(none, NAMES, 0) == (
@@ -57,7 +57,7 @@ def test_the_table_has_a_row_for_each_program_and_layout(times: PairedTimes) -> 
     assert columns["Median"][1] == "2.07 s"
 
 
-def test_other_work_is_said_of_those_that_were_timed(times: PairedTimes) -> None:
+def test_layouts_with_other_sizes_are_named(times: PairedTimes) -> None:
     source = Source("cpu", "cpu", now(), {})
     layouts = [
         {"model": "logical_mlp", "sizes": {"batch": 8, "depth": 64}},
@@ -66,10 +66,10 @@ def test_other_work_is_said_of_those_that_were_timed(times: PairedTimes) -> None
     ]
     snapshots = [Snapshot(source=source, layout=one, mesh=None, arrays=()) for one in layouts]
     assert paired_times_text.other_work(times, snapshots, NAMES, 0) == (
-        "third does other work than first: batch 16 and not 8.",
+        "third does other work than first: batch 16 instead of 8.",
     )
     fewer = paired_times.chosen(times, [0, 1, None], "why")
     assert paired_times_text.other_work(fewer, snapshots, NAMES, 0) == ()
     text = paired_times_text.text(times, snapshots, NAMES, 0)
     assert text.startswith("timed together, emulated on this machine\n")
-    assert "batch 16 and not 8" in text and text.endswith("\n")
+    assert "batch 16 instead of 8" in text and text.endswith("\n")

@@ -28,7 +28,7 @@ def one() -> Snapshot:
     return planned(mesh="2x4")
 
 
-def test_each_reason_is_said_and_the_others_are_timed(one: Snapshot) -> None:
+def test_untimed_layouts_have_a_reason_and_the_others_are_timed(one: Snapshot) -> None:
     imported = replace(one, layout=None, source=replace(one.source, kind="maxtext"))
     broken = replace(one, layout={"model": "nobody"})
     snapshots = [
@@ -45,7 +45,7 @@ def test_each_reason_is_said_and_the_others_are_timed(one: Snapshot) -> None:
     reasons = {untimed.layout: untimed.reason for untimed in found.untimed}
     assert list(reasons) == [1, 2, 3, 4, 5]
     for number, words in (
-        (1, "comes from maxtext"),
+        (1, "it is from maxtext"),
         (2, "target is 'plan'"),
         (3, "2 processes"),
         (4, "8"),
@@ -54,7 +54,7 @@ def test_each_reason_is_said_and_the_others_are_timed(one: Snapshot) -> None:
         assert words in reasons[number]
 
 
-def test_memory_is_that_of_all_together_and_the_baseline_comes_first(one: Snapshot) -> None:
+def test_the_baseline_is_first_and_memory_is_summed(one: Snapshot) -> None:
     needed = machine.state_bytes_in_a_step(one)
     available = int(2.5 * needed / machine.USABLE_SHARE)
     found = time_together.candidates([one] * 4, 3, available)
@@ -63,13 +63,13 @@ def test_memory_is_that_of_all_together_and_the_baseline_comes_first(one: Snapsh
     assert "together with the train states of 2 more, needs about" in found.untimed[0].reason
 
 
-def test_rounds_and_fewer_than_two_are_refused_before_a_worker_is_asked(one: Snapshot) -> None:
+def test_invalid_requests_are_rejected_before_a_worker_starts(one: Snapshot) -> None:
     service = Inspection(run_workers=1, memory=GIB)
     try:
         for rounds in (0, 5, 51):
             with pytest.raises(InvalidInput, match=f"rounds is {rounds}"):
                 service.start_timing([one, one], rounds)
-        with pytest.raises(InvalidInput, match="not so layout 2: its target"):
+        with pytest.raises(InvalidInput, match="layout 2 cannot: its target"):
             service.start_timing([one, planned(target="plan")], 6)
     finally:
         service.close()
