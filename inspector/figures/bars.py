@@ -79,7 +79,7 @@ class Placed:
         """Return one trace per segment name, so that the legend names each once.
 
         Args:
-          px_per_unit: the scale, by which segments that nobody can see are left out of the legend.
+          px_per_unit: the scale, which decides if a segment is wide enough for the legend.
           order: the names in their order in the legend; others follow as they occur.
         """
         together: dict[str, list[tuple[Segment, float]]] = {name: [] for name in order}

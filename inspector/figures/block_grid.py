@@ -65,7 +65,7 @@ class PlacedArray:
 
     @functools.cached_property
     def why_no_map(self) -> str:
-        """The reason why there is no shard map, as a sentence; empty if there is one."""
+        """The reason why there is no shard map, as a sentence; empty if the array has a map."""
         path, blocks, most = self.array.path, self.placement.blocks, mesh_layout.MOST_CELLS
         if blocks > most:
             return f"{path} has {blocks:,} blocks. A map shows at most {most:,}."
@@ -136,7 +136,7 @@ def _why_invalid(array: Array, mesh: Mesh) -> str:
 
 
 def why_no_map(array: Array, mesh: Mesh) -> str | None:
-    """Return the reason why this array has no shard map, as a sentence; None if it has one."""
+    """Return the reason why this array has no shard map, as a sentence; None if a map exists."""
     if reason := _why_invalid(array, mesh):
         return reason
     on_mesh = placed(array, mesh)

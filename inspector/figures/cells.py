@@ -116,7 +116,7 @@ def selection(
     """Return invisible points in the cells that carry hover and selection, which heatmaps cannot.
 
     Args:
-      customdata: for each cell, what a click on it selects; −1 leaves the cell out.
+      customdata: for each cell, the value that a click selects; −1 leaves the cell out.
       hover: for each cell, an escaped text.
     """
     places = [

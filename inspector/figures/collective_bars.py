@@ -60,7 +60,7 @@ def grouped(rows: Iterable[Traffic]) -> dict[Axes, list[Traffic]]:
 
 
 def total_text(rows: Sequence[Traffic]) -> str:
-    """Return the known bytes, and how many collectives have unknown bytes: `8.0 MiB + 2 unknown`."""
+    """Return the known bytes and the number of collectives with unknown bytes: `8.0 MiB + 2 unknown`."""
     unknown = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
     if all(row.wire_bytes_per_device is None for row in rows):
         return "unknown"

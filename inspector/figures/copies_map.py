@@ -32,7 +32,7 @@ def copies_map(
     if whole <= 0 or not mesh_layout.has_devices(mesh):
         return None
     mine = np.isin(np.array(mesh.devices), np.array(list(chosen)))
-    # A share that rounds to 0% is grey: a step counter on every device is no copy worth showing.
+    # A share that rounds to 0% is grey: a step counter on every device is not worth showing.
     step = np.select([copies * 200 < whole, copies >= whole, copies * 2 >= whole], [0, 3, 2], 1)
     # The chosen devices have everything; on a mesh too large to draw they do not prevent folding.
     grid = mesh_layout.mesh_grid(

@@ -48,7 +48,7 @@ def hover_of_devices(
 
     Args:
       positions: the places of the devices in mesh order.
-      folded: mesh axes along which all devices hold the same; one device stands for all of them.
+      folded: mesh axes along which all devices hold the same; one device represents all of them.
     """
     mesh, placement = on_mesh.mesh, on_mesh.placement
     processes = known_processes(mesh)

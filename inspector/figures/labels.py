@@ -64,7 +64,7 @@ def height_px(text: str, size_px: float) -> float:
 
 
 def fitting(room_px: float, size_px: float) -> int:
-    """Return how many characters fit into this width."""
+    """Return the number of characters that fit into this width."""
     return int(room_px / (size_px * _EM_PER_CHARACTER))
 
 

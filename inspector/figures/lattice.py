@@ -26,7 +26,7 @@ PADDING_PX = 2  # between the text of a cell and its edge
 
 @dataclass(frozen=True)
 class Side:
-    """The slots along one side: relative lengths, and how many outer levels advance before each."""
+    """The slots along one side: relative lengths, and the number of outer levels that advance before each."""
 
     sizes: tuple[float, ...]
     breaks: tuple[int, ...]

@@ -41,7 +41,7 @@ def loss_curve(losses: Sequence[float | None], *, width_px: int = 480) -> go.Fig
 
 
 def note(losses: Sequence[float | None]) -> str:
-    """Return the first and the last loss, and how many losses are not finite."""
+    """Return the first and the last loss, and the number of losses that are not finite."""
     finite = [loss for loss in losses if loss is not None]
     if not finite:
         return "no loss is finite"

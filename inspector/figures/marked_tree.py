@@ -93,7 +93,7 @@ def rows_of(columns: Sequence[Column]) -> tuple[Row, ...]:
 
 
 def measure_of(columns: Sequence[Column]) -> Measure:
-    """Return what the bars show: bytes on each device, or elements if no bytes are known."""
+    """Return the measure of the bars: bytes on each device, or elements if no bytes are known."""
     known = any(array.bytes_per_device for column in columns for array in column.arrays)
     return "bytes" if known else "elements"
 
@@ -298,7 +298,7 @@ def _hover(
 
 
 def _head_lines(column: Column, column_px: float) -> list[str]:
-    """Return the escaped lines above a column: the layout's name, and how many arrays differ."""
+    """Return the escaped lines above a column: the layout's name and the number of arrays that differ."""
     text = "baseline"
     if column.changed is not None:
         held = sum(array.path in column.changed for array in column.arrays)

@@ -1,4 +1,4 @@
-"""The layout of a mesh in a figure: which mesh axes are rows and columns, and what is drawn once.
+"""The layout of a mesh in a figure: which mesh axes are rows, which are columns, and which are folded.
 
 One mesh axis is a row, which is wrapped if it is long. Two axes are rows and columns; more are nested with
 gaps. Of a mesh too large to draw, axes along which all devices look the same are drawn once ("folded").
@@ -34,8 +34,8 @@ class MeshGrid:
     """The mesh in rows and columns.
 
     rows, columns: the numbers of the mesh axes along each side, outer first.
-    position: (rows, columns) the place in mesh order of the device that each cell shows. A cell that stands
-      for several devices shows one of them.
+    position: (rows, columns) the place in mesh order of the device that each cell shows. A cell of
+      several devices shows one of them.
     folded: the mesh axes that are drawn once.
     """
 
@@ -102,12 +102,12 @@ def folded_axes(mesh: Mesh, drawn: Sequence[np.ndarray]) -> tuple[int, ...]:
 
 
 def cell_count(mesh: Mesh, folded: Sequence[int]) -> int:
-    """Return how many cells the mesh has if these axes are folded."""
+    """Return the number of cells of the mesh if these axes are folded."""
     return mesh.size // devices_per_cell(mesh, folded)
 
 
 def devices_per_cell(mesh: Mesh, folded: Sequence[int]) -> int:
-    """Return how many devices each cell stands for."""
+    """Return the number of devices per cell."""
     return math.prod(mesh.shape[axis] for axis in folded)
 
 

@@ -1,6 +1,6 @@
 """All arrays × all devices, colored by the bytes held, with the total of each device above.
 
-Identical layers share a row. The squares beside the rows, colored by PartitionSpec, can be selected.
+Identical layers share a row. The squares next to the rows, colored by PartitionSpec, can be selected.
 """
 
 from __future__ import annotations

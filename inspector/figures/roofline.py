@@ -188,7 +188,7 @@ def _point_labels(
     roofs: Sequence[tuple[float, float]],
     plot_width: float,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Place each name near its point, where it covers no point, no name and no roof.
+    """Place each name near its point, so that it covers no point, name or roof.
 
     Return the annotations, and lines from the points to names that are not next to them.
     """

@@ -173,7 +173,7 @@ def _known(node: Node, size: Size) -> int:
 
 
 def _depth(found: Iterable[Sector]) -> int:
-    """Return how many columns of rectangles there are."""
+    """Return the number of columns of rectangles."""
     below: dict[str, int] = {}
     for sector in found:
         below[sector.id] = below.get(sector.parent, 0) + 1

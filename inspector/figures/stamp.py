@@ -1,4 +1,4 @@
-"""The source of a figure, written below it, so that a saved picture says what it shows.
+"""The source of a figure, written below it, so that a saved picture names its layout.
 
 The figure grows by the height of the lines; nothing in it moves.
 """

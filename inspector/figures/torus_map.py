@@ -152,7 +152,7 @@ def _as_template(text: str) -> str:
 
 
 def _host_outlines(places: Places) -> go.Scatter | None:
-    """Return a rectangle around the chips of each host; None if the hosts are no rectangles."""
+    """Return a rectangle around the chips of each host; None if the hosts do not form rectangles."""
     hosts = places.panels.hosts
     if hosts is None:
         return None
