@@ -45,7 +45,7 @@ def test_a_bad_link_gives_a_notice_and_the_defaults(open_dashboard):
     dashboard = open_dashboard("?mesh=64x64&batch=many&colour=red&target=moon&depth=512")
     expect(dashboard.alerts()).to_have_count(1)
     for said in (
-        "The link had values that cannot be used",
+        "The link has invalid values",
         "mesh 64x64 makes 4096 devices, at most 512 are allowed",
         "batch is 'many', but must be a whole number from 1 to 1,048,576",
         "'colour' is not a field of model logical_mlp",

@@ -1,4 +1,4 @@
-"""The page where a layout is made, planned at once, run, and looked at."""
+"""The Layout page: edit a layout, plan it at once, run it, and read its figures."""
 
 from __future__ import annotations
 
@@ -22,30 +22,26 @@ from inspector.service.inspection import Inspection
 
 
 def show() -> None:
-    """Draw the page: the editor beside, then what the layout is, then the panel that is open."""
+    """Draw the page."""
     service = inspection.shared()
-    # JAX starts in the planner while the sidebar is drawn.
-    service.warm()
+    service.warm()  # JAX starts in the planner while the sidebar is drawn
     parsed = session.parsed()
     if parsed.value is not None:
         session.remember(parsed.value)
     layout = session.last_layout()
 
     editor = Editor(parsed, service.compiled)
-    # What a change redraws comes first, and the fields that were changed after it; but while JAX is asked
-    # for shapes, there must be something to see.
-    waits = service.known_state(layout) is None
-    if waits:
+    # The figures are sent before the sidebar because they show the change. While JAX traces the model
+    # there are no figures, so the sidebar comes first.
+    sidebar_first = service.known_state(layout) is None
+    if sidebar_first:
         _draw(editor)
     try:
-        planned = _show_found(service, layout, parsed)
-    except Exception:
-        # Streamlit forgets the fields that a run has not drawn, and no panel may cost them.
-        if not waits:
+        planned = _draw_main(service, layout, parsed)
+    finally:
+        # Also after an error: Streamlit forgets fields that a run has not drawn.
+        if not sidebar_first:
             _draw(editor)
-        raise
-    if not waits:
-        _draw(editor)
     if planned is not None:
         editor.show_plan_problems(planned)
     if parsed.value is not None:
@@ -58,37 +54,35 @@ def _draw(editor: Editor) -> None:
         editor.draw()
 
 
-def _show_found(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> Snapshot | None:
-    """What is known of the layout; the plan, None where there is none."""
+def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> Snapshot | None:
+    """Draw summary and panels. Return the plan, or None if the model cannot be traced."""
     _show_url_problems()
     if parsed.value is None:
         st.warning(
-            "The sidebar has a mistake, marked in red. Until it is mended, this page shows the last "
-            "layout that was right.",
+            "Fix the fields marked in red. The page shows the last valid layout.",
             icon=":material/edit_off:",
         )
     planned = planning.planned(service, layout)
     if planned is None:
         return None
     run = run_panel.finished_run(service, layout)
-    found = run or planned
-    snapshot_panels.prepare(found)
+    snapshot = run or planned
+    snapshot_panels.prepare(snapshot)
     if run is not None and run.findings:
-        # One box: several push what matters off the page.
-        said = "  \n".join(plain(finding.message) for finding in run.findings)
-        st.error(said, icon=":material/difference:")
+        messages = "  \n".join(plain(finding.message) for finding in run.findings)
+        st.error(messages, icon=":material/difference:")
     summary = st.container()
-    snapshot_panels.show(found, layout)
+    snapshot_panels.show(snapshot, layout)
     with summary:
-        summary_panel.show(found, layout, lambda: run_panel.show(service, (layout, planned)))
+        summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
     return planned
 
 
 def _show_url_problems() -> None:
     problems: dict[str, str] = st.session_state.get("url_problems", {})
     if problems:
-        sentences = "  \n".join(plain(sentence) for sentence in problems.values())
+        messages = "  \n".join(plain(message) for message in problems.values())
         st.warning(
-            f"The link had values that cannot be used, so the defaults stand in:  \n{sentences}",
+            f"The link has invalid values. Defaults replace them.  \n{messages}",
             icon=":material/link_off:",
         )

@@ -1,4 +1,4 @@
-"""What was wrong with a model that the server was started with: said on every page, which else works."""
+"""Problems of the custom models that the server was started with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from inspector.service import own_model_registration
 
 
 def show() -> None:
-    """A sentence for each model of the command line that could not be read."""
+    """Draw an error for each model of the command line that could not be imported."""
     for problem in own_model_registration.PROBLEMS:
         st.error(plain(problem), icon=":material/error:")

@@ -1,7 +1,7 @@
-"""How wide the page's content is in this browser, for figures whose texts must fit.
+"""The width of the page's content in the browser, for figures whose texts must fit.
 
-Streamlit does not say, so a small component measures its own place. It reports only where the page is
-narrower than usual: the first run of a page at a usual width stands as it is.
+Streamlit does not report it, so a small component measures it. The component reports only widths below
+the usual one, so the first run of a page with the usual width is final.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, Literal
 
 import streamlit as st
 
-USUAL_PX = 960  # the content of a page 1440 wide with the sidebar open
-NARROW_PX = 760  # below it two figures side by side cannot be read
+USUAL_PX = 960  # content of a page 1440 pixels wide with an open sidebar
+NARROW_PX = 760  # below it, two figures side by side are unreadable
 GAP_PX = 24  # between two columns
 
-_STEP_PX = 40  # a report for every pixel would redraw the page all along a resize
+_STEP_PX = 40  # each report redraws the page
 _MEASURE = """
 export default function ({ parentElement, setStateValue, data }) {
-  // Styles are isolated in a shadow root, which has no size of its own.
+  // The shadow root that isolates styles has no size.
   const place = parentElement.host ?? parentElement
-  let told = data.told
+  let reported = data.reported
   const measure = () => {
     const exact = place.getBoundingClientRect().width
     if (exact === 0) return
     const width = exact >= data.usual * 0.95 ? data.usual : Math.floor(exact / data.step) * data.step
-    if (width !== told) {
-      told = width
+    if (width !== reported) {
+      reported = width
       setStateValue("width", width)
     }
   }
@@ -47,20 +47,20 @@ export default function ({ parentElement, setStateValue, data }) {
 
 
 def content_px() -> int:
-    """The width of the page's content in pixels, in steps; the usual width until it is known."""
+    """Return the width of the content in pixels, rounded down in steps; the usual width until it is known."""
     measured = st.session_state.get("page_width")
     width = measured.get("width") if measured is not None else None
     return width if isinstance(width, (int, float)) and 200 <= width <= 10_000 else USUAL_PX
 
 
 def half_px() -> int:
-    """The width of a figure that stands beside another, or alone where the page is narrow."""
+    """Return the width of one of two figures side by side; on a narrow page each has the full width."""
     width = int(content_px())
     return width if width < NARROW_PX else (width - GAP_PX) // 2
 
 
 def halves() -> tuple[Any, Any]:
-    """Two places side by side, one under the other where the page is narrow."""
+    """Return two containers side by side; on a narrow page one below the other."""
     if content_px() < NARROW_PX:
         return st.container(), st.container()
     left, right = st.columns(2, gap="medium")
@@ -75,9 +75,9 @@ def beside(widths: Sequence[int], align: Literal["top", "bottom"] = "bottom") ->
 
 
 def measure() -> None:
-    """Draw the component, at the end of a page; it has no height."""
-    told = {"told": content_px(), "usual": USUAL_PX, "step": _STEP_PX}
-    _component()(data=told, key="page_width", height=1, on_width_change=lambda: None)
+    """Draw the invisible component, at the end of a page."""
+    data = {"reported": content_px(), "usual": USUAL_PX, "step": _STEP_PX}
+    _component()(data=data, key="page_width", height=1, on_width_change=lambda: None)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Text from a URL, a file or a field, shown as text: Streamlit reads Markdown wherever it shows text."""
+"""Escape text for Streamlit, which renders Markdown in every text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|<>$:~-])")
 
 
 def plain(text: str) -> str:
-    """The text with everything escaped that Markdown, LaTeX or Streamlit's directives would read,
-    and no address made a link."""
+    """Return text from a URL, file or field so that Streamlit shows it unchanged.
+
+    Markdown, LaTeX, directives of Streamlit and addresses are escaped.
+    """
     unlinked = _ADDRESS.sub(rf"\1{_WORD_JOINER}", text.replace("\n", " "))
     return _MARKDOWN.sub(r"\\\1", unlinked)

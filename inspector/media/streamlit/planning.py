@@ -1,4 +1,4 @@
-"""The plan of a layout for a page: at once where the shapes are known, else after a short wait."""
+"""The plan of a layout for a page."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from inspector.service.inspection import Inspection
 
 
 def planned(service: Inspection, layout: Layout) -> Snapshot | None:
-    """The planned Snapshot, or None and a sentence on the page where the model cannot be traced."""
+    """Return the planned Snapshot. If the model cannot be traced, draw the error and return None.
+
+    If the shapes are unknown, the page waits until JAX has traced the model.
+    """
     state = service.known_state(layout)
     try:
         if state is None:
             state = waiting.wait_for(
                 service.start_state(layout),
-                "Reading the model's shapes with JAX …",
+                "Tracing the model with JAX …",
             )
         return plan(layout, state)
-    except InvalidInput as refused:
-        st.error(plain(str(refused)), icon=":material/error:")
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
         return None

@@ -1,6 +1,6 @@
-"""Screenshot mode: the page without its controls, as wide as a slide, with what it is of written on it.
+"""Screenshot mode: the page without controls, as wide as a slide, with its provenance.
 
-It is on while the URL says `screenshot=1`, so that a link opens the page ready to be photographed.
+The URL parameter `screenshot=1` turns it on, so a link can open a page in this mode.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 
 PARAMETER = "screenshot"
-WIDTH_PX = 1440  # a slide of 16:10, at one pixel a pixel
+WIDTH_PX = 1440  # a slide of 16:10
 SIDE_PX = 40  # left and right of the content
-# Of a page 1440 wide the content is 1290 wide; a text found to fit in this fits in a page somewhat narrower.
+# A page 1440 pixels wide has 1290 pixels for its content. The margin allows for narrower pages.
 WITHOUT_SIDEBAR_PX = 1140
 
-# What a person works with and a reader of the picture does not need, by Streamlit's test ids.
+# Controls that are not on the picture, by their test ids.
 _CONTROLS = (
     *("stSidebar", "stHeader", "stToolbar", "stStatusWidget", "stExpandSidebarButton"),
     *("stButton", "stDownloadButton", "stLinkButton", "stPageLink", "stPopover", "stPopoverButton"),
@@ -32,7 +32,7 @@ _CONTROLS = (
 _HIDDEN = "controls_of_"
 _LEAVE = "leave_screenshot_mode"
 
-# Constants only: nothing that comes from a file or a person is ever put into it.
+# Constants only: no text of a user or a file.
 _STYLE = f"""<style>
 {", ".join(f'[data-testid="{name}"]' for name in _CONTROLS)} {{ display: none !important; }}
 [class*="st-key-{_HIDDEN}"] {{ display: none !important; }}
@@ -44,11 +44,11 @@ html {{ font-size: 14px; }}
   padding: 1.2rem {SIDE_PX}px 1rem;
 }}
 [data-testid="stMain"] {{ align-items: flex-start; }}
-/* The page itself is as high as its content, and scrolls: what photographs a whole page cuts nothing off. */
+/* The page is as high as its content, so a picture of the whole page cuts nothing off. */
 html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [data-testid="stMain"] {{
   position: static; height: auto !important; min-height: 0; overflow: visible !important;
 }}
-/* The way out shows for a moment, then while the pointer or the keyboard is on it: it is on no picture. */
+/* The exit button fades, so that no picture shows it; it appears on hover and on focus. */
 .st-key-{_LEAVE} {{ position: fixed; top: 0.4rem; right: 0.6rem; width: auto; z-index: 999; }}
 .st-key-{_LEAVE} [data-testid="stButton"] {{
   display: block !important; opacity: 0; animation: fade_{_LEAVE} 4s;
@@ -61,52 +61,48 @@ html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [d
 
 
 def on() -> bool:
-    """Whether this page is drawn for a picture."""
+    """Return whether the mode is on."""
     return st.query_params.get(PARAMETER) == "1"
 
 
 def query() -> dict[str, str]:
-    """What the mode has in the URL."""
+    """Return the URL parameters of the mode."""
     return {PARAMETER: "1"} if on() else {}
 
 
 def without(fields: Mapping[str, str]) -> dict[str, str]:
-    """The parameters of a URL that are not the mode's."""
+    """Return the URL parameters without those of the mode."""
     return {key: value for key, value in fields.items() if key != PARAMETER}
 
 
 def problem() -> str | None:
-    """What is wrong with the mode in the URL, in a sentence; None if nothing is."""
+    """Return why the URL parameter is invalid, or None."""
     value = st.query_params.get(PARAMETER)
-    return None if value in (None, "1") else f"screenshot is {value!r}, but can only be 1"
+    return None if value in (None, "1") else f"screenshot is {value!r}, but must be 1"
 
 
 def draw_button() -> None:
-    """The button that turns the mode on."""
+    """Draw the button that turns the mode on."""
     st.button(
         "Screenshot",
         key="enter_screenshot_mode",
         icon=":material/photo_camera:",
         type="tertiary",
         on_click=_enter,
-        help=f"Hide all controls, fix the width at {WIDTH_PX} pixels, and write on the page what it is "
-        "of. ✕ at the top right leads back.",
+        help=f"Hide all controls and make the page {WIDTH_PX} pixels wide for a slide. Leave with Esc.",
     )
 
 
 def controls(name: str, **settings: Any) -> Any:
-    """A container, as `st.container`, that goes with all its room while the mode is on.
-
-    What is drawn in it keeps its state, which a widget that is left out would lose.
-    """
+    """Return a container that is hidden while the mode is on. Its widgets keep their state."""
     return st.container(key=f"{_HIDDEN}{name}", **settings)
 
 
 def content_px(narrow_px: int) -> int:
-    """The width of a page's content without the sidebar, as far as it is known.
+    """Return the width of the content of a page without a sidebar.
 
     Args:
-      narrow_px: what `page_width.content_px` says.
+      narrow_px: the result of `page_width.content_px`.
     """
     if on():
         return WIDTH_PX - 2 * SIDE_PX
@@ -114,7 +110,7 @@ def content_px(narrow_px: int) -> int:
 
 
 def hide_controls() -> None:
-    """Draw the rest of the page without its controls, with a small way out; nothing if the mode is off."""
+    """Hide the controls of the page and draw the exit button, if the mode is on."""
     if not on():
         return
     st.html(_STYLE)
@@ -129,15 +125,15 @@ def hide_controls() -> None:
 
 
 def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
-    """The line on the picture that says what it is of; nothing if the mode is off.
+    """Draw the provenance of the page, if the mode is on.
 
     Args:
-      pins: a name, empty where there is but one layout, and what was found of it.
+      pins: names and Snapshots; the name of a single Snapshot is empty.
     """
     if not on():
         return
-    said = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)
-    st.caption("  \n".join(f":small[{plain(one)}]" for one in said))
+    lines = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)
+    st.caption("  \n".join(f":small[{plain(one)}]" for one in lines))
 
 
 def _enter() -> None:

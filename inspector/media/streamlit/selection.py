@@ -1,4 +1,4 @@
-"""Which array the session looks at; every panel that lets a person choose one writes it here."""
+"""The array that the session has selected. All panels share it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from inspector.core.snapshot import Array, Snapshot
 KEY = "selected_array"
 
 
-def selected(found: Snapshot) -> Array:
-    """The chosen array, or the largest parameter where the chosen one is not in this Snapshot."""
-    by_path = {array.path: array for array in found.arrays}
-    chosen = st.session_state.get(KEY)
-    if chosen not in by_path:
-        params = [array for array in found.arrays if array.group == "params"] or found.arrays
-        chosen = max(params, key=_size).path
-        st.session_state[KEY] = chosen
-    return by_path[chosen]
+def selected(snapshot: Snapshot) -> Array:
+    """Return the selected array, or the largest parameter if the Snapshot does not contain it."""
+    by_path = {array.path: array for array in snapshot.arrays}
+    path = st.session_state.get(KEY)
+    if path not in by_path:
+        path = largest_parameter(snapshot).path
+        st.session_state[KEY] = path
+    return by_path[path]
 
 
-def _size(array: Array) -> int:
-    """Bytes, or elements where the type is not known."""
-    elements = 0 if array.shape is None else math.prod(array.shape)
-    return array.bytes if array.bytes is not None else elements
+def largest_parameter(snapshot: Snapshot) -> Array:
+    """Return the largest parameter, or the largest array if there are no parameters."""
+    params = [array for array in snapshot.arrays if array.group == "params"] or snapshot.arrays
+    return max(params, key=_size)
+
+
+def _size(array: Array) -> tuple[int, int]:
+    """Return the bytes (0 if unknown) and the number of elements."""
+    return array.bytes or 0, math.prod(array.shape) if array.shape is not None else 0
 
 
 def select(path: str | None) -> None:
-    """Look at this array from now on; None, or what is no array's path, changes nothing."""
+    """Select an array. None changes nothing."""
     if path is not None:
         st.session_state[KEY] = path

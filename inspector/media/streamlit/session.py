@@ -1,8 +1,7 @@
-"""The layout of one browser session: in the sidebar's widgets, and in the URL.
+"""The layout of a browser session, in the widgets of the sidebar and in the URL.
 
-The widgets hold what the person typed, right or wrong. Whatever they hold that is a valid layout is
-written to the URL; a URL that differs from what was last written (a shared link, the back button) is
-read into the widgets.
+The widgets hold what the user typed, valid or not. A valid layout is written to the URL. If the URL differs
+from what was written last (a link, the back button), it is read into the widgets.
 """
 
 from __future__ import annotations
@@ -19,20 +18,19 @@ from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.layout import Layout
 from inspector.machines import hardware
-from inspector.media.streamlit import chip_choice, page_width, screenshot_mode
+from inspector.media.streamlit import chip_choice, mesh_fields, page_width, screenshot_mode
 from inspector.model import ModelEntry
 from inspector.models.catalogue import CATALOGUE
 
 _row_numbers = itertools.count()
 
-# Streamlit keeps these parameters of the URL to itself, so that the field has another one; no size of a
-# model has a hyphen in its name.
+# Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
 
 @dataclass
 class RuleRow:
-    """One row of the rule table; the number makes its widgets its own when rows move."""
+    """A row of the rule table. Its number identifies its widgets when rows move."""
 
     number: int
 
@@ -51,17 +49,17 @@ class RuleRow:
 
 @dataclass(frozen=True)
 class _UrlSent:
-    """A URL that the browser has not yet told back: the one before it, and what it had told till then."""
+    """A URL that the browser has not confirmed: the URL before it, and the widget values at that time."""
 
     before: dict[str, str]
-    told: dict[str, Any]
+    values: dict[str, Any]
 
 
 def begin(on_layout_page: bool) -> None:
-    """Give the session its layout, before any page is drawn.
+    """Set the session's layout before a page is drawn.
 
-    Only the layout page has the layout in its URL. A page switch empties the URL, and Streamlit forgets
-    widgets that were not drawn, so that on coming back the last layout is put into both again.
+    Only the Layout page has the layout in its URL. A page switch empties the URL, and Streamlit forgets
+    widgets that are not drawn. On return to the Layout page, the last layout is put into both.
     """
     state = st.session_state
     was_on_layout_page, state.on_layout_page = state.get("on_layout_page"), on_layout_page
@@ -73,7 +71,7 @@ def begin(on_layout_page: bool) -> None:
     elif on_layout_page and _query() == state.get("written_query"):
         state.url_sent = None
     elif on_layout_page and not _is_late():
-        # A link that was opened, or the browser's back button.
+        # A link, or the back button of the browser.
         fields = _query()
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
@@ -84,14 +82,14 @@ def begin(on_layout_page: bool) -> None:
             state.url_problems[screenshot_mode.PARAMETER] = problem
         try:
             state[chip_choice.KEY] = hardware.chip(chip).name
-        except InvalidInput as refused:
-            state.url_problems[chip_choice.KEY] = str(refused)
-    # What was chosen in a panel stays when the panel is closed and its widget forgotten.
+        except InvalidInput as error:
+            state.url_problems[chip_choice.KEY] = str(error)
+    # The widget of the chip is not always drawn, so the choice is set again.
     state[chip_choice.KEY] = chip_choice.chosen_chip().name
 
 
 def put(layout: Layout) -> None:
-    """Set every widget to this layout; only before the widgets are drawn, or in a callback."""
+    """Set every widget to this layout, in a callback or before the widgets are drawn."""
     state = st.session_state
     fields = layouts.to_fields(layout)
     state["field:model"] = layout.model
@@ -129,12 +127,12 @@ def put_rules(layout: Layout) -> None:
 
 
 def parsed() -> Parsed[Layout]:
-    """The layout that the widgets hold, or what is wrong with it."""
+    """Return the layout in the widgets, or the problems of their fields."""
     return layouts.parse(fields())
 
 
 def fields() -> dict[str, str]:
-    """The text of every field, as the widgets have it now."""
+    """Return the text of every field."""
     state = st.session_state
     entry = model_entry()
     text = {
@@ -143,7 +141,7 @@ def fields() -> dict[str, str]:
         "axes": state["field:axes"],
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
-        # These two are drawn for some targets only.
+        # The next two are drawn for some targets only.
         "device_order": state.get("field:device_order", layouts.DEVICE_ORDERS[0]),
         "processes": _printed(state.get("field:processes", 1)),
         "unconstrained": ",".join(
@@ -156,7 +154,7 @@ def fields() -> dict[str, str]:
     if entry.has_rules:
         text["rules"] = ",".join(row.text() for row in rule_rows())
     else:
-        # Inside the text of all specs a comma parts places, so here a point parts dimensions.
+        # A comma separates the specs, so a point separates the dimensions of each.
         text["specs"] = ",".join(
             f"{place}={state[spec_key(place)].replace(',', '.')}"
             for place in entry.partitions
@@ -174,7 +172,7 @@ def rule_rows() -> list[RuleRow]:
 
 
 def add_rule() -> None:
-    """A rule for the first logical axis that has none yet, to no mesh axis: it changes nothing."""
+    """Add a rule for the first logical axis without one. It maps to no mesh axis, so it changes nothing."""
     row = RuleRow(next(_row_numbers))
     ruled = {st.session_state.get(other.name_key) for other in rule_rows()}
     unruled = [name for name in model_entry().logical_axes if name not in ruled]
@@ -184,13 +182,13 @@ def add_rule() -> None:
 
 
 def rule_actions(position: int) -> list[str]:
-    """What can be done with the rule at this place of the table."""
+    """Return the entries of the menu of a rule."""
     up, down = position > 0, position < len(rule_rows()) - 1
     return [*(["Move up"] if up else []), *(["Move down"] if down else []), "Delete"]
 
 
 def act_on_rule(position: int, action: str | None) -> None:
-    """Do one of `rule_actions`; anything else is left undone."""
+    """Do one of `rule_actions`."""
     rows = rule_rows()
     if action not in rule_actions(position):
         return
@@ -200,7 +198,7 @@ def act_on_rule(position: int, action: str | None) -> None:
 
 
 def change_model() -> None:
-    """A model brings its own rules or specs; mesh, names and the sizes that both have stay."""
+    """Take the rules or specs of the selected model. Keep the mesh and the sizes that both models have."""
     state = st.session_state
     last: Layout = state["last_layout"]
     sizes = {name: layouts.print_size(value) for name, value in last.sizes.items()}
@@ -217,7 +215,7 @@ def change_model() -> None:
 
 
 def change_mesh() -> None:
-    """A mesh of another rank gets as many axis names: the first ones stay."""
+    """Give a mesh of another rank as many axis names. The first names stay."""
     state = st.session_state
     try:
         shape = layouts.parse_mesh(state["field:mesh"], layouts.most_devices(state["field:target"]))
@@ -226,25 +224,23 @@ def change_mesh() -> None:
     names = state["axis_names"]
     if len(shape) == len(names):
         return
-    # A mesh that was made smaller and is made larger again gets back the names it had.
-    known = (
-        *names,
+    # A mesh that was reduced and is enlarged again gets its old names.
+    spare = (
         *last_layout().axis_names,
         *layouts.DEFAULT_AXES[len(shape)],
         *layouts.DEFAULT_AXES[layouts.MOST_AXES],
     )
-    fitted = tuple(dict.fromkeys(known))[: len(shape)]
+    fitted = tuple(mesh_fields.fitted_names(",".join(names), len(shape), spare))
     state["field:axes"] = ", ".join(fitted)
     state["axis_names"] = fitted
 
 
 def change_axes() -> None:
-    """A mesh axis that is renamed is renamed in the rules that name it, too."""
+    """Rename a mesh axis in the rules or specs too."""
     state = st.session_state
     before = state["axis_names"]
     try:
-        # Only good names are taken over: a bad one put into the rules could not be told from the
-        # rest of their text when it is mended.
+        # An invalid name is not put into the rules: it could not be found there when it is corrected.
         after = layouts.parse_axes(state["field:axes"], (1,) * len(before))
     except InvalidInput:
         return
@@ -258,7 +254,7 @@ def change_axes() -> None:
 
 
 def _rename(key: str, renamed: dict[str, str]) -> None:
-    """Put the new name of a mesh axis in place of the old one in a widget's text."""
+    """Replace the name of a mesh axis in a widget's text."""
     for old, new in renamed.items():
         text = st.session_state.get(key) or ""
         st.session_state[key] = re.sub(rf"\b{re.escape(old)}\b", new, text)
@@ -269,53 +265,53 @@ def remember(layout: Layout) -> None:
     st.session_state["last_layout"] = layout
     st.session_state["axis_names"] = layout.axis_names
     if layout != st.session_state.get("url_layout"):
-        st.session_state.url_problems = {}  # what was wrong with the link is of no interest any more
+        st.session_state.url_problems = {}
 
 
 def write_url() -> None:
-    """Put the last valid layout into the URL, which keeps the browser busy for a while."""
+    """Write the last valid layout to the URL."""
     layout = last_layout()
     query = layouts.to_query(layout)
     chip = chip_choice.chosen_chip().name
     if chip != chip_choice.DEFAULT:
         query[chip_choice.KEY] = chip
     if (before := _query()) != query:
-        st.session_state.url_sent = _UrlSent(before, _told())
+        st.session_state.url_sent = _UrlSent(before, _widget_values())
         named = {_PARAMETERS.get(name, name): text for name, text in query.items()}
         st.query_params.from_dict(named | screenshot_mode.query())
     st.session_state.written_query = query
 
 
 def _is_late() -> bool:
-    """Whether the browser still tells the URL from before the last one that it was sent.
+    """Return whether the browser has not yet applied the last URL that it was sent.
 
-    It takes up a new URL after it has drawn the figures. A click that comes before would else be taken
-    for the back button, which changes nothing but the URL, and the last layout would come back.
+    The browser applies a URL after it has drawn the figures. A click before that sends the old URL, like
+    the back button, but it also changes a widget.
     """
     sent: _UrlSent | None = st.session_state.get("url_sent")
     if sent is None or sent.before != _query():
         return False
-    told = _told()
-    # A widget that is gone was forgotten, and one that is new was not drawn before.
-    return any(told[key] != sent.told[key] for key in told.keys() & sent.told.keys())
+    values = _widget_values()
+    # A widget may have appeared or disappeared since.
+    return any(values[key] != sent.values[key] for key in values.keys() & sent.values.keys())
 
 
-def _told() -> dict[str, Any]:
-    """What the browser tells beside the URL: fields, open tabs, what is chosen, and how wide it is."""
-    # Not what is pressed: a button is let go without anybody's doing.
+def _widget_values() -> dict[str, Any]:
+    """Return what the browser sends with the URL: fields, open tabs, selections and the page width."""
+    # Not booleans: a button resets without a user action.
     chosen = {
         key: value
-        for key, value in st.session_state.items()
+        for key, value in st.session_state.to_dict().items()
         if isinstance(value, (str, int, float)) and not isinstance(value, bool)
     }
     return chosen | {"fields": fields(), "page_width": page_width.content_px()}
 
 
 def _query() -> dict[str, str]:
-    """The URL's parameters, without those that say how the page is drawn."""
+    """Return the fields in the URL, without the parameter of screenshot mode."""
     fields = {parameter: name for name, parameter in _PARAMETERS.items()}
-    told = screenshot_mode.without(st.query_params.to_dict())
-    return {fields.get(parameter, parameter): text for parameter, text in told.items()}
+    query = screenshot_mode.without(st.query_params.to_dict())
+    return {fields.get(parameter, parameter): text for parameter, text in query.items()}
 
 
 def last_layout() -> Layout:

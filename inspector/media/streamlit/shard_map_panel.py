@@ -1,6 +1,9 @@
-"""One array: cut into its blocks, and beside it the mesh, coloured by the block that each device holds."""
+"""The shard map: one array cut into blocks, and the mesh in the colors of the blocks."""
 
 from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -24,85 +27,98 @@ from inspector.sections import array as array_section
 from inspector.sections import collectives, unknown
 
 
-def show(found: Snapshot, layout: Layout | None) -> None:
-    """Choose an array, and see both maps of it."""
-    missing = unknown.no_arrays(found) or unknown.no_mesh(found)
+@dataclass(frozen=True)
+class _Arrangement:
+    """How a block map draws an array of rank 3 or more. By default the figure decides.
+
+    Attributes:
+      rows, columns: dimensions along each side.
+      at: for each other dimension that is split, the index of the cut.
+    """
+
+    rows: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None
+    at: tuple[tuple[int, int], ...] = ()
+
+
+def show(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the choice of an array, its two maps, and its details."""
+    missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     if missing is not None:
         render.show([missing])
         return
-    mesh = found.mesh
-    array = selection.selected(found)
+    mesh = snapshot.mesh
+    array = selection.selected(snapshot)
     st.selectbox(
         "Array",
-        [candidate.path for candidate in found.arrays],
+        [candidate.path for candidate in snapshot.arrays],
         key=selection.KEY,
         label_visibility="collapsed",
+        persist_state="session",
     )
     reason = why_no_map(array, mesh)
     if reason is not None:
         st.info(plain(reason), icon=":material/block:")
         return
-    rows, columns, at = _arrangement(array, mesh)
-    # Both are made before one is sent, so that the browser draws them in one go.
-    blocks, devices = _maps(array, mesh, rows, columns, at)
+    blocks, devices = _maps(array, mesh, _arrangement(array, mesh))
     left, right = page_width.halves()
     with left:
         _chart(blocks, "block_map", array)
     with right:
         _chart(devices, "mesh_map", array)
-        render.show(array_section.why(array, found, layout))
-    said = "The same colour is the same data."
+        render.show(array_section.why(array, snapshot, layout))
+    caption = "Same color, same data."
     if not screenshot_mode.on():
-        said += " Click a block or a device to single it out; hover for index ranges, bytes and replicas."
-    st.caption(said)
-    _show_shards(array, found)
-    render.show(collectives.of_array(array, found))
-    torus_section.show(found)
+        caption += " Click a block or a device to highlight it; hover for index ranges and bytes."
+    st.caption(caption)
+    _show_shards(array, snapshot)
+    render.show(collectives.of_array(array, snapshot))
+    torus_section.show(snapshot)
 
 
-def _show_shards(array: Array, found: Snapshot) -> None:
-    # A hidden table costs the browser as much as a visible one, so it is drawn when it is opened.
+def _show_shards(array: Array, snapshot: Snapshot) -> None:
+    # A hidden table would cost the browser as much as a visible one.
     drawer = st.expander("Shards by device", key="shards_drawer", on_change="rerun")
     if drawer.open:
         with drawer:
             render.show(
-                [array_section.attributes(array, found), array_section.shards(array, found)]
+                [array_section.attributes(array, snapshot), array_section.shards(array, snapshot)]
             )
 
 
-def prepare(found: Snapshot) -> None:
-    """Make the maps that `show` will draw, if it draws those of the array's own arrangement.
+def prepare(snapshot: Snapshot) -> None:
+    """Build the maps that `show` will draw, unless the user has rearranged the dimensions.
 
-    Called before anything of a page is sent: the browser is busy with the first part of a page when the
-    rest comes, so that it is quicker if all comes at once.
+    The caller does this before it sends the page: the browser is faster if everything arrives together.
     """
-    if found.arrays and found.mesh is not None:
-        array = selection.selected(found)
-        if why_no_map(array, found.mesh) is None:
-            _maps(array, found.mesh, None, None, {})
+    if snapshot.arrays and snapshot.mesh is not None:
+        array = selection.selected(snapshot)
+        if why_no_map(array, snapshot.mesh) is None:
+            _maps(array, snapshot.mesh, _Arrangement())
 
 
-def _maps(
-    array: Array,
-    mesh: Mesh,
-    rows: tuple[int, ...] | None,
-    columns: tuple[int, ...] | None,
-    at: dict[int, int],
+def _maps(array: Array, mesh: Mesh, arrangement: _Arrangement) -> tuple[go.Figure, go.Figure]:
+    return _cached_maps(array, mesh, arrangement, _highlighted(array, mesh), page_width.half_px())
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_maps(
+    array: Array, mesh: Mesh, arrangement: _Arrangement, highlight: int | None, width_px: int
 ) -> tuple[go.Figure, go.Figure]:
-    """Both maps; those drawn last are kept, for most that a person does on a page leaves them as they are."""
-    highlight, width_px = _highlighted(array, mesh), page_width.half_px()
-    asked = array, mesh, rows, columns, at, highlight, width_px
-    kept = st.session_state.get("maps")
-    if kept is None or kept[0] != asked:
-        kept = (
-            asked,
-            (
-                block_map(array, mesh, rows, columns, at, highlight=highlight, width_px=width_px),
-                mesh_map(array, mesh, highlight=highlight, width_px=width_px),
-            ),
-        )
-        st.session_state["maps"] = kept
-    return kept[1]
+    """Return the block map and the mesh map. Most changes on a page leave both as they are."""
+    at = dict(arrangement.at)
+    return (
+        block_map(
+            array,
+            mesh,
+            arrangement.rows,
+            arrangement.columns,
+            at,
+            highlight=highlight,
+            width_px=width_px,
+        ),
+        mesh_map(array, mesh, highlight=highlight, width_px=width_px),
+    )
 
 
 def _chart(figure: go.Figure, name: str, array: Array) -> None:
@@ -115,54 +131,52 @@ def _chart(figure: go.Figure, name: str, array: Array) -> None:
 
 
 def _pick(picked: tuple[str, str, int | None]) -> None:
-    # A second click on the same place, or a click beside everything, lets go of it.
-    letting_go = picked[2] is None or picked == st.session_state.get("picked")
-    st.session_state["picked"] = None if letting_go else picked
+    # A second click, or a click outside of all cells, removes the highlight.
+    remove = picked[2] is None or picked == st.session_state.get("picked")
+    st.session_state["picked"] = None if remove else picked
 
 
 def _highlighted(array: Array, mesh: Mesh) -> int | None:
-    """The block that was picked in either map: by its number, or by a device that holds it."""
+    """Return the block that was clicked: by its number, or by a device that holds it."""
     path, name, value = st.session_state.get("picked") or (None, None, None)
-    placement = sharding.place_array(array, mesh)
-    if path != array.path or placement is None:
+    placement = sharding.place_array(array, mesh) if path == array.path else None
+    if placement is None:
         return None
     if name == "mesh_map":
         return int(placement.block[mesh.devices.index(value)]) if value in mesh.devices else None
     return value if value in placement.block else None
 
 
-def _arrangement(
-    array: Array, mesh: Mesh
-) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None, dict[int, int]]:
-    """Which dimensions go along each side, and at which index the others are cut, for rank 3 and up."""
+def _arrangement(array: Array, mesh: Mesh) -> _Arrangement:
+    """Draw the choice of dimensions for an array of rank 3 or more, and return it."""
     rank = len(array.shape)
     if rank < 3:
-        return None, None, {}
+        return _Arrangement()
     names = {dimension: dimension_text(array, mesh, dimension) for dimension in range(rank)}
     split = split_dimensions(array, mesh)
-    at_first = _laid_out_at_first(rank, split)
+    default = _default_dimensions(rank, split)
     at: dict[int, int] = {}
-    with st.expander("Lay out dimensions"):
-        laid_out = st.multiselect(
-            "Dimensions side by side, the outer first; the others are whole or cut at one index",
+    with st.expander("Dimensions"):
+        drawn = st.multiselect(
+            "Drawn dimensions, outer first; the others are whole or cut at one index",
             range(rank),
-            default=at_first,
+            default=default,
             format_func=lambda dimension: names[dimension],
             key=f"laid_out:{array.path}",
         )
         for dimension in split:
-            if dimension not in laid_out:
+            if dimension not in drawn:
                 at[dimension] = st.slider(
                     f"Index along {plain(names[dimension])}", 0, array.shape[dimension] - 1
                 )
-    if laid_out == at_first:
-        return None, None, {}  # the figure's own arrangement
-    # The last dimension laid out runs along the rows of the page, as text does.
-    half = len(laid_out) // 2 if len(laid_out) > 1 else 0
-    return tuple(laid_out[:half]), tuple(laid_out[half:]), at
+    if drawn == default:
+        return _Arrangement()
+    # The last dimension runs along the lines of the page, as in printed arrays.
+    half = len(drawn) // 2 if len(drawn) > 1 else 0
+    return _Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))
 
 
-def _laid_out_at_first(rank: int, split: tuple[int, ...]) -> list[int]:
+def _default_dimensions(rank: int, split: tuple[int, ...]) -> list[int]:
     chosen = list(split)
     for dimension in reversed(range(rank)):
         if len(chosen) < 2 and dimension not in chosen:

@@ -411,7 +411,7 @@ def test_scan_stacks_the_layers(open_page, model):
 def test_a_bad_link_gives_a_notice_and_the_default(open_page, field, value, sentence):
     page = open_page(**{field: value, "depth": "512"})
     assert len(page.warnings()) == 1
-    assert "The link had values that cannot be used" in page.warnings()[0]
+    assert "The link has invalid values" in page.warnings()[0]
     assert sentence in page.warnings()[0]
     assert page.query() == {"depth": "512"}, "what was good in the link stays"
     assert page.value("size:depth") == 512
@@ -432,7 +432,7 @@ def assert_shows_the_last_good_layout(page):
         == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
     )
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
-    assert len(page.warnings()) == 1 and "last layout that was right" in page.warnings()[0]
+    assert len(page.warnings()) == 1 and "last valid layout" in page.warnings()[0]
     assert page.query() == {}
 
 
