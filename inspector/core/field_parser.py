@@ -1,4 +1,4 @@
-"""Reading a record from texts, one for each field, with a sentence for each that is wrong."""
+"""Parse a record from texts, one for each field, and collect one error for each wrong field."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Parsed(Generic[Record]):
-    """What came of some fields: a record, or a sentence for each field that is wrong."""
+    """The record, or the error of each wrong field by field name."""
 
     value: Record | None
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def unwrap(self) -> Record:
-        """The record.
+        """Return the record.
 
         Raises:
-          InvalidInput: a field is wrong; the sentences of all of them.
+          InvalidInput: a field is wrong. The message has the errors of all fields.
         """
         if self.value is None:
             raise InvalidInput("; ".join(self.problems.values()))
         return self.value
 
 
-class Reader:
-    """Reads fields one by one and keeps the sentence of each that is wrong."""
+class FieldParser:
+    """Parses fields one by one and collects the errors in `problems`."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self.fields = fields
         self.problems: dict[str, str] = {}
 
-    def read(
+    def parse(
         self,
         name: str,
         parser: Callable[[str], Value],
-        otherwise: Value,
-        needs: Collection[str] = (),
+        default: Value,
+        requires: Collection[str] = (),
     ) -> Value:
-        """What the field says; `otherwise` where it is absent or wrong.
+        """Return the value of a field. Return `default` if the field is absent or wrong.
 
-        What a field means hangs on those it `needs`: where one of them is wrong, only that is said.
+        If a field in `requires` is wrong, this field is not parsed, so that only that error is reported.
         """
-        if name not in self.fields or not self.problems.keys().isdisjoint(needs):
-            return otherwise
+        if name not in self.fields or not self.problems.keys().isdisjoint(requires):
+            return default
         try:
             return parser(self.fields[name])
-        except InvalidInput as refused:
-            self.problems[name] = str(refused)
-            return otherwise
+        except InvalidInput as error:
+            self.problems[name] = str(error)
+            return default
 
-    def refuse_unknown(self, known: Collection[str], of: str) -> None:
-        """Keep a sentence for each field that is not among the known ones `of` something."""
+    def reject_unknown(self, known: Collection[str], owner: str) -> None:
+        """Add an error for each field that is not in `known`. `owner` names what has these fields."""
         for name in self.fields.keys() - set(known):
             self.problems[name] = (
-                f"{shown(name)} is not a field of {of}, which has {', '.join(sorted(known))}"
+                f"{shown(name)} is not a field of {owner}, which has {', '.join(sorted(known))}"
             )

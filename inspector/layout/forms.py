@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.field_parser import Parsed, Reader
+from inspector.core.field_parser import FieldParser, Parsed
 from inspector.core.rules import Rule
 from inspector.layout import fields as texts
 from inspector.layout.record import OPTIONAL_FIELDS, Layout
@@ -36,67 +36,70 @@ _DEVICE_ORDER = Size(
 
 def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
     """Read a Layout from the text of its fields; a field that is absent has its default."""
-    reader = Reader(fields)
-    model = reader.read("model", texts.parse_model, CATALOGUE[texts.DEFAULT_MODEL])
+    parser = FieldParser(fields)
+    model = parser.parse("model", texts.parse_model, CATALOGUE[texts.DEFAULT_MODEL])
     sizes = {
-        size.name: reader.read(
+        size.name: parser.parse(
             size.name,
             lambda text, size=size: texts.parse_size(text, size),
             size.default,
-            needs=("model",),
+            requires=("model",),
         )
         for size in model.sizes
     }
-    target = reader.read("target", texts.parse_target, texts.TARGETS[0])
+    target = parser.parse("target", texts.parse_target, texts.TARGETS[0])
     # What a mesh may be hangs on the target; where that is wrong, any mesh may be meant.
-    meant = "plan" if "target" in reader.problems else target
-    shape = reader.read("mesh", lambda text: _mesh_for(text, meant), texts.mesh_of(target))
-    names = reader.read(
+    meant = "plan" if "target" in parser.problems else target
+    shape = parser.parse("mesh", lambda text: _mesh_for(text, meant), texts.mesh_of(target))
+    names = parser.parse(
         "axes",
         lambda text: texts.parse_axes(text, shape),
         texts.DEFAULT_AXES[len(shape)],
-        needs=("mesh",),
+        requires=("mesh",),
     )
     rules: tuple[Rule, ...] = ()
     specs: Partitions = {}
     needs = ("model", "mesh", "axes")
     if model.has_rules:
-        rules = reader.read(
+        rules = parser.parse(
             "rules",
             lambda text: texts.parse_rules(text, names),
             texts.rules_on_mesh(model.rules, names),
-            needs=needs,
+            requires=needs,
         )
     else:
-        specs = reader.read(
+        specs = parser.parse(
             "specs",
             lambda text: texts.parse_specs(text, model, names),
             texts.default_specs(model, names),
-            needs=needs,
+            requires=needs,
         )
-    steps = reader.read("steps", texts.parse_steps, texts.DEFAULT_STEPS)
-    unconstrained = reader.read(
-        "unconstrained", lambda text: texts.parse_unconstrained(text, model), (), needs=("model",)
+    steps = parser.parse("steps", texts.parse_steps, texts.DEFAULT_STEPS)
+    unconstrained = parser.parse(
+        "unconstrained",
+        lambda text: texts.parse_unconstrained(text, model),
+        (),
+        requires=("model",),
     )
-    processes = reader.read(
+    processes = parser.parse(
         "processes",
         lambda text: texts.parse_processes(text, shape, target),
         1,
-        needs=("mesh",),
+        requires=("mesh",),
     )
     switches = {
-        switch.name: reader.read(
+        switch.name: parser.parse(
             switch.name, lambda text, switch=switch: texts.parse_size(text, switch), False
         )
         for switch in SWITCHES
     }
-    device_order = reader.read(
+    device_order = parser.parse(
         "device_order", lambda text: texts.parse_size(text, _DEVICE_ORDER), _DEVICE_ORDER.default
     )
-    if "model" not in reader.problems:
-        reader.refuse_unknown(_known_fields(model), f"model {model.name}")
-    if reader.problems:
-        return Parsed(None, reader.problems)
+    if "model" not in parser.problems:
+        parser.reject_unknown(_known_fields(model), f"model {model.name}")
+    if parser.problems:
+        return Parsed(None, parser.problems)
     return Parsed(
         Layout(
             *(model.name, sizes, shape, names, rules, specs, target, steps),

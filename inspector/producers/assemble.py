@@ -15,12 +15,12 @@ from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
+from inspector.guides.array_fields import JaxError
 from inspector.guides.assembly import (
     Assembled,
     Assembly,
     Contents,
     Piece,
-    Refusal,
     Stage,
     Step,
 )
@@ -93,7 +93,7 @@ class _Assembly:
                 self.step = "reshard"
                 moved, collectives = self.reshard(array)
         except Exception as error:  # the error is the result
-            refusal = Refusal(self.step, type(error).__name__, _SOURCE.sub("", str(error)))
+            refusal = JaxError(self.step, type(error).__name__, _SOURCE.sub("", str(error)))
         return Assembled(
             shape=self.shape,
             pieces=tuple(self.pieces),

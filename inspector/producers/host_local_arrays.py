@@ -14,12 +14,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import processes
+from inspector.guides.array_fields import JaxError
 from inspector.guides.processes import (
     Exchanged,
     Held,
     HostLocal,
-    Refusal,
-    Step,
     View,
 )
 from inspector.producers.build import jax_entry
@@ -56,7 +55,7 @@ def exchanged(wanted: HostLocal) -> Exchanged:
     local = wanted.given(jax.process_index())
     whole = returned = None
     failure: dict[str, Any] | None = None
-    step: Step = "to_global"
+    step = "to_global"
     try:
         given: Any = local
         if wanted.convert:
@@ -134,13 +133,13 @@ def _back(returned: jax.Array | None) -> dict[str, Any]:
     return {"returned_shape": tuple(returned.shape), "returned": _values(np.asarray(returned))}
 
 
-def _refusal(failures: list[dict[str, Any] | None]) -> Refusal | None:
+def _refusal(failures: list[dict[str, Any] | None]) -> JaxError | None:
     those = tuple(process for process, failure in enumerate(failures) if failure is not None)
     if not those:
         return None
     first = failures[those[0]]
     assert first is not None
-    return Refusal(first["step"], first["kind"], first["text"], those)
+    return JaxError(first["step"], first["kind"], first["text"], those)
 
 
 def _values(values: np.ndarray) -> tuple[int, ...]:

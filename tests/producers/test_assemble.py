@@ -250,7 +250,7 @@ def test_a_reshard_that_jax_refuses_leaves_the_array_that_was_loaded() -> None:
     assert made.refusal.step == "reshard" and made.refusal.kind == "IndivisibleError"
     assert made.joined is not None and made.resharded is None
     (fault,) = pieces.faults(asked, made)
-    assert "Dimension 1 of 16×6 is 6 long" in fault.sentence
+    assert "Dimension 1 of 16×6 of size 6 is not divisible by 4" in fault.sentence
 
 
 def test_the_job_takes_and_gives_plain_json() -> None:

@@ -1,25 +1,20 @@
-"""An array made by hand from pieces: what is asked for, its script, and what came of it."""
+"""An array that the user assembles from pieces by hand: the request, the script and the result."""
 
-from inspector.guides.assembly.record import (
+from inspector.guides.assembly.request import (
     DEFAULTS,
     MISTAKES,
     NO_MISTAKE,
     WAYS,
-    Assembled,
     Assembly,
-    Contents,
-    Piece,
-    Refusal,
-    Stage,
     Step,
     applicable,
     from_json,
     given_shape,
     parse,
-    parse_mesh,
     recipe,
     swap_partner,
 )
+from inspector.guides.assembly.result import Assembled, Contents, Piece, Stage
 
 __all__ = [
     "DEFAULTS",
@@ -30,14 +25,12 @@ __all__ = [
     "Assembly",
     "Contents",
     "Piece",
-    "Refusal",
     "Stage",
     "Step",
     "applicable",
     "from_json",
     "given_shape",
     "parse",
-    "parse_mesh",
     "recipe",
     "swap_partner",
 ]

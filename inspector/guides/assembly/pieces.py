@@ -16,7 +16,7 @@ from inspector.core import sharding
 from inspector.core.formatting import counted, devices_text, mesh_axes_text, ranges_text, shape_text
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Spec
-from inspector.guides.assembly.record import Assembled, Assembly, Piece, Stage
+from inspector.guides.assembly import Assembled, Assembly, Piece, Stage
 from inspector.guides.restore import transfer
 
 DTYPE = "int32"  # of every number that is assembled

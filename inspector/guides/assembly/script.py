@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector.core import sharding
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
-from inspector.guides.assembly.record import Assembly
+from inspector.guides.assembly import Assembly
 
 _HEAD = """\
 import os

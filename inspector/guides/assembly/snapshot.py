@@ -6,8 +6,7 @@ import datetime
 
 from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot, Source
-from inspector.guides.assembly import pieces
-from inspector.guides.assembly.record import Assembled, Assembly
+from inspector.guides.assembly import Assembled, Assembly, pieces
 
 REFUSED = "refused-by-jax"
 WRONG_NUMBERS = "wrong-numbers"

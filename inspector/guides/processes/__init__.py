@@ -1,32 +1,28 @@
-"""Arrays of several processes: what is asked for, its script, and what came of it."""
+"""Host-local arrays of several processes: the request, the script and the result."""
 
-from inspector.guides.processes.record import (
+from inspector.guides.processes.request import (
     DEFAULTS,
-    MOST_MESH_AXES,
     PROCESS_COUNTS,
-    Exchanged,
-    Held,
     HostLocal,
-    Refusal,
-    Step,
-    View,
-    differing_copies,
     from_json,
     global_shape,
     local_mesh,
     parse,
+)
+from inspector.guides.processes.result import (
+    Exchanged,
+    Held,
+    View,
+    differing_copies,
     verdict,
 )
 
 __all__ = [
     "DEFAULTS",
-    "MOST_MESH_AXES",
     "PROCESS_COUNTS",
     "Exchanged",
     "Held",
     "HostLocal",
-    "Refusal",
-    "Step",
     "View",
     "differing_copies",
     "from_json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.core.snapshot import Spec
-from inspector.guides.processes.record import HostLocal
+from inspector.guides.processes import HostLocal
 
 _SCRIPT = """\
 import os

@@ -7,7 +7,7 @@ import datetime
 from inspector.core import typed_json
 from inspector.core.snapshot import Finding, Snapshot, Source
 from inspector.guides import processes
-from inspector.guides.processes.record import Exchanged, HostLocal
+from inspector.guides.processes import Exchanged, HostLocal
 
 REFUSED = "refused-by-jax"
 DIFFERENT_COPIES = "different-copies"

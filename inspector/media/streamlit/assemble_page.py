@@ -9,6 +9,7 @@ from inspector.core.formatting import bytes_text, counted, ranges_text, shape_te
 from inspector.core.sharding import shards
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
+from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.guides.assembly import snapshot as assembly_snapshot
 from inspector.guides.assembly.script import script
@@ -18,7 +19,6 @@ from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 from inspector.service import inspection
 
-MOST_MESH_AXES = 3
 FIELD_PX = 195  # six fields fit a line of a window of 1440 pixels
 COLUMN_PX = 370  # three figures fit there, two in a window of 800 pixels
 RESHARDED_PX, TABLE_PX = 440, 760
@@ -128,7 +128,7 @@ def _draw_fields(fields: Fields) -> None:
 
 
 def _change_mesh(fields: Fields) -> None:
-    names = mesh_fields.fit_axis_names(fields, MOST_MESH_AXES)
+    names = mesh_fields.fit_axis_names(fields, MAX_MESH_AXES)
     if names is None:
         return
     for name in ("spec", "target"):

@@ -15,6 +15,7 @@ from inspector.core.formatting import (
 from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
+from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.processes import snapshot as processes_snapshot
 from inspector.guides.processes.script import script
@@ -102,7 +103,7 @@ def _draw_fields(fields: Fields) -> None:
 
 
 def _change_mesh(fields: Fields) -> None:
-    names = mesh_fields.fit_axis_names(fields, processes.MOST_MESH_AXES)
+    names = mesh_fields.fit_axis_names(fields, MAX_MESH_AXES)
     if names is not None:
         fields["spec"] = mesh_fields.fitted_spec(fields["spec"], names)
 

@@ -10,11 +10,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core.snapshot import Array
 from inspector.guides import assembly as assemblies
+from inspector.guides.array_fields import JaxError
 from inspector.guides.assembly import (
     Assembled,
     Contents,
     Piece,
-    Refusal,
     Stage,
     pieces,
 )
@@ -60,7 +60,7 @@ def made_by_jax(assembly: assemblies.Assembly, listed: list) -> Assembled:
         arrays = [jax.device_put(piece, jax.devices()[on]) for piece, _, on in listed]
         array = jax.make_array_from_single_device_arrays(assembly.shape, layout, arrays)
     except (ValueError, TypeError) as error:
-        refusal = Refusal("join", type(error).__name__, str(error))
+        refusal = JaxError("join", type(error).__name__, str(error))
     else:
         shards = sorted(array.addressable_shards, key=lambda shard: shard.device.id)
         joined = Stage(

@@ -167,9 +167,8 @@ def test_a_mistake_that_another_array_does_not_have_is_let_go(page: AssemblePage
 def test_a_shape_that_does_not_divide_is_jaxs_to_refuse(page: AssemblePage) -> None:
     page.put("shape", "9x8")
     assert page.said() == [
-        "JAX refused when it was asked which part belongs to which device. Dimension 0 of 9×8 is 9 "
-        "long, which the 2 devices along x cannot share evenly: no piece would have a whole number "
-        "of it."
+        "JAX refused when it was asked which part belongs to which device. Dimension 0 of 9×8 of "
+        "size 9 is not divisible by 2 (x), so the pieces cannot have equal shapes."
     ]
     assert page.code()[0].startswith("IndivisibleError:")
     assert not page.test.selectbox, "there is nothing left to break"
@@ -183,7 +182,7 @@ def test_a_wrong_field_is_said_and_mended(page: AssemblePage) -> None:
     assert page.said() == [] and len(page.figures()) == 3
     page.press("loading", "batch")
     page.put("rows", 0)
-    assert page.said() == ["rows is '0', but must be a whole number from 1 to 4,096"]
+    assert page.said() == ["rows is '0', but must be an integer from 1 to 4,096"]
 
 
 def test_a_mesh_of_another_rank_takes_the_names_along(page: AssemblePage) -> None:

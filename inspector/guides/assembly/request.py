@@ -7,19 +7,27 @@ each field what is wrong with it. What JAX makes of it is an `Assembled`.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from inspector import layout as layouts
 from inspector.core import sharding, typed_json
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.field_parser import Parsed, Reader
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Spec
+from inspector.core.field_parser import FieldParser, Parsed
+from inspector.core.snapshot import Mesh, MeshAxis, Spec
 from inspector.core.typed_json import NonNegativeInt, Record
+from inspector.guides.array_fields import (
+    MeshRequest,
+    parse_axes_of_dimension,
+    parse_choice,
+    parse_integer,
+    parse_mesh,
+    parse_shape,
+    parse_spec,
+    print_spec,
+)
 
 Way = Literal["callback", "pieces", "device_put"]
 Loading = Literal["array", "batch", "reshard"]
@@ -29,7 +37,6 @@ Step = Literal["cut", "move", "join", "reshard"]
 MOST_ELEMENTS = 4096
 MOST_HELD = 65_536  # numbers on all devices together
 MOST_DEVICES = 64
-MOST_MESH_AXES = 3
 MOST_DIMENSIONS = 3
 
 # The mesh and the arrays of JAX's reference page on `make_array_from_single_device_arrays`.
@@ -82,7 +89,7 @@ MISTAKES: Mapping[str, Mistake] = {
 
 
 @dataclass(frozen=True)
-class Assembly(Record):
+class Assembly(MeshRequest, Record):
     """A valid request. `spec` and `target` have an entry a dimension; without a target nothing is
     resharded. `device` is the position, in mesh order, of the piece that the mistake is made with.
     """
@@ -95,10 +102,6 @@ class Assembly(Record):
     target: Spec | None = None
     mistake: str = NO_MISTAKE
     device: NonNegativeInt = 0
-
-    @property
-    def devices(self) -> int:
-        return math.prod(self.mesh_shape)
 
     @property
     def elements(self) -> int:
@@ -122,74 +125,6 @@ class Assembly(Record):
         """
         return _checked(replace(self, mistake=mistake, device=device))
 
-    def to_json(self) -> dict[str, Any]:
-        return typed_json.encode(self)
-
-    def key(self) -> str:
-        """Text that two assemblies share only if they are equal."""
-        return json.dumps(self.to_json(), sort_keys=True)
-
-
-@dataclass(frozen=True)
-class Piece(Record):
-    """What was handed to JAX for one device, in the order in which it was.
-
-    meant_for: the device whose part it was cut as; None where JAX itself cuts the whole array.
-    on: the device it lay on when JAX joined the pieces; None where JAX moves it.
-    shape: None where the callback returned nothing.
-    values: its numbers in row-major order.
-    """
-
-    meant_for: NonNegativeInt | None
-    on: NonNegativeInt | None
-    shape: tuple[NonNegativeInt, ...] | None
-    dtype: str
-    values: tuple[NonNegativeInt, ...]
-
-
-@dataclass(frozen=True)
-class Contents(Record):
-    """The numbers of one device's shard, in row-major order."""
-
-    device: NonNegativeInt
-    shape: tuple[NonNegativeInt, ...]
-    values: tuple[NonNegativeInt, ...]
-
-
-@dataclass(frozen=True)
-class Stage(Record):
-    """A global array that JAX has made: where it lies, and what each shard holds, in mesh order."""
-
-    array: Array
-    sharding: str  # as JAX prints it
-    contents: tuple[Contents, ...]
-
-
-@dataclass(frozen=True)
-class Refusal(Record):
-    """JAX's own error: the step at which it came, its class, and its text."""
-
-    step: Step
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Assembled(Record):
-    """What came of an Assembly.
-
-    `shape` is the global shape that JAX was given. `joined` is None if JAX refused, `resharded` if it
-    refused or nothing was to be resharded; `collectives` names those in the compiled reshard.
-    """
-
-    shape: tuple[NonNegativeInt, ...]
-    pieces: tuple[Piece, ...]
-    joined: Stage | None
-    resharded: Stage | None
-    collectives: tuple[str, ...]
-    refusal: Refusal | None
-    versions: dict[str, str] = field(default_factory=dict)
-
 
 def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     """Read an Assembly from the text of its fields; one that is absent has its default.
@@ -198,12 +133,12 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     `features` and `batch_axes`; `reshard` takes those and `target`, the PartitionSpec to end in.
     """
     texts = DEFAULTS | dict(fields)
-    reader = Reader(texts)
-    read, problems = reader.read, reader.problems
+    parser = FieldParser(texts)
+    read, problems = parser.parse, parser.problems
 
-    loading = read("loading", lambda text: _choice(text, "loading", Loading.__args__), "array")
-    way = read("way", lambda text: _choice(text, "way", tuple(WAYS)), "pieces")
-    mesh_shape = read("mesh", parse_mesh, (1,))
+    loading = read("loading", lambda text: parse_choice(text, "loading", Loading.__args__), "array")
+    way = read("way", lambda text: parse_choice(text, "way", tuple(WAYS)), "pieces")
+    mesh_shape = read("mesh", _parse_mesh, (1,))
     axes = _names(mesh_shape)
     if "mesh" not in problems:
         axes = read("axes", lambda text: layouts.parse_axes(text, mesh_shape), axes)
@@ -211,7 +146,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
         # What the other fields mean hangs on these two.
         return Parsed(None, problems)
     if loading == "array":
-        shape, spec = read("shape", parse_shape, (1,)), ()
+        shape, spec = read("shape", _parse_shape, (1,)), ()
         if not problems.keys() & {"shape"}:  # else how many dimensions it has is not known
             spec = read("spec", lambda text: parse_spec(text, "spec", len(shape), axes), ())
     else:
@@ -219,11 +154,13 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     target = None
     if loading == "reshard":
         target = read("target", lambda text: parse_spec(text, "target", len(shape), axes), None)
-    mistake = read("mistake", lambda text: _choice(text, "mistake", tuple(MISTAKES)), NO_MISTAKE)
+    mistake = read(
+        "mistake", lambda text: parse_choice(text, "mistake", tuple(MISTAKES)), NO_MISTAKE
+    )
     last = math.prod(mesh_shape) - 1
     if "device" not in fields:
         texts["device"] = str(min(int(DEFAULTS["device"]), last))
-    device = read("device", lambda text: _whole(text, "device", 0, last), 0)
+    device = read("device", lambda text: parse_integer(text, "device", 0, last), 0)
     if not problems:
         try:
             found = Assembly(way, mesh_shape, axes, shape, spec, target, mistake, device)
@@ -241,14 +178,16 @@ def from_json(value: Any) -> Assembly:
     """
     found = typed_json.decode(Assembly, value, "the assembly")
     # Through the same parsers as text, so that there is one rule for both.
-    shape = parse_mesh(layouts.print_mesh(found.mesh_shape))
+    shape = _parse_mesh(layouts.print_mesh(found.mesh_shape))
     layouts.parse_axes(",".join(found.axis_names), shape)
-    parse_shape("x".join(map(str, found.shape)))
+    _parse_shape("x".join(map(str, found.shape)))
     for name, spec in (("spec", found.spec), ("target", found.target)):
+        if spec is not None and len(spec) != len(found.shape):
+            raise InvalidInput(
+                f"{name} must have one entry for each of {len(found.shape)} dimensions"
+            )
         if spec is not None:
-            text = ",".join("+".join(axes or ()) or "None" for axes in spec)
-            if len(parse_spec(text, name, len(found.shape), found.axis_names)) != len(spec):
-                raise InvalidInput(f"{name} must have {len(found.shape)} entries, one a dimension")
+            parse_spec(print_spec(spec), name, len(spec), found.axis_names)
     return _checked(found)
 
 
@@ -304,71 +243,12 @@ def given_shape(assembly: Assembly) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def parse_mesh(text: str) -> tuple[int, ...]:
-    """Sizes joined by `x`, of at most three axes and 64 devices.
-
-    Raises:
-      InvalidInput: it is not that.
-    """
-    shape = layouts.parse_mesh(text)
-    if len(shape) > MOST_MESH_AXES:
-        raise InvalidInput(
-            f"mesh {layouts.print_mesh(shape)} has {len(shape)} axes, "
-            f"at most {MOST_MESH_AXES} are allowed here"
-        )
-    if math.prod(shape) > MOST_DEVICES:
-        raise InvalidInput(
-            f"mesh {layouts.print_mesh(shape)} makes {math.prod(shape)} devices, "
-            f"at most {MOST_DEVICES} are allowed here"
-        )
-    return shape
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Sizes of one to three dimensions joined by `x` or commas.
-
-    Raises:
-      InvalidInput: it is not that, or has too many elements.
-    """
-    parts = [part.strip() for part in re.split(r"[x×*,]", text.strip().strip("()").rstrip(","))]
-    if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
-        raise InvalidInput(f"shape is {shown(text)}, but must be sizes joined by x, such as 8x8")
-    shape = tuple(map(int, parts))
-    if len(shape) > MOST_DIMENSIONS:
-        raise InvalidInput(
-            f"shape {_times(shape)} has {len(shape)} dimensions, at most {MOST_DIMENSIONS} are allowed"
-        )
-    if min(shape) < 1:
-        raise InvalidInput(
-            f"shape {_times(shape)} has a dimension of size 0, each must be at least 1"
-        )
-    _refuse_too_many(shape)
-    return shape
-
-
-def parse_spec(text: str, name: str, rank: int, axis_names: tuple[str, ...]) -> Spec:
-    """A mesh axis, several joined by `+`, or None for each dimension; dimensions left out are whole.
-
-    Raises:
-      InvalidInput: there are more entries than dimensions, or an axis is unknown or used twice.
-    """
-    entries = text.split(",") if text.strip() else []
-    if len(entries) > rank:
-        raise InvalidInput(
-            f"{name} is {shown(text)}, which has {len(entries)} entries, "
-            f"but the array has {rank} dimension{'s' * (rank != 1)}"
-        )
-    spec = tuple(_parse_entry(entry, name, axis_names) or None for entry in entries)
-    used = [axis for axes in spec for axis in axes or ()]
-    if len(set(used)) != len(used):
-        raise InvalidInput(f"{name} is {shown(text)}, but may use each mesh axis only once")
-    return spec + (None,) * (rank - len(spec))
-
-
 def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) -> Any:
-    rows = read("rows", lambda text: _whole(text, "rows", 1, MOST_ELEMENTS), 1)
-    features = read("features", lambda text: _whole(text, "features", 1, MOST_ELEMENTS), 1)
-    batch_axes = read("batch_axes", lambda text: _parse_entry(text, "batch_axes", axes), ())
+    rows = read("rows", lambda text: parse_integer(text, "rows", 1, MOST_ELEMENTS), 1)
+    features = read("features", lambda text: parse_integer(text, "features", 1, MOST_ELEMENTS), 1)
+    batch_axes = read(
+        "batch_axes", lambda text: parse_axes_of_dimension(text, "batch_axes", axes), ()
+    )
     mesh = Assembly("pieces", mesh_shape, axes, (1,), (None,)).mesh()
     shape, spec = recipe(rows, features, batch_axes, mesh)
 
@@ -379,18 +259,6 @@ def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) 
 
     read("rows" if math.prod(shape) > MOST_ELEMENTS else "batch_axes", within_limits, None)
     return shape, spec
-
-
-def _parse_entry(text: str, name: str, axis_names: tuple[str, ...]) -> tuple[str, ...]:
-    if text.strip() in ("", "None"):
-        return ()
-    axes = tuple(part.strip() for part in text.split("+"))
-    for axis in axes:
-        if axis not in axis_names:
-            raise InvalidInput(
-                f"{name} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
-            )
-    return axes
 
 
 def _checked(assembly: Assembly) -> Assembly:
@@ -424,27 +292,22 @@ def _checked(assembly: Assembly) -> Assembly:
     return assembly
 
 
+def _parse_mesh(text: str) -> tuple[int, ...]:
+    return parse_mesh(text, MOST_DEVICES)
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    shape = parse_shape(text, "shape", MOST_DIMENSIONS, MOST_ELEMENTS)
+    _refuse_too_many(shape)
+    return shape
+
+
 def _refuse_too_many(shape: tuple[int, ...]) -> None:
     if math.prod(shape) > MOST_ELEMENTS:
         raise InvalidInput(
             f"shape {_times(shape)} has {math.prod(shape):,} elements, at most {MOST_ELEMENTS:,} are "
             "allowed, so that each of them can be looked at"
         )
-
-
-def _choice(text: str, name: str, choices: tuple[str, ...]) -> Any:
-    if text not in choices:
-        raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(choices)}")
-    return text
-
-
-def _whole(text: str, name: str, least: int, most: int) -> int:
-    number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
-    if number is None or not least <= number <= most:
-        raise InvalidInput(
-            f"{name} is {shown(text)}, but must be a whole number from {least} to {most:,}"
-        )
-    return number
 
 
 def _names(mesh_shape: tuple[int, ...]) -> tuple[str, ...]:

@@ -1,0 +1,157 @@
+"""What the requests of the guides share: a mesh, parsers of their fields, and the error that JAX raised."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inspector import layout as layouts
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Spec
+from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
+
+MAX_MESH_AXES = 3
+
+
+class MeshRequest:
+    """A mixin for requests on a mesh of emulated devices."""
+
+    mesh_shape: tuple[int, ...]
+
+    @property
+    def devices(self) -> int:
+        return math.prod(self.mesh_shape)
+
+    def to_json(self) -> dict[str, Any]:
+        return typed_json.encode(self)
+
+    def key(self) -> str:
+        """Return text that identifies the request."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class JaxError(Record):
+    """An error that JAX raised.
+
+    Attributes:
+      step: The step that raised it.
+      kind: The class of the exception.
+      text: The message.
+      processes: The processes that raised it. None if there is one process.
+    """
+
+    step: str
+    kind: str
+    text: str
+    processes: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+def parse_mesh(text: str, max_devices: int) -> tuple[int, ...]:
+    """Parse the sizes of at most three mesh axes, joined by `x`.
+
+    Raises:
+      InvalidInput: the text is not valid, or the mesh is too large.
+    """
+    shape = layouts.parse_mesh(text)
+    mesh = f"mesh {layouts.print_mesh(shape)}"
+    for count, most, noun in (
+        (len(shape), MAX_MESH_AXES, "axes"),
+        (math.prod(shape), max_devices, "devices"),
+    ):
+        if count > most:
+            raise InvalidInput(f"{mesh} has {count} {noun}, but may have at most {most}")
+    return shape
+
+
+def parse_shape(text: str, name: str, max_dimensions: int, max_size: int) -> tuple[int, ...]:
+    """Parse sizes from 1 to `max_size`, joined by `x` or commas. Parentheses around them are allowed.
+
+    Raises:
+      InvalidInput: the text is not valid, or has a wrong size or too many dimensions.
+    """
+    parts = [part.strip() for part in re.split(r"[x×*,]", text.strip().strip("()").rstrip(","))]
+    if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
+        raise InvalidInput(f"{name} is {shown(text)}, but must be sizes joined by x, such as 8x4")
+    shape = tuple(map(int, parts))
+    if len(shape) > max_dimensions:
+        raise InvalidInput(
+            f"{name} has {len(shape)} dimensions, but may have at most {max_dimensions}"
+        )
+    if not all(1 <= size <= max_size for size in shape):
+        raise InvalidInput(f"{name} is {shown(text)}, but each size must be from 1 to {max_size:,}")
+    return shape
+
+
+def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Spec:
+    """Parse a PartitionSpec: for each dimension a mesh axis, several joined by `+`, or None.
+
+    Dimensions without an entry are replicated.
+
+    Raises:
+      InvalidInput: there are more entries than dimensions, or an axis is unknown or used twice.
+    """
+    entries = text.split(",") if text.strip() else []
+    if len(entries) > rank:
+        raise InvalidInput(
+            f"{name} is {shown(text)}, which has {len(entries)} entries, "
+            f"but the array has {counted(rank, 'dimension')}"
+        )
+    spec = tuple(parse_axes_of_dimension(entry, name, axis_names) or None for entry in entries)
+    used = [axis for axes in spec for axis in axes or ()]
+    if len(set(used)) != len(used):
+        raise InvalidInput(f"{name} is {shown(text)}, but may use each mesh axis only once")
+    return spec + (None,) * (rank - len(spec))
+
+
+def print_spec(spec: Spec) -> str:
+    """Return the text that `parse_spec` reads."""
+    return ",".join("+".join(axes or ()) or "None" for axes in spec)
+
+
+def parse_axes_of_dimension(text: str, name: str, axis_names: Sequence[str]) -> tuple[str, ...]:
+    """Parse mesh axes joined by `+`. Return no axes for `None` or an empty text.
+
+    Raises:
+      InvalidInput: the mesh has no such axis.
+    """
+    if text.strip() in ("", "None"):
+        return ()
+    axes = tuple(part.strip() for part in text.split("+"))
+    for axis in axes:
+        if axis not in axis_names:
+            raise InvalidInput(
+                f"{name} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
+            )
+    return axes
+
+
+def parse_choice(text: str, name: str, choices: Sequence[str]) -> Any:
+    """Return the text if it is one of the choices.
+
+    Raises:
+      InvalidInput: it is not.
+    """
+    if text not in choices:
+        raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(choices)}")
+    return text
+
+
+def parse_integer(text: str, name: str, least: int, most: int) -> int:
+    """Parse an integer from `least` to `most`.
+
+    Raises:
+      InvalidInput: the text is no integer in this range.
+    """
+    number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
+    if number is None or not least <= number <= most:
+        raise InvalidInput(
+            f"{name} is {shown(text)}, but must be an integer from {least} to {most:,}"
+        )
+    return number

@@ -1,0 +1,171 @@
+"""Arrays of one process and arrays of all: what `multihost_utils` takes each of them for.
+
+Each process has an array of its own, the *host-local* one. `host_local_array_to_global_array` makes one
+global array of all of them, and `global_array_to_host_local_array` gives each process its part back. A
+HostLocal says what each process has and how the whole lies on the mesh; what JAX makes of it in real
+processes is an `Exchanged`. All shapes follow from each other by arithmetic, which is here, without JAX.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from inspector import layout as layouts
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.field_parser import FieldParser, Parsed
+from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from inspector.core.typed_json import NonNegativeInt, Record
+from inspector.guides.array_fields import (
+    MeshRequest,
+    parse_choice,
+    parse_mesh,
+    parse_shape,
+    parse_spec,
+    print_spec,
+)
+from inspector.layout.record import DEVICE_NUMBERS_PER_PROCESS
+
+Data = Literal["own", "same"]
+
+# Every number is drawn, in three pictures, and the rows of four processes stand under each other.
+MOST_SIZE = 16
+MOST_DEVICES = 32
+MOST_DIMENSIONS = 2
+PROCESS_COUNTS = (2, 4)
+
+# The migration guide's: eight devices in two processes, of which each has four rows.
+DEFAULTS = {
+    "processes": "2",
+    "mesh": "8",
+    "axes": "x",
+    "spec": "x",
+    "local": "4x2",
+    "data": "own",
+    "convert": "true",
+}
+
+
+@dataclass(frozen=True)
+class HostLocal(MeshRequest, Record):
+    """A valid request. `spec` has an entry a dimension; `data` says whether each process has its own.
+
+    Without `convert` the host-local arrays are given to jit as they are, which is the mistake that the
+    migration guide warns of.
+    """
+
+    processes: NonNegativeInt
+    mesh_shape: tuple[NonNegativeInt, ...]
+    axis_names: tuple[str, ...]
+    spec: Spec
+    local_shape: tuple[NonNegativeInt, ...]
+    data: Data = "own"
+    convert: bool = True
+
+    def mesh(self) -> Mesh:
+        """The devices of all processes in JAX's order, row by row."""
+        axes = zip(self.axis_names, self.mesh_shape, strict=True)
+        share = self.devices // self.processes
+        places = range(self.devices)
+        return Mesh(
+            axes=tuple(MeshAxis(name, size) for name, size in axes),
+            devices=tuple(p // share * DEVICE_NUMBERS_PER_PROCESS + p % share for p in places),
+            processes=tuple(place // share for place in places),
+            device_kind="cpu",
+        )
+
+    def given(self, process: int) -> np.ndarray:
+        """The host-local array of a process: whole numbers that no other process has, or the same."""
+        count = math.prod(self.local_shape)
+        first = process * count if self.data == "own" else 0
+        return np.arange(first, first + count, dtype=np.int32).reshape(self.local_shape)
+
+
+def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
+    """Read a HostLocal from the text of its fields; one that is absent has its default."""
+    texts = DEFAULTS | dict(fields)
+    parser = FieldParser(texts)
+    read, problems = parser.parse, parser.problems
+
+    shape = read("mesh", lambda text: parse_mesh(text, MOST_DEVICES), (8,))
+    axes: tuple[str, ...] = ()
+    processes = 2
+    if "mesh" not in problems:
+        axes = read("axes", lambda text: layouts.parse_axes(text, shape), ())
+        processes = read("processes", lambda text: _parse_processes(text, shape), 2)
+    local = read(
+        "local", lambda text: parse_shape(text, "local shape", MOST_DIMENSIONS, MOST_SIZE), (1,)
+    )
+    spec: Spec = ()
+    if not problems:
+        spec = read("spec", lambda text: parse_spec(text, "spec", len(local), axes), ())
+    data = read("data", lambda text: parse_choice(text, "data", Data.__args__), "own")
+    convert = read("convert", lambda text: parse_choice(text, "convert", ("true", "false")), "true")
+    if problems:
+        return Parsed(None, problems)
+    found = HostLocal(processes, shape, axes, spec, local, data, convert == "true")
+    return Parsed(found)
+
+
+def from_json(value: Any) -> HostLocal:
+    """Read a HostLocal from parsed JSON.
+
+    Raises:
+      InvalidInput: it is not one, or not a valid one.
+    """
+    found = typed_json.decode(HostLocal, value, "the request")
+    # Through the same parsers as text, so that there is one rule for both.
+    fields = {
+        "processes": str(found.processes),
+        "mesh": "x".join(map(str, found.mesh_shape)),
+        "axes": ",".join(found.axis_names),
+        "spec": print_spec(found.spec),
+        "local": "x".join(map(str, found.local_shape)),
+        "data": found.data,
+        "convert": layouts.print_size(found.convert),
+    }
+    return parse(fields).unwrap()
+
+
+def local_mesh(wanted: HostLocal, process: int = 0) -> tuple[int, ...] | None:
+    """The shape of a process's part of the mesh; None where its devices are no block of the mesh."""
+    mine = np.array(wanted.mesh().processes).reshape(wanted.mesh_shape) == process
+    places = np.argwhere(mine)
+    extent = tuple((places.max(axis=0) - places.min(axis=0) + 1).tolist())
+    return extent if math.prod(extent) == len(places) else None
+
+
+def global_shape(wanted: HostLocal) -> tuple[int, ...] | None:
+    """The shape of the global array that the host-local ones make; None where they make none."""
+    part = local_mesh(wanted)
+    if part is None:
+        return None
+    shape = []
+    for size, axes in zip(wanted.local_shape, wanted.spec, strict=True):
+        here, everywhere = ways(axes, wanted, part), ways(axes, wanted, wanted.mesh_shape)
+        if size % here:
+            return None
+        shape.append(size // here * everywhere)
+    return tuple(shape)
+
+
+def ways(axes: tuple[str, ...] | None, wanted: HostLocal, sizes: tuple[int, ...]) -> int:
+    by_name = dict(zip(wanted.axis_names, sizes, strict=True))
+    return math.prod(by_name[axis] for axis in axes or ())
+
+
+def _parse_processes(text: str, shape: tuple[int, ...]) -> int:
+    if text.strip() not in map(str, PROCESS_COUNTS):
+        raise InvalidInput(
+            f"processes is {shown(text)}, but must be {' or '.join(map(str, PROCESS_COUNTS))}"
+        )
+    return layouts.parse_processes(text, shape)
+
+
+def tuple_text(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"

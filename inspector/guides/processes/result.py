@@ -1,0 +1,144 @@
+"""What JAX made of host-local arrays, and an explanation of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inspector import layout as layouts
+from inspector.core.formatting import mesh_axes_text
+from inspector.core.snapshot import Array, Mesh
+from inspector.core.typed_json import NonNegativeInt, Record
+from inspector.guides.array_fields import JaxError
+from inspector.guides.processes.request import HostLocal, global_shape, local_mesh, tuple_text, ways
+
+
+@dataclass(frozen=True)
+class Held(Record):
+    """One addressable shard: its device, the part of the global array, and its numbers, row by row."""
+
+    device: NonNegativeInt
+    index: tuple[tuple[NonNegativeInt, NonNegativeInt], ...]
+    values: tuple[NonNegativeInt, ...]
+
+
+@dataclass(frozen=True)
+class View(Record):
+    """What one process sees.
+
+    given, returned: the numbers of its host-local array, row by row, before and after; `returned` and
+      its shape are None where nothing came back.
+    local_mesh: the shape of its part of the mesh; None where that is no block of the mesh.
+    addressable: the shards of the global array that it holds; empty where there is none.
+    global_shards, without_data: how many shards `global_shards` lists, and for how many of them this
+      process has no data.
+    reading: JAX's own words when this process read the whole array; None where it could.
+    """
+
+    process: NonNegativeInt
+    processes: NonNegativeInt
+    devices: tuple[NonNegativeInt, ...]
+    all_devices: NonNegativeInt
+    local_mesh: tuple[NonNegativeInt, ...] | None
+    given: tuple[NonNegativeInt, ...]
+    addressable: tuple[Held, ...] = ()
+    global_shards: NonNegativeInt = 0
+    without_data: NonNegativeInt = 0
+    fully_addressable: bool | None = None
+    fully_replicated: bool | None = None
+    reading: str | None = None
+    returned_shape: tuple[NonNegativeInt, ...] | None = None
+    returned: tuple[NonNegativeInt, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Exchanged(Record):
+    """What came of a HostLocal. `array` is the global array; None where JAX made none."""
+
+    mesh: Mesh
+    array: Array | None
+    sharding: str | None
+    views: tuple[View, ...]
+    refusal: JaxError | None
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def differing_copies(exchanged: Exchanged) -> tuple[tuple[int, int], ...]:
+    """Pairs of devices that should hold the same part of the global array, and do not."""
+    first: dict[Any, Held] = {}
+    pairs = []
+    for view in exchanged.views:
+        for held in view.addressable:
+            other = first.setdefault(held.index, held)
+            if other.values != held.values:
+                pairs.append((other.device, held.device))
+    return tuple(pairs)
+
+
+def verdict(wanted: HostLocal, exchanged: Exchanged) -> str:
+    """What happened and why, in a sentence or two, by the shapes alone."""
+    local = tuple_text(wanted.local_shape)
+    if exchanged.refusal is not None:
+        return _explanation(wanted, local)
+    assert exchanged.array is not None  # what was not refused was made
+    whole = tuple_text(exchanged.array.shape)
+    if not wanted.convert:
+        return (
+            f"JAX took each process's {local} for the whole array, which no mesh axis splits. That is "
+            "right only if every process gives the same numbers: nobody checks it."
+        )
+    pairs = differing_copies(exchanged)
+    if pairs:
+        one, other = pairs[0]
+        return (
+            f"The PartitionSpec says that processes hold copies of each other, but they gave different "
+            f"numbers: devices {one} and {other} should hold the same and do not. JAX does not check "
+            "it, and what a computation gives then is undefined."
+        )
+    if whole == local:
+        return (
+            f"{wanted.processes} processes with {local} each make one global array of {whole}: no mesh "
+            "axis that splits it crosses a process, so that each process has a copy of all of it."
+        )
+    return (
+        f"{wanted.processes} processes with {local} each make one global array of {whole}; jit takes "
+        f"that, and each process gets its {local} back."
+    )
+
+
+def _explanation(wanted: HostLocal, local: str) -> str:
+    """Why JAX refused."""
+    part = local_mesh(wanted)
+    if not wanted.convert:
+        for dimension, (size, axes) in enumerate(zip(wanted.local_shape, wanted.spec, strict=True)):
+            count = ways(axes, wanted, wanted.mesh_shape)
+            if size % count:
+                makes = global_shape(wanted)
+                cure = f", which makes {tuple_text(makes)}" if makes else ""
+                return (
+                    f"jit takes global shapes, and was given each process's own {local}: dimension "
+                    f"{dimension} should be divisible by {count}, the devices along "
+                    f"{mesh_axes_text(axes or ())}, but it is equal to {size}. Convert it first with "
+                    f"host_local_array_to_global_array{cure}."
+                )
+        return (
+            f"jit takes global shapes, and was given each process's own {local}. It divides, so that "
+            "JAX cannot see the mistake in the shape; it refuses a NumPy array here because "
+            "processes may hold different ones. Convert it first with "
+            "host_local_array_to_global_array."
+        )
+    if part is None:
+        return (
+            f"The devices of a process must be a block of the mesh, and the "
+            f"{wanted.devices // wanted.processes} of each process here are not one of "
+            f"{layouts.print_mesh(wanted.mesh_shape)}. Choose mesh sizes that the processes divide, or "
+            "use make_array_from_callback, which takes any mesh."
+        )
+    for dimension, (size, axes) in enumerate(zip(wanted.local_shape, wanted.spec, strict=True)):
+        here = ways(axes, wanted, part)
+        if size % here:
+            return (
+                f"A process has {here} of the devices along {mesh_axes_text(axes or ())}, and they cannot "
+                f"share the {size} rows of dimension {dimension} of its {local}."
+            )
+    return "JAX refused for a reason that the shapes do not show; its own words stand beside."
