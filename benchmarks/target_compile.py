@@ -14,10 +14,9 @@ from typing import Any
 from benchmarks.pairing import Result, interleave, ratio_result
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.compiled import out_of_memory
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
-from inspector.machines import targets
+from inspector.machines import out_of_memory, targets
 from inspector.machines.targets import GPUS_PER_NODE, Target
 from inspector.models.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
@@ -89,7 +88,7 @@ def _measured(layout: Layout, pairs: int) -> Result:
                     job = service.start_run(layout, planned)
                     found = job.wait().answer()
                     seconds = time.perf_counter() - began
-                    too_large.append(len(out_of_memory.refused(found)))
+                    too_large.append(len(out_of_memory.findings(found)))
                     return seconds
 
                 def alone() -> float:

@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.array_groups import ARRAY_GROUPS
+from inspector.core.statistics import sum_known
 from inspector.figures import bars, frame, labels, palette
-from inspector.machines.prediction.memory import UNEXPLAINED, Breakdown, summed
+from inspector.machines.prediction.memory import UNEXPLAINED, Breakdown
 
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 SHARED = "shared with outputs"
@@ -93,7 +94,7 @@ def segments(program: Breakdown) -> list[Segment]:
 
     For a program that does not fit, the compiler reports only the bytes that it needs.
     """
-    outputs = summed(part.bytes for part in program.outputs)
+    outputs = sum_known(part.bytes for part in program.outputs)
     own = None if outputs is None else outputs - (program.aliased or 0)
     named: list[tuple[str, int | None]] = [(part.name, part.bytes) for part in program.arguments]
     named += [(OUTPUTS, own), (TEMPORARIES, program.temporaries)]

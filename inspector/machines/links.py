@@ -215,9 +215,9 @@ def _gather_formula(total: float, link: TorusLink, rounds: int) -> str:
     if len(link.rings) == 1:
         (ring,) = link.rings
         part = f"{si_text(total, 'B')} ÷ {ring.size}"
-        rate = si_text(ring.bytes_per_second, "B/s")
+        link_rate = si_text(ring.bytes_per_second, "B/s")
         hop = si_text(ring.hop_seconds * 1e6, "µs")
-        return f"{factor}{counted(ring.hops, 'hop')} × max({part} ÷ {rate}, {hop})"
+        return f"{factor}{counted(ring.hops, 'hop')} × max({part} ÷ {link_rate}, {hop})"
     rate = total / _gather_bandwidth(total, link) if total else effective_bytes_per_second(link)
     return (
         f"{factor}{si_text(total, 'B')} ÷ {si_text(rate, 'B/s')} of {len(link.rings)} axes at once"
@@ -250,16 +250,16 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
     out_text = si_text(out, "B/s")
     if operation.route == "all-to-all":
         dense = _dense(operation)
-        inside = payload * (link.members - 1) / link.size / link.bytes_per_second
-        between = payload * (link.nodes - 1) / link.nodes / out
-        if inside >= between:
-            return Estimate(inside, f"{size} × {link.members - 1}/{link.size} ÷ {gpu}{dense}")
+        inner = payload * (link.members - 1) / link.size / link.bytes_per_second
+        outer = payload * (link.nodes - 1) / link.nodes / out
+        if inner >= outer:
+            return Estimate(inner, f"{size} × {link.members - 1}/{link.size} ÷ {gpu}{dense}")
         return Estimate(
-            between, f"{size} × {link.nodes - 1}/{link.nodes} ÷ {out_text} a GPU{dense}"
+            outer, f"{size} × {link.nodes - 1}/{link.nodes} ÷ {out_text} per GPU{dense}"
         )
     if link.nodes == 1:
         return Estimate(payload / link.bytes_per_second, f"{size} ÷ {gpu}")
-    return Estimate(payload / min(out, link.bytes_per_second), f"{size} ÷ {out_text} a GPU")
+    return Estimate(payload / min(out, link.bytes_per_second), f"{size} ÷ {out_text} per GPU")
 
 
 def _gather_over_nodes(total: float, link: NodeLink) -> float:

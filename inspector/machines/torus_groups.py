@@ -68,7 +68,8 @@ def group_shapes(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tup
     for number, own in enumerate(offsets):
         translated.setdefault(own.tobytes(), []).append(number)
     links = _Links(topology, wraps)
-    routed = []
+    # Per distinct group: values on each axis, axes with several values, stride per axis, links of a line.
+    routed: list[tuple[list[np.ndarray], list[int], dict[int, int], int | None]] = []
     for numbers in translated.values():
         first, same = offsets[numbers[0]], members[numbers]
         values = [np.unique(first[:, axis]) for axis in range(len(topology))]

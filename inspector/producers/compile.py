@@ -13,8 +13,6 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
-from inspector.compiled import out_of_memory
-from inspector.compiled.out_of_memory import Shortage
 from inspector.core import sharding, snapshot, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
@@ -30,7 +28,8 @@ from inspector.core.snapshot import (
 )
 from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan
-from inspector.machines import targets
+from inspector.machines import out_of_memory, targets
+from inspector.machines.out_of_memory import Shortage
 from inspector.machines.targets import Target
 from inspector.models.watching import Watched
 from inspector.producers.abstract import abstract_state, versions

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
+from inspector.core.statistics import sum_known
 from inspector.figures.memory_bars import memory_bars
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.memory import Breakdown, Duplication
+from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
@@ -49,7 +50,51 @@ def verdict(snapshot: Snapshot, chip: Chip) -> Notice:
     """Return whether the layout fits into the memory of a chip."""
     fit = memory.fit(snapshot, chip)
     kind = "unknown" if fit.fits is None else "success" if fit.fits else "error"
-    return Notice(kind, (fit.sentence,))
+    return Notice(kind, (fit_sentence(fit, snapshot, chip),))
+
+
+def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip) -> str:
+    """Return whether the layout fits into one device of the chip, with the amounts, in a sentence."""
+    capacity = bytes_text(fit.capacity)
+    device = _device_of(chip)
+    if fit.message is not None:
+        return f"{fit.message}."
+    if fit.needed is None:
+        return (
+            f"Whether this fits into the {capacity} of {device} is unknown, because the bytes per device of "
+            "its arrays are."
+        )
+    amounts = f"{bytes_text(fit.needed)} of the {capacity} of {device}"
+    excess = fit.needed - fit.capacity
+    if fit.basis == "state":
+        rest = (
+            f"{bytes_text(excess)} too much"
+            if fit.fits is False
+            else "whether outputs and temporaries also fit is unknown until the layout is built"
+        )
+        return f"Train state and batch alone need at least {amounts}: {rest}."
+    if fit.basis == "compiler":
+        return (
+            f"It fits: the compiler for {snapshot.source.target} accepted every program, although the parts "
+            f"of {fit.program} add up to {amounts}. Some of them share memory."
+        )
+    emulated = " (compiled for emulated devices)" if snapshot.source.kind == "cpu" else ""
+    rest = (
+        f"{bytes_text(excess)} too much"
+        if excess > 0
+        else f"it fits, with {bytes_text(-excess)} to spare"
+    )
+    sentence = f"{fit.program}{emulated} needs {amounts}: {rest}."
+    if fit.largest is not None:
+        name, size = fit.largest
+        sentence += f" The largest part is {name}, {bytes_text(size)}."
+    return sentence
+
+
+def _device_of(chip: Chip) -> str:
+    article = "an" if chip.title.startswith("NVIDIA") else "a"
+    whole = f"{article} {chip.title} chip"
+    return whole if chip.devices == 1 else f"one of the {chip.devices} devices of {whole}"
 
 
 def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
@@ -111,7 +156,7 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     """Return (part, bytes) of one program in the order in which the parts add up."""
     parts: list[tuple[str, int | None]] = []
     for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
-        parts.append((whole, memory.summed(part.bytes for part in inside)))
+        parts.append((whole, sum_known(part.bytes for part in inside)))
         parts += [(f"{whole}: {part.name}", part.bytes) for part in inside]
     shared = None if program.aliased is None else -program.aliased
     parts += [("Temporaries", program.temporaries), ("Aliased", shared)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.compiled import out_of_memory
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import step_model, timings
 from inspector.figures.operation_times import operation_times
 from inspector.figures.roofline import roofline
+from inspector.machines import out_of_memory
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.step_model import (
     Modelled,
@@ -185,7 +185,7 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def _failed(snapshot: Snapshot, model: Modelled) -> bool:
-    refused = {finding.extra.get("program") for finding in out_of_memory.refused(snapshot)}
+    refused = {finding.extra.get("program") for finding in out_of_memory.findings(snapshot)}
     return model.program in refused and model.lower_seconds is None
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.figures.memory_bars import (
     NEEDED,
     OUTPUTS,
@@ -16,7 +17,7 @@ from inspector.figures.memory_bars import (
     memory_bars,
     segments,
 )
-from inspector.machines.prediction.memory import GROUPS, Breakdown, Part
+from inspector.machines.prediction.memory import Breakdown, Part
 from tests.figures import drawn
 
 MIB = 2**20
@@ -39,7 +40,7 @@ SIZES = st.integers(0, 2**40)
 
 
 @given(
-    arguments=st.dictionaries(st.sampled_from(list(GROUPS)), SIZES, max_size=4),
+    arguments=st.dictionaries(st.sampled_from(list(ARRAY_GROUPS)), SIZES, max_size=4),
     rest=SIZES, outputs=SIZES, temporaries=SIZES, code=SIZES, share=st.floats(0, 1), on=st.booleans(),
 )  # fmt: skip
 def test_segments_are_contiguous_and_end_at_the_total(
@@ -87,9 +88,9 @@ def test_invisible_segments_have_no_legend_entry() -> None:
     names = [trace.name for trace in memory_bars([program()]).data]
     assert OUTPUTS not in names, "only 208 of its bytes are its own"
     assert names == [
-        GROUPS["params"],
-        GROUPS["opt_state"],
-        GROUPS["batch"],
+        ARRAY_GROUPS["params"].heading,
+        ARRAY_GROUPS["opt_state"].heading,
+        ARRAY_GROUPS["batch"].heading,
         "temporaries",
         SHARED,
         PEAK,

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from inspector import layout as layouts
-from inspector.compiled import out_of_memory
 from inspector.core import snapshot
 from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
-from inspector.machines import slices, targets
+from inspector.machines import out_of_memory, slices, targets
 from inspector.producers.abstract import abstract_state
 from inspector.service.engine import Environment, Job, Pool
 
@@ -96,7 +95,7 @@ def test_programs_have_the_compilers_own_figures(case: Any) -> None:
         assert program.seconds.steps == () and program.seconds.first is None
         # Nothing asked for was changed, as in an emulated run.
         assert all(one.same for one in program.shardings if one.same is not None)
-    assert out_of_memory.refused(found) == ()
+    assert out_of_memory.findings(found) == ()
 
 
 def test_every_collective_of_the_compiled_module_is_there_and_counted(case: Any) -> None:
@@ -246,7 +245,7 @@ def test_an_axis_of_the_torus_is_split_where_it_must_be_and_that_is_said(pool: P
 
 def test_what_does_not_fit_is_an_answer(pool: Pool) -> None:
     found, seen = look(pool, "tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768", "layers": "4"})
-    short = {one.extra["program"]: one for one in out_of_memory.refused(found)}
+    short = {one.extra["program"]: one for one in out_of_memory.findings(found)}
     assert set(short) == {"init", "train_step"} == {name for name in seen if seen[name] is None}
     for name, one in short.items():
         memory = found.program(name).memory
@@ -264,7 +263,7 @@ def test_what_does_not_fit_is_an_answer(pool: Pool) -> None:
 
 def test_gpus_are_compiled_for_all_the_same_and_the_finding_is_ours(pool: Pool) -> None:
     found, seen = look(pool, "gpu:a100:8", {"mesh": "2x4", "depth": "65536", "layers": "2"})
-    (one,) = out_of_memory.refused(found)
+    (one,) = out_of_memory.findings(found)
     own = seen["train_step"]
     assert one.extra["program"] == "train_step"
     assert one.extra["needed"] == own["arguments"] + own["outputs"] + own["temporaries"]

@@ -12,8 +12,8 @@ from inspector.compare.difference.question import MINUS, change_text
 from inspector.compare.difference.splits import Axes, elements_per_device
 from inspector.core.formatting import bytes_text, elements_text
 from inspector.core.snapshot import Mesh, Snapshot
+from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS
-from inspector.machines.prediction import memory
 
 # From these mesh axes to those.
 Change = tuple[Axes, Axes]
@@ -166,13 +166,11 @@ def _amount(differences: Iterable[ArrayDifference], before: Snapshot, after: Sna
     pairs = [(one.before, one.after) for one in differences]
     sides = list(zip(*pairs, strict=True)) or [(), ()]
     held = [
-        memory.summed(0 if array is None else array.bytes_per_device for array in side)
+        sum_known(0 if array is None else array.bytes_per_device for array in side)
         for side in sides
     ]
     elements = [
-        memory.summed(
-            0 if array is None else elements_per_device(array, each.mesh) for array in side
-        )
+        sum_known(0 if array is None else elements_per_device(array, each.mesh) for array in side)
         for side, each in zip(sides, (before, after), strict=True)
     ]
     if None in held and None not in elements:

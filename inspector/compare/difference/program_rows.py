@@ -10,7 +10,7 @@ from inspector.compare.difference.question import UNKNOWN, Better, Question, Sta
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Program, Snapshot
-from inspector.core.statistics import statistics, statistics_text
+from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.cost import si_text
@@ -133,7 +133,7 @@ def _collectives(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
 def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
     if rows is None:
         return Statement(UNKNOWN)
-    times = memory.summed(row.executions for row in rows)
+    times = sum_known(row.executions for row in rows)
     statement = _sent(rows, UNKNOWN if times is None else counted(times, "execution"))
     parts = {f"{row.op} {traffic_name(row.mesh_axes)}": row.wire_bytes_per_device for row in rows}
     known = None if None in parts.values() else parts
@@ -159,7 +159,7 @@ def _traffic(
 def _sent(rows: Sequence[Traffic], executions: str) -> Statement:
     if not rows:
         return Statement("none", 0, parts={})
-    wire = memory.summed(row.wire_bytes_per_device for row in rows)
+    wire = sum_known(row.wire_bytes_per_device for row in rows)
     limit = "up to " if any(row.conditional for row in rows) else ""
     return Statement(f"{limit}{bytes_text(wire)} in {executions}", wire)
 
@@ -168,9 +168,9 @@ def _memory(snapshot: Snapshot, program: Program) -> Statement:
     breakdown = memory.breakdown(snapshot, program)
     if breakdown is None or breakdown.total is None:
         return Statement(UNKNOWN)
-    outputs = memory.summed(part.bytes for part in breakdown.outputs) or 0
+    outputs = sum_known(part.bytes for part in breakdown.outputs) or 0
     parts = {
-        "arguments": memory.summed(part.bytes for part in breakdown.arguments) or 0,
+        "arguments": sum_known(part.bytes for part in breakdown.arguments) or 0,
         "outputs that are not donated": outputs - (breakdown.aliased or 0),
         "temporaries": breakdown.temporaries or 0,
         "code": (breakdown.code or 0) if breakdown.code_on_device else 0,

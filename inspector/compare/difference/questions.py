@@ -15,6 +15,7 @@ from inspector.core.formatting import bytes_text, counted, mesh_text, times_text
 from inspector.core.rules.recorded import recorded
 from inspector.core.rules.sentences import rule_text
 from inspector.core.snapshot import Array, Level, Snapshot
+from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS, totals
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
@@ -123,7 +124,7 @@ def _per_device(*groups: str) -> _Ask:
 
 
 def _duplicated(snapshot: Snapshot, arrays: list[Array]) -> Statement:
-    everywhere = memory.summed(
+    everywhere = sum_known(
         None if array.shape is None else memory.bytes_everywhere(array, snapshot.mesh)
         for array in arrays
     )
@@ -140,11 +141,11 @@ def _largest(snapshot: Snapshot, arrays: list[Array]) -> Statement:
 
 
 def _elements_once(arrays: list[Array]) -> int | None:
-    return memory.summed(None if a.shape is None else math.prod(a.shape) for a in arrays)
+    return sum_known(None if a.shape is None else math.prod(a.shape) for a in arrays)
 
 
 def _elements_held(snapshot: Snapshot, arrays: list[Array]) -> int | None:
-    return memory.summed(elements_per_device(array, snapshot.mesh) for array in arrays)
+    return sum_known(elements_per_device(array, snapshot.mesh) for array in arrays)
 
 
 def _element_copies(snapshot: Snapshot, arrays: list[Array]) -> Statement:

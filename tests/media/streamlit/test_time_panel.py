@@ -8,9 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.compiled import out_of_memory
 from inspector.core.snapshot import Snapshot
-from inspector.machines import hardware
+from inspector.machines import hardware, out_of_memory
 from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.run import run_layout

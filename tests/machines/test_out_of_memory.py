@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compiled.out_of_memory import MOST_CHARACTERS, finding, refused, shortage
 from inspector.core.snapshot import Snapshot, Source
+from inspector.machines.out_of_memory import MAX_MESSAGE, finding, findings, shortage
 
 GIB = 2**30
 
@@ -71,7 +71,7 @@ def test_any_text_around_it_changes_nothing(before: str, after: str) -> None:
 
 def test_a_long_message_is_cut() -> None:
     short = shortage(AT_ONCE + "x" * 10**6)
-    assert short is not None and len(short.message) == MOST_CHARACTERS
+    assert short is not None and len(short.message) == MAX_MESSAGE
 
 
 def test_the_finding_says_what_is_short_and_by_how_much() -> None:
@@ -84,4 +84,4 @@ def test_the_finding_says_what_is_short_and_by_how_much() -> None:
         "which has 15.8 GiB"
     )
     found = Snapshot(Source("tpu", "tpu:v5e:4x4", "now"), None, None, (), findings=(one,))
-    assert refused(found) == (one,)
+    assert findings(found) == (one,)
