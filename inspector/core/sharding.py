@@ -1,12 +1,13 @@
-"""From (shape, spec, mesh) to shards: which block of an array each device holds.
+"""Compute the shard of each device from a shape, a PartitionSpec and a mesh.
 
-Integer arithmetic on NumPy arrays, the same answers as `jax.sharding.NamedSharding` without JAX. A
-*block* is one distinct piece of an array; devices that hold the same block hold replicas of it. All
-per-device results are in row-major mesh order, like `Mesh.devices`.
+The results equal those of `jax.sharding.NamedSharding`, but need only NumPy. A *block* is one distinct
+part of an array. Devices that hold the same block hold replicas of it. Results per device are in
+row-major mesh order, like `Mesh.devices`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from inspector.core.snapshot import Array, Mesh, Shard, Spec
 
 @dataclass(frozen=True)
 class Indivisible:
-    """A dimension that its mesh axes do not divide, which JAX refuses for arrays."""
+    """A dimension that is not divisible by the size of its mesh axes. JAX rejects such an array."""
 
     dimension: int
     size: int
@@ -37,11 +38,12 @@ class Indivisible:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an array lies, device by device in mesh order.
+    """The shard of each device, in mesh order. Do not modify the arrays: callers share them.
 
-    starts, stops: (devices, rank) half-open index ranges.
-    block: (devices,) number of the block held; blocks are numbered in row-major order of their place.
-    replica: (devices,) which copy of its block a device holds, counted in mesh order from 0.
+    Attributes:
+      starts, stops: (devices, rank) half-open index ranges.
+      block: (devices,) number of the device's block. Blocks are numbered in row-major order.
+      replica: (devices,) which copy of its block a device holds, counted from 0 in mesh order.
     """
 
     starts: np.ndarray
@@ -51,17 +53,17 @@ class Placement:
 
     @property
     def blocks(self) -> int:
-        """The number of distinct blocks."""
+        """Return the number of distinct blocks."""
         return int(self.block.max()) + 1 if self.block.size else 0
 
 
 def ways_per_dimension(spec: Spec, mesh: Mesh) -> tuple[int, ...]:
-    """How many parts each dimension is cut into."""
+    """Return the number of parts of each dimension."""
     return tuple(mesh.ways(axes) for axes in spec)
 
 
 def indivisible(shape: Sequence[int], spec: Spec, mesh: Mesh) -> Iterator[Indivisible]:
-    """Every dimension that its mesh axes do not divide."""
+    """Yield each dimension that is not divisible by the size of its mesh axes."""
     for dimension, (size, axes) in enumerate(zip(shape, spec, strict=True)):
         ways = mesh.ways(axes)
         if size % ways:
@@ -69,10 +71,10 @@ def indivisible(shape: Sequence[int], spec: Spec, mesh: Mesh) -> Iterator[Indivi
 
 
 def shard_shape(shape: Sequence[int], spec: Spec, mesh: Mesh) -> tuple[int, ...]:
-    """The shape of one device's piece.
+    """Return the shape of one shard.
 
     Raises:
-      ValueError: a dimension is not divided by its mesh axes.
+      ValueError: a dimension is not divisible by the size of its mesh axes.
     """
     for uneven in indivisible(shape, spec, mesh):
         raise ValueError(uneven.text())
@@ -82,16 +84,21 @@ def shard_shape(shape: Sequence[int], spec: Spec, mesh: Mesh) -> tuple[int, ...]
 
 
 def replicas(spec: Spec, mesh: Mesh) -> int:
-    """The number of devices that hold each element."""
+    """Return the number of devices that hold each element."""
     return mesh.size // math.prod(ways_per_dimension(spec, mesh))
 
 
 def place(shape: Sequence[int], spec: Spec, mesh: Mesh) -> Placement:
-    """Place an array of `shape`, split by `spec`, on every device of the mesh.
+    """Return the placement of an array of `shape` that is sharded by `spec`.
 
     Raises:
-      ValueError: a dimension is not divided by its mesh axes.
+      ValueError: a dimension is not divisible by the size of its mesh axes.
     """
+    place_once = _place_and_keep if mesh.size <= _MAX_DEVICES_TO_KEEP else _place
+    return place_once(tuple(shape), spec, mesh)
+
+
+def _place(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> Placement:
     piece = np.array(shard_shape(shape, spec, mesh), dtype=np.int64)
     coordinates = _block_coordinates(spec, mesh)
     starts = coordinates * piece
@@ -99,15 +106,20 @@ def place(shape: Sequence[int], spec: Spec, mesh: Mesh) -> Placement:
     # Row-major number of the block; a rank-0 array is one block, number 0.
     block = np.zeros(mesh.size, dtype=np.int64)
     for dimension, count in enumerate(ways):
-        if shape[dimension]:  # every part of an empty dimension is the same part, as JAX counts
+        if shape[dimension]:  # JAX counts all parts of an empty dimension as one
             block = block * count + coordinates[:, dimension]
     return Placement(starts, starts + piece, block, _running_count(block))
 
 
-def place_array(array: Array, mesh: Mesh) -> Placement | None:
-    """Place a Snapshot's array by its explicit shards if it has them, else by its spec.
+# One redraw of a page needs the placement of one array in several figures.
+_MAX_DEVICES_TO_KEEP = 16_384
+_place_and_keep = functools.lru_cache(maxsize=32)(_place)
 
-    None where neither is known or the shape is not, or where the shards leave a device of the mesh out.
+
+def place_array(array: Array, mesh: Mesh) -> Placement | None:
+    """Return the placement of an array, from its explicit shards if it has them, or from its spec.
+
+    Return None if the shape or the sharding is unknown, or if a device of the mesh has no shard.
     """
     if array.shape is None:
         return None
@@ -119,7 +131,7 @@ def place_array(array: Array, mesh: Mesh) -> Placement | None:
 
 
 def shards(array: Array, mesh: Mesh) -> tuple[Shard, ...] | None:
-    """Every device's shard, in mesh order; None where the placement is not known."""
+    """Return the shard of each device, in mesh order. Return None if the placement is unknown."""
     if array.shards is not None:
         return array.shards
     placement = place_array(array, mesh)
@@ -136,7 +148,7 @@ def shards(array: Array, mesh: Mesh) -> tuple[Shard, ...] | None:
 
 
 def devices_by_block(placement: Placement, mesh: Mesh) -> list[tuple[int, ...]]:
-    """For each block, the ids of the devices that hold it, in mesh order."""
+    """Return the ids of the devices that hold each block, in mesh order."""
     holders: list[list[int]] = [[] for _ in range(placement.blocks)]
     for device, block in zip(mesh.devices, placement.block.tolist(), strict=True):
         holders[block].append(device)
@@ -144,8 +156,8 @@ def devices_by_block(placement: Placement, mesh: Mesh) -> list[tuple[int, ...]]:
 
 
 def _block_coordinates(spec: Spec, mesh: Mesh) -> np.ndarray:
-    """(devices, rank): which part of each dimension a device holds."""
-    # Not np.indices, which knows at most 64 axes, and a file may give any number of size 1.
+    """Return (devices, rank): the part of each dimension that a device holds."""
+    # np.indices supports at most 64 axes, but a file can have any number of axes of size 1.
     place_on_axis, stride = {}, mesh.size
     for axis in mesh.axes:
         stride //= axis.size
@@ -160,7 +172,7 @@ def _block_coordinates(spec: Spec, mesh: Mesh) -> np.ndarray:
 
 
 def _running_count(block: np.ndarray) -> np.ndarray:
-    """How often each entry has occurred before it: the replica number that JAX gives."""
+    """Return how often each entry occurs before it: JAX's replica id."""
     order = np.argsort(block, kind="stable")
     ordered = block[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
