@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core.snapshot import Group
+from inspector.core.snapshot import Group, Program
 from inspector.core.typed_json import NonNegativeInt, Record
 
 
@@ -32,3 +32,10 @@ class AbstractState(Record):
     names: Literal["logical", "mesh"]
     arrays: tuple[AbstractArray, ...]
     versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PropagatedPrograms(Record):
+    """The programs of a layout after sharding propagation, without a compile."""
+
+    programs: tuple[Program, ...]

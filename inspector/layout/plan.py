@@ -25,6 +25,7 @@ from inspector.core.snapshot import (
 from inspector.layout import Layout
 
 INDIVISIBLE = "indivisible"
+NOT_PROPAGATED = "not-propagated"
 
 
 def plan(layout: Layout, state: AbstractState) -> Snapshot:

@@ -13,6 +13,7 @@ JOBS = {
     "run": "inspector.producers.run:run_job",
     "exchange": "inspector.producers.host_local_arrays:exchange",
     "import": "inspector.producers.import_file:import_job",
+    "propagate": "inspector.producers.propagation.propagate:propagate",
     "restore_checkpoint": "inspector.producers.checkpoint:restore",
     "save_checkpoint": "inspector.producers.checkpoint:save",
     "time_together": "inspector.producers.time_together:time_together",

@@ -37,6 +37,10 @@ from inspector.sections.section import (
 
 UNKNOWN_AXES = "unknown"
 _SUBJECT = "collectives are"
+PROPAGATED = (
+    "Propagated by Shardy without a compile. "
+    "The compiler can combine, split or replace these collectives."
+)
 
 
 def section(snapshot: Snapshot) -> Section:
@@ -59,6 +63,8 @@ def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tu
             ),
         )
     blocks: list[Block] = [Text(headline(program.name, collectives))]
+    if program.stage == "propagated":
+        blocks.append(text(PROPAGATED, quiet=True))
     if not collectives:
         return tuple(blocks)
     rows = traffic(collectives)
@@ -156,6 +162,33 @@ def detail(one: Collective) -> tuple[Inline, ...]:
         f"{exact_bytes_text(one.payload_bytes)} payload each; "
         f"{exact_bytes_text(wire_bytes_of_run(one))} leave each device in one run.",
     )
+
+
+def cause(program: Program, one: Collective) -> Section:
+    """Return where the sharding behind one collective comes from: a row per mesh axis and source."""
+    blocks: list[Block] = [
+        Text(detail(one)),
+        text(
+            f"{title(program.name)}, {phases_text(one)}, source line ",
+            Code(one.source or "unknown"),
+            ".",
+        ),
+    ]
+    if one.origins:
+        columns = (
+            Column("Mesh axis", "code"),
+            Column("Sharding comes from", "code"),
+            Column("By rule", "code"),
+        )
+        rows = tuple((origin.mesh_axis, origin.from_, origin.rule) for origin in one.origins)
+        blocks.append(Table(f"origins:{one.name}", columns, rows))
+    else:
+        blocks.append(
+            unknown.unknown(
+                "The source of its sharding is unknown. A plan records it: run inspect with --target plan."
+            )
+        )
+    return Section(f"cause-{one.name}", one.name, tuple(blocks))
 
 
 def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:

@@ -20,15 +20,15 @@ from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as paired
 from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import snapshot, strict_json, typed_json
-from inspector.core.abstract import AbstractState
+from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Finding, Program, Snapshot
 from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.tutorials import TutorialRequest, TutorialRun
 from inspector.layout import Layout, emulation
-from inspector.layout.plan import plan
+from inspector.layout.plan import NOT_PROPAGATED, plan
 from inspector.machines import targets
 from inspector.producers.readers import checkpoint_folder
 from inspector.service import compile_cache
@@ -40,6 +40,7 @@ from inspector.service.restoration import Restoration
 # Seconds that a job may take, by its name among the producers' jobs.
 TIMEOUTS = {
     "abstract": 120.0,  # 1,024 layers in a Python loop take about ten
+    "propagate": 120.0,  # a transformer of 32 scanned layers takes one
     "run": 900.0,  # the default layout takes three
     "compile": 3600.0,  # an 8B model for 64 TPUs takes about half a minute
     "time_together": 3600.0,  # two default layouts in 15 rounds take about ten
@@ -76,6 +77,7 @@ class Inspection:
         self._memory = memory
         self._lock = threading.Lock()  # guards the caches
         self._states: LRUCache[str, AbstractState] = LRUCache(64)  # a trace each
+        self._programs: LRUCache[str, tuple[Program, ...]] = LRUCache(64)
         self._durations: LRUCache[str, float] = LRUCache(1024)
         self._tutorials: LRUCache[str, TutorialRun] = LRUCache(32)  # about 100 kB each
 
@@ -115,6 +117,36 @@ class Inspection:
           InvalidInput: the model cannot be traced at these sizes.
         """
         return plan(layout, self.known_state(layout) or self.start_state(layout).wait().answer())
+
+    def known_programs(self, layout: Layout) -> tuple[Program, ...] | None:
+        """Return the propagated programs of the layout if they are known."""
+        with self._lock:
+            return self._programs.get(_plan_key(layout))
+
+    def start_propagation(self, layout: Layout) -> Job[tuple[Program, ...]]:
+        """Propagate shardings through the layout's programs, in the process that reads shapes."""
+
+        def remember(result: dict[str, Any]) -> tuple[Program, ...]:
+            programs = _decoded(PropagatedPrograms)(result).programs
+            with self._lock:
+                self._programs[_plan_key(layout)] = programs
+            return programs
+
+        return self._start(
+            self._shapes, "propagate", {"layout": layout.to_json()}, _PLANNER, remember
+        )
+
+    def with_programs(self, planned: Snapshot, layout: Layout) -> Snapshot:
+        """Return a plan with its propagated programs; wait for them if they are not known.
+
+        If they cannot be propagated, the plan has a note with the reason instead.
+        """
+        try:
+            programs = self.known_programs(layout) or self.start_propagation(layout).wait().answer()
+        except InvalidInput as error:
+            note = Finding("note", NOT_PROPAGATED, str(error))
+            return replace(planned, findings=(*planned.findings, note))
+        return replace(planned, programs=programs)
 
     # --- Runs ------------------------------------------------------------------------------------
 
@@ -299,6 +331,10 @@ def _decoded(kind: type[AnyRecord]) -> Callable[[dict[str, Any]], AnyRecord]:
 
 def _snapshot(result: dict[str, Any]) -> Snapshot:
     return snapshot.from_json(result, "the worker's answer")
+
+
+def _plan_key(layout: Layout) -> str:
+    return layout.key("model", "sizes", "mesh", "axes", "rules", "specs", "unconstrained")
 
 
 def _state_key(layout: Layout) -> str:

@@ -41,10 +41,12 @@ class Origin(Record):
     Attributes:
       mesh_axis: Name of the mesh axis.
       from_: Path of an array, or a sharding constraint with its file and line.
+      rule: The rule that put the mesh axis there, such as `embed → fsdp`. None if unknown.
     """
 
     mesh_axis: str
     from_: str
+    rule: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

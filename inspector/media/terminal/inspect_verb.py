@@ -93,7 +93,7 @@ def inspect(layout: Layout) -> Snapshot:
         planned = service.plan(layout)
         refuse_indivisible(planned)
         if layout.target == "plan":
-            return planned
+            return service.with_programs(planned, layout)
         kept = service.cached_compile(layout)
         if kept is not None:
             print("cached from an earlier compile", file=sys.stderr)

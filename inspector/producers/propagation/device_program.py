@@ -1,0 +1,821 @@
+"""Write a propagated StableHLO module as the HLO text of one device.
+
+After propagation every value has an `sdy.sharding`, and every transfer between devices is an explicit `sdy`
+operation. Dividing each global shape by its sharding gives the program of one device. Written as HLO text, it
+is read by the same code as a compiled program (`inspector.compiled`), so that collectives, loops, FLOPs and
+moved arrays have one definition.
+
+The text is for these readers, not for a compiler: attributes that they do not need are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+SHARDING = "sdy.sharding"
+
+# StableHLO operations whose HLO opcode is not their name with dashes.
+_OPCODES = {
+    "broadcast_in_dim": "broadcast",
+    "dot_general": "dot",
+    "cbrt": "cbrt",
+    "log_plus_one": "log-plus-one",
+    "optimization_barrier": "opt-barrier",
+    "case": "conditional",
+    "if": "conditional",
+    "all_slice": "slice",
+    "named_computation": "call",
+    "square": "multiply",
+}
+# Operations that name a computation which the instruction runs on scalars.
+_APPLIES = frozenset({"reduce", "reduce_window", "scatter", "sort", "map", "select_and_scatter"})
+_COLLECTIVES = {
+    "stablehlo.all_reduce": "all-reduce",
+    "stablehlo.all_gather": "all-gather",
+    "stablehlo.reduce_scatter": "reduce-scatter",
+    "stablehlo.all_to_all": "all-to-all",
+    "stablehlo.collective_permute": "collective-permute",
+    "stablehlo.collective_broadcast": "collective-broadcast",
+    "sdy.all_reduce": "all-reduce",
+    "sdy.all_gather": "all-gather",
+    "sdy.reduce_scatter": "reduce-scatter",
+    "sdy.all_to_all": "all-to-all",
+    "sdy.collective_permute": "collective-permute",
+    "sdy.sharded_to_unreduced": "all-reduce",
+}
+# The same data under another name; the value of the operand is used in their place.
+_SAME_VALUE = frozenset({
+    "sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.data_flow_edge",
+    "sdy.func_data_flow_edge", "sdy.replicated_to_unreduced",
+})  # fmt: skip
+_DTYPES = {"i1": "pred", "index": "s64"}
+
+
+@dataclass(frozen=True)
+class DeviceProgram:
+    """One program of one device.
+
+    Attributes:
+      text: HLO text.
+      operations: for each collective by its instruction name, the operation of the propagated module. They
+        are valid as long as the module is.
+      not_partitioned: names of operations that Shardy left without explicit collectives.
+    """
+
+    text: str
+    operations: dict[str, Any]
+    not_partitioned: tuple[str, ...]
+
+
+@dataclass
+class _Scope:
+    """One HLO computation while it is written: its lines, and the names of the values in it."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    names: dict[Any, str] = field(default_factory=dict)
+    shapes: dict[str, str] = field(default_factory=dict)
+
+
+class Writer:
+    """Writes one module. `mesh` maps axis names to sizes, in mesh order."""
+
+    def __init__(self, module: Any, mesh: dict[str, int]) -> None:
+        self._mesh = mesh
+        self._functions = {
+            ir.StringAttr(operation.attributes["sym_name"]).value: operation
+            for operation in module.body.operations
+            if operation.operation.name == "func.func"
+        }
+        self._devices = math.prod(mesh.values())
+        self._computations: list[str] = []
+        self._caller: tuple[str, str, int] = ("", "", 0)
+        self._count = 0
+        self._operations: dict[str, Any] = {}
+        self._not_partitioned: list[str] = []
+        self._groups: dict[tuple, str] = {}
+
+    def write(self) -> DeviceProgram:
+        """Return the program of one device."""
+        main = self._functions["main"]
+        block = main.regions[0].blocks[0]
+        scope = _Scope("main")
+        shardings = _argument_shardings(main, len(block.arguments))
+        for number, argument in enumerate(block.arguments):
+            shape = self._shape(argument.type, shardings[number])
+            self._parameter(scope, argument, number, shape)
+        self._block(scope, block)
+        header = f"HloModule main, num_partitions={self._devices}, replica_count=1\n"
+        self._close(scope, entry=True)
+        return DeviceProgram(
+            "\n".join([header, *self._computations]),
+            self._operations,
+            tuple(self._not_partitioned),
+        )
+
+    # --- Computations -----------------------------------------------------------------------------
+
+    def _parameter(self, scope: _Scope, value: Any, number: int, shape: str) -> None:
+        name = self._new("p")
+        scope.names[value] = name
+        scope.shapes[name] = shape
+        scope.lines.append(f"  %{name} = {shape} parameter({number})")
+
+    def _close(self, scope: _Scope, *, entry: bool = False) -> None:
+        head = f"{'ENTRY ' if entry else ''}%{scope.name} () -> () {{"
+        self._computations.append("\n".join([head, *scope.lines, "}\n"]))
+
+    def _block(self, scope: _Scope, block: Any) -> None:
+        """Write the operations of a block; its terminator becomes the root."""
+        for operation in block.operations:
+            self._operation(scope, operation.operation)
+
+    def _new(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}.{self._count}"
+
+    def _emit(
+        self,
+        scope: _Scope,
+        opcode: str,
+        shape: str,
+        operands: Sequence[str],
+        attributes: Iterable[str] = (),
+        operation: Any = None,
+        root: bool = False,
+    ) -> str:
+        name = self._new(opcode)
+        scope.shapes[name] = shape
+        parts = [*attributes]
+        if operation is not None:
+            parts += _metadata(*self._described(operation.location))
+        tail = "".join(f", {part}" for part in parts)
+        listed = ", ".join(f"%{one}" for one in operands)
+        lead = "ROOT " if root else ""
+        scope.lines.append(f"  {lead}%{name} = {shape} {opcode}({listed}){tail}")
+        return name
+
+    # --- Operations -------------------------------------------------------------------------------
+
+    def _operation(self, scope: _Scope, operation: Any) -> None:
+        kind = operation.name
+        dialect, _, short = kind.partition(".")
+        if short in ("return",) or kind == "sdy.return":
+            self._return(scope, operation)
+        elif kind in _SAME_VALUE:
+            scope.names[operation.results[0]] = self._name(scope, operation.operands[0])
+        elif kind in _COLLECTIVES:
+            self._collective(scope, operation, _COLLECTIVES[kind])
+        elif kind == "stablehlo.while":
+            self._while(scope, operation)
+        elif kind in ("stablehlo.case", "stablehlo.if"):
+            self._conditional(scope, operation)
+        elif kind in ("func.call",):
+            self._call(scope, operation)
+        elif kind == "sdy.manual_computation":
+            self._manual(scope, operation)
+        elif kind == "sdy.named_computation":
+            self._inline(scope, operation, operation.regions[0].blocks[0])
+        elif kind == "sdy.reshard":
+            self._not_partitioned.append(self._described(operation.location)[0] or kind)
+            self._plain(scope, operation, "custom-call", ['custom_call_target="reshard"'])
+        elif dialect in ("stablehlo", "chlo", "sdy", "mhlo"):
+            self._plain(scope, operation, _OPCODES.get(short, short.replace("_", "-")))
+        else:
+            self._plain(scope, operation, "custom-call", [f'custom_call_target="{kind}"'])
+
+    def _return(self, scope: _Scope, operation: Any) -> None:
+        names = [self._name(scope, value) for value in operation.operands]
+        shape = _tuple([scope.shapes[name] for name in names])
+        self._emit(scope, "tuple", shape, names, root=True)
+
+    def _plain(self, scope: _Scope, operation: Any, opcode: str, extra: Sequence[str] = ()) -> None:
+        attributes = [*extra, *_attributes(operation)]
+        if operation.name.partition(".")[2] in _APPLIES and len(operation.regions):
+            attributes.append(f"to_apply=%{self._applied(operation)}")
+        operands = [self._name(scope, value) for value in operation.operands]
+        shapes = self._result_shapes(operation)
+        if len(shapes) == 1:
+            name = self._emit(scope, opcode, shapes[0], operands, attributes, operation)
+            scope.names[operation.results[0]] = name
+            return
+        name = self._emit(scope, opcode, _tuple(shapes), operands, attributes, operation)
+        self._take_apart(scope, name, operation.results, shapes)
+
+    def _take_apart(
+        self, scope: _Scope, name: str, results: Sequence[Any], shapes: Sequence[str]
+    ) -> None:
+        for index, (result, shape) in enumerate(zip(results, shapes, strict=True)):
+            scope.names[result] = self._emit(
+                scope, "get-tuple-element", shape, [name], [f"index={index}"]
+            )
+
+    def _applied(self, operation: Any) -> str:
+        """Write the region of a reduction as a computation on scalars, and return its name."""
+        block = operation.regions[0].blocks[0]
+        scope = _Scope(self._new("region"))
+        for number, argument in enumerate(block.arguments):
+            self._parameter(scope, argument, number, self._shape(argument.type, None))
+        for value in _captured([operation.regions[0]]):
+            scope.names[value] = self._emit(scope, "constant", self._shape(value.type, None), [])
+        for inner in block.operations:
+            if inner.operation.name == "stablehlo.return":
+                values = inner.operation.operands
+                names = [self._name(scope, value) for value in values]
+                if len(names) == 1:
+                    shape = scope.shapes[names[0]]
+                    self._emit(scope, "copy", shape, names, root=True)
+                else:
+                    self._return(scope, inner.operation)
+            else:
+                self._operation(scope, inner.operation)
+        self._close(scope)
+        return scope.name
+
+    def _while(self, scope: _Scope, operation: Any) -> None:
+        condition, body = (region.blocks[0] for region in operation.regions)
+        captured = _captured(operation.regions)
+        carried = [*operation.operands, *captured]
+        names = [self._name(scope, value) for value in carried]
+        shapes = [
+            *self._result_shapes(operation),
+            *(scope.shapes[self._name(scope, value)] for value in captured),
+        ]
+        whole = _tuple(shapes)
+        parts = []
+        for block, stem in ((condition, "condition"), (body, "body")):
+            inner = _Scope(self._new(stem))
+            parameter = self._new("p")
+            inner.shapes[parameter] = whole
+            inner.lines.append(f"  %{parameter} = {whole} parameter(0)")
+            self._take_apart(inner, parameter, [*block.arguments, *captured], shapes)
+            for each in block.operations:
+                if each.operation.name != "stablehlo.return":
+                    self._operation(inner, each.operation)
+                    continue
+                results = [self._name(inner, value) for value in each.operation.operands]
+                if stem == "condition":
+                    self._emit(inner, "copy", "pred[]", results, root=True)
+                else:
+                    kept = [inner.names[value] for value in captured]
+                    self._emit(inner, "tuple", whole, [*results, *kept], root=True)
+            self._close(inner)
+            parts.append(f"{stem}=%{inner.name}")
+        start = self._emit(scope, "tuple", whole, names)
+        trips = trip_count(operation)
+        if trips is not None:
+            config = json.dumps({"known_trip_count": {"n": str(trips)}})
+            parts.append(f"backend_config={config}")
+        name = self._emit(scope, "while", whole, [start], parts, operation)
+        self._take_apart(scope, name, operation.results, shapes[: len(operation.results)])
+
+    def _conditional(self, scope: _Scope, operation: Any) -> None:
+        captured = _captured(operation.regions)
+        shapes = [scope.shapes[self._name(scope, value)] for value in captured]
+        whole = _tuple(shapes)
+        argument = self._emit(
+            scope, "tuple", whole, [self._name(scope, value) for value in captured]
+        )
+        branches = []
+        for region in operation.regions:
+            inner = _Scope(self._new("branch"))
+            parameter = self._new("p")
+            inner.shapes[parameter] = whole
+            inner.lines.append(f"  %{parameter} = {whole} parameter(0)")
+            self._take_apart(inner, parameter, captured, shapes)
+            self._block(inner, region.blocks[0])
+            self._close(inner)
+            branches.append(f"%{inner.name}")
+        selector = self._name(scope, operation.operands[0])
+        results = self._result_shapes(operation)
+        name = self._emit(
+            scope,
+            "conditional",
+            _tuple(results),
+            [selector, *[argument] * len(branches)],
+            [f"branch_computations={{{', '.join(branches)}}}"],
+            operation,
+        )
+        self._take_apart(scope, name, operation.results, results)
+
+    def _call(self, scope: _Scope, operation: Any) -> None:
+        """Write the called function in place, so that its operations get the caller's name stack."""
+        callee = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+        before = self._caller
+        self._caller = self._described(operation.location)
+        self._inline(scope, operation, self._functions[callee].regions[0].blocks[0])
+        self._caller = before
+
+    def _manual(self, scope: _Scope, operation: Any) -> None:
+        """Write the body of a `shard_map` in place: its shapes are local along the manual axes."""
+        self._inline(scope, operation, operation.regions[0].blocks[0])
+
+    def _inline(self, scope: _Scope, operation: Any, block: Any) -> None:
+        for argument, value in zip(block.arguments, operation.operands, strict=True):
+            scope.names[argument] = self._name(scope, value)
+        for inner in block.operations:
+            if inner.operation.name in ("sdy.return", "func.return"):
+                values = inner.operation.operands
+                for result, value in zip(operation.results, values, strict=True):
+                    scope.names[result] = self._name(scope, value)
+            else:
+                self._operation(scope, inner.operation)
+
+    # --- Collectives ------------------------------------------------------------------------------
+
+    def _collective(self, scope: _Scope, operation: Any, opcode: str) -> None:
+        operands = [self._name(scope, value) for value in operation.operands]
+        shapes = self._result_shapes(operation)
+        for attributes in self._group_attributes(operation, opcode):
+            shape = shapes[0] if len(shapes) == 1 else _tuple(shapes)
+            name = self._emit(scope, opcode, shape, operands, attributes, operation)
+            self._operations[name] = operation
+            operands = [name]
+        if len(shapes) == 1:
+            scope.names[operation.results[0]] = operands[0]
+        else:
+            self._take_apart(scope, operands[0], operation.results, shapes)
+
+    def _group_attributes(self, operation: Any, opcode: str) -> Iterator[list[str]]:
+        """Yield the attributes of each collective that the operation stands for."""
+        channel = "channel_id=1"
+        flag = "use_global_device_ids=true"
+        if operation.name.startswith("stablehlo."):
+            attributes = operation.attributes
+            if opcode == "collective-permute":
+                pairs = np.array(ir.DenseIntElementsAttr(attributes["source_target_pairs"]))
+                listed = ",".join(f"{{{a},{b}}}" for a, b in pairs)
+                yield [channel, f"source_target_pairs={{{listed}}}"]
+                return
+            groups = np.array(ir.DenseIntElementsAttr(attributes["replica_groups"]))
+            listed = ",".join("{" + ",".join(map(str, group)) + "}" for group in groups)
+            yield [channel, f"replica_groups={{{listed}}}", flag]
+            return
+        if opcode == "collective-permute":
+            pairs = self._moves(operation)
+            listed = ",".join(f"{{{a},{b}}}" for a, b in pairs)
+            yield [channel, f"source_target_pairs={{{listed}}}"]
+            return
+        for axes in _axes_of(operation):
+            yield [channel, f"replica_groups={self._replica_groups(axes)}", flag]
+
+    def _replica_groups(self, axes: tuple[tuple[str, tuple[int, int] | None], ...]) -> str:
+        """Return groups along these axes as an iota list; a sub-axis has (pre-size, size)."""
+        known = self._groups.get(axes)
+        if known is not None:
+            return known
+        dimensions: list[int] = []
+        inside: dict[int, int] = {}
+        order = {axis: place for place, axis in enumerate(axes)}
+        for name, size in self._mesh.items():
+            part = next((sub for axis, sub in axes if axis == name and sub), None)
+            whole = (name, None) in order
+            if part is None:
+                if whole:
+                    inside[len(dimensions)] = order[(name, None)]
+                dimensions.append(size)
+                continue
+            before, length = part
+            dimensions.append(before)
+            inside[len(dimensions)] = order[(name, part)]
+            dimensions += [length, size // (before * length)]
+        outside = [place for place in range(len(dimensions)) if place not in inside]
+        grouped = sorted(inside, key=inside.__getitem__)
+        length = math.prod(dimensions[place] for place in grouped)
+        text = (
+            f"[{self._devices // length},{length}]<=[{','.join(map(str, dimensions))}]"
+            f"T({','.join(map(str, [*outside, *grouped]))})"
+        )
+        self._groups[axes] = text
+        return text
+
+    def _moves(self, operation: Any) -> list[tuple[int, int]]:
+        """Return (source, target) positions of a permute, from the shardings before and after it."""
+        before = self._shard_numbers(sharding_of(operation.operands[0]))
+        after = self._shard_numbers(result_shardings(operation)[0])
+        holders: dict[int, list[int]] = {}
+        for position, shard in enumerate(before):
+            holders.setdefault(int(shard), []).append(position)
+        taken: dict[int, int] = {}
+        pairs = []
+        for position, shard in enumerate(after):
+            sources = holders.get(int(shard), [])
+            if not sources:
+                continue
+            if before[position] == shard:
+                pairs.append((position, position))
+                continue
+            number = taken.get(int(shard), 0)
+            taken[int(shard)] = number + 1
+            pairs.append((sources[number % len(sources)], position))
+        return [pair for pair in pairs if pair[0] != pair[1]] or pairs
+
+    def _shard_numbers(self, sharding: Any) -> np.ndarray:
+        """Return for each device, in mesh order, the number of the shard that it holds."""
+        shape = tuple(self._mesh.values())
+        places = dict(zip(self._mesh, np.indices(shape), strict=True))
+        number = np.zeros(shape, dtype=np.int64)
+        if sharding is not None:
+            for dimension in _dimensions(sharding):
+                for axis in _axes(dimension):
+                    name, part = _axis(axis)
+                    place, size = places[name], self._mesh[name]
+                    if part is not None:
+                        before, size = part
+                        place = place // (self._mesh[name] // (before * size)) % size
+                    number = number * size + place
+        return number.reshape(-1)
+
+    # --- Values -----------------------------------------------------------------------------------
+
+    def _name(self, scope: _Scope, value: Any) -> str:
+        return scope.names[value]
+
+    def _described(self, location: Any) -> tuple[str, str, int]:
+        """Return name stack, file and line of an operation; inside a called function with its caller's."""
+        name, file, line = described(location)
+        outer, outer_file, outer_line = self._caller
+        if outer and not name.startswith(("jit(", "pjit(")):
+            name = f"{outer}/{name}" if name else outer
+        return (name, file, line) if file else (name, outer_file, outer_line)
+
+    def _result_shapes(self, operation: Any) -> list[str]:
+        shardings = result_shardings(operation)
+        return [
+            self._shape(result.type, sharding)
+            for result, sharding in zip(operation.results, shardings, strict=True)
+        ]
+
+    def _shape(self, kind: Any, sharding: Any) -> str:
+        """Return the shape of one device's part of a value, such as `f32[4,256]`."""
+        try:
+            tensor = ir.RankedTensorType(kind)
+        except ValueError:
+            return "token[]"
+        ways = _ways(sharding, tuple(self._mesh.items())) if sharding is not None else ()
+        sizes = [
+            tensor.get_dim_size(place) if not tensor.is_dynamic_dim(place) else None
+            for place in range(tensor.rank)
+        ]
+        local = [
+            "?" if size is None else str(-(-size // (ways[place] if place < len(ways) else 1)))
+            for place, size in enumerate(sizes)
+        ]
+        return f"{_dtype(str(tensor.element_type))}[{','.join(local)}]"
+
+
+# --- Shardings ------------------------------------------------------------------------------------
+
+
+def sharding_of(value: Any) -> Any:
+    """Return the TensorShardingAttr of a value, or None if it has none (replicated)."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        parent = owner.owner
+        name = parent.operation.name if hasattr(parent, "operation") else parent.name
+        number = ir.BlockArgument(value).arg_number
+        if name == "func.func":
+            return _argument_shardings(parent, number + 1)[number]
+        if name == "stablehlo.while":
+            return result_shardings(parent)[number]
+        if name == "sdy.manual_computation":
+            return None
+        return None
+    operation = owner.operation if hasattr(owner, "operation") else owner
+    return result_shardings(operation)[ir.OpResult(value).result_number]
+
+
+def result_shardings(operation: Any) -> list[Any]:
+    """Return the sharding of each result; None for a result without one."""
+    attributes = operation.attributes
+    count = len(operation.results)
+    if "out_sharding" in attributes:
+        return [sdy.TensorShardingAttr(attributes["out_sharding"])]
+    if "out_shardings" in attributes:
+        return _per_value(attributes["out_shardings"])
+    if operation.name in ("sdy.sharding_constraint", "sdy.reshard"):
+        return [sdy.TensorShardingAttr(attributes["sharding"])]
+    if SHARDING not in attributes:
+        return [None] * count
+    found = attributes[SHARDING]
+    if sdy.TensorShardingPerValueAttr.isinstance(found):
+        return _per_value(found)
+    return [sdy.TensorShardingAttr(found)] * count
+
+
+def axes_of_dimensions(sharding: Any) -> tuple[tuple[tuple[str, tuple[int, int] | None], ...], ...]:
+    """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
+    return tuple(tuple(_axis(axis) for axis in _axes(each)) for each in _dimensions(sharding))
+
+
+def _per_value(attribute: Any) -> list[Any]:
+    found = sdy.TensorShardingPerValueAttr(attribute)
+    return [sdy.TensorShardingAttr(each) for each in found.shardings]
+
+
+def _argument_shardings(function: Any, count: int) -> list[Any]:
+    attributes = function.attributes
+    if "arg_attrs" not in attributes:
+        return [None] * count
+    listed = []
+    for each in ir.ArrayAttr(attributes["arg_attrs"]):
+        named = ir.DictAttr(each)
+        listed.append(sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None)
+    return listed
+
+
+def _dimensions(sharding: Any) -> list[Any]:
+    return [sdy.DimensionShardingAttr(each) for each in sharding.dimension_shardings]
+
+
+def _axes(dimension: Any) -> list[Any]:
+    return [sdy.AxisRefAttr(each) for each in dimension.axes]
+
+
+def _axis(axis: Any) -> tuple[str, tuple[int, int] | None]:
+    info = axis.sub_axis_info
+    if info is None:
+        return axis.name, None
+    part = sdy.SubAxisInfoAttr(info)
+    return axis.name, (part.pre_size, part.size)
+
+
+def spec_of(sharding: Any, rank: int) -> tuple[tuple[str, ...] | None, ...]:
+    """Return the sharding as Snapshot spec: per dimension its mesh axes, or None."""
+    if sharding is None:
+        return (None,) * rank
+    return tuple(
+        tuple(_axis(axis)[0] for axis in _axes(each)) or None for each in _dimensions(sharding)
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _ways(sharding: Any, mesh: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
+    sizes = dict(mesh)
+    ways = []
+    for dimension in _dimensions(sharding):
+        parts = [_axis(axis) for axis in _axes(dimension)]
+        ways.append(math.prod(part[1] if part else sizes[name] for name, part in parts))
+    return tuple(ways)
+
+
+def _axes_of(operation: Any) -> Iterator[tuple[tuple[str, tuple[int, int] | None], ...]]:
+    """Yield the mesh axes of each collective of an `sdy` operation, in group order.
+
+    Python has no class for these attributes, such as `#sdy<list_of_axis_ref_lists[{"x"}, {"y":(1)2}]>`.
+    """
+    attributes = operation.attributes
+    key = next((one for one in _AXES_KEYS if one in attributes), "params")
+    if key == "reduction_axes":
+        yield from _one_dimension_each(operation, _parsed_axes(str(attributes[key])))
+        return
+    lists = [_parsed_axes(found) for found in _BRACES.findall(str(attributes[key]))]
+    if key == "params":
+        yield from lists
+    else:
+        yield tuple(axis for each in lists for axis in each)
+
+
+def _one_dimension_each(
+    operation: Any, axes: tuple[tuple[str, tuple[int, int] | None], ...]
+) -> Iterator[tuple[tuple[str, tuple[int, int] | None], ...]]:
+    """Yield the axes of an all-reduce by the dimension that they shard in the operand of its sum.
+
+    XLA's partitioner reduces over one dimension after the other.
+    """
+    rest = list(axes)
+    owner = operation.operands[0].owner
+    if not isinstance(owner, ir.Block):
+        for value in owner.operation.operands:
+            found = sharding_of(value)
+            for dimension in axes_of_dimensions(found) if found is not None else ():
+                together = tuple(axis for axis in dimension if axis in rest)
+                if together:
+                    yield together
+                    rest = [axis for axis in rest if axis not in together]
+    if rest:
+        yield tuple(rest)
+
+
+_AXES_KEYS = ("reduction_axes", "gathering_axes", "reduce_scatter_axes", "axes")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed_axes(text: str) -> tuple[tuple[str, tuple[int, int] | None], ...]:
+    return tuple(
+        (name, (int(before), int(size)) if size else None)
+        for name, before, size in _AXIS.findall(text)
+    )
+
+
+# --- Attributes, locations, loops -----------------------------------------------------------------
+
+
+def _attributes(operation: Any) -> list[str]:
+    """Return the attributes that the readers of HLO text use."""
+    name = operation.name
+    if name == "stablehlo.dot_general":
+        return _contraction(str(operation.attributes["dot_dimension_numbers"]))
+    if name == "stablehlo.compare":
+        found = str(operation.attributes["comparison_direction"])
+        return [f"direction={found.split()[-1].rstrip('>')}"]
+    if name == "stablehlo.custom_call":
+        target = ir.StringAttr(operation.attributes["call_target_name"]).value
+        return [f"custom_call_target={json.dumps(target)}"]
+    if name == "stablehlo.convolution":
+        return []
+    return []
+
+
+@functools.lru_cache(maxsize=1024)
+def _contraction(text: str) -> list[str]:
+    parts = []
+    for key, word in (
+        ("lhs_contracting_dimensions", "lhs_contracting_dims"),
+        ("rhs_contracting_dimensions", "rhs_contracting_dims"),
+        ("lhs_batching_dimensions", "lhs_batch_dims"),
+        ("rhs_batching_dimensions", "rhs_batch_dims"),
+    ):
+        _, found, rest = text.partition(f"{key} = [")
+        if found:
+            numbers = rest.partition("]")[0].replace(" ", "")
+            if numbers:
+                parts.append(f"{word}={{{numbers}}}")
+    return parts
+
+
+@functools.lru_cache(maxsize=64)
+def _dtype(text: str) -> str:
+    if text in _DTYPES:
+        return _DTYPES[text]
+    if text.startswith("ui"):
+        return f"u{text[2:]}"
+    if text.startswith("i"):
+        return f"s{text[1:]}"
+    if text.startswith("complex<"):
+        return f"c{2 * int(text[9:-1])}"
+    return text.lower()
+
+
+def _metadata(name: str, file: str, line: int) -> list[str]:
+    parts = []
+    if name:
+        parts.append(f"op_name={json.dumps(name)}")
+    if file:
+        parts.append(f"source_file={json.dumps(file)} source_line={line}")
+    return [f"metadata={{{' '.join(parts)}}}"] if parts else []
+
+
+@functools.lru_cache(maxsize=8192)
+def described(location: Any) -> tuple[str, str, int]:
+    """Return the name stack, and the innermost source line outside installed packages."""
+    names: list[str] = []
+    frames: list[tuple[str, int]] = []
+    _collect(location, names, frames)
+    written = [frame for frame in frames if not _installed(frame[0])]
+    file, line = (written or frames or [("", 0)])[0]
+    return _joined_names(names), file, line
+
+
+def _collect(location: Any, names: list[str], frames: list[tuple[str, int]]) -> None:
+    """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
+    if isinstance(location, ir.NameLoc):
+        names.append(location.name_str)
+        _collect_frames(location.child_loc, frames)
+    elif isinstance(location, ir.CallSiteLoc):  # an operation of an inlined function, and its call
+        _collect(location.callee, names, frames)
+        _collect(location.caller, names, frames)
+    elif isinstance(location, ir.FusedLoc):
+        for each in list(location.locations)[:1]:
+            _collect(each, names, frames)
+    else:
+        _collect_frames(location, frames)
+
+
+def _collect_frames(location: Any, frames: list[tuple[str, int]]) -> None:
+    if isinstance(location, ir.NameLoc):  # the name of the frame's function
+        _collect_frames(location.child_loc, frames)
+    elif isinstance(location, ir.CallSiteLoc):
+        _collect_frames(location.callee, frames)
+        _collect_frames(location.caller, frames)
+    elif isinstance(location, ir.FileLineColLoc):
+        frames.append((location.filename, location.start_line))
+
+
+def _joined_names(names: list[str]) -> str:
+    """Join the names of an operation, given the innermost first, to one name stack.
+
+    A name that starts with `jit(` is a whole stack; those before it are inside it.
+    """
+    stack: list[str] = []
+    for name in names:
+        stack.insert(0, name)
+        if name.startswith(("jit(", "pjit(")):
+            break
+    return "/".join(stack)
+
+
+@functools.lru_cache(maxsize=1024)
+def _installed(file: str) -> bool:
+    return "/site-packages/" in file or "/dist-packages/" in file or not file.endswith(".py")
+
+
+def _captured(regions: Iterable[Any]) -> list[Any]:
+    """Return the values from outside that the regions use, each once, in order of use."""
+    found: dict[Any, None] = {}
+
+    def visit(block: Any, inside: set[Any]) -> None:
+        inside = inside | set(block.arguments)
+        for each in block.operations:
+            operation = each.operation
+            for value in operation.operands:
+                if value not in inside:
+                    found.setdefault(value)
+            for region in operation.regions:
+                for inner in region.blocks:
+                    visit(inner, inside)
+            inside |= set(operation.results)
+
+    for region in regions:
+        for block in region.blocks:
+            visit(block, set())
+    return list(found)
+
+
+def trip_count(loop: Any) -> int | None:
+    """Return how often a `stablehlo.while` runs its body, or None if it does not count by constants.
+
+    JAX writes `scan` and `fori_loop` as a counter that starts at a constant, grows by a constant and is
+    compared with a constant.
+    """
+    condition, body = (region.blocks[0] for region in loop.regions)
+    compared = condition.operations[len(condition.operations) - 1].operation.operands[0].owner
+    if isinstance(compared, ir.Block) or compared.operation.name != "stablehlo.compare":
+        return None
+    compare = compared.operation
+    direction = _attributes(compare)[0].partition("=")[2]
+    counter, limit = compare.operands
+    if not isinstance(counter.owner, ir.Block) or counter.owner != condition:
+        return None
+    number = ir.BlockArgument(counter).arg_number
+    stop = _constant(limit, condition, loop)
+    start = _constant(loop.operands[number], None, None)
+    step = _step(body, number, loop)
+    if stop is None or start is None or not step or direction not in ("LT", "LE", "GT", "GE", "NE"):
+        return None
+    if direction in ("LE", "GE"):
+        stop += 1 if step > 0 else -1
+    return max(0, -(-(stop - start) // step))
+
+
+def _step(body: Any, number: int, loop: Any) -> int | None:
+    returned = body.operations[len(body.operations) - 1].operation.operands[number]
+    owner = returned.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.add":
+        return None
+    for one, other in (owner.operation.operands, tuple(owner.operation.operands)[::-1]):
+        counts = isinstance(one.owner, ir.Block) and one.owner == body
+        if counts and ir.BlockArgument(one).arg_number == number:
+            return _constant(other, body, loop)
+    return None
+
+
+def _constant(value: Any, block: Any, loop: Any) -> int | None:
+    """Return an integer constant; a value that the loop carries unchanged counts as its start."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        if block is None or owner != block or loop is None:
+            return None
+        number = ir.BlockArgument(value).arg_number
+        body = loop.regions[1].blocks[0]
+        kept = body.operations[len(body.operations) - 1].operation.operands[number]
+        if kept != body.arguments[number]:
+            return None
+        return _constant(loop.operands[number], None, None)
+    operation = owner.operation
+    if operation.name in _SAME_VALUE:
+        return _constant(operation.operands[0], block, loop)
+    if operation.name not in ("stablehlo.constant", "sdy.constant"):
+        return None
+    dense = operation.attributes["value"]
+    try:
+        numbers = np.array(ir.DenseIntElementsAttr(dense))
+    except (ValueError, TypeError):
+        return None
+    return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+
+
+def _tuple(shapes: Sequence[str]) -> str:
+    return f"({', '.join(shapes)})"

@@ -1,0 +1,90 @@
+"""Worker job: the programs of a layout as Shardy propagates them, without a compile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from inspector.compiled import program_text
+from inspector.core import rules, typed_json
+from inspector.core.rules import Rule
+from inspector.core.snapshot import Collective, Mesh, Origin, Program, ProgramArray, Spec
+from inspector.layout import Layout, from_json
+from inspector.producers.propagation import device_program, shardy
+from inspector.producers.propagation.origins import Sources, origins_of
+from inspector.producers.propagation.template import Lowered, template_of
+
+
+def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: a layout as JSON in, its propagated programs as JSON out. Needs no particular devices."""
+    report("propagate")
+    programs = propagated_programs(from_json(payload["layout"]))
+    return {"programs": [typed_json.encode(program) for program in programs]}
+
+
+def propagated_programs(layout: Layout) -> tuple[Program, ...]:
+    """Return init, train step and inference after propagation, with stage `propagated`.
+
+    Raises:
+      InvalidInput: the model cannot be traced, or Shardy refuses a program.
+    """
+    template = template_of(layout)
+    mesh = layout.mesh()
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    programs = []
+    for lowered in template.programs:
+        module = lowered.module
+        if template.logical:
+            mapping = functools.partial(_spec, layout)
+            module = shardy.rewrite(module, sizes, mapping)
+        programs.append(_program(lowered, module, mesh, sizes, layout.rules))
+    return tuple(programs)
+
+
+def _spec(layout: Layout, names: Spec) -> Spec:
+    """Return the mesh axes of dimensions whose logical axes stand where mesh axes would."""
+    return rules.partition_spec([axes[0] if axes else None for axes in names], layout.rules)
+
+
+def _program(
+    lowered: Lowered,
+    module: Any,
+    mesh: Mesh,
+    sizes: dict[str, int],
+    layout_rules: Sequence[Rule],
+) -> Program:
+    propagated = shardy.propagate(module)
+    with propagated.module.context:
+        written = device_program.Writer(propagated.module, sizes).write()
+    arrays = [
+        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
+        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
+    ]
+    read = program_text.read(written.text, mesh, arrays)
+    sources = Sources(
+        lowered.inputs,
+        lowered.outputs,
+        propagated.constraints,
+        lowered.logical_axes,
+        layout_rules,
+    )
+    with propagated.module.context:
+        collectives = tuple(
+            replace(each, origins=_origins(each, written.operations.get(each.name), sources))
+            for each in read.collectives or ()
+        )
+    return Program(
+        lowered.name,
+        stage="propagated",
+        flops_per_device=None if read.work is None else read.work.flops,
+        collectives=None if read.collectives is None else collectives,
+        work=read.work,
+    )
+
+
+def _origins(collective: Collective, operation: Any, sources: Sources) -> tuple[Origin, ...] | None:
+    if operation is None or collective.mesh_axes is None:
+        return None
+    return origins_of(operation, collective.mesh_axes, sources) or None

@@ -1,0 +1,154 @@
+"""Propagated programs against the programs that XLA compiles for emulated devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import jax
+import pytest
+
+from inspector import layout as layouts
+from inspector.compiled import program_text
+from inspector.core.snapshot import Program
+from inspector.layout import Layout
+from inspector.producers.build import build_model, make_mesh, signatures, tracing
+from inspector.producers.propagation import template
+from inspector.producers.propagation.propagate import propagate, propagated_programs
+from inspector.producers.records import mesh_record
+
+TENSOR = "vocab=tensor,mlp=tensor,heads=tensor,kv_heads=tensor"
+SMALL = {"batch": "8", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "2"}
+
+# Fields of a layout, and whether the matrix FLOPs are equal, too: XLA folds some products of constants.
+CASES = {
+    "mlp, data and tensor": ({"mesh": "2x4", "depth": "64"}, False),
+    "mlp, fsdp": (
+        {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp", "depth": "64"},
+        False,
+    ),
+    "mlp with device axes": ({"model": "mlp", "mesh": "2x4", "depth": "64"}, False),
+    "transformer, fsdp": (
+        {
+            "model": "transformer", "mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp",
+            **SMALL,
+        },
+        True,
+    ),
+    "transformer, data and tensor": (
+        {
+            "model": "transformer", "mesh": "2x4", "axes": "data,tensor",
+            "rules": f"{TENSOR},batch=data", **SMALL,
+        },
+        True,
+    ),
+    "transformer, tensor and sequence": (
+        {
+            "model": "transformer", "mesh": "2x4", "axes": "data,tensor",
+            "rules": f"{TENSOR},batch=data,seq=tensor", **SMALL,
+        },
+        True,
+    ),
+    "moe, data and expert, scan": (
+        {
+            "model": "moe", "mesh": "2x4", "axes": "data,expert",
+            "rules": "expert=expert,batch=data", "scan": "true", **SMALL,
+        },
+        False,
+    ),
+}  # fmt: skip
+
+
+def layout_of(fields: Mapping[str, str]) -> Layout:
+    return layouts.parse(dict(fields)).unwrap()
+
+
+def wire_bytes(program: Program) -> Counter[tuple[str, ...] | None]:
+    """Bytes that one device sends in one run, by mesh axes."""
+    sent: Counter[tuple[str, ...] | None] = Counter()
+    for each in program.collectives or ():
+        assert each.executions is not None and each.wire_bytes_per_device is not None
+        sent[each.mesh_axes] += each.executions * each.wire_bytes_per_device
+    return +sent
+
+
+def compiled(layout: Layout, name: str) -> Program:
+    """The program as XLA compiles it for emulated devices."""
+    mesh = make_mesh(layout)
+    with tracing(layout, mesh):
+        signature = next(
+            each for each in signatures(build_model(layout), layout, mesh) if each.name == name
+        )
+        wanted = tuple(signature.outputs.values())
+        jitted = jax.jit(
+            signature.function,
+            in_shardings=tuple(sharding for _, sharding in signature.inputs.values()),
+            out_shardings=wanted[0] if len(wanted) == 1 else wanted,
+        )
+        text = jitted.lower(*signature.arguments).compile().as_text()
+    read = program_text.read(text, mesh_record(mesh))
+    return Program(name, collectives=read.collectives, work=read.work)
+
+
+def train_step(layout: Layout) -> Program:
+    return next(each for each in propagated_programs(layout) if each.name == "train_step")
+
+
+@pytest.mark.parametrize(("fields", "same_flops"), CASES.values(), ids=CASES)
+def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_flops: bool) -> None:
+    layout = layout_of(fields)
+    found, expected = train_step(layout), compiled(layout, "train_step")
+    assert found.stage == "propagated"
+    sent, sent_compiled = wire_bytes(found), wire_bytes(expected)
+    assert sent.keys() == sent_compiled.keys()
+    for axes, count in sent_compiled.items():
+        assert sent[axes] == pytest.approx(count, rel=0.01)
+    if same_flops:
+        assert found.work is not None and expected.work is not None
+        assert found.work.matmul is not None and expected.work.matmul is not None
+        assert found.work.matmul[0].flops == expected.work.matmul[0].flops
+
+
+def test_another_mesh_and_other_rules_use_the_same_lowered_module() -> None:
+    template._lowered.cache_clear()
+    first = layout_of({"mesh": "2x4", "depth": "64"})
+    second = layout_of({"mesh": "4x4", "depth": "64", "rules": "batch=model,embed=data"})
+    train_step(first)
+    train_step(second)
+    assert template._lowered.cache_info().misses == 1
+
+
+def test_a_mesh_may_have_more_devices_than_any_machine() -> None:
+    fields = {"mesh": "64x64", "depth": "4096", "batch": "4096", "target": "tpu:v5p:16x16x16"}
+    program = train_step(layout_of(fields))
+    assert {each.group_size for each in program.collectives or ()} == {64}
+
+
+@pytest.mark.parametrize("rule", ["hidden=model", "batch=data"])
+def test_without_the_rule_behind_a_mesh_axis_its_collectives_disappear(rule: str) -> None:
+    rules = ["batch=data", "hidden=model"]
+    fields = {"mesh": "2x4", "depth": "64"}
+    axis = rule.partition("=")[2]
+    with_rule = compiled(layout_of({**fields, "rules": ",".join(rules)}), "train_step")
+    rest = ",".join(each for each in rules if each != rule)
+    without = layout_of({**fields, "rules": rest})
+    assert (axis,) in wire_bytes(with_rule)
+    assert (axis,) not in wire_bytes(compiled(without, "train_step"))
+    assert (axis,) not in wire_bytes(train_step(without))
+
+
+def test_origins_name_the_constraint_or_the_array_that_a_mesh_axis_came_from() -> None:
+    program = train_step(layout_of({"mesh": "2x4", "depth": "64"}))
+    for each in program.collectives or ():
+        assert each.origins
+        assert {origin.mesh_axis for origin in each.origins} == set(each.mesh_axes or ())
+        for origin in each.origins:
+            assert origin.from_.startswith(("constraint logical_mlp.py:", "params/", "batch/"))
+            assert origin.rule in ("batch → data", "hidden → model")
+
+
+def test_the_job_gives_programs_as_json() -> None:
+    layout = layout_of({"mesh": "2x4", "depth": "64"})
+    answer = propagate({"layout": layout.to_json()}, lambda *_, **__: None)
+    assert [each["name"] for each in answer["programs"]] == ["init", "train_step", "apply"]
+    assert {each["stage"] for each in answer["programs"]} == {"propagated"}
