@@ -217,7 +217,9 @@ def test_a_model_of_mesh_axes_is_planned_on_meshes_that_have_them(module) -> Non
     assert found.array("params").spec == (("data",), None)
     assert disagreements(plan(layout, abstract_state(layout)), found) == ()
     other = layouts.parse({"model": f"{name}:build", "mesh": "8", "axes": "fsdp"}).unwrap()
-    with pytest.raises(InvalidInput, match="params names mesh axis 'data', but the mesh has fsdp"):
+    with pytest.raises(
+        InvalidInput, match="params has the mesh axis 'data', but the mesh has fsdp"
+    ):
         abstract_state(other)
 
 
@@ -244,14 +246,14 @@ MODEL = """
         ("\n1 / 0", r"fails at theirs_\w+.py:2: ZeroDivisionError: division by zero"),
         ("x = 1", r"has nothing named 'build'"),
         ("build = 1", r"has int, not a function, named 'build'"),
-        ("def build(a): pass", r"the parameter a, but each must have a default"),
-        ("def build(mesh=1): pass", r"parameter mesh, which every layout has as a field"),
-        ("def build(): return 3", r"gives int, but must give an inspector.model.Model"),
+        ("def build(a): pass", r"the parameter a, but every parameter must"),
+        ("def build(mesh=1): pass", r"parameter mesh, which is a field of every layout"),
+        ("def build(): return 3", r"returns int, but must return"),
         ("def build():\n  raise ValueError('no\\nway')", r"_\w+.py:2: ValueError: no way"),
-        (MODEL.format(0, "{'init': 3}"), r"init is '3', not a function"),
+        (MODEL.format(0, "{'init': 3}"), r"init is '3', but must be a function"),
         (MODEL.format(0, "{'names': 'x'}"), r"names is 'x', but must be one of logical, mesh"),
         (MODEL.format(0, "{'rules': [3]}"), r"rules has '3', but a rule is"),
-        (MODEL.format(0, "{'batch': lambda key: [key]}"), r"gives list, but must give arrays"),
+        (MODEL.format(0, "{'batch': lambda key: [key]}"), r"batch.key. returns list"),
         (MODEL.format(0, "{'init': lambda key, batch: batch['y']}"), r"_\w+.py:\d+: KeyError"),
     ],
 )
@@ -264,12 +266,12 @@ def test_what_cannot_be_read_is_one_sentence(module, text, sentence) -> None:
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        ("{'step': lambda s, b: s}", r"step gives dict, but must give \(state, loss\)"),
+        ("{'step': lambda s, b: s}", r"step returns dict, but must return \(state, loss\)"),
         ("{'step': lambda s, b: (s, b['x'])}", "the loss of step must be a scalar"),
-        ("{'step': lambda s, b: (b['x'], 1.)}", "the loss of step must be|another structure"),
+        ("{'step': lambda s, b: (b['x'], 1.)}", "the loss of step must be|another tree structure"),
         ("{'step': lambda s, b: s['no']}", r"_\w+.py:\d+: KeyError: 'no'"),
         ("{'batch_axes': {'x': ('a',)}}", "batch_axes has 'x' with 1 names, but the array has 2"),
-        ("{'batch_axes': {'y': ('a',)}}", "batch_axes has 'y' with 1 names, but the batch has x"),
+        ("{'batch_axes': {'y': ('a',)}}", "batch_axes has 'y', but the batch has x"),
         ("{'apply': lambda s, b: b['x'], 'output_axes': ()}", "output_axes has 0 names"),
         (
             "{'init': lambda k, b: {'params': nn.LogicallyPartitioned(b['x'], ('a', 'a'))}}",
@@ -290,7 +292,7 @@ def test_what_cannot_be_planned_is_one_sentence(module, part, sentence) -> None:
 def test_a_state_that_is_another_at_each_call_is_refused(module) -> None:
     part = "{'init': lambda k, b: nn.Partitioned(b['x'], names=(None, None), mesh=object())}"
     layout = layout_of(f"{module(MODEL.format(0, part))}:build")
-    with pytest.raises(InvalidInput, match="make what is no array, such as an optimizer"):
+    with pytest.raises(InvalidInput, match="init returns a different tree structure"):
         abstract_state(layout)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 JOBS = {
-    "compile": "inspector.producers.compile:compile_",
+    "compile": "inspector.producers.compile:compile_job",
     "describe": f"{__name__}:describe",
     "look": f"{__name__}:look",
     "compiled_alone": f"{__name__}:compiled_alone",

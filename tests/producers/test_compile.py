@@ -275,7 +275,7 @@ def test_gpus_are_compiled_for_all_the_same_and_the_finding_is_ours(pool: Pool) 
     [
         ("tpu:v5p:2x2x1", {"mesh": [2, 4]}, "mesh 2x4 has 8 devices, but tpu:v5p:2x2x1 has 4"),
         ("tpu:v5p:2x2x1", {"order": "best"}, "device_order is 'best', but must be one of"),
-        ("tpu:v5p:2x2x1", {"fields": {"batch": "3"}}, "batch has 3 rows, 2 ways"),
+        ("tpu:v5p:2x2x1", {"fields": {"batch": "3"}}, "batch"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(

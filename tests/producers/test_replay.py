@@ -129,7 +129,7 @@ def test_the_scale_up_guides_device_groups(take: Take) -> None:
     assert groups(drawn(result, "W2")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert groups(drawn(result, "x")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert groups(drawn(result, "output")) == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    printed = step(result, "Initialised where it belongs").output.splitlines()
+    printed = step(result, "Sharded initialization").output.splitlines()
     assert printed[:4] == [
         "W1 [0:256, 0:64] on devices 0 4",
         "W1 [0:256, 64:128] on devices 1 5",
@@ -148,7 +148,7 @@ def test_another_mesh_gives_other_groups_which_are_right(take: Take) -> None:
     assert groups(drawn(result, "output")) == [(0, 1), (2, 3), (4, 5)]
     assert drawn(result, "output").array.shape == (9, 256)
     assert "W1 [0:256, 128:256] on devices 1 3 5" in step(
-        result, "Initialised where it belongs"
+        result, "Sharded initialization"
     ).output.splitlines()  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def test_another_mesh_gives_other_groups_which_are_right(take: Take) -> None:
 def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
     _, model = tutorial.axis_names
-    listed = step(result, "Shardings before there are arrays").output.splitlines()
+    listed = step(result, "Shardings without arrays").output.splitlines()
     assert f"params/DotReluDot_0/Dense_0/kernel P(None, '{model}')" in listed
     assert f"opt_state/0/nu/DotReluDot_1/W2 P('{model}', None)" in listed
     assert {"step P()", "opt_state/0/count P()"} < set(listed)
@@ -166,10 +166,10 @@ def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> 
     trained = step(result, "A train step").output
     assert trained.startswith("step 0 → 1 replicated: P()")
     assert trained.count(": True") == 2
-    assert step(result, "Names that say what a dimension means").output == (
+    assert step(result, "Logical axes").output == (
         "W1: P('embed', 'hidden')\nW2: P('hidden', 'embed')"
     )
-    ruled = step(result, "Rules take names to the mesh").output.splitlines()
+    ruled = step(result, "Rules").output.splitlines()
     assert ruled == [
         f"W1: P(None, '{model}')",
         f"W2: P('{model}', None)",
@@ -182,10 +182,10 @@ def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> 
         ((model,), None),
         (None, (model,)),
     )
-    assert "the same numbers: True" in step(result, "Other rules, the same module").output
+    assert "the same values: True" in step(result, "Other rules, the same module").output
     assert re.fullmatch(
         r"[\d.e+]+ ms ± [\d.e+]+ ms per loop \(mean ± std\. dev\. of 7 runs, 1 loop each\)",
-        step(result, "How long a step takes").output,
+        step(result, "Step time").output,
     )
 
 
@@ -194,8 +194,8 @@ def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> 
 )
 def test_what_arrays_say_of_themselves(take: Take, tutorial: TutorialRequest) -> None:
     result, count = take(tutorial), tutorial.devices
-    assert "committed: False" in step(result, "An array that nobody placed").output
-    single = step(result, "On one device, on purpose").output
+    assert "committed: False" in step(result, "An uncommitted array").output
+    single = step(result, "Committed to one device").output
     assert "committed: True" in single and "addressable shards: 1 of 1" in single
     assert [shard.device for shard in drawn(result, "single").array.shards] == [count - 1]
     # What is printed of each device, against a live array of this process.
@@ -214,13 +214,14 @@ def test_what_arrays_say_of_themselves(take: Take, tutorial: TutorialRequest) ->
     assert "fully replicated: True" in replicated
     assert f"replicas: {' '.join(map(str, range(count)))}" in replicated
     assert (
-        "committed: False + True → True" in step(result, "What is not committed goes along").output
+        "committed: False + True → True"
+        in step(result, "Uncommitted and committed operands").output
     )
     bytes_of_all = 4 * count * count
     part = bytes_of_all // tutorial.mesh_shape[0]
     alive = [
         [int(number) for number in line.split(":")[1].split()]
-        for line in step(result, "What is alive").output.splitlines()
+        for line in step(result, "Live arrays").output.splitlines()
         if line.startswith("bytes")
     ]
     without = [part + bytes_of_all, *[part] * (count - 1)]
@@ -230,10 +231,10 @@ def test_what_arrays_say_of_themselves(take: Take, tutorial: TutorialRequest) ->
 
 def test_jax_refuses_what_the_guides_say_it_does(take: Take) -> None:
     arrays, pieces = take(AS_THE_GUIDE["arrays"]), take(AS_THE_GUIDE["pieces"])
-    clash = step(arrays, "What is committed elsewhere does not")
+    clash = step(arrays, "Operands committed to different devices")
     assert "incompatible devices" in clash.refusal
     assert "device ids [0]" in clash.refusal and "device ids [1]" in clash.refusal
-    mistake = step(arrays, "The mistake that the guide warns of")
+    mistake = step(arrays, "A local array instead of a global one")
     # The guide's numbers, in the words of the versions supported here.
     assert "partitioned 8 times, but the dimension size is 4" in mistake.refusal
     assert "global shape (8, 2) in shards of (1, 2)" in mistake.output
@@ -262,10 +263,15 @@ def test_the_references_shapes(take: Take, tutorial: TutorialRequest) -> None:
     assert batch.spec == (tutorial.axis_names, None)
     assert resharded.shape == batch.shape
     assert resharded.spec == tuple((name,) for name in tutorial.axis_names)
-    assert f"asked {tutorial.devices} times" in step(result, "Made by a function").output
+    assert f"called {tutorial.devices} times" in step(result, "From a callback").output
     moved = step(result, "For tensor parallelism, reshard inside jit").output
     assert "by all-to-all" in moved
-    equal = [line for one in result.steps for line in one.output.splitlines() if "numbers" in line]
+    equal = [
+        line
+        for one in result.steps
+        for line in one.output.splitlines()
+        if "same values" in line or "equal to" in line
+    ]
     assert equal and all(line.endswith("True") for line in equal)
 
 
@@ -379,7 +385,7 @@ def test_an_error_that_does_not_come_is_a_failure() -> None:
     (fine,) = run(written("error = ValueError('no')", refused="error"))
     assert (fine.refusal, fine.problem) == ("ValueError: no", None)
     (broken,) = run(written("error = None", refused="error"))
-    assert broken.problem == "InvalidInput: this version of JAX did not refuse it"
+    assert broken.problem == "InvalidInput: this version of JAX raised no error"
 
 
 def test_progress_is_told_before_each_step_and_can_cancel() -> None:

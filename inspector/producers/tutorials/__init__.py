@@ -1,8 +1,7 @@
-"""The guides, replayed: each tutorial is a function whose body is cells, run and shown one by one.
+"""Tutorials that follow guides of JAX and Flax. Each is a function whose body consists of cells.
 
-A cell begins with `# %%` and a title, as in a notebook kept as a script. Comment lines right after it are
-its words (Markdown), and what follows an empty line is its code: exactly what is shown, and what ran. A
-comment `# draw: x, y` names the arrays to be drawn after it, `# refused: error` the exception it is about.
-All cells of a tutorial share one namespace, which at first holds `mesh_shape` and `axis_names`. The function
-around them keeps an import from running them; it is read as source by `replay`, and never called.
+A cell begins with `# %%` and a title. The comment lines after the title are its text in Markdown. The code
+after the next empty line is shown and run. A comment `# draw: x, y` names arrays to draw after the cell,
+`# refused: error` the exception that the cell is about. All cells share one namespace, which has
+`mesh_shape` and `axis_names` at first. `replay` reads the source of the function and never calls it.
 """

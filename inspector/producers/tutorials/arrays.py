@@ -1,11 +1,11 @@
-"""Arrays across devices and processes: what the migration guide to `jax.Array` explains, replayed."""
+"""Arrays across devices and processes, after the `jax.Array` migration guide."""
 
 
 def tutorial(mesh_shape, axis_names):
-    """Look at one type of array on one device, on several, and on those of several processes."""
-    # %% An array that nobody placed
-    # Every array is a `jax.Array`, wherever it lies. One that was merely made lies on the default
-    # device and is *not committed* to it: JAX may move it to where the rest of a computation is.
+    """Inspect arrays on one device, on several devices, and in several processes."""
+    # %% An uncommitted array
+    # Every array is a `jax.Array`, on any device. A new array is on the default device and is *not
+    # committed* to it: JAX may move it to the devices of the other operands.
 
     import jax
     import jax.numpy as jnp
@@ -20,11 +20,11 @@ def tutorial(mesh_shape, axis_names):
     print(loose.sharding)
     # draw: loose
 
-    # %% On one device, on purpose
-    # `device_put` with a device commits the array to it. `tell` prints what any array knows of itself;
-    # it serves for all that follows.
+    # %% Committed to one device
+    # `device_put` with a device commits the array to it. `describe` prints the properties of an array
+    # and is used in the next steps.
 
-    def tell(array):
+    def describe(array):
         print("committed:", array.committed)
         print("sharding:", type(array.sharding).__name__, getattr(array.sharding, "spec", ""))
         print("devices:", len(array.sharding.device_set))
@@ -35,37 +35,37 @@ def tutorial(mesh_shape, axis_names):
         print("memory kind:", array.sharding.memory_kind)
 
     single = jax.device_put(loose, jax.devices()[-1])
-    tell(single)
+    describe(single)
     # draw: single
 
     # %% Sharded over a mesh
-    # With a `NamedSharding` the same call cuts the array. Each entry of `addressable_shards` is one
-    # device's part: its index in the whole, its data, and its `replica_id`, which counts the devices
-    # that hold the same part. Replica 0 of each makes the array, the others are copies.
+    # With a `NamedSharding`, `device_put` shards the array. Each entry of `addressable_shards` has the
+    # index, the data and the `replica_id` of one device's shard. The replicas of a shard are numbered
+    # from 0.
 
     devices = np.array(jax.devices()).reshape(mesh_shape)
     mesh = Mesh(devices, axis_names)
     sharded = jax.device_put(loose, NamedSharding(mesh, P(axis_names[0])))
-    tell(sharded)
+    describe(sharded)
     for shard in sharded.addressable_shards:
         first, end, _ = shard.index[0].indices(count)
         print(f"device {shard.device.id}: rows {first}:{end}, replica {shard.replica_id}")
     # draw: sharded
 
     # %% Replicated
-    # An empty `PartitionSpec` splits nothing: every device holds all of it. Fully replicated is not
-    # fully addressable: with several processes an array can be the first and not the second.
+    # An empty `PartitionSpec` shards no dimension: every device holds the whole array. With several
+    # processes, a fully replicated array is not fully addressable.
 
     replicated = jax.device_put(loose, NamedSharding(mesh, P()))
-    tell(replicated)
+    describe(replicated)
     print("replicas:", *(shard.replica_id for shard in replicated.addressable_shards))
     print("bytes on all devices:", sum(s.data.nbytes for s in replicated.addressable_shards))
     print("bytes of the array:", replicated.nbytes)
     # draw: replicated
 
     # %% From one sharding to another
-    # `device_put` also takes an array that lies on devices already, and moves what has to move. The
-    # numbers are the same, and the first array stays as it was.
+    # `device_put` also reshards an array that is already on devices. It returns a new array with the
+    # same values.
 
     by_columns = jax.device_put(sharded, NamedSharding(mesh, P(None, axis_names)))
     print(sharded.sharding.spec, "→", by_columns.sharding.spec)
@@ -74,8 +74,8 @@ def tutorial(mesh_shape, axis_names):
     # draw: by_columns
 
     # %% Computation follows sharding
-    # No function was told of a mesh: where the operands lie decides where it is computed, and where
-    # the result lies. What does not fit together is moved inside the compiled program.
+    # No function receives a mesh. The shardings of the operands determine the devices of the
+    # computation and the sharding of the result. The compiled program moves data if it must.
 
     product = sharded @ sharded.T
     for name, result in {
@@ -89,17 +89,17 @@ def tutorial(mesh_shape, axis_names):
         print(f"{name:24}{result.sharding.spec!s:24}in shards of {shard_shape}")
     # draw: product
 
-    # %% What is not committed goes along
-    # `loose` lies on one device and `sharded` on all of them, but only the second was put there. So
-    # the first is moved, and the result lies where the committed operand does.
+    # %% Uncommitted and committed operands
+    # `loose` is uncommitted on one device, `sharded` is committed to all devices. JAX moves `loose`,
+    # and the result has the devices of the committed operand.
 
     both = loose + sharded
     print("committed:", loose.committed, "+", sharded.committed, "→", both.committed)
     print("on", len(both.sharding.device_set), "devices", both.sharding.spec)
 
-    # %% What is committed elsewhere does not
-    # Two arrays committed to different devices contradict each other, and JAX will not choose. Put one
-    # of them where the other is, and the sum is defined.
+    # %% Operands committed to different devices
+    # JAX raises an error if operands are committed to different devices. Move one of them with
+    # `device_put` first.
 
     here = jax.device_put(loose, jax.devices()[0])
     there = jax.device_put(loose, jax.devices()[1])
@@ -113,10 +113,9 @@ def tutorial(mesh_shape, axis_names):
     print("together on", together.devices())
     # refused: refusal
 
-    # %% What is alive
-    # `jax.live_arrays()` lists every array that still takes memory, whether or not anybody remembers
-    # it. Each device holds the bytes of its own shards; a name that is deleted gives them back on
-    # every device that held a part.
+    # %% Live arrays
+    # `jax.live_arrays()` lists every array that uses memory. Each device holds the bytes of its
+    # shards. Deleting the last reference to an array frees its shards on all devices.
 
     mine = {id(loose): "loose", id(sharded): "sharded", id(replicated): "replicated"}
 
@@ -134,19 +133,20 @@ def tutorial(mesh_shape, axis_names):
     show_alive()
 
     # %% Several processes
-    # Here one process addresses every device. With several, each has its own devices and its own part
-    # of each array: `addressable_shards` is that part, `global_shards` is all, with no data for what
-    # others hold. The page [Processes](processes) runs this for real.
+    # Here one process addresses every device. With several processes, each has its own devices and
+    # shards: `addressable_shards` lists these, `global_shards` all shards, without the data of other
+    # processes. The page [Processes](processes) runs several processes.
 
     print("process", jax.process_index(), "of", jax.process_count())
     print("devices here:", jax.local_device_count(), "of", jax.device_count())
     print("addressable everywhere:", {shard.data is not None for shard in sharded.global_shards})
 
-    # %% The mistake that the guide warns of
-    # jit takes *global* shapes. A process that hands it only its own part, say half of the rows, hands
-    # it an array of that size, and a dimension smaller than its mesh axes cannot be split over them.
-    # For eight devices the guide has it as *should be divisible by 8, but it is equal to 4*.
-    # `host_local_array_to_global_array` says that the part is a part; in one process it is the whole.
+    # %% A local array instead of a global one
+    # jit takes *global* shapes. If a process passes only its own half of the rows, jit takes the half
+    # for the whole array, and its dimension is too small for the mesh axes. The guide's message for
+    # eight devices is *should be divisible by 8, but it is equal to 4*.
+    # `host_local_array_to_global_array` makes a global array from local ones. With one process, the
+    # local array is the whole.
 
     from jax.experimental.multihost_utils import host_local_array_to_global_array
 

@@ -1,11 +1,10 @@
-"""Build an array from pieces: what `make_array_from_single_device_arrays`' reference explains, replayed."""
+"""Build an array from shards, after the reference of `make_array_from_single_device_arrays`."""
 
 
 def tutorial(mesh_shape, axis_names):
-    """Make global arrays from what lies on each device, for data parallel and tensor parallel loading."""
-    # %% What each device needs
-    # A sharding knows, for a global shape, which part belongs on which device. To build an array from
-    # pieces is to make these parts yourself.
+    """Make global arrays from single-device arrays, for data parallel and tensor parallel loading."""
+    # %% The index of each device
+    # For a global shape, a sharding has the index of the shard on each device.
 
     import jax
     import numpy as np
@@ -14,15 +13,16 @@ def tutorial(mesh_shape, axis_names):
 
     mesh = Mesh(np.array(jax.devices()).reshape(mesh_shape), axis_names)
     sharding = NamedSharding(mesh, P(*axis_names))
-    global_shape = tuple(-(-8 // size) * size for size in mesh_shape)  # 8, or what the mesh divides
+    global_shape = tuple(
+        -(-8 // size) * size for size in mesh_shape
+    )  # 8, rounded up to a multiple of the mesh
     indices = sharding.addressable_devices_indices_map(global_shape)
     for device, index in indices.items():
         cuts = zip(index, global_shape, strict=True)
         print("device", device.id, *("{}:{}".format(*cut.indices(size)) for cut, size in cuts))
 
-    # %% Cut, and sent
-    # Each piece is an array of its own, committed to its device. So far they have nothing to do with
-    # one another.
+    # %% Slice and put
+    # Each piece is a separate array, committed to its device.
 
     numbers = np.arange(np.prod(global_shape), dtype=np.int32).reshape(global_shape)
     pieces = [jax.device_put(numbers[index], device) for device, index in indices.items()]
@@ -30,37 +30,37 @@ def tutorial(mesh_shape, axis_names):
     print("the last one, on", pieces[-1].devices())
     print(pieces[-1])
 
-    # %% Joined
-    # `make_array_from_single_device_arrays` copies nothing: it declares that the pieces are one array.
-    # The shape is told again, which is a check. Nothing compares the contents; the pieces' order in
-    # the list does not matter, for each lies on its device.
+    # %% Join
+    # `make_array_from_single_device_arrays` makes one array of the pieces without a copy. It checks
+    # the shape of each piece against the global shape, but not the values. The order of the pieces
+    # does not matter, because each is committed to its device.
 
     joined = jax.make_array_from_single_device_arrays(global_shape, sharding, pieces)
     print(joined.shape, joined.sharding.spec, "in shards of", joined.addressable_data(0).shape)
-    print("the numbers that were cut:", bool((np.asarray(joined) == numbers).all()))
+    print("equal to the sliced array:", bool((np.asarray(joined) == numbers).all()))
     # draw: joined
 
-    # %% Made by a function
-    # `make_array_from_callback` asks for each part that this process needs, by its index, and sends it
-    # off. Good where a part can be read from a file without reading the rest.
+    # %% From a callback
+    # `make_array_from_callback` calls a function with the index of each shard of this process. Use it
+    # if a shard can be read from a file without reading the rest.
 
-    asked = []
+    indices_read = []
 
     def read(index):
-        asked.append(index)
+        indices_read.append(index)
         return numbers[index]
 
     called = jax.make_array_from_callback(global_shape, sharding, read)
-    print("asked", len(asked), "times, first for", asked[0])
+    print("called", len(indices_read), "times, first for", indices_read[0])
     print("the same array:", bool((np.asarray(called) == np.asarray(joined)).all()))
 
-    # %% A batch that every device has rows of
-    # Data loaders make rows, and every device shall get rows of its own. So the first dimension is
-    # split over all mesh axes at once, and the global shape is *(rows per device × devices, features)*.
-    # Each process does this with its own devices only; the global shape counts all of them.
+    # %% A batch sharded over all mesh axes
+    # Data loaders produce rows. Each device gets different rows, so all mesh axes shard the first
+    # dimension, and the global shape is *(rows per device × devices, features)*. Each process puts the
+    # rows of its own devices; the global shape counts the devices of all processes.
 
     rows_per_device = 2
-    features = -(-32 // mesh_shape[1]) * mesh_shape[1]  # 32, or what the second axis divides
+    features = -(-32 // mesh_shape[1]) * mesh_shape[1]  # 32, rounded up to a multiple
     batch_sharding = NamedSharding(mesh, P(axis_names, None))
     local_devices = list(batch_sharding.addressable_devices_indices_map((mesh.size, 1)))
     local_rows = np.arange(rows_per_device * len(local_devices) * features, dtype=np.float32)
@@ -75,17 +75,16 @@ def tutorial(mesh_shape, axis_names):
     # draw: batch
 
     # %% The same in one call
-    # Where a process has its rows in one array, `make_array_from_process_local_data` cuts and sends
-    # them, and works out the global shape.
+    # If a process has its rows in one array, `make_array_from_process_local_data` slices and puts
+    # them, and computes the global shape.
 
     short = jax.make_array_from_process_local_data(batch_sharding, local_rows)
     print(short.shape, short.sharding == batch.sharding)
     print("the same numbers:", bool((np.asarray(short) == np.asarray(batch)).all()))
 
     # %% For tensor parallelism, reshard inside jit
-    # A computation that splits features, too, wants another sharding than the one in which rows are
-    # easily loaded. Load rows all the same, and let the jitted function have what it wants: the
-    # compiled program then moves the parts between devices.
+    # A tensor parallel computation also shards the features. Load rows as before, and let a jitted
+    # function reshard them: the compiled program moves the data between devices.
 
     import re
 
@@ -97,12 +96,12 @@ def tutorial(mesh_shape, axis_names):
     print("shards of", batch_pieces[0].shape, "→", resharded.addressable_data(0).shape)
     moves = "all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute"
     found = re.findall(rf"\b({moves})(?:-start)?\(", compiled.as_text())
-    print("by", ", ".join(sorted(set(found))) or "nothing: every part is in place already")
+    print("by", ", ".join(sorted(set(found))) or "nothing: the sharding is the same")
     # draw: resharded
 
     # %% A piece of the wrong shape
-    # One device has a row too few. All pieces must have the shape that the sharding gives for the
-    # global shape; JAX looks at every one, and names the shape it expected and the one it met.
+    # One piece lacks a row. All pieces must have the shard shape of the global shape. JAX checks every
+    # piece; its error has the expected and the actual shape.
 
     broken = list(batch_pieces)
     broken[-1] = broken[-1][:-1]

@@ -1,4 +1,4 @@
-"""Run a tutorial cell by cell, and keep what each cell printed and made."""
+"""Run a tutorial cell by cell, and record its output, arrays and errors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Report = Callable[..., None]
 
 
 def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """The job `tutorial`: payload `{"tutorial": …}`, result a `TutorialRun` as JSON.
+    """Worker job: run the TutorialRequest in `{"tutorial": …}` and return a `TutorialRun` as JSON.
 
     Raises:
-      InvalidInput: the tutorial is not valid, or this process has not as many devices as its mesh.
+      InvalidInput: the request is not valid, or this process has another number of devices.
     """
     request = tutorials.from_json(payload.get("tutorial"))
     if request.devices != jax.device_count():
@@ -42,14 +42,14 @@ def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def cells(guide: str) -> tuple[Cell, ...]:
-    """The cells of the guide's request."""
+    """Return the cells of a tutorial."""
     module = importlib.import_module(f"inspector.producers.tutorials.{guide}")
     return cells_of(inspect.getsource(module.tutorial))
 
 
 def run(written: Sequence[Cell], request: TutorialRequest, report: Report) -> tuple[Step, ...]:
-    """Run cells in one namespace. After one that fails, the others are not run, but still told."""
-    # Flax looks classes up by the name of their module.
+    """Run cells in one namespace. After a failed cell, the other steps are returned without a run."""
+    # Flax looks up classes by the name of their module.
     namespace: dict[str, Any] = {
         "__name__": __name__,
         "mesh_shape": request.mesh_shape,
@@ -73,7 +73,7 @@ def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
     refusal = problem = None
     try:
         with contextlib.redirect_stdout(printed):
-            # The name stands in errors that say where in the source they come from.
+            # Tracebacks contain this name.
             exec(compile(cell.code, f"step {number}", "exec", dont_inherit=True), namespace)
         drawn = tuple(_drawn(name, namespace[name]) for name in cell.draw)
         refusal = _refusal(namespace[cell.refused]) if cell.refused else None
@@ -97,7 +97,6 @@ def _drawn(name: str, value: jax.Array) -> DrawnArray:
     if isinstance(placed, jax.sharding.NamedSharding):
         mesh = mesh_record(placed.mesh)
     else:
-        # A single device is a mesh of one.
         (device,) = placed.device_set
         mesh = snapshot.Mesh(
             (snapshot.MeshAxis("device", 1),),
@@ -110,7 +109,7 @@ def _drawn(name: str, value: jax.Array) -> DrawnArray:
 
 def _refusal(error: Exception | None) -> str:
     if error is None:
-        raise InvalidInput("this version of JAX did not refuse it")
+        raise InvalidInput("this version of JAX raised no error")
     return f"{type(error).__name__}: {error}"
 
 
@@ -120,7 +119,7 @@ _NAMES = re.compile(r"^# (?P<what>draw|refused): (?P<names>.+)\n?", re.MULTILINE
 
 @dataclass(frozen=True)
 class Cell:
-    """One step as it is written: its words, its code, and the names that the page asks for after it."""
+    """The source of one step: its text, its code, and the names to draw after it."""
 
     title: str
     words: str
@@ -130,7 +129,7 @@ class Cell:
 
 
 def cells_of(source: str) -> tuple[Cell, ...]:
-    """The cells of a function's source in order; what stands before the first one belongs to none."""
+    """Return the cells in the source of a function. The source before the first title is ignored."""
     _, *parts = _TITLE.split(source)
     return tuple(_cell(title, body) for title, body in zip(parts[::2], parts[1::2], strict=True))
 

@@ -1,11 +1,11 @@
-"""Scale up a Flax module: what Flax's guide on several devices explains, with our own words and code."""
+"""Scale up a Flax module, after Flax's guide *Scale up Flax Modules on multiple devices*."""
 
 
 def tutorial(mesh_shape, axis_names):
     """Shard an MLP's train state over a mesh of two axes: data parallel, and tensor parallel."""
     # %% A mesh of devices
-    # A *mesh* arranges devices in a grid and names its axes. Everything below speaks of axis names,
-    # never of device numbers. The first axis shall split the batch, the second one the parameters.
+    # A *mesh* arranges devices in a grid and names its axes. Shardings refer to axis names, not to
+    # device ids. The first axis shards the batch, the second one the parameters.
 
     import jax
     import jax.numpy as jnp
@@ -19,18 +19,18 @@ def tutorial(mesh_shape, axis_names):
     print(mesh)
     print(np.vectorize(lambda device: device.id)(devices))
 
-    # %% The input, in place
+    # %% Shard the input
     # A `NamedSharding` is a mesh and a `PartitionSpec`, which has a mesh axis or `None` for each
-    # dimension. `device_put` cuts the array and sends the parts: here each row of the mesh gets its
-    # own rows of the batch, and the devices along a row of the mesh hold copies of one another.
+    # dimension. `device_put` shards the array: each row of the mesh gets different rows of the batch,
+    # and the devices in one row of the mesh hold replicas.
 
-    batch = -(-8 // mesh.shape[data]) * mesh.shape[data]  # 8, rounded up to what the mesh divides
+    batch = -(-8 // mesh.shape[data]) * mesh.shape[data]  # 8, rounded up
     depth = -(-256 // mesh.shape[model]) * mesh.shape[model]  # the guide has 1024
     x_sharding = NamedSharding(mesh, P(data, None))
     x = jax.device_put(jnp.ones((batch, depth)), x_sharding)
 
     def holders(array):
-        """Which devices hold which part of an array."""
+        """Return the device ids by index of the shard."""
         found = {}
         for shard in array.addressable_shards:
             cuts = zip(shard.index, array.shape, strict=True)
@@ -43,11 +43,11 @@ def tutorial(mesh_shape, axis_names):
         print(part, "on devices", *ids)
     # draw: x
 
-    # %% A layer that says how it is split
-    # `nn.with_partitioning` wraps an initialiser: its parameter comes in a box with a mesh axis or
-    # `None` for each dimension. The first matrix is split by columns and the second by rows, so that
-    # each device multiplies its own parts, and only the last product has to be summed across devices.
-    # `with_sharding_constraint` says the same of an activation; XLA would often find it by itself.
+    # %% A layer with shardings
+    # `nn.with_partitioning` wraps an initializer: it puts the parameter in a box with a mesh axis or
+    # `None` for each dimension. The first matrix is sharded by columns and the second by rows. Each
+    # device multiplies its own shards, and only the last product needs an all-reduce.
+    # `with_sharding_constraint` does this for an activation; XLA often finds the same sharding.
 
     from flax import linen as nn
 
@@ -77,16 +77,16 @@ def tutorial(mesh_shape, axis_names):
     mlp = MLP(depth)
     print(mlp)
 
-    # %% Shardings before there are arrays
-    # `jax.eval_shape` traces the initialisation and computes nothing: shapes, dtypes and boxes.
-    # `nn.get_sharding` makes a `NamedSharding` of each box, and a tree of the same form as the state.
-    # Adam's two moments have the boxes of the parameters, so that they are split in the same way;
-    # what has no box, such as the step count, is replicated.
+    # %% Shardings without arrays
+    # `jax.eval_shape` traces the initialization without computing: it returns shapes, dtypes and
+    # boxes. `nn.get_sharding` makes a tree of `NamedSharding`s from the boxes. Adam's two moments have
+    # the boxes of the parameters, so they are sharded in the same way. An array without a box, such as
+    # the step count, is replicated.
 
     import optax
     from flax.training.train_state import TrainState
 
-    adam = optax.adam(1e-3)  # made once, because it is a part of what makes two states alike
+    adam = optax.adam(1e-3)  # created once: it is part of the tree structure of a state
 
     def init(key, x):
         params = mlp.init(key, x)["params"]
@@ -98,10 +98,10 @@ def tutorial(mesh_shape, axis_names):
     for path, sharding in jax.tree_util.tree_leaves_with_path(state_sharding):
         print(jax.tree_util.keystr(path, simple=True, separator="/"), sharding.spec)
 
-    # %% Initialised where it belongs
-    # Jitted with `out_shardings`, the initialisation writes each part on the devices that keep it;
-    # nowhere is the whole state made first. A column of the mesh shares one part of the matrices: on
-    # the guide's 2 × 4 mesh devices 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+    # %% Sharded initialization
+    # Jitted with `out_shardings`, the initialization creates each shard on its device, and no device
+    # holds the whole state. The devices in one column of the mesh have the same shard of the matrices:
+    # on the guide's 2 × 4 mesh, devices 0 and 4, 1 and 5, 2 and 6, 3 and 7.
 
     whole = NamedSharding(mesh, P())
     jit_init = jax.jit(init, in_shardings=(whole, x_sharding), out_shardings=state_sharding)
@@ -114,9 +114,9 @@ def tutorial(mesh_shape, axis_names):
     # draw: W1, W2
 
     # %% Boxes
-    # A parameter is still in its box, which has the `names` and, as `.value`, the array. `jax.tree.map`
-    # looks through boxes; `unbox` takes all of them off, which inside of jit also keeps the sharding;
-    # `replace_boxed` puts a new value into the old box.
+    # A parameter is still in its box, which has the `names` and the array as `.value`. `jax.tree.map`
+    # maps over the arrays inside of boxes. `unbox` removes all boxes; inside of jit it also keeps the
+    # sharding. `replace_boxed` puts new values into the boxes.
 
     from flax.core import meta
 
@@ -129,9 +129,9 @@ def tutorial(mesh_shape, axis_names):
     print("boxed again:", doubled["Dense_0"]["kernel"].names, doubled["W2"].names)
 
     # %% A train step
-    # Jitted with the state's sharding going in and coming out, so that a step can follow a step. The
-    # loss is the guide's: the sum of the output, which needs no labels. The gradients are summed over
-    # the batch's mesh axis; nobody had to write that.
+    # The step has the same sharding for the input and the output state, so steps can be repeated. The
+    # loss is that of the guide: the sum of the output, without labels. XLA inserts the all-reduce of
+    # the gradients over the mesh axis of the batch.
 
     def loss_of(params, x):
         return mlp.apply({"params": params}, x).sum()
@@ -148,11 +148,11 @@ def tutorial(mesh_shape, axis_names):
     print("step", state.step, "→", new_state.step, "replicated:", new_state.step.sharding.spec)
     print("the loss fell:", bool(new_loss < loss))
     new_W1 = new_state.params["DotReluDot_0"]["Dense_0"]["kernel"].value
-    print("W1 lies where it lay:", new_W1.sharding == W1.sharding)
+    print("W1 has the same sharding:", new_W1.sharding == W1.sharding)
 
     # %% Inference
-    # The output is asked for as the input is: split over the batch. On the guide's mesh devices 0 to 3
-    # hold one half of it and devices 4 to 7 the other.
+    # The output is sharded over the batch, as the input is. On the guide's mesh, devices 0 to 3 hold
+    # one half of it and devices 4 to 7 the other.
 
     apply = jax.jit(
         lambda state, x: state.apply_fn({"params": state.params}, x),
@@ -165,10 +165,10 @@ def tutorial(mesh_shape, axis_names):
         print(part, "on devices", *ids)
     # draw: output
 
-    # %% How long a step takes
-    # A jitted call returns before the devices are done, so a clock must wait for every array of the
-    # result. Repeated and printed as IPython's `%%timeit -n 1` does. These are emulated devices that
-    # share the cores of this machine: the figure says nothing about real ones.
+    # %% Step time
+    # A jitted call returns before the devices finish, so the timer waits for every array of the
+    # result, as IPython's `%%timeit -n 1` would report it. The emulated devices share the cores of
+    # this machine: the time says nothing about accelerators.
 
     import statistics
     import timeit
@@ -180,10 +180,10 @@ def tutorial(mesh_shape, axis_names):
     mean, deviation = (f(times) * 1e3 for f in (statistics.fmean, statistics.pstdev))
     print(f"{mean:.3g} ms ± {deviation:.3g} ms per loop (mean ± std. dev. of 7 runs, 1 loop each)")
 
-    # %% Names that say what a dimension means
-    # Mesh axes in a module tie it to one way of splitting. *Logical* axes name what a dimension is:
-    # `embed`, `hidden`, `batch`. The module is the same but for the names, and for `nn.with_logical_…`
-    # in front of them.
+    # %% Logical axes
+    # A module with mesh axes supports only one sharding. *Logical* axes name the meaning of a
+    # dimension: `embed`, `hidden`, `batch`. The module differs only in the names and in the functions
+    # `nn.with_logical_…`.
 
     class LogicalDotReluDot(nn.Module):
         depth: int
@@ -219,10 +219,10 @@ def tutorial(mesh_shape, axis_names):
     print("W1:", spec_block["Dense_0"]["kernel"])
     print("W2:", spec_block["W2"])
 
-    # %% Rules take names to the mesh
-    # Rules pair a logical axis with a mesh axis, and `nn.logical_to_mesh_sharding` applies them to the
-    # whole state. `embed` has no rule and so is not split: unspecified means unsharded. With these
-    # rules every leaf of the state has the very sharding that the mesh axes gave it.
+    # %% Rules
+    # A rule maps a logical axis to a mesh axis. `nn.logical_to_mesh_sharding` applies the rules to the
+    # whole state. `embed` has no rule, so it is not sharded. With these rules, every leaf of the state
+    # has the same sharding as with mesh axes.
 
     rules = (("batch", data), ("hidden", model))
     logical_sharding = nn.logical_to_mesh_sharding(logical_spec, mesh, rules)
@@ -234,9 +234,9 @@ def tutorial(mesh_shape, axis_names):
     print(f"{sum(equal)} of {len(equal)} shardings of the state are equal")
 
     # %% Other rules, the same module
-    # To split the matrices along their other dimension one word of the rules changes, and the module
-    # stays as it is. Its constraints on activations look for the mesh and the rules around them. The
-    # numbers are the same under both: where a random number is made does not change it.
+    # One changed rule shards the matrices along their other dimension, without a change of the module.
+    # Its constraints on activations use the current mesh and rules. The values are the same for both
+    # shardings, because random numbers do not depend on the sharding.
 
     def init_W1(rules):
         sharding = nn.logical_to_mesh_sharding(logical_spec, mesh, rules)
@@ -249,5 +249,5 @@ def tutorial(mesh_shape, axis_names):
     embed_W1 = init_W1((("batch", data), ("embed", model)))
     print(hidden_W1.sharding.spec, "in shards of", hidden_W1.addressable_data(0).shape)
     print(embed_W1.sharding.spec, "in shards of", embed_W1.addressable_data(0).shape)
-    print("the same numbers:", bool((np.asarray(hidden_W1) == np.asarray(embed_W1)).all()))
+    print("the same values:", bool((np.asarray(hidden_W1) == np.asarray(embed_W1)).all()))
     # draw: hidden_W1, embed_W1
