@@ -1,4 +1,4 @@
-"""The arrays of a model before anything is built: shapes, types and the names at their dimensions."""
+"""The arrays of a model before they are created: shapes, dtypes and axis names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from inspector.core.typed_json import NonNegativeInt, Record
 
 @dataclass(frozen=True)
 class AbstractArray(Record):
-    """One array as `jax.eval_shape` gives it. `itemsize` is bytes an element.
+    """One array from `jax.eval_shape`.
 
-    `names` has an entry for each dimension: logical axes (at most one each) or mesh axes (any number),
-    as `AbstractState.names` says; None as a whole where the model names nothing, which means replicated.
+    Attributes:
+      itemsize: Bytes per element.
+      names: For each dimension one logical axis, or any number of mesh axes (see `AbstractState`).
+        None if the model does not name the dimensions. The array is then replicated.
     """
 
     path: str
@@ -27,7 +29,7 @@ class AbstractArray(Record):
 
 @dataclass(frozen=True)
 class AbstractState(Record):
-    """Every array of a model: batch, train state, output."""
+    """All arrays of a model: batch, train state and output. Their names are logical axes or mesh axes."""
 
     names: Literal["logical", "mesh"]
     arrays: tuple[AbstractArray, ...]

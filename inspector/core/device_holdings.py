@@ -1,13 +1,13 @@
-"""The question the other way round: what some devices hold, and what is lost if they die.
+"""Compute the data that some devices hold, and the data that is lost if they fail.
 
-Per array in NumPy, over all devices at once. Two devices hold the same where their index ranges of an array
-are equal; ranges that overlap without being equal count as different data.
+Two devices hold the same block of an array if their index ranges are equal. Ranges that overlap without
+being equal count as different data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +19,14 @@ from inspector.core.snapshot import Array, Mesh, Snapshot
 
 @dataclass(frozen=True)
 class Piece:
-    """What the chosen devices hold of one array.
+    """The blocks of one array on the chosen devices.
 
-    index: the index ranges of each distinct piece, in the order of their place in the array.
-    bytes: of all distinct pieces, each once; `alone` those of them that no other device holds. None where
-    the array's bytes are not known.
-    elsewhere: the fewest other devices that hold a piece; 0 where one would be lost.
-    holders: the other devices with a copy of anything that the chosen ones hold, in mesh order.
+    Attributes:
+      index: The index ranges of each block, in array order.
+      bytes: Bytes of all blocks, each counted once. None if unknown.
+      alone: Bytes of the blocks that no other device holds. None if unknown.
+      elsewhere: The smallest number of other devices with a copy of a block. 0 if a block would be lost.
+      holders: Other devices with a copy of one of these blocks, in mesh order.
     """
 
     path: str
@@ -39,15 +40,17 @@ class Piece:
 
     @property
     def shared(self) -> int | None:
-        """Bytes of which another device has a copy."""
+        """Return the bytes of which another device has a copy."""
         return None if self.bytes is None or self.alone is None else self.bytes - self.alone
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """All that some devices hold.
+    """The blocks of all arrays on the chosen devices.
 
-    devices: those asked about, in mesh order. unknown: paths of arrays whose placement is not known.
+    Attributes:
+      devices: The chosen devices, in mesh order.
+      unknown: Paths of the arrays whose placement is unknown.
     """
 
     devices: tuple[int, ...]
@@ -60,19 +63,19 @@ class Holdings:
 
     @property
     def alone(self) -> int | None:
-        """Bytes that nobody else holds: what is lost if all of these devices die."""
+        """Return the bytes that are lost if all chosen devices fail."""
         return _sum(piece.alone for piece in self.pieces)
 
     @property
     def lost(self) -> tuple[Piece, ...]:
-        """The pieces of which something would be lost, the largest first."""
+        """Return the arrays that would lose data, with the largest loss first."""
         lost = [piece for piece in self.pieces if piece.elsewhere == 0]
         return tuple(sorted(lost, key=lambda piece: -(piece.alone or 0)))
 
 
 @dataclass(frozen=True)
 class Everyone:
-    """(devices,) arrays in mesh order: bytes that each device holds, and bytes that it alone holds."""
+    """Bytes on each device, and bytes that no other device holds: two (devices,) arrays in mesh order."""
 
     held: np.ndarray
     alone: np.ndarray
@@ -81,10 +84,10 @@ class Everyone:
 def holdings(
     found: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
 ) -> Holdings:
-    """What these devices hold of the arrays of these groups, of all arrays by default.
+    """Return the blocks that `devices` hold of the arrays in `groups` (by default of all arrays).
 
     Raises:
-      InvalidInput: the Snapshot has no mesh, or one of the devices is not on it, or none is given.
+      InvalidInput: the Snapshot has no mesh, a device is not on it, or `devices` is empty.
     """
     mesh = _mesh(found)
     chosen = _positions(devices, mesh)
@@ -106,9 +109,9 @@ def holdings(
 
 
 def everyone(found: Snapshot, groups: Sequence[str] | None = None) -> Everyone:
-    """For every device of the mesh, how much it holds and how much it alone holds.
+    """Return the bytes on each device of the mesh, and the bytes that no other device holds.
 
-    Arrays whose placement or bytes are not known count nothing.
+    Arrays with unknown placement or unknown bytes are not counted.
 
     Raises:
       InvalidInput: the Snapshot has no mesh.
@@ -129,9 +132,9 @@ def everyone(found: Snapshot, groups: Sequence[str] | None = None) -> Everyone:
 def copies_of(
     found: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
 ) -> np.ndarray:
-    """(devices,) bytes in mesh order that each device holds of what the chosen ones hold.
+    """Return (devices,) bytes in mesh order: copies of the chosen devices' data on each device.
 
-    The chosen devices themselves have all that they hold of it.
+    For a chosen device these are all its bytes.
 
     Raises:
       InvalidInput: as `holdings`.
@@ -151,14 +154,14 @@ def copies_of(
 
 
 def devices_of_process(found: Snapshot, process: int) -> tuple[int, ...]:
-    """The devices of one process (host), in mesh order.
+    """Return the devices of one process (host), in mesh order.
 
     Raises:
-      InvalidInput: the Snapshot does not tell processes, or has no such one.
+      InvalidInput: the Snapshot has no process indices, or does not have this process.
     """
     mesh = _mesh(found)
     if mesh.processes is None:
-        raise InvalidInput("this Snapshot does not tell which process has which device")
+        raise InvalidInput("this Snapshot has no process indices for its devices")
     devices = tuple(
         device
         for device, owner in zip(mesh.devices, mesh.processes, strict=True)
@@ -172,10 +175,13 @@ def devices_of_process(found: Snapshot, process: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The distinct pieces of an array, and who has which.
+    """The blocks of an array and the devices that hold them.
 
-    block: (devices,) number of the piece that a device holds, in mesh order; -1 where it holds none.
-    starts, stops: (blocks, rank) index ranges. elements, holders: (blocks,) how many of each.
+    Attributes:
+      block: (devices,) number of the device's block, in mesh order; -1 for a device without a block.
+      starts, stops: (blocks, rank) index ranges.
+      elements: (blocks,) number of elements.
+      holders: (blocks,) number of devices with this block.
     """
 
     block: np.ndarray
@@ -185,18 +191,18 @@ class _Blocks:
     holders: np.ndarray
 
     def each(self, values: np.ndarray) -> np.ndarray:
-        """(devices,) the value of the block that each device holds, 0 where it holds none."""
+        """Return (devices,) the value of each device's block, 0 for a device without a block."""
         return np.where(self.block >= 0, values[self.block], 0)
 
     def has_any(self, blocks: np.ndarray) -> np.ndarray:
-        """(devices,) whether each device holds one of these blocks."""
+        """Return (devices,) whether each device holds one of these blocks."""
         chosen = np.zeros(len(self.holders), bool)
         chosen[blocks] = True
         return (self.block >= 0) & chosen[self.block]
 
 
 class _Places:
-    """The blocks of arrays, found once for all that lie alike."""
+    """Computes the blocks of arrays, once for all arrays with the same shape and spec."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
@@ -223,12 +229,12 @@ def _blocks(array: Array, mesh: Mesh) -> _Blocks | None:
 
 
 def _of_shards(array: Array, mesh: Mesh) -> _Blocks | None:
-    """Of explicit shards, which need not be on every device, and of which a device has one at most."""
+    """Return the blocks of explicit shards. A device has at most one shard, and may have no shard."""
     position = {device: at for at, device in enumerate(mesh.devices)}
     here = [shard for shard in array.shards or () if shard.device in position]
     places = np.array([position[shard.device] for shard in here], np.int64)
     rank = len(array.shape)
-    if not array.shards:  # in the host's memory alone
+    if not array.shards:  # the array is only in host memory
         nowhere = np.zeros((0, rank), np.int64)
         return _numbered(np.full(mesh.size, -1, np.int64), nowhere, nowhere)
     if not here or len(set(places.tolist())) != len(here):
@@ -250,7 +256,7 @@ def _numbered(block: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> _Bloc
         block,
         starts[at],
         stops[at],
-        # In floats no product overflows unseen, and below 2**53 elements they are exact.
+        # Floats do not overflow, and are exact below 2**53 elements.
         np.prod(stops[at] - starts[at], axis=1, dtype=float),
         np.bincount(block[held]),
     )
@@ -279,7 +285,7 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
 
 
 def _bytes(array: Array, elements: np.ndarray) -> np.ndarray:
-    """(blocks,) bytes of each block of an array whose bytes are known."""
+    """Return (blocks,) bytes of each block. The bytes of the array must be known."""
     every = math.prod(array.shape)
     if not every or array.bytes is None:
         return np.zeros(elements.shape, np.int64)
@@ -288,12 +294,12 @@ def _bytes(array: Array, elements: np.ndarray) -> np.ndarray:
 
 def _mesh(found: Snapshot) -> Mesh:
     if found.mesh is None:
-        raise InvalidInput("this Snapshot has no mesh, so nothing is known of its devices")
+        raise InvalidInput("this Snapshot has no mesh, so its devices are unknown")
     return found.mesh
 
 
 def _positions(devices: Sequence[int], mesh: Mesh) -> np.ndarray:
-    """(devices,) whether each device of the mesh is one of these."""
+    """Return (devices,) whether each device of the mesh is in `devices`."""
     position = {device: at for at, device in enumerate(mesh.devices)}
     absent = [device for device in devices if device not in position]
     if absent:
@@ -302,12 +308,12 @@ def _positions(devices: Sequence[int], mesh: Mesh) -> np.ndarray:
             f"{mesh.devices[0]} to {mesh.devices[-1]}"
         )
     if not devices:
-        raise InvalidInput("no device is named, but at least one must be")
+        raise InvalidInput("devices is empty, but must name at least one device")
     chosen = np.zeros(mesh.size, bool)
     chosen[[position[device] for device in devices]] = True
     return chosen
 
 
-def _sum(numbers) -> int | None:
+def _sum(numbers: Iterable[int | None]) -> int | None:
     known = list(numbers)
     return None if any(number is None for number in known) else sum(known)

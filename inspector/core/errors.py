@@ -1,4 +1,4 @@
-"""What is raised across the whole project, and how a value stands in an error sentence."""
+"""The exceptions of the project, and the form of values in error messages."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class InvalidInput(ValueError):
-    """Input that cannot be used. Its text is one sentence: the field, the value, what is allowed."""
+    """Invalid input. The message is one sentence with the field, the value and the allowed values."""
 
 
 class Cancelled(BaseException):
-    """Raised inside a job when nobody waits for its result any more.
+    """Raised inside a job if no caller waits for its result.
 
-    Not an `Exception`, so that a job's own `except Exception` does not swallow it.
+    It does not derive from `Exception`, so `except Exception` in a job does not catch it.
     """
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value as it stands in an error sentence: quoted, on one line, cut at `limit` characters."""
+    """Return a value for an error message: quoted, on one line, at most `limit` characters."""
     if isinstance(value, (dict, list)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = json.dumps(value) if not isinstance(value, str) else repr(value)

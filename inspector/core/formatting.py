@@ -1,4 +1,4 @@
-"""Quantities, shardings and devices as people read them, the same everywhere: plain text, never markup."""
+"""Format quantities, shardings and devices as plain text without markup."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """`1 device`, `8 devices`."""
+    """Return `1 device`, `8 devices`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def and_text(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def devices_text(devices: Sequence[int], most: int = 4) -> str:
-    """Device ids in short: `0, 4`, `0–63 (64×)`, `0, 8, … 504 (64×)`; in full up to `most`."""
+    """Return device ids: `0, 4`, `0–63 (64×)`, `0, 8, … 504 (64×)`. Up to `most` ids are listed."""
     if len(devices) <= most:
         return ", ".join(map(str, devices))
     count = f"({len(devices)}×)"
@@ -40,14 +40,14 @@ def devices_text(devices: Sequence[int], most: int = 4) -> str:
 
 
 def bytes_text(count: int | None) -> str:
-    """Bytes in binary units with one decimal, none from 100 up: `1.0 MiB`, `73.2 GiB`; `unknown` for None."""
+    """Return bytes in binary units: `1.0 MiB`, `73.2 GiB`, `512 MiB`, `unknown` for None."""
     if count is None:
         return "unknown"
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(_BINARY_UNITS) - 1)
     value = count / 1024**power
-    # 1023.96 KiB would be written as 1024 KiB.
+    # Avoid 1024 KiB for 1023.96 KiB.
     if value >= 999.5 and power < len(_BINARY_UNITS) - 1:
         value, power = value / 1024, power + 1
     return (
@@ -58,7 +58,7 @@ def bytes_text(count: int | None) -> str:
 
 
 def elements_text(count: int | None) -> str:
-    """`1.36 billion elements`, `1,024 elements`; `unknown` for None."""
+    """Return `1.36 billion elements`, `1,024 elements`, `unknown` for None."""
     if count is None:
         return "unknown"
     for size, name in _THOUSANDS:
@@ -68,14 +68,14 @@ def elements_text(count: int | None) -> str:
 
 
 def exact_bytes_text(count: int | None) -> str:
-    """Bytes in words and in full: `1.0 MiB (1,048,576 bytes)`."""
+    """Return rounded and exact bytes: `1.0 MiB (1,048,576 bytes)`."""
     if count is None or count < 1024:
         return bytes_text(count)
     return f"{bytes_text(count)} ({count:,} bytes)"
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A time with three figures: `2 min 30 s`, `1.25 s`, `70.3 ms`, `50.0 µs`; `unknown` for None."""
+    """Return a time: `2 min 30 s`, `1.25 s`, `70.3 ms`, `50.0 µs`, `unknown` for None."""
     if seconds is None:
         return "unknown"
     if seconds >= 120:
@@ -89,7 +89,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def times_text(factor: float | None) -> str:
-    """How many times as much, with three figures, or all of them from 1,000 up; `unknown` for None."""
+    """Return a factor: `1.25`, `12.5`, `1,250`, `unknown` for None."""
     if factor is None:
         return "unknown"
     return f"{factor:.3g}" if factor < 999.5 else f"{factor:,.0f}"
@@ -101,26 +101,26 @@ def ratio_text(ratio: float) -> str:
 
 
 def shape_text(shape: Sequence[int] | None) -> str:
-    """`1024×256`, `scalar` where there is no dimension; `unknown` for None."""
+    """Return `1024×256`, `scalar` for no dimensions, `unknown` for None."""
     if shape is None:
         return "unknown"
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
 def dtype_text(dtype: str) -> str:
-    """The type to follow a shape: `float32`; `of unknown dtype` where a file does not tell it."""
+    """Return the dtype to print after a shape: `float32`, `of unknown dtype`."""
     return "of unknown dtype" if dtype == "unknown" else dtype
 
 
 def spec_text(spec: Spec | None) -> str:
-    """A PartitionSpec as JAX writes it, `P(('fsdp', 'tensor'), None)`; `unknown` for None."""
+    """Return a PartitionSpec as JAX prints it: `P(('fsdp', 'tensor'), None)`, `unknown` for None."""
     if spec is None:
         return "unknown"
     return f"P({', '.join(_entry_text(axes) for axes in spec)})"
 
 
 def logical_text(logical_axes: Sequence[str | None] | None) -> str:
-    """Logical axes in brackets, `(embed, hidden)`, an unnamed dimension as `–`; empty if none."""
+    """Return logical axes: `(embed, hidden)`, `(–, hidden)`, an empty text for None."""
     if logical_axes is None:
         return ""
     return f"({', '.join(name or '–' for name in logical_axes)})"
@@ -160,12 +160,12 @@ def mesh_sizes_text(axis_names: Iterable[str], sizes: Iterable[int]) -> str:
 
 
 def ranges_text(index: Sequence[Sequence[int]]) -> str:
-    """Index ranges as NumPy slices: `[0:1024, 256:512]`."""
+    """Return index ranges as NumPy slices: `[0:1024, 256:512]`."""
     return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]" if len(index) else "[ ]"
 
 
 def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
-    """Number, logical name, size and split: `dim 1 · hidden · 1024 ÷ 4 over model`."""
+    """Return a dimension and its sharding: `dim 1 · hidden · 1024 ÷ 4 over model`."""
     parts = [f"dim {dimension}"]
     if array.logical_axes is not None and array.logical_axes[dimension]:
         parts.append(array.logical_axes[dimension])

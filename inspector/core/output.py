@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files, whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspector.core.errors import InvalidInput
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a text file whole or not at all: beside it first, then moved into its place.
+    """Write a text file, whole or not at all: write a temporary file, then rename it.
 
     Raises:
       InvalidInput: the file cannot be written.
@@ -23,9 +23,9 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
 
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
-    """Write a file whole or not at all, as `write_text`.
+    """Write a file, whole or not at all.
 
-    A link is followed, and what is no file (a pipe, /dev/null) is written to, never replaced.
+    A link is followed. A pipe or a device such as /dev/null is written to, not replaced.
 
     Raises:
       InvalidInput: the file cannot be written.
@@ -35,7 +35,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
             Path(path).write_bytes(content)
             return
         target = Path(os.path.realpath(path))
-        # A short name of its own: a long name's would be too long.
+        # The name of the temporary file must not exceed the limit of the file system.
         beside = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}")
         try:
             with open(beside, "xb") as file:
@@ -51,10 +51,10 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Refuse an output whose folder does not exist or that is a folder, before work is spent on it.
+    """Check that the folder of an output exists and that the output is not a folder itself.
 
     Raises:
-      InvalidInput: nothing can be written there.
+      InvalidInput: the output cannot be written.
     """
     target = Path(path)
     if target.is_dir():

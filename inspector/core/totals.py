@@ -14,9 +14,13 @@ STATE_GROUPS = ("params", "opt_state", "other")
 
 @dataclass(frozen=True)
 class Totals:
-    """Bytes of some arrays: each once, and on the fullest device. None where an array's are not known.
+    """Bytes of some arrays. None if the bytes of an array are unknown.
 
-    `copies` is the bytes on all devices over `bytes`.
+    Attributes:
+      arrays: Number of arrays.
+      bytes: Bytes of all arrays, each counted once.
+      per_device: Bytes on the device with the most.
+      copies: Bytes on all devices together, divided by `bytes`.
     """
 
     arrays: int
@@ -26,19 +30,19 @@ class Totals:
 
 
 def state_totals(found: Snapshot) -> Totals:
-    """The totals of the train state: parameters, optimizer state and step."""
+    """Return the totals of the train state: parameters, optimizer state and step."""
     return totals(found, STATE_GROUPS)
 
 
 def totals(found: Snapshot, groups: tuple[str, ...]) -> Totals:
-    """The totals of the arrays in these groups."""
-    if not found.arrays:  # a program's text alone: what it was given is not known
+    """Return the totals of the arrays in these groups."""
+    if not found.arrays:  # an imported program without arrays
         return Totals(0, None, None, None)
     arrays = [array for array in found.arrays if array.group in groups]
     once = _sum(array.bytes for array in arrays)
     if any(array.bytes_per_device is None for array in arrays):
         return Totals(len(arrays), once, None, None)
-    # Shards that are told one by one may be on some devices alone, such as a step on the first of them.
+    # An array with explicit shards may be on some devices only, such as a step counter.
     alike = sum(array.bytes_per_device or 0 for array in arrays if array.shards is None)
     by_device = _by_device(array for array in arrays if array.shards is not None)
     copies = None
@@ -48,7 +52,7 @@ def totals(found: Snapshot, groups: tuple[str, ...]) -> Totals:
 
 
 def in_elements(found: Snapshot) -> Snapshot | None:
-    """The Snapshot with elements in place of bytes, where no array's bytes are known; None elsewhere."""
+    """Return the Snapshot with elements instead of bytes if no bytes are known. Return None otherwise."""
     if not found.arrays or any(array.bytes is not None for array in found.arrays):
         return None
     counted = tuple(
@@ -65,7 +69,7 @@ def in_elements(found: Snapshot) -> Snapshot | None:
 
 
 def _by_device(arrays: Iterable[Array]) -> Counter[int]:
-    """Device → bytes of the shards that it has."""
+    """Return the bytes of the shards on each device."""
     held: Counter[int] = Counter()
     for array in arrays:
         elements = math.prod(array.shape or ())
@@ -75,6 +79,6 @@ def _by_device(arrays: Iterable[Array]) -> Counter[int]:
     return held
 
 
-def _sum(values) -> int | None:
+def _sum(values: Iterable[int | None]) -> int | None:
     known = list(values)
     return None if any(value is None for value in known) else sum(known)

@@ -1,4 +1,4 @@
-"""Where Flax Linen and Flax nnx would read the same rules differently, and why."""
+"""Find the dimensions for which Flax Linen and Flax nnx read the same rules differently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPLANATIONS: dict[Cause, str] = {
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One dimension: the mesh axes that each gives it. `linen` is None where it refuses the array."""
+    """The mesh axes of one dimension in Linen and in nnx. `linen` is None if Linen rejects the array."""
 
     dimension: int
     logical_axis: str
@@ -34,7 +34,7 @@ class Disagreement:
 def disagreements(
     logical_axes: Sequence[str | None], rules: Sequence[Rule]
 ) -> tuple[Disagreement, ...]:
-    """Every dimension that the two would split differently."""
+    """Return the dimensions that the two would shard differently."""
     by_name = nnx.partition_spec(logical_axes, rules)
     try:
         trials = linen.ledger(logical_axes, rules)

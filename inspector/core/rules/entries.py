@@ -1,7 +1,7 @@
-"""The rule ledger of one array: every rule that was tried on it, in order, as Linen and as nnx read it.
+"""The rule ledger of one array: the outcome of each rule in Linen and in nnx.
 
-A rule that names no dimension of the array is not in it; a dimension that no rule names has an entry
-without a rule at the end. What is unknown stays so: an array without logical axes has no ledger.
+A rule that names no dimension of the array has no entry. A dimension that no rule names has an entry
+without a rule at the end. An array without logical axes has no ledger.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Entry:
 class Ledger:
     """All entries of an array, and the specs that follow.
 
-    linen, nnx: the spec that each makes of the rules. `linen` is None where Linen refuses the array, and
-    then `linen_refusal` says why. `nnx_refusals` say why JAX would refuse nnx's, which nnx does not check.
+    linen, nnx: the spec that follows from the rules. `linen` is None if Linen rejects the array, and
+    `linen_refusal` gives the reason. `nnx_refusals` are the reasons why JAX would reject the spec of nnx.
     follows: whether the array's own spec is the one of the reading asked for, axes of size 1 apart; None
     where either is unknown.
     """
@@ -61,7 +61,7 @@ def ledger_of(
     rules: Sequence[Rule] | None,
     semantics: RulesSemantics = "linen",
 ) -> Ledger | None:
-    """The ledger of an array; None where its logical axes or the rules are not known.
+    """Return the ledger of an array. Return None if its logical axes or the rules are unknown.
 
     `semantics` is the reading that the array's own spec is compared with.
     """
@@ -96,14 +96,14 @@ def ledger_of(
 
 
 def follows(array: Array, spec: Spec | None, mesh: Mesh | None) -> bool | None:
-    """Whether the array is split as `spec` says, axes of size 1 apart; None where either is unknown."""
+    """Return whether the array is sharded by `spec`, ignoring axes of size 1. None if unknown."""
     if array.spec is None or spec is None or mesh is None:
         return None
     return without_size_1(array.spec, mesh) == without_size_1(spec, mesh)
 
 
 def without_size_1(spec: Spec, mesh: Mesh) -> Spec:
-    """The spec without mesh axes of size 1, which split nothing; axes that the mesh lacks stay."""
+    """Return the spec without mesh axes of size 1. Axes that the mesh lacks are kept."""
     trivial = {axis.name for axis in mesh.axes if axis.size == 1}
     return tuple(tuple(axis for axis in axes or () if axis not in trivial) or None for axes in spec)
 

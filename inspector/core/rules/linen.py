@@ -1,4 +1,4 @@
-"""Logical axes to mesh axes as Flax Linen reads an ordered list of rules, with the reason for each step.
+"""Map logical axes to mesh axes as Flax Linen does, with the reason for each step.
 
 Rules are tried in order; a rule is taken if its logical axis is a dimension of the array that no earlier
 rule has settled and all of its mesh axes are still free in that array. A rule to no mesh axis settles its
@@ -15,7 +15,7 @@ from inspector.core.snapshot import Spec
 
 
 def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[Trial, ...]:
-    """Every rule that names a dimension of the array, in order, taken or passed over, and why.
+    """Return the outcome of each rule that names a dimension of the array, in order.
 
     Raises:
       ValueError: a logical axis occurs twice in the array, which Linen does not support.
@@ -54,7 +54,7 @@ def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[T
 
 
 def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> Spec:
-    """The mesh axes of each dimension of an array with these logical axes.
+    """Return the mesh axes of each dimension of an array with these logical axes.
 
     Raises:
       ValueError: a logical axis occurs twice in the array, which Linen does not support.

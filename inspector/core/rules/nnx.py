@@ -1,7 +1,7 @@
-"""Logical axes to mesh axes as Flax nnx reads rules: a dictionary of names, in which the last rule wins.
+"""Map logical axes to mesh axes as Flax nnx does: the last rule for a name wins.
 
-A name that no rule has passes through as the name of a mesh axis. Nothing is checked: two dimensions may
-get one mesh axis, and a name may be no mesh axis at all, which JAX refuses when the array is made. This is
+A name without a rule is taken as a mesh axis. nnx does not check the result: two dimensions may
+get one mesh axis, and a name may not be a mesh axis, which JAX rejects when the array is created. This is
 `flax.core.spmd.from_sharding_rules` as `flax.nnx.get_partition_spec` calls it, without JAX.
 """
 
@@ -14,7 +14,7 @@ from inspector.core.snapshot import Mesh, Spec
 
 
 def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[Trial, ...]:
-    """Every rule that names a dimension of the array, in order: the last of a name is taken.
+    """Return the rules that name a dimension of the array, in order. The last rule for a name is taken.
 
     A name that occurs at two dimensions is looked up at both.
     """
@@ -30,7 +30,7 @@ def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[T
 
 
 def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> Spec:
-    """The mesh axes of each dimension; a name without a rule stands for itself."""
+    """Return the mesh axes of each dimension. A name without a rule is a mesh axis itself."""
     table = dict(rules)
     return tuple(
         None if name is None else table.get(name, (name,)) or None for name in logical_axes
@@ -38,10 +38,10 @@ def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) ->
 
 
 def composed(context: Sequence[Rule], local: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The rules in force where both the context and the variable have some.
+    """Return the combined rules of the context and of the variable.
 
     Raises:
-      ValueError: the two differ on a name, or `local` differs with itself, which nnx refuses then.
+      ValueError: two rules for one name differ, which nnx rejects.
     """
     if not context or not local:
         return tuple(context or local)
@@ -53,10 +53,10 @@ def composed(context: Sequence[Rule], local: Sequence[Rule]) -> tuple[Rule, ...]
 
 
 def refusals(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
-    """Why JAX would refuse an array with this spec on this mesh, a sentence each; empty if it would not."""
+    """Return one sentence for each reason why JAX would reject this spec on this mesh."""
     used = [axis for axes in spec for axis in axes or ()]
     said = [
-        f"{axis} is no axis of the mesh, which JAX refuses"
+        f"{axis} is not an axis of the mesh, which JAX refuses"
         for axis in _distinct(used)
         if axis not in mesh.axis_names
     ]

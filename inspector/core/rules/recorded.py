@@ -1,4 +1,4 @@
-"""The rules that a Snapshot was made by, where it tells them, and how they were read."""
+"""The rules of a Snapshot's layout, and whether its model reads them as Linen or as nnx does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from inspector.models.catalogue import CATALOGUE
 
 
 def recorded(found: Snapshot) -> tuple[Rule, ...] | None:
-    """The rules of the Snapshot's layout; None where it has none, as one from elsewhere.
-
-    A layout in a file is anybody's JSON: what is no list of rules counts as none.
-    """
+    """Return the rules of the layout. Return None if it has no rules or they are not valid."""
     plain = (found.layout or {}).get("rules")
     if not isinstance(plain, list):
         return None
@@ -25,7 +22,7 @@ def recorded(found: Snapshot) -> tuple[Rule, ...] | None:
 
 
 def semantics(found: Snapshot) -> RulesSemantics:
-    """How the Snapshot's model has its rules read; as Linen does where the model is not known here."""
+    """Return how the model reads rules. Return `linen` for a model that is not in the catalogue."""
     model = (found.layout or {}).get("model")
     known = isinstance(model, str) and model in CATALOGUE
     return CATALOGUE[model].rules_semantics if known else "linen"

@@ -1,4 +1,4 @@
-"""A rule, and what became of one when it was tried on an array."""
+"""A rule, and the outcome of a rule for one dimension of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a rule, in a sentence. Plain text, names as they stand in the rules."""
+"""Describe the effect of a rule in a sentence of plain text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inspector.core.snapshot import Mesh
 
 
 def rule_words(number: int, rules: Sequence[Rule]) -> str:
-    """A rule with its number as people count, `rule 2, hidden → model`."""
+    """Return a rule with its number, counted from 1: `rule 2, hidden → model`."""
     return f"rule {number + 1}, {rule_text(rules[number])}"
 
 
@@ -20,7 +20,7 @@ def rule_text(rule: Rule) -> str:
 
 
 def outcome(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> str:
-    """Taken or passed over, with the rule itself, and why: `Taken: rule 2, hidden → model.`"""
+    """Return whether a rule applied, and why: `Taken: rule 2, hidden → model.`"""
     rule = rule_words(trial.rule, rules)
     if trial.taken:
         return (
@@ -30,14 +30,14 @@ def outcome(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Ru
 
 
 def outcome_alone(trial: Trial, logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> str:
-    """The same where the rule stands beside it: `taken`, `passed over: rule 1, … had settled it`."""
+    """Return the outcome without the rule: `taken`, `passed over: rule 1, … had settled it`."""
     if not trial.taken:
         return f"passed over: {_hindrance(trial, logical_axes, rules)}"
     return "taken" if rules[trial.rule][1] else "taken: explicitly none, so it stays whole"
 
 
 def of_the_mesh(axes: Sequence[str], size: int | None, mesh: Mesh) -> list[str]:
-    """What the mesh has to say to a dimension of `size` rows, None if unknown, split over these axes."""
+    """Return the problems of a dimension of `size` (None if unknown) that is sharded over `axes`."""
     sizes = {axis.name: axis.size for axis in mesh.axes}
     said = [f"The mesh has no axis {axis}." for axis in axes if axis not in sizes]
     said += [

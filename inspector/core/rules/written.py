@@ -1,4 +1,4 @@
-"""Rules as people write them down elsewhere: a layout's own text, JSON, or the lists of a configuration.
+"""Parse rules from text: the form of the command line, JSON, or a Python list from a configuration file.
 
 `batch=data,embed=fsdp+tensor,layer=` · `[["batch", "data"], ["embed", ["fsdp", "tensor"]], ["layer", null]]`
 · `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's and T5X's files,
@@ -26,10 +26,10 @@ _NUMBERS = ("NaN", "Infinity")  # as Python's own JSON has them
 
 
 def parse(text: str) -> tuple[Rule, ...]:
-    """The rules that a text holds, in order. No mesh is asked: the axes may be those of any.
+    """Return the rules in a text, in order. Axis names are not checked against a mesh.
 
     Raises:
-      InvalidInput: it is none of the three forms.
+      InvalidInput: the text has none of the three forms.
     """
     text = text.removeprefix("\ufeff").strip()
     if len(text) > MOST_CHARACTERS:
@@ -74,10 +74,10 @@ def _parsed(text: str) -> Any:
 
 
 def _plain(node: ast.expr) -> Any:
-    """A literal of Python, or the same with null and names that YAML has without quotes.
+    """Return the value of a Python literal. null and unquoted names, as in YAML, are also allowed.
 
     Raises:
-      ValueError: it is anything else.
+      ValueError: the node is anything else.
     """
     match node:
         case ast.List(elts=items) | ast.Tuple(elts=items):
@@ -96,7 +96,7 @@ def _plain(node: ast.expr) -> Any:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets are nested; those inside of names count, which have none."""
+    """Return the nesting depth of brackets."""
     deepest = depth = 0
     for character in text:
         depth += (character in "[({") - (character in "])}")
@@ -122,7 +122,7 @@ def rule_of(pair: Any) -> Rule:
     """`["embed", ["fsdp", "tensor"]]`, `["embed", "fsdp"]` or `["embed", null]` as a rule.
 
     Raises:
-      InvalidInput: it is no such pair.
+      InvalidInput: the value is not such a pair.
     """
     if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
         raise InvalidInput(

@@ -80,7 +80,7 @@ class Collective(Record):
         as the index of a device in the mesh's devices. None for other operations.
       device_groups: The groups, each device as its index in the mesh's devices. None if mesh axes form
         the groups, or if the groups are unknown.
-      arrays: Paths of the arrays of this Snapshot that it moves, as far as the program's text shows.
+      arrays: Paths of the arrays of this Snapshot that it moves, if the text shows them.
         None if this was not analyzed.
       origins: Where the sharding over each mesh axis comes from.
     """

@@ -71,7 +71,7 @@ def test_both_specs_and_what_jax_would_say_to_nnx() -> None:
     ledger = ledger_of(array("embed", "vocab", spec=(("model",), ("one",))), MESH, RULES)
     assert ledger.linen == (("model",), None) and ledger.nnx == (("data",), ("vocab",))
     assert ledger.follows is True, "an axis of size 1 splits nothing"
-    assert ledger.nnx_refusals == ("vocab is no axis of the mesh, which JAX refuses",)
+    assert ledger.nnx_refusals == ("vocab is not an axis of the mesh, which JAX refuses",)
     assert ledger_of(array("embed", spec=(("data",),)), MESH, RULES).follows is False
     assert ledger_of(array("embed", spec=(("data",),)), MESH, RULES, "nnx").follows is True
 
