@@ -31,7 +31,7 @@ from inspector.layout.forms import (
     to_fields,
     to_query,
 )
-from inspector.layout.record import Layout
+from inspector.layout.layout import Layout
 
 __all__ = [
     "DEFAULT_AXES",

@@ -15,7 +15,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import FieldParser, Parsed
 from inspector.core.rules import Rule
 from inspector.layout import fields as texts
-from inspector.layout.record import OPTIONAL_FIELDS, Layout
+from inspector.layout.layout import OPTIONAL_FIELDS, Layout
 from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size, own_model
 from inspector.models.catalogue import CATALOGUE

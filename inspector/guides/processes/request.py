@@ -29,7 +29,7 @@ from inspector.guides.array_fields import (
     parse_spec,
     print_spec,
 )
-from inspector.layout.record import DEVICE_NUMBERS_PER_PROCESS
+from inspector.layout.layout import DEVICE_NUMBERS_PER_PROCESS
 
 Data = Literal["own", "same"]
 
