@@ -118,15 +118,16 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
 
 
 def _place(one: Modelled) -> tuple[float, float] | None:
-    """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is zero or unknown."""
-    if not one.flops or not one.hbm_bytes or not one.lower_seconds:
+    """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is not positive or unknown."""
+    if min(one.flops or 0, one.hbm_bytes or 0, one.lower_seconds or 0) <= 0:
         return None
     return one.flops / one.hbm_bytes, one.flops / one.lower_seconds
 
 
 def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
     """Return (operand dtypes, FLOP/s of one device) of the dtypes that programs use, else of bf16."""
-    used = dict.fromkeys(name for one in programs for name in one.runs_as) or {"bf16": None}
+    names = (name for one in programs for name in one.runs_as)
+    used = dict.fromkeys(name for name in names if name in chip.flops_per_second) or ["bf16"]
     together: dict[float, list[str]] = {}
     for name in used:
         together.setdefault(chip.flops_per_second[name] / chip.devices, []).append(name)

@@ -18,6 +18,7 @@ from inspector.core.snapshot import (
     Array,
     Collective,
     LiveBytes,
+    MatmulFlops,
     Mesh,
     MeshAxis,
     OperationTime,
@@ -28,6 +29,7 @@ from inspector.core.snapshot import (
     Source,
     Trace,
     Transfer,
+    Work,
 )
 from inspector.figures.block_map import block_map
 from inspector.figures.collective_bars import collective_bars
@@ -42,6 +44,7 @@ from inspector.figures.mesh_map import mesh_map
 from inspector.figures.operation_times import operation_times
 from inspector.figures.overview import overview
 from inspector.figures.palette import styles_of_specs
+from inspector.figures.roofline import roofline
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.step_model import step_model
@@ -147,8 +150,13 @@ def test_figures_of_programs(
     part = Part("unheard-of", 1, size)
     memory = Breakdown("p", (part,), (part,), size, size, size, size, True, size)
     check(memory_bars([memory], capacity=size, chip="<i>"))
-    without = dataclasses.replace(program, collectives=None)
-    check(step_model(modelled(without, samples.DEFAULT_MESH, chip("v5p"))))
+    # `modelled` rejects what is negative or infinite.
+    amount = seconds if seconds is not None and 0 <= seconds < float("inf") else None
+    work = Work(amount, None if amount is None else (MatmulFlops("float4", amount),), amount)
+    without = dataclasses.replace(program, collectives=None, work=work, ideal=work)
+    model = modelled(without, samples.DEFAULT_MESH, chip("v5p"))
+    check(step_model(model))
+    check(roofline(chip("v5p"), [model]))
     trace = Trace(int(seconds is None), seconds or 0.0, (OperationTime("dot", 1, seconds or 0.0),))
     check(operation_times(trace, mesh.size))
     check(live_map([LiveBytes(0, "params", 1, size or 0)], mesh))
