@@ -12,13 +12,12 @@ from inspector.figures.operation_times import operation_times
 from inspector.figures.roofline import roofline
 from inspector.machines import out_of_memory
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import (
+    Intensity,
     Modelled,
     bound_text,
-    intensity_text,
     modelled,
-    share_text,
-    wasted_text,
 )
 from inspector.sections import unknown
 from inspector.sections.programs import main_first, title
@@ -182,6 +181,30 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
             ),
         ]
     return (Section("operations", "Time by operation", tuple(blocks)),)
+
+
+def share_text(share: float | None) -> str:
+    """Return a share as a percentage."""
+    if share is None:
+        return "unknown"
+    return "below 0.1%" if 0 < share < 0.001 else f"{share:.1%}"
+
+
+def wasted_text(model: Modelled) -> str:
+    """Return the share of repeated work."""
+    if model.wasted is not None and model.wasted < -0.0005:
+        return f"none: devices compute {-model.wasted:.1%} less than before partitioning"
+    return share_text(None if model.wasted is None else abs(model.wasted))
+
+
+def intensity_text(intensity: Intensity) -> str:
+    """Return FLOPs per byte and the critical number: `12.0 FLOP/B, compute-bound from 164 FLOP/B`."""
+    if intensity.flops_per_byte is None:
+        return "unknown"
+    words = si_text(intensity.flops_per_byte, "FLOP/B")
+    if intensity.critical is None:
+        return words
+    return f"{words}, compute-bound from {si_text(intensity.critical, 'FLOP/B')}"
 
 
 def _failed(snapshot: Snapshot, model: Modelled) -> bool:

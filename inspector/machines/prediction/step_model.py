@@ -1,8 +1,7 @@
-"""The modelled time of one program on a chip: compute, HBM and each mesh axis's communication.
+"""Model the time of one program on a chip: compute, HBM, and communication over each tuple of mesh axes.
 
-Every term is a lower bound with its formula. The step takes at least the longest of them, if all overlap,
-and at most their sum, if none does, as far as the terms themselves hold. What the Snapshot does not say
-is unknown, and so is then every figure that needs it.
+Each term is a lower bound with its formula. A step takes at least the longest term, if all overlap, and at
+most their sum, if none do. A figure with an unknown input is unknown.
 """
 
 from __future__ import annotations
@@ -12,29 +11,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.core.collectives import traffic
-from inspector.core.formatting import counted, mesh_axes_text, seconds_text
+from inspector.core.formatting import and_text, counted, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
+from inspector.core.statistics import sum_known
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink, collective_time, effective_bytes_per_second
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.cost import compute_time, critical_intensity, hbm_time, si_text
+from inspector.machines.prediction.cost import compute_time, critical_intensity, hbm_time
 
 Kind = Literal["compute", "memory", "communication"]
 
-MATMUL_ONLY = "only matrix products and convolutions are counted against the matrix unit"
+MATMUL_ONLY = "only matrix products and convolutions count as compute"
 EMULATED_BYTES = (
-    "HBM bytes are those of the program as the CPU compiler fused it; the chip's own compiler fuses "
-    "otherwise, mostly into fewer"
+    "HBM bytes are those of the program as the CPU compiler fused it; the chip's compiler fuses differently, "
+    "mostly into fewer bytes"
 )
-NOT_COUNTED = "this Snapshot does not say what the program computes and touches"
+NOT_COUNTED = "the Snapshot does not contain the FLOPs and bytes of the program"
 
 
 @dataclass(frozen=True)
 class Term:
-    """One part of the step: its modelled seconds, or None where they cannot be known.
+    """One part of the step. `seconds` is None if unknown.
 
-    `formula` has the numbers filled in, `basis` says what it rests on. `axes` are the mesh axes of a
-    communication, None where these are unknown; `wire_bytes` what one device sends along them.
+    formula: with numbers filled in. basis: what the figures depend on, or why they are unknown.
+    axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Intensity:
-    """FLOPs per byte of one kind of traffic, and from how many on compute rules; None where unknown."""
+    """FLOPs per byte of one term, and the critical number above which compute takes longer."""
 
     name: str
     flops_per_byte: float | None
@@ -57,16 +57,14 @@ class Intensity:
 
 @dataclass(frozen=True)
 class Modelled:
-    """A program's step on a chip, modelled.
+    """The modelled step of a program on a chip. Figures are None if unknown.
 
-    flops, hbm_bytes, wire_bytes: of one device and one run; FLOPs of matrix products.
-    flops_per_second: the peak, averaged over operand types as this program uses them.
-    ideal_flops: of all devices together if none repeated another's work.
-    wasted: the share of all devices' FLOPs beyond the ideal; below 0 where the compiler did less than
-      was written.
-    utilisation: ideal FLOPs over what the devices could have done in `lower_seconds`.
-    ruling: the longest term. lower_seconds: if all overlap; upper_seconds: if nothing does. None each
-      where a term is unknown.
+    flops, hbm_bytes, wire_bytes: of one device and one run; FLOPs of matrix products only.
+    flops_per_second: the peak, averaged over the operand types of the program.
+    ideal_flops: FLOPs of the program before partitioning, for all devices together.
+    wasted: share of all devices' FLOPs beyond the ideal; negative if the compiler removed work.
+    utilisation: ideal FLOPs over the peak FLOPs of all devices in `lower_seconds`.
+    ruling: the longest term. lower_seconds: its time. upper_seconds: the sum of all terms.
     runs_as: the operand types whose peaks were used.
     """
 
@@ -95,11 +93,10 @@ def modelled(
     chip: Chip,
     links: Mapping[tuple[str, ...], Link | NoLink] | None = None,
 ) -> Modelled:
-    """Model one run of a program whose mesh stands on chips of this kind.
+    """Model one run of a program on a mesh of such chips.
 
     Args:
-      links: what each group of mesh axes runs over, where that is known; else `mesh_links` finds it, from the
-        mesh's places or by assumption.
+      links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
     """
     along = tuple(
         dict.fromkeys(
@@ -129,7 +126,7 @@ def modelled(
         flops=flops,
         flops_per_second=peak,
         hbm_bytes=program.work.bytes_accessed if program.work else None,
-        wire_bytes=_sum(wire),
+        wire_bytes=sum_known(wire),
         ideal_flops=ideal,
         wasted=1 - ideal / done if ideal is not None and done else None,
         utilisation=(
@@ -144,72 +141,20 @@ def modelled(
     )
 
 
-def bound_text(found: Modelled) -> str:
-    """Both bounds and the ruling term in words: `12.3 µs to 40.1 µs, bound by HBM`."""
-    if found.lower_seconds is None or found.upper_seconds is None:
-        missing = [term.name for term in found.terms if term.seconds is None]
-        return f"unknown, for {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'}"
-    lower, upper = seconds_text(found.lower_seconds), seconds_text(found.upper_seconds)
-    bound = f", bound by {found.ruling.name}" if found.ruling else ""
+def bound_text(model: Modelled) -> str:
+    """Return both bounds and the longest term: `12.3 µs to 40.1 µs, bound by HBM`."""
+    if model.lower_seconds is None or model.upper_seconds is None:
+        missing = [term.name for term in model.terms if term.seconds is None]
+        return f"unknown, because {and_text(missing)} {'is' if len(missing) == 1 else 'are'}"
+    lower, upper = seconds_text(model.lower_seconds), seconds_text(model.upper_seconds)
+    bound = f", bound by {model.ruling.name}" if model.ruling else ""
     return f"{lower}{bound}" if lower == upper else f"{lower} to {upper}{bound}"
-
-
-def share_text(share: float | None) -> str:
-    """A share as a percentage; `unknown` for None."""
-    if share is None:
-        return "unknown"
-    return "below 0.1%" if 0 < share < 0.001 else f"{share:.1%}"
-
-
-def wasted_text(found: Modelled) -> str:
-    """The wasted share in words."""
-    if found.wasted is None:
-        return "unknown"
-    if found.wasted < -0.0005:
-        return f"none: devices do {-found.wasted:.1%} less than was written"
-    return share_text(abs(found.wasted))
-
-
-def intensity_text(one: Intensity) -> str:
-    """FLOPs per byte against the critical number: `12.0 FLOP/B, compute-bound from 164`."""
-    if one.flops_per_byte is None:
-        return "unknown"
-    words = f"{si_text(one.flops_per_byte, 'FLOP/B')}"
-    if one.critical is None:
-        return words
-    return f"{words}, compute-bound from {si_text(one.critical, 'FLOP/B')}"
-
-
-def text(found: Modelled) -> str:
-    """The model in lines for a terminal, the formula at each term and the assumptions below."""
-    rows = [(term.name, seconds_text(term.seconds), term.formula) for term in found.terms]
-    rows += [("step", bound_text(found), "")]
-    rows += [("intensity, " + one.name, intensity_text(one), "") for one in found.intensities]
-    flops = "unknown" if found.flops is None else si_text(found.flops, "FLOP")
-    ideal = "unknown" if found.ideal_flops is None else si_text(found.ideal_flops, "FLOP")
-    rows += [
-        ("FLOPs", f"{flops} per device, {ideal} on all if none repeated another's", ""),
-        ("repeated work", wasted_text(found), ""),
-        ("utilisation", f"{share_text(found.utilisation)} of the peak at most", ""),
-    ]
-    name = max(len(row[0]) for row in rows)
-    value = max((len(row[1]) for row in rows if row[2]), default=0)
-    lines = [
-        f"{found.program} modelled on {counted(found.devices, 'device')} of {found.chip.title}"
-    ]
-    lines += [
-        f"  {title:<{name}}  {words:<{value if formula else 0}}  {formula}".rstrip()
-        for title, words, formula in rows
-    ]
-    notes = [term.basis for term in found.terms if term.basis]
-    lines += [f"  {note}" for note in dict.fromkeys((*notes, *found.assumptions))]
-    return "\n".join(lines)
 
 
 def _compute(
     program: Program, chip: Chip
 ) -> tuple[Term, float | None, tuple[str, ...], tuple[str, ...]]:
-    """The term, the average peak, the operand types whose peaks it rests on, and what was assumed."""
+    """Return the term, the average peak, the operand types of the peaks, and the assumptions."""
     name = "compute"
     products = program.work.matmul if program.work else None
     if products is None:
@@ -217,7 +162,7 @@ def _compute(
     peaks = {one.dtype: chip.peak(one.dtype) for one in products if one.flops}
     missing = [dtype for dtype, peak in peaks.items() if peak is None]
     if missing:
-        why = f"no peak of {chip.title} is known for {', '.join(missing)}"
+        why = f"the peak of {chip.title} for {', '.join(missing)} is unknown"
         return Term(name, "compute", None, "", why), None, (), ()
     times = [compute_time(one.flops, chip, one.dtype) for one in products if one.flops]
     seconds = sum(one.seconds for one in times)
@@ -225,7 +170,7 @@ def _compute(
     notes = tuple(dict.fromkeys(peak.assumption for peak in known if peak.assumption))
     if program.work is not None and program.work.not_counted:
         calls = ", ".join(program.work.not_counted)
-        notes = (*notes, f"Left out, for no text tells what they compute: custom calls {calls}.")
+        notes = (*notes, f"Without custom calls, whose FLOPs are unknown: {calls}.")
     term = Term(
         name,
         "compute",
@@ -257,7 +202,7 @@ def _communication(
     links: Mapping[tuple[str, ...], Link | NoLink],
 ) -> tuple[Term, ...]:
     if program.collectives is None:
-        why = "this program's collectives were not counted"
+        why = "the collectives of the program are unknown"
         return (Term("communication", "communication", None, "", why),)
     found = []
     for axes in along:
@@ -266,7 +211,7 @@ def _communication(
             found.append(_along(axes, these, links.get(axes)))
     unplaced = [one for one in program.collectives if one.mesh_axes is None and one.executions != 0]
     if unplaced:
-        why = f"{counted(len(unplaced), 'collective')} whose groups are of no mesh axes"
+        why = f"{counted(len(unplaced), 'collective')} with groups that no mesh axes form"
         found.append(Term(f"communication, {mesh_axes_text(None)}", "communication", None, "", why))
     return tuple(found)
 
@@ -276,9 +221,9 @@ def _along(
 ) -> Term:
     name = f"communication over {mesh_axes_text(axes)}"
     rows = traffic(collectives)
-    wire = _sum(row.wire_bytes_per_device for row in rows)
+    wire = sum_known(row.wire_bytes_per_device for row in rows)
     if link is None or isinstance(link, NoLink):
-        why = link.assumption if link else "no link was given for these axes"
+        why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
     largest: dict[str, tuple[int, str]] = {}
@@ -286,8 +231,8 @@ def _along(
         if one.executions == 0:
             continue
         if one.executions is None or one.payload_bytes is None:
-            what = "how often" if one.executions is None else "how much"
-            why = f"{what} {one.name} moves is not known"
+            what = "executions" if one.executions is None else "payload"
+            why = f"{what} of {one.name} unknown"
             return Term(name, "communication", None, "", why, axes, wire)
         time = collective_time(one.op, one.payload_bytes, link)
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
@@ -299,7 +244,7 @@ def _along(
         if row.op in seconds
     )
     basis = (
-        "both branches of conditionals counted as if taken"
+        "all branches of conditionals count as taken"
         if any(row.conditional for row in rows)
         else ""
     )
@@ -340,21 +285,16 @@ def _intensities(
 
 
 def _outward(link: Link) -> float:
-    """Bytes per second that one device sends while a large all-gather runs, as wire bytes are counted."""
+    """Return the wire bytes per second of one device during a large all-gather."""
     return effective_bytes_per_second(link) * (link.size - 1) / link.size
 
 
 def _assumptions(
     along: Iterable[tuple[str, ...]], links: Mapping[tuple[str, ...], Link | NoLink]
 ) -> tuple[str, ...]:
-    said = (links[axes].assumption for axes in along if axes and axes in links)
-    return tuple(dict.fromkeys(one for one in said if one))
+    every = (links[axes].assumption for axes in along if axes and axes in links)
+    return tuple(dict.fromkeys(one for one in every if one))
 
 
 def _matmul_flops(products: tuple[MatmulFlops, ...] | None) -> float | None:
     return None if products is None else sum(one.flops for one in products)
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return None if any(value is None for value in known) else sum(v for v in known if v is not None)

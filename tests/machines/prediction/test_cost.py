@@ -1,4 +1,4 @@
-"""Times of one chip: FLOPs over peaks, bytes over bandwidth, and decimal units."""
+"""Roofline times of one chip, and decimal units."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from inspector.machines.prediction.cost import (
 chips = st.sampled_from(tuple(CHIPS.values()))
 
 
-def test_two_devices_of_a_chip_have_half_of_it_each() -> None:
+def test_two_devices_share_a_chip() -> None:
     v3 = chip("v3")
     assert compute_time(1.4e14, v3, "bfloat16").seconds == pytest.approx(2)
     assert hbm_time(9e11, v3).seconds == pytest.approx(2)
 
 
 @given(chips, st.floats(1, 1e20))
-def test_a_formula_gives_its_number(on, count: float) -> None:
-    """What stands in the text, rounded to three figures, comes out as the seconds."""
+def test_formula_evaluates_to_the_seconds(on, count: float) -> None:
     for found in (compute_time(count, on, "float32"), hbm_time(count, on)):
         numerator, denominator = map(_quantity, found.formula.split(" ÷ "))
         assert numerator / denominator == pytest.approx(found.seconds, rel=0.012)
@@ -42,7 +41,7 @@ def _quantity(text: str) -> float:
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, "1", None, True])
-def test_nonsense_is_refused(value) -> None:
+def test_invalid_amounts(value) -> None:
     for call in (
         lambda: compute_time(value, chip("v5p"), "bfloat16"),
         lambda: hbm_time(value, chip("v5p")),
@@ -53,7 +52,7 @@ def test_nonsense_is_refused(value) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("v5p", "float64"), ("a100", "float8_e4m3fn")])
-def test_a_type_without_a_peak_is_refused_by_name(name: str, dtype: str) -> None:
+def test_type_without_a_peak(name: str, dtype: str) -> None:
     with pytest.raises(InvalidInput, match=dtype):
         compute_time(1.0, chip(name), dtype)
 
@@ -70,5 +69,5 @@ def test_a_type_without_a_peak_is_refused_by_name(name: str, dtype: str) -> None
         (1e30, "1000000 YB"),
     ],
 )
-def test_decimal_quantities(value: float, text: str) -> None:
+def test_si_text(value: float, text: str) -> None:
     assert si_text(value, "B") == text

@@ -71,7 +71,7 @@ def test_every_term_has_its_formula(shown, found: Snapshot) -> None:
 def test_unknown_work_is_shown_as_unknown(shown, found: Snapshot) -> None:
     programs = tuple(replace(one, work=None, ideal=None, trace=None) for one in found.programs)
     page = shown(replace(found, programs=programs))
-    assert "unknown, for compute and HBM are" in words(page)
+    assert "unknown, because compute and HBM are" in words(page)
     assert {metric.value for metric in page.metric} == {"unknown"}
     assert "operation_times:train_step" not in charts(page)
     assert "Also profile train steps" in words(page)
