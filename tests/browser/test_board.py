@@ -42,7 +42,7 @@ def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: P
     page = board.page
     # What differs, each against the first, with the rule that did it.
     main = board.main()
-    expect(main.get_by_text(re.compile("against Data \\+ tensor 2x4")).first).to_be_visible()
+    expect(main.get_by_text(re.compile("compared with Data \\+ tensor 2x4")).first).to_be_visible()
     sentences = board.keyed("board_sentences").inner_text()
     assert "rule" in sentences and "arrays" in sentences
     for words in ("Bytes per device", "better", "worse", NAME):
@@ -67,7 +67,7 @@ def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: P
     board.open_tab("PartitionSpecs")
     board.wait_for_figure("spec_matrix")
 
-    board.open_tab("Time them together")
+    board.open_tab("Times")
     rounds = page.get_by_label("Rounds", exact=True)
     if rounds.count():
         rounds.fill("6")
@@ -142,7 +142,7 @@ def test_the_link_and_the_file_bring_the_board_back(board, open_dashboard, tmp_p
     assert link.count("pin=") == 3
     other = open_dashboard()
     other.page.goto(link)
-    other.expect_alert("stands here as planned")
+    other.expect_alert("this is its plan")
     expect(other.keyed("board_table")).to_contain_text(NAME)
     expect(other.keyed("board_table")).to_contain_text("planned")
     with board.page.expect_download() as download:

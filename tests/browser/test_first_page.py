@@ -75,7 +75,7 @@ def test_figures_follow_the_theme(open_dashboard):
 
 
 def test_every_control_has_a_name(dashboard):
-    dashboard.page.get_by_text("Training and measuring").click()
+    dashboard.page.get_by_text("Training and measurement").click()
     expect(dashboard.field("Measured steps")).to_be_visible()
     session = dashboard.page.context.new_cdp_session(dashboard.page)
     for panel in PANELS:

@@ -1,4 +1,4 @@
-"""Two ways to write one model, compared in the browser."""
+"""The Variants page in the browser."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashbo
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2&steps=2")
     dashboard.go_to("Variants")
     main = dashboard.main()
-    expect(main.get_by_text("All 16 leaves are sharded equally, as planned")).to_be_visible()
-    main.get_by_role("button", name="Build and run both").click()
-    expect(main.get_by_text("All 16 leaves are sharded equally, in live arrays")).to_be_visible(
+    expect(main.get_by_text("All 16 leaves have the same sharding, as planned")).to_be_visible()
+    main.get_by_role("button", name="Run both variants").click()
+    expect(main.get_by_text("All 16 leaves have the same sharding, in live arrays")).to_be_visible(
         timeout=TWO_RUNS_MS
     )
     dashboard.page.screenshot(path="artifacts/variants.png")
@@ -32,8 +32,8 @@ def test_a_loop_and_a_scan_stand_side_by_side_with_their_times(open_dashboard) -
     dashboard.go_to("Variants")
     main = dashboard.main()
     main.get_by_text("Loop · scan", exact=True).click()
-    expect(main.get_by_text("The scan stacks 2 layers in each parameter")).to_be_visible()
-    main.get_by_role("button", name="Build and run both").click()
+    expect(main.get_by_text("stacks 2 layers in each parameter")).to_be_visible()
+    main.get_by_role("button", name="Run both variants").click()
     expect(main.get_by_text("Emulated on this machine, one after the other")).to_be_visible(
         timeout=TWO_RUNS_MS
     )

@@ -1,4 +1,4 @@
-"""A finding is mended, what came of it is kept, found again, taken out as a file, and opened from it."""
+"""Fix a finding, save the Snapshot in the library, search it, export it, and open the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def climbing_zip() -> bytes:
     return packed.getvalue()
 
 
-def test_mended_kept_found_exported_and_opened(open_dashboard, tmp_path: Path):
+def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     dashboard = open_dashboard("?depth=64&layers=2&rules=batch.data")
     page = dashboard.page
 
@@ -78,7 +78,7 @@ def test_mended_kept_found_exported_and_opened(open_dashboard, tmp_path: Path):
     assert page.locator("b", has_text="review").count() == 0  # text, not markup
     assert page.get_by_test_id("stIconMaterial").filter(has_text="home").count() == 0
     search(dashboard, "no such words")
-    dashboard.expect_alert("No kept Snapshot has all of these words")
+    dashboard.expect_alert("No Snapshot contains all of these words")
     search(dashboard, "review")
     expect(dashboard.alerts()).to_have_count(0)
     with page.expect_download() as waiting:

@@ -1,4 +1,4 @@
-"""What differs, in sentences, and under it the table of questions."""
+"""The board's comparison: the largest differences in sentences, then the table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from inspector.machines import hardware
 from inspector.media.streamlit import board_table, screenshot_mode
 from inspector.media.streamlit.plain_text import plain
 
-# The largest first; the rest is a click away.
+# The largest differences; the others are in an expander.
 _MOST_SENTENCES = 3
 _MOST_COLUMNS = 3
-_ALWAYS = ("Source", "Mesh")  # the rows that say what a column is
+_ALWAYS = ("Source", "Mesh")  # rows that are always shown
 _STYLE = """<style>
 .st-key-board_sentences li { font-size: 0.93rem; line-height: 1.4; margin: 0.1rem 0 0.1rem 1.1rem; }
 .st-key-board_sentences p { margin-bottom: 0.2rem; }
@@ -28,7 +28,7 @@ _FIRST_PROGRAM = "train_step"
 
 
 def show(board: Board) -> None:
-    """The sentences of each layout against the baseline, then the table."""
+    """Draw the differences of each layout from the baseline, then the table."""
     chip = hardware.CHIPS[board.chip]
     board = replace(board, pins=tuple(_audited(pin) for pin in board.pins))
     _sentences(board, chip)
@@ -43,13 +43,13 @@ def show(board: Board) -> None:
 
 
 def _audited(pin: Pin) -> Pin:
-    """The pin with the audit's findings, which a page does not look for before they are shown."""
+    """Return the pin with the findings of the audit."""
     return replace(pin, snapshot=audit.audited(pin.snapshot))
 
 
 def _sentences(board: Board, chip: hardware.Chip) -> None:
     if len(board.pins) == 1:
-        st.caption(f"Pin another layout, up to {MOST_PINS}, to see what differs.")
+        st.caption(f"Pin another layout (at most {MOST_PINS}) to compare.")
         return
     baseline = board.pins[board.baseline]
     others = [pin for place, pin in enumerate(board.pins) if place != board.baseline]
@@ -62,7 +62,7 @@ def _sentences(board: Board, chip: hardware.Chip) -> None:
 
 
 def _most_sentences(others: int) -> int:
-    """How many of a comparison to show at once, so that the table is not pushed off the page."""
+    """Return the number of sentences per comparison, so that the table stays on the page."""
     if others > _MOST_COLUMNS:
         return 1
     return _MOST_SENTENCES - 1 if screenshot_mode.on() else _MOST_SENTENCES
@@ -72,7 +72,7 @@ def _against(baseline: Pin, pin: Pin, chip: hardware.Chip, most: int) -> None:
     said = difference.sentences(baseline.snapshot, pin.snapshot, chip)
     reserved = [caveat.text for caveat in difference.caveats(baseline.snapshot, pin.snapshot)]
     shown_reserved = reserved[: 1 if screenshot_mode.on() else most]
-    lines = [f"**{plain(pin.name)}** against **{plain(baseline.name)}**"]
+    lines = [f"**{plain(pin.name)}** compared with **{plain(baseline.name)}**"]
     lines += [f"- {plain(sentence)}" for sentence in said[:most] or ("Nothing differs.",)]
     lines += [f"- :gray[{plain(sentence)}]" for sentence in shown_reserved]
     st.markdown("\n".join(lines))
@@ -83,16 +83,16 @@ def _against(baseline: Pin, pin: Pin, chip: hardware.Chip, most: int) -> None:
 
 
 def _kept(rows: tuple[Question, ...], snapshots: tuple[Snapshot, ...]) -> list[Question]:
-    """The rows that a person chose to see."""
+    """Draw the choices for the table, and return its rows."""
     programs = list(dict.fromkeys(one.name for found in snapshots for one in found.programs))
     with screenshot_mode.controls(
         "table", horizontal=True, vertical_alignment="center", gap="medium"
     ):
         chosen = _choose_program(programs)
         everything = st.toggle(
-            "Rows without a difference too",
+            "Show equal rows",
             key="board_equal_rows",
-            help="Rows whose answer is the same in every layout, known or not.",
+            help="Also show rows that are the same in every layout.",
         )
     others = tuple(f"{name} " for name in programs if name != chosen) + tuple(
         f"{name}," for name in programs if name != chosen
@@ -101,12 +101,12 @@ def _kept(rows: tuple[Question, ...], snapshots: tuple[Snapshot, ...]) -> list[Q
         row
         for row in rows
         if not row.title.startswith(others)
-        and (everything or len(snapshots) == 1 or _tells(row) or row.title in _ALWAYS)
+        and (everything or len(snapshots) == 1 or _varies(row) or row.title in _ALWAYS)
     ]
 
 
-def _tells(row: Question) -> bool:
-    """Whether a row says anything that is not the same of every layout."""
+def _varies(row: Question) -> bool:
+    """Return whether the layouts differ in this row."""
     return row.differs and len({answer.text for answer in row.answers}) > 1
 
 

@@ -1,4 +1,4 @@
-"""The board as a file: to download with every Snapshot in full, and to open again."""
+"""Download and upload of the board as one file with all Snapshots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = "board_file"
 
 
 def draw_download(board: Board) -> None:
-    """The button that saves the board."""
+    """Draw the button that downloads the board."""
     st.download_button(
         "Save",
         data=lambda: boards.dumps(board),
@@ -26,14 +26,14 @@ def draw_download(board: Board) -> None:
         icon=":material/download:",
         type="tertiary",
         on_click="ignore",
-        help="All pinned Snapshots in full, with their names and the baseline, in one file.",
+        help="Download all pinned Snapshots with their names and the baseline.",
     )
 
 
 def draw_upload(board: Board) -> None:
-    """The field for a board's file, and what to do with it where something is pinned already."""
+    """Draw the upload field, and the buttons that take the uploaded board."""
     uploaded = st.file_uploader(
-        "A board's file, or the file of one Snapshot",
+        "Board file or Snapshot",
         type="json",
         key=_FILE,
         max_upload_size=boards.MOST_BYTES // _MEBIBYTE,
@@ -42,13 +42,13 @@ def draw_upload(board: Board) -> None:
         return
     try:
         opened = boards.parse(uploaded.getvalue(), uploaded.name)
-    except InvalidInput as refused:
-        st.error(plain(str(refused)), icon=":material/error:")
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
         return
-    st.caption(f"It has {counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
+    st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
     with st.container(horizontal=True):
         st.button(
-            "Replace the board" if board.pins else "Open",
+            "Replace board" if board.pins else "Open board",
             key="replace_board",
             icon=":material/file_open:",
             on_click=_replace,
@@ -56,7 +56,7 @@ def draw_upload(board: Board) -> None:
         )
         if board.pins:
             st.button(
-                "Add to the board",
+                "Add to board",
                 key="add_to_board",
                 icon=":material/add:",
                 on_click=pins.change,

@@ -1,8 +1,6 @@
-"""The shard maps of one array in every layout: chosen once, cut once, zoomed once."""
+"""The board's shard maps: one array in every layout, with one cut and one zoom."""
 
 from __future__ import annotations
-
-import math
 
 import streamlit as st
 
@@ -20,10 +18,10 @@ Held = list[tuple[Array | None, Mesh | None]]
 
 
 def show(board: Board) -> None:
-    """Choose an array, and see it in every layout."""
+    """Draw the choice of an array, and its map in every layout."""
     paths = paths_of(board)
     if not paths:
-        st.info("No layout of the board has an array.", icon=":material/block:")
+        st.info("No layout of the board has arrays.", icon=":material/block:")
         return
     if st.session_state.get(KEY) not in paths:
         st.session_state[KEY] = _first(board, paths)
@@ -37,11 +35,11 @@ def show(board: Board) -> None:
     ]
     if not known:
         st.info(
-            plain(f"No layout knows both the mesh and the shape of {path}: no map can be drawn."),
+            plain(f"No layout has both the mesh and the shape of {path}."),
             icon=":material/block:",
         )
         return
-    # The baseline's dimensions, or those of the first layout that has the array.
+    # The dimensions are those of the baseline, or of the first layout with the array.
     array, _ = held[board.baseline]
     lead = array if any(array is one for one, _ in known) else known[0][0]
     cut = _cut(lead, [pair for pair in known if len(pair[0].shape) == len(lead.shape)])
@@ -58,42 +56,36 @@ def show(board: Board) -> None:
     if screenshot_mode.on():
         return
     st.caption(
-        "Within a map, the same colour is the same block. Drag in one map to zoom into the same elements in "
-        "all; a double click leads back."
+        "Same color, same block of that map. Drag to zoom into the same elements in all maps; double-click "
+        "to zoom out."
     )
 
 
 def paths_of(board: Board) -> list[str]:
-    """The paths of all arrays, those of the baseline first."""
+    """Return the paths of all arrays, those of the baseline first."""
     order = [board.pins[board.baseline], *board.pins]
     return list(dict.fromkeys(array.path for pin in order for array in pin.snapshot.arrays))
 
 
 def _first(board: Board, paths: list[str]) -> str:
-    """The array of the Layout page if it is here, else the largest parameter of the baseline."""
+    """Return the array of the Layout page if the board has it, else the largest parameter of the baseline."""
     chosen = st.session_state.get(selection.KEY)
     if chosen in paths:
         return chosen
-    arrays = board.pins[board.baseline].snapshot.arrays
-    params = [array for array in arrays if array.group == "params"] or arrays
-    return max(params, key=_size).path if params else paths[0]
+    snapshot = board.pins[board.baseline].snapshot
+    return selection.largest_parameter(snapshot).path if snapshot.arrays else paths[0]
 
 
-def _size(array: Array) -> tuple[int, int]:
-    """By bytes, and by elements where no bytes are known."""
-    return array.bytes or 0, math.prod(array.shape) if array.shape is not None else 0
-
-
-def _array(found: Snapshot, path: str) -> Array | None:
-    """The array, its spec without mesh axes that split nothing."""
-    array = next((array for array in found.arrays if array.path == path), None)
-    return None if array is None else difference.without_idle_axes(array, found.mesh)
+def _array(snapshot: Snapshot, path: str) -> Array | None:
+    """Return the array; its spec is without mesh axes of size 1."""
+    array = next((array for array in snapshot.arrays if array.path == path), None)
+    return None if array is None else difference.without_idle_axes(array, snapshot.mesh)
 
 
 def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
-    """Which two dimensions are drawn, and where the others are cut: chosen once for all maps."""
+    """Draw the choice of two dimensions and of the cuts along the others, for all maps."""
     at_first = cut_of([pair for pair in held if pair[0] is lead] + held)
-    assert at_first is not None, "somebody holds the array"
+    assert at_first is not None, "a layout has the array"
     rank = len(lead.shape)
     if rank < 3:
         return at_first
@@ -102,7 +94,7 @@ def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:
         "map_cut", horizontal=True, vertical_alignment="bottom", gap="medium"
     ):
         chosen = st.multiselect(
-            "The two dimensions that are drawn",
+            "Drawn dimensions",
             range(rank),
             default=[at_first.rows, at_first.columns],
             max_selections=2,

@@ -1,4 +1,4 @@
-"""The page that shows up to eight layouts side by side, each held against one of them."""
+"""The Board page: up to eight layouts side by side, compared with one of them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
     "Shard maps": board_maps.show,
     "Trees": board_trees.show,
     "PartitionSpecs": board_specs.show,
-    "Time them together": _time_together,
+    "Times": _time_together,
 }
 
 
 def show() -> None:
-    """Draw the page: the pins, and of the sections the one that is open."""
+    """Draw the page: the pins and the open section."""
     pins.read_link()
     screenshot_mode.hide_controls()
     _head()
@@ -78,13 +78,13 @@ def _tools(board: Board) -> None:
     ):
         st.session_state[chip_choice.KEY] = chip_choice.chosen_chip().name
         st.selectbox(
-            "Chip of modelled figures",
+            "Modeled chip",
             list(hardware.CHIPS),
-            format_func=lambda name: f"Modelled on {hardware.CHIPS[name].title}",
+            format_func=lambda name: f"Modeled on {hardware.CHIPS[name].title}",
             key=chip_choice.KEY,
             label_visibility="collapsed",
             width=220,
-            help="The accelerator that memory and time are modelled on. Nothing runs on it.",
+            help="Accelerator for the modeled memory and time.",
         )
         report_button.show(board.named, hardware.CHIPS[board.chip], baseline=board.baseline)
         board_file.draw_download(board)
@@ -95,24 +95,23 @@ def _tools(board: Board) -> None:
 
 def _notices() -> None:
     wrong = [*pins.problems(), screenshot_mode.problem()]
-    said = [plain(sentence) for sentence in wrong if sentence]
-    if said:
+    messages = [plain(problem) for problem in wrong if problem]
+    if messages:
         st.warning(
-            "The link had values that cannot be used:  \n" + "  \n".join(said),
+            "The link has invalid values:  \n" + "  \n".join(messages),
             icon=":material/link_off:",
         )
-    # On a picture, the line about its source says that it is a plan.
+    # On a picture, the provenance says that it is a plan.
     if pins.notes() and not screenshot_mode.on():
         st.info("  \n".join(map(plain, pins.notes())), icon=":material/link:")
-    refused = pins.take_problem()
-    if refused:
-        st.error(plain(refused), icon=":material/error:")
+    if problem := pins.take_problem():
+        st.error(plain(problem), icon=":material/error:")
 
 
 def _empty(board: Board) -> None:
     st.info(
-        f"Nothing is pinned yet. *Pin* on the Layout page puts what it shows here, up to {MOST_PINS} "
-        "layouts side by side; a link to a board, or its file, brings them back.",
+        f"The board is empty. Pin up to {MOST_PINS} layouts with *Pin* on the Layout page, open a link to a "
+        "board, or upload its file.",
         icon=":material/keep:",
     )
     board_file.draw_upload(board)
@@ -127,20 +126,19 @@ def _sections(board: Board) -> None:
 
 
 def _in_the_link(board: Board) -> None:
-    """What who opens the page's address sees of this board."""
+    """Describe what a link to this page does not contain."""
     absent, planned = board_link.not_in_link(board), board_link.only_planned_in_link(board)
     if screenshot_mode.on() or not (absent or planned):
         return
     said = []
     if planned:
         said.append(
-            f"This page's address shows {plain(and_text(planned))} as planned, without what was run or "
-            "compiled."
+            f"A link to this page shows {plain(and_text(planned))} as planned, without measurements."
         )
     if absent:
         if len(absent) == len(board.pins):
             which = "None of these layouts is"
         else:
             which = f"{plain(and_text(absent))} {'is' if len(absent) == 1 else 'are'} not"
-        said.append(f"{which} in this page's address, which can only say the fields of a layout.")
-    st.caption(" ".join([*said, "*Save* keeps everything in one file."]))
+        said.append(f"{which} in a link, which contains only layouts.")
+    st.caption(" ".join([*said, "*Save* writes everything to one file."]))

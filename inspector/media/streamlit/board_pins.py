@@ -1,4 +1,4 @@
-"""The pins of the board as a row of menus: each can be renamed, moved, removed and made the baseline."""
+"""The pins of the board as a row of menus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inspector.sections import provenance
 
 
 def show(board: Board) -> None:
-    """A menu for each pin, in the order of the columns."""
+    """Draw a menu for each pin: rename, move, remove, and make it the baseline."""
     with screenshot_mode.controls("pins", horizontal=True, gap="small"):
         for place, pin in enumerate(board.pins):
             is_baseline = place == board.baseline
@@ -25,7 +25,7 @@ def show(board: Board) -> None:
 
 def _menu(board: Board, place: int) -> None:
     pin = board.pins[place]
-    # The name is part of the key, so that the field follows when pins move.
+    # With the name in the key, the field follows its pin when pins move.
     name_key = f"pin_name:{place}:{pin.name}"
     st.text_input(
         "Name",
@@ -37,10 +37,10 @@ def _menu(board: Board, place: int) -> None:
     )
     st.caption(plain(provenance.line(pin.snapshot)))
     if place == board.baseline:
-        st.caption(":material/flag: The others are compared against it.")
+        st.caption(":material/flag: Baseline of the comparison.")
     else:
         st.button(
-            "Compare against it",
+            "Make baseline",
             key=f"pin_baseline:{place}",
             icon=":material/flag:",
             on_click=pins.change,
@@ -48,12 +48,12 @@ def _menu(board: Board, place: int) -> None:
         )
     with st.container(horizontal=True, gap="small"):
         for label, icon, by, end in (
-            ("Left", "arrow_back", -1, 0),
-            ("Right", "arrow_forward", 1, len(board.pins) - 1),
+            ("Move left", "arrow_back", -1, 0),
+            ("Move right", "arrow_forward", 1, len(board.pins) - 1),
         ):
             st.button(
                 label,
-                key=f"pin_{label.lower()}:{place}",
+                key=f"pin_{label.split()[1]}:{place}",
                 icon=f":material/{icon}:",
                 disabled=place == end,
                 on_click=pins.change,

@@ -1,4 +1,4 @@
-"""Parameter × layout: the specs of all of them, as a picture."""
+"""The board's PartitionSpecs: parameters × layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inspector.media.streamlit import chart, page_width, screenshot_mode
 
 
 def show(board: Board) -> None:
-    """The rows that differ, and on demand those that are the same everywhere."""
+    """Draw the rows that differ, and on demand the others."""
     rows = difference.spec_rows(board.snapshots)
     if not rows:
         st.info("No layout of the board has a train state.", icon=":material/block:")
@@ -23,7 +23,7 @@ def show(board: Board) -> None:
     if equal and different:
         with screenshot_mode.controls("specs"):
             everything = st.toggle(
-                f"Also the {counted(equal, 'array')} whose specs are the same in every layout",
+                f"Show {counted(equal, 'array')} with equal specs",
                 key="board_equal_specs",
             )
     elif not different and not everything:

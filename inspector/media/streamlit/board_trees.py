@@ -1,4 +1,4 @@
-"""The tree of arrays with a column a layout, and in it what is not as in the baseline marked."""
+"""The board's trees of PartitionSpecs, with the differences from the baseline marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
 
 
 def show(board: Board) -> None:
-    """Choose a part of the train state, and see its tree."""
+    """Draw the choice of a part of the train state, and its tree."""
     with screenshot_mode.controls("trees"):
         part = st.segmented_control(
             "Part of the train state",
@@ -26,21 +26,21 @@ def show(board: Board) -> None:
             label_visibility="collapsed",
         )
     columns = [column_of(board, place, PARTS[part]) for place in range(len(board.pins))]
-    # Without a mesh: a spec has one colour in all columns, whatever sizes its axes have there.
+    # Without a mesh, a spec has the same color in all columns.
     styles = styles_of_specs([array for column in columns for array in column.arrays], None)
     figure = marked_tree(
         columns, styles, width_px=screenshot_mode.content_px(page_width.content_px())
     )
     if figure is None:
-        st.info("These layouts have no array of this part.", icon=":material/block:")
+        st.info("These layouts have no arrays in this part.", icon=":material/block:")
         return
     chart.draw(figure, "board_tree", alt="Trees of PartitionSpecs")
 
 
 def column_of(board: Board, place: int, groups: tuple[str, ...]) -> Column:
-    """One layout's arrays of these groups, and which of them differ from the baseline.
+    """Return the arrays of one layout, and the paths that differ from the baseline.
 
-    Mesh axes of size 1, which a golden has a dozen of, split nothing and are left out of the specs.
+    The specs are without mesh axes of size 1.
     """
     pin = board.pins[place]
     arrays = tuple(

@@ -1,4 +1,4 @@
-"""*Copy as code*: the layout as a script that runs by itself."""
+"""The Code panel: the layout as a runnable script."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ HEIGHT_PX = 520
 
 
 def show(_: Snapshot, layout: Layout | None) -> None:
-    """The script with a button to copy it and one to download it; why there is none, where there is none."""
+    """Draw the script with its download, or why there is none."""
     if layout is None:
         st.info(
-            "What made this Snapshot is not known, so there is no code.", icon=":material/code_off:"
+            "The layout of this Snapshot is unknown, so there is no script.",
+            icon=":material/code_off:",
         )
         return
     try:
         text = script(layout)
-    except InvalidInput as refused:
-        st.info(plain(f"{refused}."), icon=":material/code_off:")
+    except InvalidInput as error:
+        st.info(plain(f"{error}."), icon=":material/code_off:")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(plain(_caption(layout.entry)), width="stretch")
@@ -41,17 +42,17 @@ def show(_: Snapshot, layout: Layout | None) -> None:
 
 
 def _caption(entry: ModelEntry) -> str:
-    needs = "only JAX, Flax, Optax and NumPy"
+    needs = "JAX, Flax, Optax and NumPy"
     if entry.own:
-        needs = f"JAX, Flax and NumPy, and {entry.name.partition(':')[0]}, which it imports"
+        needs = f"JAX, Flax, NumPy and {entry.name.partition(':')[0]}"
     return (
-        f"A Flax script that builds and trains the model in exactly this layout. It needs {needs}, "
-        "and prints the sharding of every array and the losses."
+        "A Flax script that trains the model in this layout, and prints the sharding of every array and the "
+        f"losses. It needs {needs}."
     )
 
 
 def _file_name(entry: ModelEntry) -> str:
-    """Not that of the module which the script of a model of one's own imports."""
+    """Return a file name that differs from the module of a custom model."""
     if not entry.own:
         return f"{entry.name}.py"
     return f"train_{entry.name.replace('.', '_').replace(':', '_')}.py"

@@ -1,4 +1,4 @@
-"""The layout editor in the sidebar: every field, and beside it what is wrong with it."""
+"""The layout editor in the sidebar: fields, each with its problem."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # Sizes of the training, not of the model.
 TRAINING_SIZES = ("optimizer", "learning_rate", "loss", "dtype")
 
-_LEAST_FIELD_PX = 70  # holds seven digits and the buttons beside them
+_LEAST_FIELD_PX = 70  # seven digits and the buttons
 
 
 class Editor:
-    """Draws the sidebar once, and leaves room beside the rules for what the plan finds out later."""
+    """Draws the sidebar, and reserves places for problems that the plan finds."""
 
     def __init__(self, parsed: Parsed[Layout], kept: CompileCache) -> None:
         self._kept = kept
@@ -57,7 +57,7 @@ class Editor:
         self._draw_sizes(entry)
 
     def show_plan_problems(self, planned: Snapshot) -> None:
-        """Say beside the rule that was taken which arrays its mesh axes do not divide."""
+        """Show next to each rule that was used which arrays its mesh axes do not divide."""
         findings = [finding for finding in planned.findings if finding.level == "error"]
         by_rule: dict[tuple[str | None, tuple[str, ...]], list[Finding]] = {}
         for finding in findings:
@@ -91,21 +91,19 @@ class Editor:
         )
 
     def _draw_mesh(self) -> None:
-        # Without columns, which are more for a browser to pass over at each change.
         row = st.container(horizontal=True)
         row.text_input(
             "Mesh",
             key="field:mesh",
             on_change=session.change_mesh,
-            help="Sizes of the mesh axes joined by x; their product is the number of devices.",
+            help="Sizes of the mesh axes joined by x. Their product is the number of devices.",
         )
         if not targets.is_target(st.session_state["field:target"]):
             row.selectbox(
                 "Processes",
                 layouts.PROCESS_COUNTS,
                 key="field:processes",
-                help="How many processes share the devices equally; several are joined by "
-                "jax.distributed.",
+                help="Processes that share the devices equally, connected by jax.distributed.",
             )
         for field in ("mesh", "processes"):
             _show_problem(self._problems.get(field))
@@ -123,9 +121,9 @@ class Editor:
         meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
         st.markdown(
             "**Rules** &ensp; :small[logical axis → mesh axes]",
-            help="Tried in order. A rule is taken if its mesh axes are still free in the array. Several "
-            "mesh axes are joined by +; a rule to none leaves its dimension whole, as does no rule at "
-            f"all.\n\nLogical axes of this model:\n{meanings}",
+            help="Rules are tried in order. A rule applies if its mesh axes are still free in the array. "
+            "Join several mesh axes with +. A dimension without a rule, or with an empty one, is not sharded."
+            f"\n\nLogical axes of this model:\n{meanings}",
         )
         names = self._mesh_axis_names()
         rows = session.rule_rows()
@@ -170,16 +168,16 @@ class Editor:
             )
         try:
             rule = layouts.parse_rule(row.text(), names)
-        except InvalidInput as refused:
-            _show_problem(str(refused))
+        except InvalidInput as error:
+            _show_problem(str(error))
         else:
             slot = st.empty()
             self._rule_slots.append((rule, lambda text: _show_problem(text, slot)))
 
     def _draw_specs(self, entry: ModelEntry) -> None:
         st.markdown(
-            "**PartitionSpecs** &ensp; :small[one entry a dimension]",
-            help="A mesh axis, None, or several mesh axes joined by +, for each dimension.",
+            "**PartitionSpecs** &ensp; :small[one entry per dimension]",
+            help="For each dimension a mesh axis, several axes joined by +, or None.",
         )
         names = self._mesh_axis_names()
         for place, dimensions in entry.partitions.items():
@@ -187,8 +185,8 @@ class Editor:
             st.text_input(f"{place} ({', '.join(dimensions)})", key=key)
             try:
                 layouts.parse_spec(st.session_state[key], place, entry, names)
-            except InvalidInput as refused:
-                _show_problem(str(refused))
+            except InvalidInput as error:
+                _show_problem(str(error))
 
     def _draw_sizes(self, entry: ModelEntry) -> None:
         others = [size for size in entry.sizes if size.name in TRAINING_SIZES]
@@ -203,19 +201,18 @@ class Editor:
             self._draw_size_presets(entry)
         self._draw_side_by_side(shown)
         if inner:
-            with self._drawer("More sizes of the model", inner) as drawer:
+            with self._drawer("More model sizes", inner) as drawer:
                 if drawer.open:
                     self._draw_side_by_side(inner)
         if entry.constraints:
             st.pills(
-                "Constraints on activations",
+                "Activation constraints",
                 entry.constraints,
                 selection_mode="multi",
                 key="field:constraints",
-                help="A constraint that is off leaves the sharding of that activation to the compiler; "
-                "what it chose stands among the arrays after a run.",
+                help="Without its constraint, XLA chooses the sharding of an activation. A run shows it.",
             )
-        with self._drawer("Training and measuring", others, "steps") as drawer:
+        with self._drawer("Training and measurement", others, "steps") as drawer:
             if drawer.open:
                 self._draw_training(others)
 
@@ -227,36 +224,35 @@ class Editor:
             key="field:steps",
             step=1,
             persist_state="page",
-            help="Timed train steps and inferences.",
+            help="Number of timed train steps and inferences.",
         )
         _show_problem(self._problems.get("steps"))
         st.toggle(
-            "Donate the train state",
+            "Donate train state",
             key="field:donate",
             persist_state="page",
-            help="The train step may write the new state over the old one (`donate_argnums`), so that "
-            "both need not be held at once.",
+            help="Donate the train state (`donate_argnums`): the new state reuses the memory of the old one.",
         )
         st.toggle(
-            "Also profile train steps",
+            "Profile train steps",
             key="field:trace",
             persist_state="page",
-            help="JAX's profiler watches three more train steps; *Time* shows where their time went.",
+            help="Run three more train steps under JAX's profiler. *Time* shows the operations.",
         )
         st.toggle(
-            "Also time as %%timeit does",
+            "Time with %%timeit loops",
             key="field:timeit",
             persist_state="page",
-            help="Seven repeated loops of the same step, mean ± deviation, as the Flax guide has it.",
+            help="Seven loops of the same step, mean ± deviation, as in the Flax guide.",
         )
 
     def _drawer(self, title: str, sizes: list[Size], *more: str) -> Any:
-        """A drawer for these fields, to be filled if it is open: what nobody sees makes a page slow.
+        """Return an expander for these fields, which is drawn only if it is open.
 
-        One with a problem does not stay closed over it.
+        It opens itself if one of its fields has a problem.
 
         Args:
-          more: the fields in it that are no sizes.
+          more: the fields in it that are not sizes.
         """
         key = f"drawer:{title}"
         if any(name in self._problems for name in (*(size.name for size in sizes), *more)):
@@ -264,7 +260,7 @@ class Editor:
         return st.expander(title, key=key, on_change="rerun")
 
     def _draw_side_by_side(self, sizes: list[Size]) -> None:
-        """Numbers three to a row, and under them what is on or off."""
+        """Draw the numbers in rows of three, and the switches below."""
         numbers = [size for size in sizes if not isinstance(size.default, bool)]
         with st.grid(3, min_column_width=_LEAST_FIELD_PX):
             for size in numbers:
@@ -276,7 +272,7 @@ class Editor:
                 self._draw_size(size)
 
     def _draw_size_presets(self, entry: ModelEntry) -> None:
-        """Sizes of published models to start from; the one that the layout has is marked."""
+        """Draw the sizes of published models as presets."""
         sizes = session.last_layout().sizes
         by_name = {preset.name: preset for preset in entry.presets}
         current = next(
@@ -290,7 +286,7 @@ class Editor:
                 session.put(replace(session.last_layout(), sizes=entry.sizes_of(chosen)))
 
         st.pills(
-            "Sizes of",
+            "Size preset",
             list(by_name),
             key="size_preset",
             on_change=apply,
@@ -302,7 +298,7 @@ class Editor:
         _show_problem(self._problems.get(size.name))
 
     def _mesh_axis_names(self) -> tuple[str, ...]:
-        """The names that rules may use now: those typed if they are good, else the last good ones."""
+        """Return the mesh axes for rules: the typed names if they are valid, else the last valid ones."""
         fields = session.fields()
         try:
             most = layouts.most_devices(fields["target"])
@@ -314,7 +310,7 @@ class Editor:
 def _draw_field(size: Size) -> None:
     key, label = session.size_key(size.name), _label(size.name)
     st.session_state.setdefault(key, size.default)
-    # A drawer that is closed draws no field, and loses nothing that stands in it.
+    # A closed expander draws no fields; their values stay.
     common: dict[str, Any] = {
         "key": key,
         "help": _sentence(size.meaning),
@@ -338,7 +334,7 @@ def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | N
 
 
 def _split_over(finding: Finding, planned: Snapshot) -> tuple[str, ...]:
-    """The mesh axes that a plan splits the dimension of a finding over."""
+    """Return the mesh axes over which the plan shards the dimension of a finding."""
     spec = planned.array(finding.array).spec if finding.array is not None else None
     dimension = finding.extra.get("dimension")
     return (spec[dimension] or ()) if spec is not None and dimension is not None else ()

@@ -1,4 +1,4 @@
-"""What every session runs: page settings, navigation, and the page that is open."""
+"""The script of every session: page settings, navigation, and the open page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from inspector.media.streamlit import layout_page, own_model_notice, session
 
-# Four blocks in the first colours of the shard map. An icon by name would be fetched from a font
-# server outside; this one is part of the page.
+# Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
 ICON = (
     '<svg viewBox="0 0 16 16">'
     '<path fill="#77AADD" d="M1 1h6.5v6.5H1z"/><path fill="#EE8866" d="M8.5 1H15v6.5H8.5z"/>'
@@ -22,12 +21,12 @@ st.set_page_config(
     page_title="Sharding Inspector",
     page_icon=ICON,
     layout="wide",
-    initial_sidebar_state=340,  # pixels: a rule with both its names fits a line
+    initial_sidebar_state=340,  # pixels; a rule fits a line
 )
 
 
 def page_of(module: str, title: str, icon: str, url_path: str) -> StreamlitPage:
-    """A page whose module is imported when it is opened: the first page need not wait for all."""
+    """Return a page whose module is imported when the page is opened."""
 
     def show() -> None:
         importlib.import_module(f"inspector.media.streamlit.{module}").show()

@@ -1,4 +1,4 @@
-"""The page of kept Snapshots: search them, look at one, open it, pin it, take it along, delete it."""
+"""The Library page: search, open, pin, download, annotate and delete saved Snapshots."""
 
 from __future__ import annotations
 
@@ -23,45 +23,44 @@ from inspector.service.library import (
 )
 
 OPENED = "opened_snapshot"  # (name, Snapshot) for the Open page
-CHOSEN = "library_chosen"  # the name of the Snapshot that is looked at
-_SEARCH, _REFUSED, _READ = "library_search", "library_refused", "library_read"
-_LEAVE_TO = "library_leave_to"  # the path of the page that a button leads to
+CHOSEN = "library_chosen"  # name of the selected Snapshot
+_SEARCH, _PROBLEM, _READ = "library_search", "library_problem", "library_read"
+_LEAVE_TO = "library_leave_to"  # path of the page to open in the next run
 _SEARCH_CHARACTERS = 200
 _NOTE_COLUMN_CHARACTERS = 200
 _TABLE_PX = 320  # at most; more rows scroll
-_NAME_PX, _NOTE_PX = 230, 230  # a name of 30 letters is whole, and stays in sight
+_NAME_PX, _NOTE_PX = 230, 230  # a name of 30 letters
 
 
 def show() -> None:
-    """The search field and the table of what it finds; below, what is chosen in it."""
+    """Draw the search field, the table, and the selected Snapshot."""
     page = st.session_state.pop(_LEAVE_TO, None)
     if page is not None:
         page_switch.to(page)
     library = Library()
     st.markdown("### Library")
-    refused = st.session_state.pop(_REFUSED, None)
-    if refused:
-        st.error(plain(refused), icon=":material/error:")
+    if problem := st.session_state.pop(_PROBLEM, None):
+        st.error(plain(problem), icon=":material/error:")
     try:
         everything = library.entries()
         _show_all(library, everything)
-    except Unreadable as unreadable:
-        st.error(plain(str(unreadable)), icon=":material/error:")
+    except Unreadable as error:
+        st.error(plain(str(error)), icon=":material/error:")
         st.button(
-            "Move the file aside and begin a new library",
+            "Move file aside and start a new library",
             key="library_move_aside",
             icon=":material/drive_file_move:",
             on_click=_move_aside,
         )
-    except InvalidInput as refusal:
-        st.error(plain(str(refusal)), icon=":material/error:")
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
 
 
 def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     if not everything:
         st.info(
-            "Nothing is kept yet. *Keep* on the Layout page saves what it shows, under a name and with a "
-            "note; so does `python -m inspector library save`.",
+            "The library is empty. Save a Snapshot with *Keep* on the Layout page, or with "
+            "`python -m inspector library save`.",
             icon=":material/bookmark:",
         )
         return
@@ -76,12 +75,12 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
             key=_SEARCH,
             max_chars=_SEARCH_CHARACTERS,
             icon=":material/search:",
-            placeholder="words in name, note, model, mesh, target or source",
+            placeholder="name, note, model, mesh, target or source",
         )
     found = library.entries(words)
     with right:
         st.download_button(
-            "Export all" if len(found) == len(everything) else f"Export {len(found)} found",
+            "Export all" if len(found) == len(everything) else f"Export {len(found)}",
             data=lambda: export.zipped(library, found),
             file_name="library.zip",
             mime="application/zip",
@@ -90,11 +89,11 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
             on_click="ignore",
             disabled=not found,
             width="stretch",
-            help="A zip of Snapshot files, with their names and notes in `library.json`.",
+            help="Download a zip of the Snapshots, with names and notes in `library.json`.",
         )
     if not found:
         st.info(
-            "No kept Snapshot has all of these words; make the search shorter.",
+            "No Snapshot contains all of these words.",
             icon=":material/search_off:",
         )
         return
@@ -119,7 +118,7 @@ def _show_table(found: Sequence[Entry]) -> None:
             "Model": [entry.model or "" for entry in found],
             "Mesh": [entry.mesh or "unknown" for entry in found],
             "State per device": [bytes_text(entry.per_device) for entry in found],
-            "Kept (UTC)": [entry.saved[:16].replace("T", " ") for entry in found],
+            "Saved (UTC)": [entry.saved[:16].replace("T", " ") for entry in found],
             "Size": [bytes_text(entry.bytes) for entry in found],
         },
         "library_table",
@@ -134,7 +133,7 @@ def _show_table(found: Sequence[Entry]) -> None:
 
 
 def _chosen(found: Sequence[Entry]) -> Entry:
-    """The one that was chosen, the newest where that is not among what was found."""
+    """Return the selected entry, or the newest if the search does not find it."""
     by_name = {entry.name: entry for entry in found}
     return by_name.get(st.session_state.get(CHOSEN, ""), found[0])
 
@@ -144,15 +143,13 @@ def _show_chosen(library: Library, entry: Entry) -> None:
         st.markdown(f"#### {plain(entry.name)}")
         try:
             opened = _opened(library, entry)
-        except InvalidInput as refused:
-            st.error(plain(str(refused)), icon=":material/error:")
+        except InvalidInput as error:
+            st.error(plain(str(error)), icon=":material/error:")
             _draw_delete(entry)
             return
         st.caption(plain(provenance.line(opened)))
-        # A note keeps its lines; Markdown takes two blanks for a line end.
         st.markdown(
-            "  \n".join(plain(line) for line in entry.note.splitlines())
-            or ":gray[*It has no note.*]"
+            "  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]"
         )
         columns = st.columns(4)
         devices = "unknown" if entry.devices is None else f"{entry.devices:,}"
@@ -172,14 +169,14 @@ def _show_chosen(library: Library, entry: Entry) -> None:
                 icon=":material/download:",
                 type="tertiary",
                 on_click="ignore",
-                help="This Snapshot as JSON.",
+                help="Download this Snapshot as JSON.",
             )
             _draw_note(entry)
             _draw_delete(entry)
 
 
 def _draw_open(entry: Entry, opened: Snapshot) -> None:
-    # What is opened is what stood here, also where another tab has deleted it since.
+    # This opens the shown Snapshot, even if another tab has deleted it since.
     st.button(
         "Open",
         key="library_open",
@@ -190,20 +187,19 @@ def _draw_open(entry: Entry, opened: Snapshot) -> None:
     )
     layout = board_link.layout_of(opened)
     if layout is not None:
-        # The Layout page begins with the last layout, and writes it to its URL.
         st.button(
             "Edit layout",
             key="library_edit",
             icon=":material/edit:",
             type="tertiary",
-            help="The layout that it was made from, on the Layout page.",
+            help="Open its layout on the Layout page.",
             on_click=_leave_with,
             args=("last_layout", layout, page_switch.LAYOUT),
         )
 
 
 def _leave_with(key: str, value: object, page: str) -> None:
-    """Have the next run go to another page, which finds the value under the key."""
+    """Set a value of the session state, and open another page in the next run."""
     st.session_state[key] = value
     st.session_state[_LEAVE_TO] = page
 
@@ -212,19 +208,19 @@ def _draw_note(entry: Entry) -> None:
     with st.popover(
         "Note", icon=":material/edit_note:", type="tertiary", key="library_note_popover"
     ):
-        # Another entry is another field, so that no note goes to a wrong Snapshot.
+        # Each entry has its own field, so that no note goes to another Snapshot.
         key = f"library_note:{entry.name}:{entry.saved}"
         st.text_area("Note", value=entry.note, key=key, max_chars=LONGEST_NOTE, height=160)
-        st.button("Save the note", key="library_annotate", on_click=_annotate, args=(entry, key))
+        st.button("Save note", key="library_annotate", on_click=_annotate, args=(entry, key))
 
 
 def _draw_delete(entry: Entry) -> None:
     with st.popover(
         "Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"
     ):
-        st.markdown(f"{plain(entry.name)} will be gone for good.")
+        st.markdown(f"{plain(entry.name)} cannot be recovered.")
         st.button(
-            "Delete it",
+            "Delete Snapshot",
             key="library_delete",
             icon=":material/delete_forever:",
             type="primary",
@@ -234,7 +230,7 @@ def _draw_delete(entry: Entry) -> None:
 
 
 def _opened(library: Library, entry: Entry) -> Snapshot:
-    """The Snapshot, read once as long as it is the one that is looked at."""
+    """Return the Snapshot of the selected entry, which is read once."""
     state = st.session_state
     known = state.get(_READ)
     if known is None or known[0] != (library.path, entry.name, entry.saved):
@@ -244,7 +240,7 @@ def _opened(library: Library, entry: Entry) -> Snapshot:
 
 
 def _text(library: Library, entry: Entry, opened: Snapshot) -> str:
-    """The Snapshot's file; what is looked at where another tab has deleted it since."""
+    """Return the file of the Snapshot; if another tab has deleted it, the shown Snapshot."""
     try:
         return library.text(entry.name)
     except InvalidInput:
@@ -254,24 +250,24 @@ def _text(library: Library, entry: Entry, opened: Snapshot) -> str:
 def _annotate(entry: Entry, key: str) -> None:
     try:
         Library().annotate(entry.name, st.session_state.get(key) or "")
-    except InvalidInput as refused:
-        st.session_state[_REFUSED] = str(refused)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
 
 
 def _delete(entry: Entry) -> None:
     try:
         Library().delete(entry.name)
-    except InvalidInput as refused:
-        st.session_state[_REFUSED] = str(refused)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
     else:
         st.session_state.pop(_READ, None)
-        st.toast(f"{plain(entry.name)} is deleted.", icon=":material/delete:")
+        st.toast(f"Deleted {plain(entry.name)}.", icon=":material/delete:")
 
 
 def _move_aside() -> None:
     try:
         aside = Library().move_aside()
-    except InvalidInput as refused:
-        st.session_state[_REFUSED] = str(refused)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
     else:
-        st.toast(f"The old file is {plain(aside.name)} now.", icon=":material/drive_file_move:")
+        st.toast(f"Renamed the old file to {plain(aside.name)}.", icon=":material/drive_file_move:")

@@ -1,7 +1,7 @@
-"""The board of one browser session: what is pinned, and the URL that says so.
+"""The board of a browser session, and its URL.
 
-The session holds the pins in full. The Board page writes them to its URL as far as layouts go; a URL that
-differs from what was last written (a shared link, the back button) is planned and taken over.
+The session has the pinned Snapshots. The URL of the Board page has only their layouts. If the URL differs
+from what was written last (a link, the back button), its layouts are planned and pinned.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _WAS_WORDS = {"cpu": "run", "tpu": "compiled", "gpu": "compiled"}
 
 
 def board() -> Board:
-    """The pins of this session, with the chip that it asks about."""
-    found: Board = st.session_state.get(_BOARD, Board())
-    return replace(found, chip=chip_choice.chosen_chip().name)
+    """Return the board of this session with the selected chip."""
+    pinned: Board = st.session_state.get(_BOARD, Board())
+    return replace(pinned, chip=chip_choice.chosen_chip().name)
 
 
 def put(changed: Board) -> None:
-    """Keep this board; what was wrong with the link that it came from is of no interest any more."""
+    """Replace the board, and drop the messages about the last link."""
     st.session_state[_BOARD] = changed
     for key in (_PROBLEMS, _NOTES, _REFUSED):
         st.session_state.pop(key, None)
 
 
 def change(make: Callable[[Board], Board]) -> bool:
-    """Change the board in a widget's callback; whether it went well. If not, the page says why."""
+    """Change the board in a callback. Return whether that worked; if not, `take_problem` returns why."""
     try:
         put(make(board()))
-    except InvalidInput as refused:
-        st.session_state[_REFUSED] = str(refused)
+    except InvalidInput as error:
+        st.session_state[_REFUSED] = str(error)
         return False
     return True
 
@@ -56,19 +56,19 @@ def take_problem() -> str | None:
 
 
 def problems() -> tuple[str, ...]:
-    """What in the opened link could not be used, a sentence each."""
+    """Return the problems of the opened link, one sentence each."""
     return st.session_state.get(_PROBLEMS, ())
 
 
 def notes() -> tuple[str, ...]:
-    """What the opened link could not say, a sentence each."""
+    """Return what the opened link does not contain, one sentence each."""
     return st.session_state.get(_NOTES, ())
 
 
 def read_link() -> None:
-    """Take over the URL's pins, planning those that are not on the board; before any widget is drawn.
+    """Pin the layouts of the URL, before any widget is drawn, and wait for their plans.
 
-    It waits for the plans. A URL without pins, such as a page switch leaves it, changes no pin.
+    A URL without pins, such as after a page switch, changes nothing.
     """
     query = _query()
     if query == st.session_state.get(_WRITTEN) or not query:
@@ -80,13 +80,13 @@ def read_link() -> None:
     made = before
     if linked.pins:
         service = inspection.shared()
-        found = []
+        linked_pins = []
         for pin in linked.pins:
             try:
-                found.append(Pin(pin.name, _snapshot(service, pin, before)))
-            except InvalidInput as refused:
-                wrong.append(f"{pin.name} cannot be planned: {refused}")
-        made = _taken_over(before, found, linked.baseline, wrong)
+                linked_pins.append(Pin(pin.name, _snapshot(service, pin, before)))
+            except InvalidInput as error:
+                wrong.append(f"{pin.name} cannot be planned: {error}")
+        made = _merged(before, linked_pins, linked.baseline, wrong)
     put(made)
     st.session_state[_PROBLEMS] = tuple(wrong)
     st.session_state[_NOTES] = _notes(linked.pins, made)
@@ -94,7 +94,7 @@ def read_link() -> None:
 
 
 def write_link() -> None:
-    """Write the board to the URL, where it is not that already."""
+    """Write the board to the URL, if it changed."""
     query = board_link.to_query(board())
     if _query() != query:
         st.query_params.from_dict(query | screenshot_mode.query())
@@ -102,7 +102,7 @@ def write_link() -> None:
 
 
 def _query() -> dict[str, list[str]]:
-    """The URL's parameters, without those that say how the page is drawn."""
+    """Return the URL parameters without that of screenshot mode."""
     return {
         key: st.query_params.get_all(key)
         for key in st.query_params
@@ -111,10 +111,10 @@ def _query() -> dict[str, list[str]]:
 
 
 def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
-    """What the board has of this very layout, else its plan.
+    """Return the Snapshot of this layout on the board, else its plan.
 
     Raises:
-      InvalidInput: the model cannot be traced at these sizes.
+      InvalidInput: the model cannot be traced with these sizes.
     """
     for known in before.pins:
         if known.name == pin.name and board_link.layout_of(known.snapshot) == pin.layout:
@@ -123,24 +123,24 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
     if state is None:
         state = waiting.wait_for(
             service.start_state(pin.layout),
-            f"Planning {pin.name}: reading the model's shapes with JAX …",
+            f"Planning {pin.name}: tracing the model with JAX …",
         )
     return plan(pin.layout, state)
 
 
-def _taken_over(before: Board, found: list[Pin], baseline: str | None, wrong: list[str]) -> Board:
-    """The linked pins, and after them those of before that no link can say."""
-    made = replace(before, pins=tuple(found), baseline=0)
+def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[str]) -> Board:
+    """Return the linked pins, then the earlier pins that no link can contain."""
+    made = replace(before, pins=tuple(linked), baseline=0)
     for name in board_link.not_in_link(before):
         kept = before.pins[before.names.index(name)]
         try:
             made = made.pinned(name, kept.snapshot)
-        except InvalidInput as refused:
-            wrong.append(f"{name}, which is in no link, is off the board: {refused}")
+        except InvalidInput as error:
+            wrong.append(f"{name} was removed from the board: {error}")
     if baseline is None:
         return made
     if baseline not in made.names:
-        wrong.append(f"baseline is {baseline!r}, but no layout of the link is called so")
+        wrong.append(f"baseline is {baseline!r}, but the link has no layout with this name")
         return made
     return made.compared_to(made.names.index(baseline))
 
@@ -148,8 +148,8 @@ def _taken_over(before: Board, found: list[Pin], baseline: str | None, wrong: li
 def _notes(linked: tuple[LinkedPin, ...], made: Board) -> tuple[str, ...]:
     kinds = {pin.name: pin.snapshot.source.kind for pin in made.pins}
     return tuple(
-        f"{pin.name} was {_WAS_WORDS[pin.was]} by whoever made the link; a link has its layout only, so "
-        "it stands here as planned. The board's file has the figures."
+        f"{pin.name} was {_WAS_WORDS[pin.was]} when the link was made. A link contains only the layout, so "
+        "this is its plan. The file of the board contains the measurements."
         for pin in linked
         if pin.was is not None and kinds.get(pin.name) == "plan"
     )

@@ -1,4 +1,4 @@
-"""The target in the sidebar: emulated devices, a TPU slice by name and topology, or GPU nodes."""
+"""The target in the sidebar: emulated devices, a TPU slice, GPU nodes, or a plan."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _FIRST = {"tpu": "tpu:v5p:2x2x2", "gpu": "gpu:h100:8"}
 _GPU_COUNTS = (1, 2, 4, *(GPUS_PER_NODE * 2**n for n in range(10)))
 
 
-def draw(kept: CompileCache) -> None:
-    """The kind of target, and for a machine which one; a change gives the mesh as many devices.
+def draw(cache: CompileCache) -> None:
+    """Draw the target. A change of the target resizes the mesh to its devices.
 
-    kept: what compilers answered before, which a person can clear.
+    Args:
+      cache: the compile cache, which the user can clear.
     """
     state = st.session_state
     target = _target()
@@ -38,8 +39,8 @@ def draw(kept: CompileCache) -> None:
         key="target:kind",
         required=True,
         on_change=_change_kind,
-        help="Emulated devices are built and run here. For a TPU slice or GPU nodes the layout is compiled "
-        "by that machine's own compiler, which need not be there, and nothing is run.",
+        help="**Emulated**: build and run on emulated devices of this machine. **TPU**, **GPU**: compile for "
+        "that machine with its compiler. **Plan only**: compile and run nothing.",
     )
     if target is None:
         return
@@ -51,20 +52,16 @@ def draw(kept: CompileCache) -> None:
     missing = targets.missing_compiler(target)
     if missing is not None:
         st.markdown(f":orange[:material/download: :small[{plain(missing)}]]")
-    _draw_kept(kept)
+    _draw_cache(cache)
 
 
-def _draw_kept(kept: CompileCache) -> None:
-    held = kept.usage()
-    if not held.count:
+def _draw_cache(cache: CompileCache) -> None:
+    usage = cache.usage()
+    if not usage.count:
         return
-    verb = "is" if held.count == 1 else "are"
-    words = (
-        f"{counted(held.count, 'compiled layout')} {verb} kept on disk, {bytes_text(held.bytes)}"
-    )
     left, right = st.columns([3, 2], vertical_alignment="center")
-    left.caption(words)
-    right.button("Clear", key="clear_kept", type="tertiary", on_click=kept.clear)
+    left.caption(f"Compile cache: {counted(usage.count, 'layout')}, {bytes_text(usage.bytes)}")
+    right.button("Clear cache", key="clear_kept", type="tertiary", on_click=cache.clear)
 
 
 def _draw_slice(target: Target) -> None:
@@ -86,15 +83,15 @@ def _draw_slice(target: Target) -> None:
         format_func=lambda topology: f"{every[topology].name} · {topology}",
         key="target:topology",
         on_change=_change_topology,
-        help="A slice is named after its TensorCores; several topologies can have the same number.",
+        help="The number in a name counts TensorCores. Several topologies can have the same name.",
     )
     st.segmented_control(
         "Device order",
         layouts.DEVICE_ORDERS,
         key="field:device_order",
         required=True,
-        help="Row-major: the mesh takes the devices in JAX's order. Torus: `create_device_mesh` lays each "
-        "mesh axis along physical axes, so that neighbours in the mesh are neighbours in the machine.",
+        help="**row-major**: the devices in JAX's order. **torus**: `create_device_mesh` puts each mesh axis "
+        "on physical axes, so neighbors in the mesh are neighbors in the machine.",
     )
 
 
@@ -128,7 +125,7 @@ def _change_kind() -> None:
 
 
 def _change_generation() -> None:
-    """The same topology, if the generation has it; else its smallest slice of at least eight chips."""
+    """Keep the topology if the generation has it, else take its smallest slice of at least 8 chips."""
     generation = st.session_state["target:generation"]
     every = slices.slices(generation)
     before = st.session_state["target:topology"]
@@ -148,7 +145,7 @@ def _change_gpus() -> None:
 
 
 def _put(text: str) -> None:
-    """Take this target, and a mesh of as many axes as before with all of its devices."""
+    """Set the target, and a mesh with the same number of axes for all of its devices."""
     state = st.session_state
     state["field:target"] = text
     target = _target()

@@ -1,4 +1,4 @@
-"""The same model written in two ways, side by side: where they agree leaf by leaf, and what each costs."""
+"""The guide that compares two ways to write a model, leaf by leaf and by cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from inspector.media.streamlit import planning, run_panel, session, table
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import inspection
 
-TREE_PX = 620  # two stand side by side in a window of 1440 pixels
+TREE_PX = 620  # two fit side by side in a window of 1440 pixels
 
 PAIRS = {
     "Logical axes · device axes": variants.logical_and_device_axes,
@@ -35,11 +35,11 @@ PAIRS = {
 
 
 def show() -> None:
-    """Choose a pair; see the verdict, the trees, and after a run the figures of both."""
+    """Draw the choice of a pair, the verdict, the costs after a run, and both trees."""
     service = inspection.shared()
     layout = session.last_layout()
     st.markdown("### Two ways to write one model")
-    st.caption("Of the layout on the Layout page: " + plain(_layout_words(layout)))
+    st.caption("Layout of the Layout page: " + plain(_layout_words(layout)))
     st.session_state.setdefault("pair", next(iter(PAIRS)))
     name = st.segmented_control(
         "Pair", list(PAIRS), key="pair", required=True, label_visibility="collapsed"
@@ -51,7 +51,7 @@ def show() -> None:
         return
     verdict, controls = st.columns([3, 2], vertical_alignment="top")
     with controls:
-        run_panel.show(service, (pair.left, left), (pair.right, right), label="Build and run both")
+        run_panel.show(service, (pair.left, left), (pair.right, right), label="Run both variants")
     left = run_panel.finished_run(service, pair.left) or left
     right = run_panel.finished_run(service, pair.right) or right
     with verdict:
@@ -62,7 +62,7 @@ def show() -> None:
             _show_verdict(leaf_pairs(left, right, (*STATE_GROUPS, "batch", "output")), live)
     if left.programs and right.programs:
         _show_costs(pair, left, right)
-    # In a narrow window the second goes below the first; in columns both would be cut off.
+    # In a narrow window the trees wrap, which columns do not.
     with st.container(horizontal=True, gap="medium"):
         for title, found in ((pair.left_title, left), (pair.right_title, right)):
             with st.container(width=TREE_PX):
@@ -100,13 +100,12 @@ def _show_verdict(pairs: tuple[LeafPair, ...], live: bool) -> None:
     different = [pair for pair in pairs if not pair.equal]
     if not different:
         st.success(
-            f"All {counted(len(pairs), 'leaf', 'leaves')} are sharded equally, {how}: "
-            "the same index ranges on the same devices.",
+            f"All {counted(len(pairs), 'leaf', 'leaves')} have the same sharding, {how}.",
             icon=":material/check:",
         )
         return
     st.warning(
-        f"{len(different)} of {counted(len(pairs), 'leaf', 'leaves')} are sharded differently, {how}.",
+        f"{len(different)} of {counted(len(pairs), 'leaf', 'leaves')} have different shardings, {how}.",
         icon=":material/difference:",
     )
     table.show(
@@ -131,12 +130,10 @@ def _show_layer_axis(scan: Snapshot) -> None:
     array = stacked[0]
     axes = array.spec[0] if array.spec else None
     name = array.logical_axes[0] if array.logical_axes else "layer"
-    split = (
-        f"split over {mesh_axes_text(axes)}" if axes else "whole: nothing maps it to a mesh axis"
-    )
+    split = f"sharded over {mesh_axes_text(axes)}" if axes else "which is not sharded"
     st.info(
-        f"The scan stacks {counted(array.shape[0], 'layer')} in each parameter along a first dimension, "
-        f"{plain(name or 'layer')}, which is {plain(split)}.",
+        f"`nn.scan` stacks {counted(array.shape[0], 'layer')} in each parameter along a first dimension, "
+        f"{plain(name or 'layer')}, {plain(split)}.",
         icon=":material/layers:",
     )
 
@@ -146,7 +143,7 @@ def _show_costs(pair: Variants, left: Snapshot, right: Snapshot) -> None:
     columns = zip(*_cost_rows(left, right), strict=True)
     table.show(dict(zip(titles, columns, strict=True)), "variant_costs")
     st.caption(
-        "Emulated on this machine, one after the other: ratios near 1 are noise. Right over left."
+        "Emulated on this machine, one after the other. Ratio: right over left; near 1 is noise."
     )
 
 

@@ -1,4 +1,4 @@
-"""The editor: what is wrong is said beside its field, and the page keeps the last layout that was right."""
+"""The Layout page: the editor, its problems, presets, rules, and the URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_opens_with_the_default_layout(page):
     assert page.value("preset") == "Data + tensor"
     assert [page.value(f"size:{name}") for name in ("batch", "layers", "depth")] == [8, 4, 1024]
     assert page.value("size:scan") is False
-    page.open("drawer:Training and measuring")
+    page.open("drawer:Training and measurement")
     assert page.value("size:optimizer") == "adam"
     assert page.value("size:learning_rate") == 1e-3
     assert page.value("size:dtype") == "float32"
@@ -29,19 +29,11 @@ def test_opens_with_the_default_layout(page):
     assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("2x", "mesh is '2x', but must be axis sizes joined by x, such as 2x4"),
-        ("", "mesh is '', but must be axis sizes joined by x, such as 2x4"),
-        ("0x4", "mesh 0x4 has an axis of size 0, each must be at least 1"),
-        ("1x2x3x4x5", "mesh 1x2x3x4x5 has 5 axes, at most 4 are allowed"),
-        ("32x32", "mesh 32x32 makes 1024 devices, at most 512 are allowed"),
-    ],
-)
-def test_a_bad_mesh_is_said_beside_it(page, text, sentence):
+@pytest.mark.parametrize("text", ["2x", "32x32"])
+def test_an_invalid_mesh_is_marked(page, text):
     page.type("field:mesh", text)
-    assert page.problems_beside("field:mesh", "field:processes") == [sentence]
+    (problem,) = page.problems_beside("field:mesh", "field:processes")
+    assert text in problem
     assert_shows_the_last_good_layout(page)
     assert page.value("field:mesh") == text, "what was typed must not be lost"
     page.type("field:mesh", "4x2")
@@ -50,26 +42,11 @@ def test_a_bad_mesh_is_said_beside_it(page, text, sentence):
     assert page.query() == {"mesh": "4x2"}
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("data", "axes gives 1 name (data), but mesh 2x4 has 2 axes"),
-        ("data, model, x", "axes gives 3 names (data, model, x), but mesh 2x4 has 2 axes"),
-        ("data, data", "axes is 'data, data', but every mesh axis needs a name of its own"),
-        (
-            "data, mo del",
-            "axes has 'mo del', but a mesh axis must be letters, digits and _, not only digits",
-        ),
-        ("data,", "axes has '', but a mesh axis must be letters, digits and _, not only digits"),
-        (
-            "<b>data</b>, model",
-            "axes has '<b>data</b>', but a mesh axis must be letters, digits and _, not only digits",
-        ),
-    ],
-)
-def test_bad_axis_names_are_said_beside_them_and_leave_the_rules_alone(page, text, sentence):
+@pytest.mark.parametrize("text", ["data, mo del", "<b>data</b>, model"])
+def test_invalid_axis_names_are_marked_and_leave_the_rules_alone(page, text):
     page.type("field:axes", text)
-    assert page.problems_beside("field:axes") == [sentence]
+    (problem,) = page.problems_beside("field:axes")
+    assert problem.startswith("axes has ")
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
     assert_shows_the_last_good_layout(page)
     page.type("field:axes", "data, model")
@@ -78,65 +55,31 @@ def test_bad_axis_names_are_said_beside_them_and_leave_the_rules_alone(page, tex
 
 
 @pytest.mark.parametrize(
-    ("what", "text", "sentence"),
-    [
-        ("axes", "expert", "rule hidden names mesh axis 'expert', but the mesh has data, model"),
-        (
-            "axes",
-            "model + model",
-            "rule hidden is 'model + model', but may use each mesh axis only once",
-        ),
-        (
-            "name",
-            "",
-            "rules has '', but a logical axis must be letters, digits and _, not only digits",
-        ),
-        (
-            "name",
-            "2",
-            "rules has '2', but a logical axis must be letters, digits and _, not only digits",
-        ),
-    ],
+    ("what", "text", "word"), [("axes", "expert", "expert"), ("name", "2", "'2'")]
 )
-def test_a_bad_rule_is_said_beside_it(page, what, text, sentence):
-    key = page.rule_key(1, what)
-    page.type(key, text)
-    assert page.problems_beside(page.rule_key(1, "axes")) == [sentence]
+def test_an_invalid_rule_is_marked(page, what, text, word):
+    page.type(page.rule_key(1, what), text)
+    (problem,) = page.problems_beside(page.rule_key(1, "axes"))
+    assert word in problem
     assert page.problems_beside(page.rule_key(0, "axes")) == []
     assert_shows_the_last_good_layout(page)
 
 
 @pytest.mark.parametrize(
-    ("field", "number", "sentence"),
-    [
-        ("batch", 0, "batch is '0', but must be a whole number from 1 to 1,048,576"),
-        ("batch", -8, "batch is '-8', but must be a whole number from 1 to 1,048,576"),
-        ("layers", 0, "layers is '0', but must be a whole number from 1 to 1,024"),
-        ("layers", 1025, "layers is '1025', but must be a whole number from 1 to 1,024"),
-        ("depth", 0, "depth is '0', but must be a whole number from 1 to 1,048,576"),
-        ("learning_rate", -1.0, "learning_rate is '-1.0', but must be a number from 0 to 10"),
-    ],
+    ("key", "number"), [("size:batch", 0), ("size:learning_rate", -1.0), ("field:steps", 0)]
 )
-def test_a_bad_size_is_said_beside_it(page, field, number, sentence):
-    page.open("drawer:Training and measuring")
-    page.set(f"size:{field}", number)
-    line = ("batch", "layers", "depth") if field != "learning_rate" else (field,)
-    assert page.problems_beside(*(f"size:{name}" for name in line)) == [sentence]
-    assert page.problems() == [sentence]
-    assert_shows_the_last_good_layout(page)
-
-
-@pytest.mark.parametrize("number", [0, -1, 10_001])
-def test_bad_steps_are_said_beside_them(page, number):
-    page.open("drawer:Training and measuring")
-    page.set("field:steps", number)
-    sentence = f"steps is '{number}', but must be a whole number from 1 to 10,000"
-    assert page.problems_beside("field:steps") == [sentence]
+def test_an_invalid_number_is_marked(page, key, number):
+    page.open("drawer:Training and measurement")
+    page.set(key, number)
+    line = ("size:batch", "size:layers", "size:depth") if key == "size:batch" else (key,)
+    (problem,) = page.problems_beside(*line)
+    assert problem.startswith(f"{key.partition(':')[2]} is '{number}'")
+    assert page.problems() == [problem]
     assert_shows_the_last_good_layout(page)
 
 
 def test_a_closed_drawer_keeps_what_was_typed_and_opens_for_a_mistake(open_page):
-    drawer = "drawer:Training and measuring"
+    drawer = "drawer:Training and measurement"
     page = open_page()
     assert "field:steps" not in page.field_keys()
     page.open(drawer)
@@ -157,7 +100,7 @@ def test_a_closed_drawer_keeps_what_was_typed_and_opens_for_a_mistake(open_page)
 def test_several_mistakes_are_each_said_beside_their_field(page):
     page.type("field:mesh", "0x4")
     page.set("size:batch", 0)
-    page.open("drawer:Training and measuring")
+    page.open("drawer:Training and measurement")
     page.set("field:steps", 0)
     assert len(page.problems()) == 3
     assert "axis of size 0" in page.problems_beside("field:mesh", "field:processes")[0]
@@ -167,44 +110,15 @@ def test_several_mistakes_are_each_said_beside_their_field(page):
     assert_shows_the_last_good_layout(page)
 
 
-@pytest.mark.parametrize(
-    ("place", "text", "sentence"),
-    [
-        (
-            "W1",
-            "None, expert",
-            "spec W1 names mesh axis 'expert', but the mesh has data, model",
-        ),
-        (
-            "W2",
-            "model",
-            "spec W2 is 'model', but must have 2 entries (hidden, embed) joined by commas, "
-            "such as None, None",
-        ),
-        ("x", "data, data", "spec x is 'data.data', but may use each mesh axis only once"),
-        (
-            "y",
-            "",
-            "spec y is '', but must have 2 entries (batch, hidden) joined by commas, "
-            "such as None, None",
-        ),
-        (
-            "z",
-            "None, None, None",
-            "spec z is 'None, None, None', but must have 2 entries (batch, embed) joined by commas, "
-            "such as None, None",
-        ),
-        ("layer", "stage", "spec layer names mesh axis 'stage', but the mesh has data, model"),
-    ],
-)
-def test_a_bad_spec_is_said_beside_it(open_page, place, text, sentence):
+@pytest.mark.parametrize(("place", "text"), [("W1", "None, expert"), ("layer", "stage")])
+def test_an_invalid_spec_is_marked(open_page, place, text):
     page = open_page(model="mlp")
-    good = page.heading()
+    heading = page.heading()
     page.type(f"spec:{place}", text)
-    said = page.problems_beside(f"spec:{place}")
-    assert [one.replace("data, data", "data.data") for one in said] == [sentence]
-    assert page.problems() == said
-    assert page.heading() == good
+    (problem,) = page.problems_beside(f"spec:{place}")
+    assert problem.startswith(f"spec {place} names mesh axis")
+    assert page.problems() == [problem]
+    assert page.heading() == heading
     assert page.warnings()
     assert page.query() == {"model": "mlp"}
 
@@ -392,32 +306,16 @@ def test_scan_stacks_the_layers(open_page, model):
     assert "scan" not in page.query()
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "sentence"),
-    [
-        ("mesh", "2x", "mesh is '2x', but must be axis sizes joined by x, such as 2x4"),
-        ("batch", "many", "batch is 'many', but must be a whole number from 1 to 1,048,576"),
-        ("dtype", "int4", "dtype is 'int4', but must be one of float32, bfloat16, float16"),
-        ("scan", "maybe", "scan is 'maybe', but must be true or false"),
-        ("steps", "1e9", "steps is '1e9', but must be a whole number from 1 to 10,000"),
-        ("target", "moon", "target is 'moon', but must be one of cpu, plan"),
-        (
-            "rules",
-            "batch.moon",
-            "rule batch names mesh axis 'moon', but the mesh has data, model",
-        ),
-    ],
-)
-def test_a_bad_link_gives_a_notice_and_the_default(open_page, field, value, sentence):
+@pytest.mark.parametrize(("field", "value"), [("mesh", "2x"), ("target", "moon")])
+def test_an_invalid_link_gives_a_notice_and_the_default(open_page, field, value):
     page = open_page(**{field: value, "depth": "512"})
-    assert len(page.warnings()) == 1
-    assert "The link has invalid values" in page.warnings()[0]
-    assert sentence in page.warnings()[0]
-    assert page.query() == {"depth": "512"}, "what was good in the link stays"
+    (warning,) = page.warnings()
+    assert f"{field} is '{value}'" in warning
+    assert page.query() == {"depth": "512"}, "valid fields of the link stay"
     assert page.value("size:depth") == 512
     assert not page.problems()
     page.set("size:depth", 1024)
-    assert not page.warnings(), "the notice goes with the first change"
+    assert not page.warnings(), "the first change removes the notice"
 
 
 def test_a_link_with_unknown_fields_gives_a_notice(open_page):

@@ -90,7 +90,7 @@ def opened(page: Page) -> tuple[str, Snapshot]:
 
 def test_an_empty_library_says_how_to_fill_it(library: Library) -> None:
     page = Page(page_script)
-    assert "Nothing is kept yet" in page.said("info") and page.names() == []
+    assert "The library is empty" in page.said("info") and page.names() == []
 
 
 def test_what_is_kept_is_searched_chosen_and_opened(library: Library) -> None:
@@ -100,12 +100,12 @@ def test_what_is_kept_is_searched_chosen_and_opened(library: Library) -> None:
     assert page.names() == ["other", "base"]
     assert page.said("caption").startswith("2 Snapshots, ")
     # The newest is looked at until another is chosen.
-    assert "#### other" in page.said() and "It has no note" in page.said()
+    assert "#### other" in page.said() and "No note" in page.said()
     page.search("WHY")
     assert page.names() == ["base"] and "#### base" in page.said()
     assert "why  \nand how" in page.said()
     page.search("nowhere")
-    assert page.names() == [] and "make the search shorter" in page.said("info")
+    assert page.names() == [] and "No Snapshot contains" in page.said("info")
     page.search("")
     page.choose("base")
     assert "#### base" in page.said()
@@ -133,7 +133,7 @@ def test_a_note_is_written_and_a_snapshot_deleted(library: Library) -> None:
     page.do(area.set_value("a later thought"))
     page.press("library_annotate")
     assert library.entry("other").note == "a later thought" and "a later thought" in page.said()
-    assert "other will be gone for good." in page.said("markdown")
+    assert "other cannot be recovered." in page.said("markdown")
     page.press("library_delete")
     assert page.names() == ["base"] and [one.name for one in library.entries()] == ["base"]
 
@@ -190,7 +190,7 @@ def test_a_damaged_file_is_moved_aside_only_when_asked(library: Library) -> None
     assert "damaged, or is no library" in page.said("error")
     assert len(list(library.path.parent.iterdir())) == 1
     page.press("library_move_aside")
-    assert "Nothing is kept yet" in page.said("info")
+    assert "The library is empty" in page.said("info")
     kept = [path.read_bytes()[:7] for path in library.path.parent.glob("library-aside-*")]
     assert kept == [b"nothing"]
 

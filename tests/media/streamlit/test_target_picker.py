@@ -95,7 +95,7 @@ def test_what_compilers_answered_is_counted_and_cleared(open_page):
     assert "clear_kept" not in [button.key for button in page.test.button]
     kept.put("an answer", "x" * 1000)
     page = open_page(target="tpu:v5e:2x4")
-    assert "1 compiled layout is kept on disk" in sidebar_text(page)
+    assert "Compile cache: 1 layout" in sidebar_text(page)
     page.press("clear_kept")
     assert kept.usage().count == 0
-    assert "kept on disk" not in sidebar_text(page)
+    assert "Compile cache" not in sidebar_text(page)

@@ -24,13 +24,13 @@ def test_equal_leaves_are_counted() -> None:
     page = variants_of("depth=64&layers=2")
     assert not page.exception
     assert [alert.value for alert in page.success] == [
-        "All 16 leaves are sharded equally, as planned: the same index ranges on the same devices."
+        "All 16 leaves have the same sharding, as planned."
     ]
 
 
 def test_what_differs_is_counted_and_listed() -> None:
     page = variants_of("depth=64&layers=2&model=mlp&specs=W2=None.model")
-    assert page.warning[0].value == "6 of 16 leaves are sharded differently, as planned."
+    assert page.warning[0].value == "6 of 16 leaves have different shardings, as planned."
     different = page.dataframe[0].value
     assert set(different["Logical axes"]) == {"P('model', None)"}
     assert set(different["Device axes"]) == {"P(None, 'model')"}
@@ -39,4 +39,4 @@ def test_what_differs_is_counted_and_listed() -> None:
 def test_a_scans_layer_axis_is_named_with_what_splits_it() -> None:
     page = variants_of("depth=64&layers=2&rules=layer=data,hidden=model")
     page.button_group(key="pair").set_value("Loop · scan").run()
-    assert "along a first dimension, layer, which is split over data" in page.info[0].value
+    assert "layer, sharded over data" in page.info[0].value
