@@ -343,7 +343,7 @@ def test_the_pin_button_pins_and_says_why_it_cannot(tmp_path: Path) -> None:
     assert not read_as_markup(page.caption[-1].value)
 
 
-def test_a_taken_name_is_said_to_be_taken(tmp_path: Path) -> None:
+def test_a_taken_name_is_an_error(tmp_path: Path) -> None:
     page = pin_of(found(), "mine", tmp_path / "found.json")
     page.button(key="pin").click()
     checked(page.run())

@@ -66,7 +66,7 @@ def test_layouts_are_timed_and_the_verdict_is_said(opened: Opened) -> None:
     page.button(key="timing_button").click().run()
     finish(page)
     said = words(page)
-    assert "In each of 6 rounds one and <b>other</b> ran once" in said
+    assert "one and <b>other</b> ran once in each of 6 rounds" in said
     assert "Train step: <b>other</b> takes" in said and "Inference: <b>other</b> takes" in said
     assert "for a TPU was not timed" in said
     assert [chart.key for chart in page.get("plotly_chart")] == ["timing_figure"]
@@ -99,5 +99,5 @@ def test_one_that_can_be_timed_is_too_few(opened: Opened) -> None:
     assert page.button(key="timing_button").disabled
     lines = page.caption[0].value.replace("\\", "").splitlines()
     assert [line for line in lines if line.startswith("- ")] == [
-        "- <b>other</b> cannot be timed: its target is 'plan', and only layouts for cpu are run here."
+        "- <b>other</b> cannot be timed: its target is 'plan', but must be cpu."
     ], "a line of its own for each that is left out"
