@@ -1,4 +1,4 @@
-"""Which collectives move an array, and which arrays stand where a collective does."""
+"""The collectives of a Snapshot that move an array."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if o
 
 @dataclass(frozen=True)
 class Moving:
-    """A collective of a program that moves an array, and how that is known.
+    """A collective that moves an array.
 
-    `followed`: the program's text leads from one to the other. `place`: both stand in the same module, and
-    what the collective takes has the size of what a device holds of the array.
+    known_by: "followed" if the HLO text connects them, "place" if both are in the same module and the payload
+      has the size of the array on a device.
     """
 
     program: str
@@ -25,25 +25,25 @@ class Moving:
     known_by: Literal["followed", "place"]
 
 
-def moving(array: Array, found: Snapshot) -> tuple[Moving, ...]:
-    """The collectives that move this array, program by program in the order of their texts.
+def moving(array: Array, snapshot: Snapshot) -> tuple[Moving, ...]:
+    """Return the collectives that move this array, in the order of programs and their texts.
 
-    A gradient is moved by the reductions that serve its parameter, an activation of the train step by what
-    stands at its place in the forward pass.
+    A gradient is moved by the reductions of its parameter. An activation of the train step is moved by
+    collectives in its module in the forward pass.
     """
-    several = []
-    for program in found.programs:
+    found = []
+    for program in snapshot.programs:
         for collective in program.collectives or ():
             known_by = _known_by(array, collective, program.name)
             if known_by is not None:
-                several.append(Moving(program.name, collective, known_by))
-    return tuple(several)
+                found.append(Moving(program.name, collective, known_by))
+    return tuple(found)
 
 
-def looked_for(found: Snapshot) -> bool:
-    """Whether any program tells which arrays its collectives move."""
+def looked_for(snapshot: Snapshot) -> bool:
+    """Return whether the arrays of any collective were searched for."""
     return any(
-        one.arrays is not None for program in found.programs for one in program.collectives or ()
+        one.arrays is not None for program in snapshot.programs for one in program.collectives or ()
     )
 
 
@@ -62,7 +62,7 @@ def _known_by(
     if array.group == "activation" and not arrays:
         places = parse_op_name(collective.op_name)
         same_size = collective.payload_bytes == array.bytes_per_device is not None
-        # The last part of the path is the activation's own name in its module.
+        # The last part of the path is the name of the activation in its module.
         module = inner.rpartition("/")[0]
         if same_size and len(places) == 1 and places[0].phase == "forward":
             return "place" if places[0].module == module else None

@@ -72,7 +72,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType({
             "reduce-scatter", "operands", "ring", result_is_shard=True, reduces=True, global_ids=True
         ),
         Operation("all-to-all", "operands", "all-to-all"),
-        # How much of its input is sent is known only at run time: counted as if all of it.
+        # The part of its input that is sent is known only at run time, so all of it counts.
         Operation("ragged-all-to-all", "first operand", "all-to-all"),
         Operation("collective-permute", "operands", "pairs"),
         Operation("collective-broadcast", "operands", "chain"),

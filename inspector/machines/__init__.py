@@ -1,1 +1,1 @@
-"""Machines to compile for or to model on: chips, slices, links, and where a mesh lies on them."""
+"""Machines on which a layout is modelled: chips, slices, links, and the times and memory of a program."""

@@ -233,5 +233,5 @@ def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None
 
 
 def _countable(size: int | None) -> int | None:
-    """Return the size, or None if it exceeds what a Snapshot can hold, which only invalid text causes."""
+    """Return the size, or None if it exceeds the limit of a Snapshot, as in invalid text."""
     return size if size is not None and size <= LARGEST else None

@@ -121,7 +121,7 @@ class Module:
     """One program.
 
     entry: name of the entry computation; None if the text ends before it.
-    truncated: a sentence that says where the text ends too early; None if it is complete.
+    truncated: a sentence on the place at which the text ends too early; None if it is complete.
     tables: FileNames, FunctionNames, FileLocations and StackFrames, each as number → unparsed row.
     """
 

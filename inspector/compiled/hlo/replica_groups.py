@@ -1,6 +1,6 @@
 """Replica groups and source-target pairs of collectives: their text forms, and the meaning of their ids.
 
-An id stands for a position in the device assignment, which is the row-major order of the mesh's devices. It
+An id is a position in the device assignment, which is the row-major order of the mesh's devices. It
 is not a device id.
 """
 
@@ -79,12 +79,12 @@ def pairs(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
-    """Return XLA's CollectiveOpGroupMode, which says what the ids count.
+    """Return XLA's CollectiveOpGroupMode, the meaning of the ids.
 
     use_global_device_ids: None for operations without this attribute.
 
     Raises:
-      InvalidInput: the attribute is true without a channel, which XLA forbids.
+      InvalidInput: the attribute is true without a channel, which XLA does not allow.
     """
     if not has_channel:
         if use_global_device_ids:
@@ -212,7 +212,7 @@ def _mesh(text: str) -> Groups:
     names, sizes, inner_ids = _mesh_axes(match[1][1:-1], text)
     ids = _device_ids(inner_ids if match[2] is None else match[2], math.prod(sizes), text)
 
-    # Each axis is split where a sub-axis `(pre)size` starts and ends. The parts become dimensions.
+    # The start and the end of each sub-axis `(pre)size` split its axis. The parts become dimensions.
     named = _named_axes(match[3], names, sizes, text)
     cuts = [{1, size} for size in sizes]
     for axis, before, size in named:

@@ -1,1 +1,1 @@
-"""Predict the time and memory of a compiled program on a chip."""
+"""Predict the step time and the memory of a program on a chip."""

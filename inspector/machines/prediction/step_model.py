@@ -33,7 +33,7 @@ NOT_COUNTED = "the Snapshot does not contain the FLOPs and bytes of the program"
 class Term:
     """One part of the step. `seconds` is None if unknown.
 
-    formula: with numbers filled in. basis: what the figures depend on, or why they are unknown.
+    formula: with numbers filled in. basis: its inputs, or why it is unknown.
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
     """
 
