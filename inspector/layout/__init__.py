@@ -1,4 +1,4 @@
-"""Layouts: the record, the text of each of its fields, and the forms of the whole."""
+"""Layouts: the record, its fields, and their text and JSON forms."""
 
 from inspector.layout.fields import (
     DEFAULT_AXES,
@@ -23,6 +23,7 @@ from inspector.layout.fields import (
     specs_from_rules,
 )
 from inspector.layout.forms import (
+    RESERVED_NAMES,
     SWITCHES,
     from_json,
     opening_fields,
@@ -41,6 +42,7 @@ __all__ = [
     "MOST_DEVICES",
     "MOST_STEPS",
     "PROCESS_COUNTS",
+    "RESERVED_NAMES",
     "SWITCHES",
     "TARGETS",
     "Layout",

@@ -1,6 +1,6 @@
-"""What the machine that emulates the devices can hold, and what a layout needs there.
+"""Memory of this machine, and how much of it a layout needs for emulated devices.
 
-All emulated devices share this machine's memory, so that what is replicated on N devices is there N times.
+Emulated devices share the memory of one machine, so an array replicated on N devices takes N times its bytes.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import MOST_DEVICES
 
-# During a step the old and the new train state are both alive: the step does not donate its input.
+# During a step the old and the new train state both exist, because the step does not donate its input.
 STATES_DURING_A_STEP = 2
-# A limit that leaves room for the compiler and for everything else that runs here.
+# The rest is left to the compiler and other programs.
 USABLE_SHARE = 0.8
 
 
 def available_bytes() -> int:
-    """Memory that a new program can have without swapping: the kernel's figure, and any cgroup's limit."""
+    """Return the bytes that a new program can use without swapping, within the limit of a cgroup."""
     limits = [_meminfo_available(), _cgroup_available()]
     return min(limit for limit in limits if limit is not None)
 
 
 def state_bytes_in_a_step(plan: Snapshot) -> int:
-    """Bytes on all devices together for the train state before and after a step, and the gradients."""
+    """Return the bytes on all devices for the train state before and after a step, and the gradients."""
     total = 0
     for array in plan.arrays:
         held = (array.bytes_per_device or 0) * (plan.mesh.size if plan.mesh else 1)
         if array.group in ("params", "opt_state", "other"):
             total += held * STATES_DURING_A_STEP
         if array.group == "params":
-            total += held  # a gradient is laid out like its parameter
+            total += held  # a gradient has the sharding of its parameter
         if array.group in ("batch", "output"):
             total += held
     return total
 
 
 def why_not_emulated(devices: int) -> str | None:
-    """Why a mesh of so many devices cannot be run here, in a sentence; None if it can."""
+    """Return why a mesh of this size cannot run here, or None if it can."""
     if devices <= MOST_DEVICES:
         return None
     return (
-        f"A mesh of {devices:,} devices is planned only: at most {MOST_DEVICES:,} are emulated. For a TPU "
-        "slice or GPU nodes as its target it can be compiled."
+        f"At most {MOST_DEVICES:,} devices can be emulated, but the mesh has {devices:,}. Choose a TPU "
+        "slice or GPU nodes as target to compile it."
     )
 
 
 def refuse_too_large(needed: int, available: int, what: str) -> None:
-    """Refuse what does not fit.
+    """Refuse to run `what` if it does not fit.
 
     Raises:
-      InvalidInput: `needed` bytes are more than the usable share of `available` bytes.
+      InvalidInput: `needed` bytes exceed the usable share of `available` bytes.
     """
     limit = int(available * USABLE_SHARE)
     if needed > limit:
         raise InvalidInput(
-            f"{what} needs about {bytes_text(needed)} on this machine, which holds all emulated "
-            f"devices, but at most {bytes_text(limit)} is allowed "
-            f"({USABLE_SHARE:.0%} of what is free); make the sizes smaller or replicate less"
+            f"{what} needs about {bytes_text(needed)} for all emulated devices, but at most "
+            f"{bytes_text(limit)} is allowed ({USABLE_SHARE:.0%} of the free memory); make the sizes "
+            "smaller or replicate less"
         )
 
 

@@ -1,11 +1,12 @@
-"""The text of each field of a Layout: read with all that can be wrong with it, and printed.
+"""Parse and print the values of a Layout's fields.
 
-In a URL `,` `=` and `+` would be percent-encoded, so there `~` parts the entries, `.` the parts of an
-entry, and `-` the mesh axes that split one dimension together; both ways of writing are read.
+The command line has `embed=fsdp+tensor,batch=data`. A URL would percent-encode `,`, `=` and `+`, so it has
+`embed.fsdp-tensor~batch.data`. Both forms are parsed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 
@@ -23,16 +24,16 @@ DEFAULT_STEPS = 20
 MOST_STEPS = 10_000
 PROCESS_COUNTS = (1, 2, 4)
 MOST_AXES = 4
-MOST_DEVICES = 512  # as many as were built and run on emulated devices of one machine
-MOST_COMPILED_DEVICES = 18_432  # of the largest slice of all: 9,216 chips of TPU7x with two each
+MOST_DEVICES = 512  # emulated devices that were tested on one machine
+MOST_COMPILED_DEVICES = 18_432  # the largest slice: 9,216 chips of TPU7x with two devices each
 TARGETS = ("cpu", "plan")
 DEVICE_ORDERS = ("row-major", "torus")
 
-# Of a size that says no bounds itself: every whole number up to it is a float, too, and JSON keeps it.
+# The bound of sizes without one of their own: JSON keeps every whole number up to it.
 _LARGEST = 2**53
 _LONGEST_TEXT = 200
 
-# Names for a mesh of one to four axes whose axes are not named.
+# Default names for one to four mesh axes.
 DEFAULT_AXES = {
     1: ("data",),
     2: ("data", "model"),
@@ -58,10 +59,10 @@ def print_size(value: SizeValue) -> str:
 
 
 def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
-    """Sizes joined by `x`, which make at most `most` devices.
+    """Return axis sizes joined by `x`, with at most `most` devices.
 
     Raises:
-      InvalidInput: it is not that, or makes too many axes or devices.
+      InvalidInput: the text is malformed, or has too many axes or devices.
     """
     parts = re.split(r"[x×*]", text.strip().lower())
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
@@ -85,12 +86,12 @@ def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
 
 
 def most_devices(target: str) -> int:
-    """How many devices a mesh may have: of emulated ones fewer than of those that need not be there."""
+    """Return the largest number of devices of a mesh; it is smaller for emulated devices."""
     return MOST_DEVICES if target == "cpu" else MOST_COMPILED_DEVICES
 
 
 def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
-    """A mesh of so many axes with all devices of a target, as even as it goes, the smaller axes first."""
+    """Return the most even mesh with all devices of a target, smaller axes first."""
     if not targets.is_target(target):
         return DEFAULT_MESH
     left, shape = targets.parse(target).devices, []
@@ -102,16 +103,16 @@ def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
 
 
 def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """A name for each axis of the mesh.
+    """Return a name for each axis of the mesh.
 
     Raises:
-      InvalidInput: a name is malformed or repeated, or there are not as many as axes.
+      InvalidInput: a name is malformed or repeated, or the number of names is wrong.
     """
     names = tuple(part.strip() for part in re.split(r"[,.~;]", text.strip()))
     for name in names:
         check_name(name, "axes", "a mesh axis")
     if len(set(names)) != len(names):
-        raise InvalidInput(f"axes is {shown(text)}, but every mesh axis needs a name of its own")
+        raise InvalidInput(f"axes is {shown(text)}, but names of mesh axes must differ")
     if len(names) != len(shape):
         raise InvalidInput(
             f"axes gives {len(names)} name{'s' * (len(names) != 1)} ({', '.join(names)}), "
@@ -121,7 +122,7 @@ def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Rules in order: `batch=data`, to several mesh axes `embed=fsdp+tensor`, to none `embed=`.
+    """Return rules in order: `batch=data`, with several mesh axes `embed=fsdp+tensor`, with none `embed=`.
 
     Raises:
       InvalidInput: a rule is malformed or names a mesh axis that the mesh lacks.
@@ -132,7 +133,7 @@ def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
 
 
 def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
-    """One rule.
+    """Return one rule.
 
     Raises:
       InvalidInput: it is malformed or names a mesh axis that the mesh lacks.
@@ -147,10 +148,10 @@ def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
 
 
 def parse_specs(text: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Partitions:
-    """A PartitionSpec for some of the model's places: `W1=None.model,W2=model.None`.
+    """Return PartitionSpecs by place: `W1=None.model,W2=model.None`. Missing places have their default.
 
     Raises:
-      InvalidInput: a place is unknown, or its spec does not fit it or the mesh.
+      InvalidInput: a place is unknown, or its spec does not fit the array or the mesh.
     """
     specs = default_specs(model, axis_names)
     for entry in _ENTRY_SEPARATOR.split(text):
@@ -167,7 +168,7 @@ def parse_specs(text: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Pa
 
 
 def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Spec:
-    """The PartitionSpec of one place, a mesh axis, several or None for each dimension.
+    """Return the PartitionSpec of one place: mesh axes or None for each dimension.
 
     Raises:
       InvalidInput: it has the wrong number of dimensions, or an axis is unknown or used twice.
@@ -191,7 +192,7 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
 
 
 def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
-    """The activations whose sharding constraint is off, in the model's order.
+    """Return the activations without a sharding constraint, in the model's order.
 
     Raises:
       InvalidInput: the model has no such constraint.
@@ -207,14 +208,14 @@ def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
 
 
 def parse_processes(text: str, shape: tuple[int, ...], target: str = "cpu") -> int:
-    """How many processes share the devices of the mesh.
+    """Return the number of processes.
 
     Raises:
-      InvalidInput: not so many are allowed, or the devices cannot be shared equally among them.
+      InvalidInput: the number is not allowed, or does not divide the number of devices.
     """
     if targets.is_target(target) and text.strip() != "1":
         raise InvalidInput(
-            f"processes is {shown(text)}, but must be 1 where a layout is compiled for {target} and not run"
+            f"processes is {shown(text)}, but must be 1 for target {target}, which is only compiled"
         )
     if text.strip() not in map(str, PROCESS_COUNTS):
         raise InvalidInput(
@@ -230,12 +231,12 @@ def parse_processes(text: str, shape: tuple[int, ...], target: str = "cpu") -> i
 
 
 def default_specs(model: ModelEntry, axis_names: tuple[str, ...]) -> dict[str, Spec]:
-    """The PartitionSpecs that the model's default rules give on this mesh."""
+    """Return the PartitionSpecs that the model's default rules give on this mesh."""
     return specs_from_rules(model, rules_on_mesh(model.rules, axis_names))
 
 
 def specs_from_rules(model: ModelEntry, rules: tuple[Rule, ...]) -> dict[str, Spec]:
-    """The PartitionSpec of each of the model's places that these rules make."""
+    """Return the PartitionSpec that these rules give for each place of the model."""
     return {
         place: rule_list.partition_spec(logical_axes, rules)
         for place, logical_axes in model.partitions.items()
@@ -277,26 +278,26 @@ def check_name(name: str, where: str, what: str) -> None:
 
 
 def parse_model(text: str) -> ModelEntry:
-    """A model that there is. Code is never named here: only whoever starts the program can do that.
+    """Return the model of this name. A layout cannot name code; only the command line can.
 
     Raises:
-      InvalidInput: there is no such model.
+      InvalidInput: no such model is registered.
     """
     if text in CATALOGUE:
         return CATALOGUE[text]
     hint = (
-        f"; a model of one's own is there only if the program was started with --model {text[:200]}"
+        f"; a model of yours needs `--model {text[:200]}` when the program starts"
         if own_model.FORM.fullmatch(text)
-        else ", or package.module:function for one of your own"
+        else ", or package.module:function for a model of yours"
     )
     raise InvalidInput(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}{hint}")
 
 
 def parse_target(text: str) -> str:
-    """`cpu`, `plan`, or a machine as `targets` writes it.
+    """Return `cpu`, `plan`, or the normalized name of a machine.
 
     Raises:
-      InvalidInput: it is none of these.
+      InvalidInput: there is no such target.
     """
     if targets.is_target(text):
         return targets.parse(text).text
@@ -330,13 +331,12 @@ def parse_size(text: str, size: Size) -> SizeValue:
 
 
 def _parse_number(text: str, size: Size) -> int | float:
-    kind = type(size.default)
-    try:
-        # Python also reads " 8 " and "nan", which the bounds below refuse, "1_000" and digits that
-        # are not ASCII, which nobody else reads.
-        value = kind(text) if text.isascii() and "_" not in text else None
-    except (ValueError, OverflowError):
-        value = None
+    kind = int if isinstance(size.default, int) else float
+    value: float | None = None
+    # Python also parses "1_000" and digits that are not ASCII, which other programs refuse.
+    if text.isascii() and "_" not in text:
+        with contextlib.suppress(ValueError, OverflowError):
+            value = kind(text)
     least = -_LARGEST if size.least is None else size.least
     most = _LARGEST if size.most is None else size.most
     if value is None or not least <= value <= most:

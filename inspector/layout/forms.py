@@ -1,118 +1,197 @@
-"""The forms of a whole Layout: a text for each field, which sidebar, URL and command line speak, and JSON.
+"""The fields of a Layout: a table with the text form, default and dependencies of each.
 
-All go through `parse`, so that a mistake is refused with the same sentence everywhere.
-Fields: `model`, `mesh` (`2x4`), `axes` (`data,model`), `rules` (`batch=data,embed=fsdp+tensor,layer=`) or
-`specs` (`W1=None.model,W2=model.None`), `target`, `steps`, `unconstrained` (`y,z`), `timeit`, `processes`,
-`donate`, `trace`, and one field for each size of the model.
+Sidebar, URL, command line and JSON all read layouts by `parse`, so they report the same errors. To add a
+field, add an attribute to `Layout` and an entry to `FIELDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.rules import Rule
 from inspector.layout import fields as texts
-from inspector.layout.layout import OPTIONAL_FIELDS, Layout
+from inspector.layout.layout import Layout
 from inspector.machines import targets
-from inspector.model import ModelEntry, Partitions, Size, own_model
+from inspector.model import ModelEntry, Size
 from inspector.models.catalogue import CATALOGUE
 
-# What a run does besides, if it is to.
+# Values of the fields read so far, by name; `model` is a ModelEntry.
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Separators:
+    """Characters of a text form: between entries, between parts of an entry, between mesh axes."""
+
+    entries: str
+    assign: str
+    axes: str
+    names: str
+
+
+PLAIN = Separators(",", "=", "+", ",")
+# `,`, `=` and `+` would be percent-encoded in a URL.
+URL = Separators("~", ".", "-", ".")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a layout.
+
+    Attributes:
+      parse: returns the value of a text, given the values of the fields before it.
+      default: returns the default, given these values.
+      text: returns the text of a value.
+      needs: fields that must be valid, otherwise this one is not parsed.
+      attribute: of the Layout; empty if it has the name of the field.
+      applies: whether a model has the field.
+      optional: whether a file leaves it out at its default.
+    """
+
+    name: str
+    parse: Callable[[str, Values], Any]
+    default: Callable[[Values], Any]
+    text: Callable[[Any, Separators], str] = lambda value, _: texts.print_size(value)
+    needs: tuple[str, ...] = ()
+    attribute: str = ""
+    applies: Callable[[ModelEntry], bool] = lambda _: True
+    optional: bool = False
+
+
+def _field_of_size(size: Size, needs: tuple[str, ...] = (), optional: bool = True) -> Field:
+    return Field(
+        size.name,
+        lambda text, _: texts.parse_size(text, size),
+        lambda _: size.default,
+        needs=needs,
+        optional=optional,
+    )
+
+
+# Options of a run that are off by default.
 SWITCHES = (
-    Size("timeit", False, "time steps as the guide does, too"),
-    Size("donate", False, "the train step may overwrite the state that it is given"),
-    Size("trace", False, "have JAX's profiler watch three more train steps"),
+    Size("timeit", False, "time steps with timeit, as the Flax guide does"),
+    Size("donate", False, "the train step may reuse the memory of its input state"),
+    Size("trace", False, "record three more train steps with JAX's profiler"),
 )
-_DEVICE_ORDER = Size(
-    "device_order",
-    texts.DEVICE_ORDERS[0],
-    "how a mesh lies on the devices of a TPU slice",
-    choices=texts.DEVICE_ORDERS,
+
+FIELDS = (
+    Field(
+        "model",
+        lambda text, _: texts.parse_model(text),
+        lambda _: CATALOGUE[texts.DEFAULT_MODEL],
+        lambda entry, _: entry.name,
+    ),
+    Field("target", lambda text, _: texts.parse_target(text), lambda _: texts.TARGETS[0]),
+    Field(
+        "mesh",
+        lambda text, values: _mesh_for(text, values["target"]),
+        lambda values: texts.mesh_of(values["target"]),
+        lambda shape, _: texts.print_mesh(shape),
+        attribute="mesh_shape",
+    ),
+    Field(
+        "axes",
+        lambda text, values: texts.parse_axes(text, values["mesh"]),
+        lambda values: texts.DEFAULT_AXES[len(values["mesh"])],
+        lambda names, separators: separators.names.join(names),
+        needs=("mesh",),
+        attribute="axis_names",
+    ),
+    Field(
+        "rules",
+        lambda text, values: texts.parse_rules(text, values["axes"]),
+        lambda values: texts.rules_on_mesh(values["model"].rules, values["axes"]),
+        lambda rules, separators: separators.entries.join(
+            f"{name}{separators.assign}{separators.axes.join(axes)}" for name, axes in rules
+        ),
+        needs=("model", "mesh", "axes"),
+        applies=lambda model: model.has_rules,
+    ),
+    Field(
+        "specs",
+        lambda text, values: texts.parse_specs(text, values["model"], values["axes"]),
+        lambda values: texts.default_specs(values["model"], values["axes"]),
+        lambda specs, separators: separators.entries.join(
+            f"{place}{separators.assign}{texts.print_spec(spec, separators.axes)}"
+            for place, spec in specs.items()
+        ),
+        needs=("model", "mesh", "axes"),
+        applies=lambda model: not model.has_rules,
+    ),
+    Field("steps", lambda text, _: texts.parse_steps(text), lambda _: texts.DEFAULT_STEPS),
+    Field(
+        "unconstrained",
+        lambda text, values: texts.parse_unconstrained(text, values["model"]),
+        lambda _: (),
+        lambda names, separators: separators.names.join(names),
+        needs=("model",),
+        optional=True,
+    ),
+    *(_field_of_size(switch) for switch in SWITCHES),
+    Field(
+        "processes",
+        lambda text, values: texts.parse_processes(text, values["mesh"], values["target"]),
+        lambda _: 1,
+        needs=("mesh",),
+        optional=True,
+    ),
+    _field_of_size(
+        Size(
+            "device_order",
+            texts.DEVICE_ORDERS[0],
+            "order of a mesh on the devices of a TPU slice",
+            choices=texts.DEVICE_ORDERS,
+        )
+    ),
 )
+
+# Names that a size of a model must not have.
+RESERVED_NAMES = frozenset({field.name for field in FIELDS} | {"sizes"})
+
+
+def fields_of(model: ModelEntry) -> tuple[Field, ...]:
+    """Return the fields of layouts of this model, its sizes last."""
+    sizes = (_field_of_size(size, ("model",), optional=False) for size in model.sizes)
+    return (*(field for field in FIELDS if field.applies(model)), *sizes)
 
 
 def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
-    """Read a Layout from the text of its fields; a field that is absent has its default."""
+    """Read a Layout from the text of its fields. A missing field has its default."""
     parser = FieldParser(fields)
-    model = parser.parse("model", texts.parse_model, CATALOGUE[texts.DEFAULT_MODEL])
-    sizes = {
-        size.name: parser.parse(
-            size.name,
-            lambda text, size=size: texts.parse_size(text, size),
-            size.default,
-            requires=("model",),
+    values: dict[str, Any] = {}
+
+    def read(field: Field) -> None:
+        values[field.name] = parser.parse(
+            field.name, lambda text: field.parse(text, values), field.default(values), field.needs
         )
-        for size in model.sizes
-    }
-    target = parser.parse("target", texts.parse_target, texts.TARGETS[0])
-    # What a mesh may be hangs on the target; where that is wrong, any mesh may be meant.
-    meant = "plan" if "target" in parser.problems else target
-    shape = parser.parse("mesh", lambda text: _mesh_for(text, meant), texts.mesh_of(target))
-    names = parser.parse(
-        "axes",
-        lambda text: texts.parse_axes(text, shape),
-        texts.DEFAULT_AXES[len(shape)],
-        requires=("mesh",),
-    )
-    rules: tuple[Rule, ...] = ()
-    specs: Partitions = {}
-    needs = ("model", "mesh", "axes")
-    if model.has_rules:
-        rules = parser.parse(
-            "rules",
-            lambda text: texts.parse_rules(text, names),
-            texts.rules_on_mesh(model.rules, names),
-            requires=needs,
-        )
-    else:
-        specs = parser.parse(
-            "specs",
-            lambda text: texts.parse_specs(text, model, names),
-            texts.default_specs(model, names),
-            requires=needs,
-        )
-    steps = parser.parse("steps", texts.parse_steps, texts.DEFAULT_STEPS)
-    unconstrained = parser.parse(
-        "unconstrained",
-        lambda text: texts.parse_unconstrained(text, model),
-        (),
-        requires=("model",),
-    )
-    processes = parser.parse(
-        "processes",
-        lambda text: texts.parse_processes(text, shape, target),
-        1,
-        requires=("mesh",),
-    )
-    switches = {
-        switch.name: parser.parse(
-            switch.name, lambda text, switch=switch: texts.parse_size(text, switch), False
-        )
-        for switch in SWITCHES
-    }
-    device_order = parser.parse(
-        "device_order", lambda text: texts.parse_size(text, _DEVICE_ORDER), _DEVICE_ORDER.default
-    )
+        if field.name == "target" and "target" in parser.problems:
+            values["target"] = "plan"  # which allows the largest mesh
+
+    read(FIELDS[0])
+    model: ModelEntry = values["model"]
+    for field in fields_of(model)[1:]:
+        read(field)
     if "model" not in parser.problems:
-        parser.reject_unknown(_known_fields(model), f"model {model.name}")
+        parser.reject_unknown(set(values), f"model {model.name}")
     if parser.problems:
         return Parsed(None, parser.problems)
-    return Parsed(
-        Layout(
-            *(model.name, sizes, shape, names, rules, specs, target, steps),
-            unconstrained=unconstrained,
-            processes=processes,
-            device_order=device_order,
-            **switches,
-        )
-    )
+    attributes: dict[str, Any] = {"rules": (), "specs": {}}
+    attributes |= {
+        field.attribute or field.name: values[field.name]
+        for field in FIELDS
+        if field.name in values
+    }
+    attributes["model"] = model.name
+    attributes["sizes"] = {size.name: values[size.name] for size in model.sizes}
+    return Parsed(Layout(**attributes))
 
 
 def parse_leniently(fields: Mapping[str, str]) -> Parsed[Layout]:
-    """Read a Layout, with the default in place of each field that is wrong; always gives a Layout."""
+    """Read a Layout, with the default for each wrong field. The value is never None."""
     problems: dict[str, str] = {}
     kept = dict(fields)
     while (parsed := parse(kept)).value is None:
@@ -123,10 +202,10 @@ def parse_leniently(fields: Mapping[str, str]) -> Parsed[Layout]:
 
 
 def from_json(value: Any, what: str = "the layout") -> Layout:
-    """Read a Layout from parsed JSON.
+    """Read a Layout from parsed JSON; errors call it `what`.
 
     Raises:
-      InvalidInput: it is not a layout; the sentence names the field, the value and what is allowed.
+      InvalidInput: it is not a layout.
     """
     if not isinstance(value, dict):
         raise InvalidInput(f"{what} is {shown(value)}, but must be an object")
@@ -136,10 +215,9 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
             if not isinstance(part, dict):
                 raise InvalidInput(f"{what}: sizes is {shown(part)}, but must be an object")
             for size_name, size_value in part.items():
-                if size_name in value or size_name in own_model.NOT_SIZES:
+                if size_name in value or size_name in RESERVED_NAMES:
                     raise InvalidInput(
-                        f"{what}: sizes has {shown(size_name)}, but sizes of the model go there, "
-                        "each of them once"
+                        f"{what}: sizes has {shown(size_name)}, but must have each size of the model once"
                     )
                 fields[size_name] = _text_of_scalar(size_value, f"{what}: {_named(size_name)}")
         elif name == "mesh" and isinstance(part, list):
@@ -161,50 +239,38 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
         raise InvalidInput(f"{what}: {refused}") from None
 
 
-def to_fields(layout: Layout, url: bool = False) -> dict[str, str]:
-    """The text of every field; with `url`, in the characters that a URL leaves as they are."""
-    between, within, together = ("~", ".", "-") if url else (",", "=", "+")
-    # The target comes before the mesh, whose default depends on it.
-    fields = {"model": layout.model, "target": layout.target}
-    fields["mesh"] = texts.print_mesh(layout.mesh_shape)
-    fields["axes"] = ("." if url else ",").join(layout.axis_names)
-    if layout.entry.has_rules:
-        fields["rules"] = between.join(
-            f"{name}{within}{together.join(axes)}" for name, axes in layout.rules
-        )
-    else:
-        fields["specs"] = between.join(
-            f"{place}{within}{texts.print_spec(spec, together)}"
-            for place, spec in layout.specs.items()
-        )
-    for name, value in layout.sizes.items():
-        fields[name] = texts.print_size(value)
-    fields["steps"] = str(layout.steps)
-    for name, value in layout.optional().items():
-        parted = ("." if url else ",").join
-        fields[name] = parted(value) if isinstance(value, tuple) else texts.print_size(value)
-    return fields
+def to_fields(layout: Layout) -> dict[str, str]:
+    """Return the text of every field. Optional fields are left out at their default."""
+    return _texts(layout, PLAIN, lambda field, is_default: not (field.optional and is_default))
 
 
 def opening_fields() -> dict[str, str]:
-    """The fields of the layout to begin with: the model that the program was started with, if any."""
+    """Return the fields of the first layout: the user's model, if the program was started with one."""
     own = next((name for name, entry in CATALOGUE.items() if entry.own), None)
     return {} if own is None else {"model": own}
 
 
 def to_query(layout: Layout) -> dict[str, str]:
-    """The fields that differ from their defaults, for a URL that says only what was chosen."""
-    fields = to_fields(layout, url=True)
-    query: dict[str, str] = {}
-    for name, text in fields.items():
-        if name == "model" and opening_fields():
-            # What no model in a link means would be another one here and elsewhere.
-            query[name] = text
-        # A default may depend on the fields before it, so ask the parser, not a table.
-        default = to_fields(parse(query).unwrap(), url=True)
-        if default.get(name) != text:
-            query[name] = text
-    return query
+    """Return the fields that differ from their defaults, in characters that a URL keeps."""
+    # Without `model`, a link would open the user's model if the program was started with one.
+    always = set(opening_fields())
+    return _texts(layout, URL, lambda field, is_default: field.name in always or not is_default)
+
+
+def _texts(
+    layout: Layout, separators: Separators, included: Callable[[Field, bool], bool]
+) -> dict[str, str]:
+    values: dict[str, Any] = dict(layout.sizes) | {"model": layout.entry}
+    fields = {}
+    for field in fields_of(layout.entry):
+        # A default depends on the values of the fields before it.
+        default = field.default(values)
+        if field.name not in values:
+            values[field.name] = getattr(layout, field.attribute or field.name)
+        value = values[field.name]
+        if included(field, value == default):
+            fields[field.name] = field.text(value, separators)
+    return fields
 
 
 def _text_of_scalar(value: Any, what: str) -> str:
@@ -258,8 +324,3 @@ def _mesh_for(text: str, target: str) -> tuple[int, ...]:
     if targets.is_target(target):
         targets.require_size(targets.parse(target), shape)
     return shape
-
-
-def _known_fields(model: ModelEntry) -> set[str]:
-    always = {"model", "mesh", "axes", "target", "steps", *OPTIONAL_FIELDS}
-    return {*always, "rules" if model.has_rules else "specs", *(size.name for size in model.sizes)}

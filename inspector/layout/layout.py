@@ -1,7 +1,8 @@
-"""What to inspect: a model with its sizes, a mesh, the rules that map it there, and a target."""
+"""What to inspect: a model with sizes, a mesh, rules that map the model to it, and a target."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -16,11 +17,8 @@ from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
 from inspector.models.catalogue import CATALOGUE
 
-# JAX numbers the devices of each process from a round number on, the same in all versions supported.
+# JAX numbers the devices of process i from i times this number.
 DEVICE_NUMBERS_PER_PROCESS = 2048
-
-# Fields that say nothing at their default, and then are left out of every form.
-OPTIONAL_FIELDS = ("unconstrained", "timeit", "processes", "donate", "trace", "device_order")
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Layout:
 
     @property
     def machine(self) -> Target | None:
-        """The machine that it is compiled for; None for emulated devices and plans."""
+        """Return the machine that it is compiled for; None for emulated devices and plans."""
         return targets.parse(self.target) if targets.is_target(self.target) else None
 
     @property
@@ -56,10 +54,10 @@ class Layout:
         return math.prod(self.mesh_shape)
 
     def mesh(self) -> Mesh:
-        """The mesh as a Snapshot has it: emulated devices in JAX's order, row by row.
+        """Return the mesh of a Snapshot: emulated devices in JAX's order, row by row.
 
-        The processes have equal shares of them, and each numbers its own from its own base on. Of a
-        machine that is not there, which process has which device is known only when it is compiled for.
+        Processes have equal shares of the devices. For a target, the processes are unknown until the
+        compile.
         """
         machine = self.machine
         share = self.devices // self.processes
@@ -97,9 +95,12 @@ class Layout:
         return plain
 
     def optional(self) -> dict[str, Any]:
-        """The optional fields that are not at their default."""
-        values = {name: getattr(self, name) for name in OPTIONAL_FIELDS}
-        return {name: value for name, value in values.items() if value != getattr(Layout, name)}
+        """Return the optional fields that differ from their defaults."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.default not in (dataclasses.MISSING, getattr(self, field.name))
+        }
 
     def key(self, *fields: str) -> str:
         """Return text that two layouts share only if they are equal, in these fields or in all."""

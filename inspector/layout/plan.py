@@ -103,7 +103,7 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
 
 def _indivisible(array: Array, mesh: Mesh) -> list[Finding]:
     found = []
-    for uneven in sharding.indivisible(array.shape, array.spec or (), mesh):
+    for uneven in sharding.indivisible(array.shape or (), array.spec or (), mesh):
         logical_axis = array.logical_axes[uneven.dimension] if array.logical_axes else None
         found.append(
             Finding(

@@ -1,6 +1,6 @@
-"""Ready layouts that people start from: axis names and rules for a number of devices.
+"""Presets: mesh axis names and rules to start from.
 
-A preset belongs to the models whose logical axes its rules name.
+A preset fits the models that have all logical axes of its rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inspector.model import ModelEntry
 
 @dataclass(frozen=True)
 class Preset:
-    """A way to lay out a model: which mesh axes there are, and what they split."""
+    """A way to shard a model: mesh axes, and rules that use them."""
 
     name: str
     meaning: str
@@ -24,14 +24,14 @@ class Preset:
     rules: tuple[Rule, ...]
 
     def fits(self, entry: ModelEntry) -> bool:
-        """Whether the model has every logical axis that the rules name."""
+        """Return whether the model has every logical axis that the rules name."""
         return all(name in entry.logical_axes for name, _ in self.rules)
 
     def applied_to(self, layout: Layout) -> Layout:
-        """The layout with this preset's mesh and rules, on as many devices as it has now.
+        """Return the layout with this preset's mesh and rules, on the same number of devices.
 
-        The mesh is the most even one that divides whatever the model tells of its sizes, or the most even
-        one of all where none does.
+        The mesh is the most even one that divides the known sizes of the model. If no mesh divides them, it
+        is the most even one.
         """
         shapes = mesh_shapes(layout.devices, len(self.axis_names))
         dividing = next((shape for shape in shapes if self._divides(layout, shape)), shapes[0])
@@ -41,9 +41,9 @@ class Preset:
         return replace(changed, specs=specs_from_rules(layout.entry, self.rules))
 
     def rules_for(self, entry: ModelEntry) -> tuple[Rule, ...]:
-        """The rules, and for a model that nnx reads them for, one to none for every other name.
+        """Return the rules. For nnx, add a rule to no axis for every other logical axis.
 
-        To nnx a name without a rule is a mesh axis.
+        Without a rule, nnx takes a logical axis for a mesh axis.
         """
         if entry.rules_semantics == "linen":
             return self.rules
@@ -51,7 +51,7 @@ class Preset:
         return (*self.rules, *((name, ()) for name in entry.logical_axes if name not in ruled))
 
     def describes(self, layout: Layout) -> bool:
-        """Whether the layout is this preset on some mesh of the right rank."""
+        """Return whether the layout is this preset, whatever the sizes of its mesh axes."""
         if layout.axis_names != self.axis_names:
             return False
         if layout.entry.has_rules:
@@ -59,7 +59,7 @@ class Preset:
         return layout.specs == specs_from_rules(layout.entry, self.rules)
 
     def _divides(self, layout: Layout, shape: tuple[int, ...]) -> bool:
-        """Whether every size that a rule splits is a multiple of the ways in which it is split."""
+        """Return whether the mesh axes of each rule divide the size of its logical axis."""
         ways = dict(zip(self.axis_names, shape, strict=True))
         return all(
             layout.sizes[layout.entry.extents[name]] % math.prod(ways[axis] for axis in axes) == 0
@@ -68,35 +68,35 @@ class Preset:
         )
 
 
-# Data and FSDP name nothing but batch and embed, so that they fit every model.
+# Data and FSDP use only batch and embed, so they fit every model.
 MLP_PRESETS = (
     Preset(
         "Data",
-        "every device has all parameters and a part of the batch",
+        "batch sharded, parameters replicated",
         ("data",),
         (("batch", ("data",)),),
     ),
     Preset(
         "Tensor",
-        "each matrix is cut along its hidden dimension",
+        "each matrix sharded along its hidden dimension",
         ("model",),
         (("hidden", ("model",)),),
     ),
     Preset(
         "Data + tensor",
-        "groups of devices share the matrices, and each group has a part of the batch",
+        "batch sharded over one axis, matrices over the other",
         ("data", "model"),
         (("batch", ("data",)), ("hidden", ("model",))),
     ),
     Preset(
         "FSDP",
-        "batch and parameters are cut over the same axis; parameters are gathered when needed",
+        "batch and parameters sharded over the same axis; parameters are all-gathered when needed",
         ("fsdp",),
         (("batch", ("fsdp",)), ("embed", ("fsdp",))),
     ),
     Preset(
         "FSDP + tensor",
-        "parameters are cut over both axes, the batch over the first",
+        "parameters sharded over both axes, batch over the first",
         ("fsdp", "tensor"),
         (("batch", ("fsdp",)), ("embed", ("fsdp",)), ("hidden", ("tensor",))),
     ),
@@ -104,36 +104,36 @@ MLP_PRESETS = (
 
 
 def _tensor(axis: str) -> tuple[Rule, ...]:
-    """What tensor parallelism splits in a transformer: whatever a layer has many of."""
+    """Return the rules of tensor parallelism in a transformer."""
     return tuple((name, (axis,)) for name in ("vocab", "mlp", "heads", "kv_heads"))
 
 
-# A weight and an activation that share a logical axis share its rules, and the first rule whose mesh axes are
-# free decides: `embed` splits a weight over fsdp and leaves an activation whole, whose batch has taken fsdp.
+# Weights and activations share the rules of a logical axis, and the first rule whose mesh axes are free
+# decides. So `embed` shards a weight over fsdp, but not an activation, whose batch has taken fsdp.
 TRANSFORMER_PRESETS = (
     Preset(
         "Data + tensor",
-        "groups of devices share the matrices, and each group has a part of the batch",
+        "batch sharded over one axis, matrices over the other",
         ("data", "model"),
         (*_tensor("model"), ("batch", ("data",))),
     ),
     Preset(
         "FSDP + tensor",
-        "parameters are cut over both axes, the batch over the first",
+        "parameters sharded over both axes, batch over the first",
         ("fsdp", "tensor"),
         (*_tensor("tensor"), ("batch", ("fsdp",)), ("embed", ("fsdp",))),
     ),
-    # The rule of seq comes last, so that tokens are cut only where heads, mlp and vocab are not
-    # (sequence parallelism, Korthikanti et al. 2022, arXiv:2205.05198).
+    # The rule of seq comes last, so tokens are sharded only where heads, mlp and vocab are not (sequence
+    # parallelism, Korthikanti et al. 2022, arXiv:2205.05198).
     Preset(
         "Tensor + sequence",
-        "as Data + tensor; where nothing else is cut over the tensor axis, the sequence is",
+        "like Data + tensor; the sequence is sharded where the tensor axis is free",
         ("data", "tensor"),
         (*_tensor("tensor"), ("batch", ("data",)), ("seq", ("tensor",))),
     ),
-    # MaxText's rules of August 2026 (src/maxtext/configs/base.yml) for those of its mesh axes that people set
-    # above 1. It has names of their own for activations; here the second rule of embed is theirs, for it is
-    # reached only where batch has taken fsdp. Its norm is our embed, and stays with it.
+    # MaxText's rules of August 2026 (src/maxtext/configs/base.yml) for the mesh axes that are often above 1.
+    # MaxText has other names for activations. The second rule of embed is theirs: it applies only where batch
+    # has taken fsdp. MaxText's norm is embed here.
     Preset(
         "MaxText",
         "MaxText's mesh axes and rules: FSDP, the sequence over context, and tensor",
@@ -147,11 +147,11 @@ TRANSFORMER_PRESETS = (
             ("embed", ("tensor",)),
         ),
     ),
-    # T5X's standard_logical_axis_rules (t5x/partitioning.py). Its kv is our head_dim, its length our seq; it
-    # has no kv_heads, which go with the heads.
+    # T5X's standard_logical_axis_rules (t5x/partitioning.py). Its kv is head_dim here, its length is seq, and
+    # kv_heads follow its heads.
     Preset(
         "T5X, 1D",
-        "T5X's rules with one dimension cut in parameters and one in activations",
+        "T5X's rules: one dimension sharded in parameters and one in activations",
         ("data", "model"),
         (
             ("batch", ("data",)),
@@ -167,7 +167,7 @@ TRANSFORMER_PRESETS = (
     ),
     Preset(
         "T5X, 2D",
-        "T5X's rules with two dimensions cut in parameters and two in activations",
+        "T5X's rules: two dimensions sharded in parameters and two in activations",
         ("data", "model"),
         (
             ("batch", ("data",)),
@@ -184,13 +184,13 @@ TRANSFORMER_PRESETS = (
     ),
 )
 
-# `expert` comes before `batch`: where an array has both, experts are split over the expert axis and the
-# sequences over what is left; elsewhere the expert axis splits sequences, too. It is the last axis of those
-# that split the batch, so that an all-to-all within each group of experts takes one to the other.
+# `expert` comes before `batch`: an array with both has its experts sharded over the expert axis and its
+# sequences over the rest. Other arrays have sequences sharded over the expert axis too. It is the last axis
+# of `batch`, so that an all-to-all within each group of experts converts between the two.
 MOE_PRESETS = (
     Preset(
         "Expert",
-        "each device has some experts, and all parameters are cut over all devices",
+        "experts sharded over one axis, all parameters over all devices",
         ("fsdp", "expert"),
         (
             ("expert", ("expert",)),
@@ -202,7 +202,7 @@ MOE_PRESETS = (
     ),
     Preset(
         "Expert + tensor",
-        "as Expert, with each expert and each attention layer cut over a tensor axis",
+        "like Expert; experts and attention layers are also sharded over a tensor axis",
         ("fsdp", "expert", "tensor"),
         (
             ("expert", ("expert",)),
@@ -228,7 +228,7 @@ MOE_PRESETS = (
             ("embed", ("tensor",)),
         ),
     ),
-    # t5x/contrib/moe, where batch is (expert, data); its expert_mlp is our mlp.
+    # t5x/contrib/moe, where batch is (expert, data). Its expert_mlp is mlp here.
     Preset(
         "T5X, experts",
         "T5X's rules for mixtures of experts",
@@ -251,31 +251,31 @@ MOE_PRESETS = (
 
 
 def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
-    """The presets that belong to this model; no two of them have the same name."""
+    """Return the presets that fit this model, with unique names."""
     everything = (*MLP_PRESETS, *TRANSFORMER_PRESETS, *MOE_PRESETS)
-    # A person's own model may have the logical axes of two of ours.
+    # A user's model may have the logical axes of two of ours.
     return tuple(
         {preset.name: preset for preset in everything[::-1] if preset.fits(entry)}.values()
     )[::-1]
 
 
 def matching(layout: Layout) -> Preset | None:
-    """The preset that the layout is, if it is one."""
+    """Return the preset that describes the layout, if any."""
     return next((preset for preset in fitting(layout.entry) if preset.describes(layout)), None)
 
 
 def mesh_shape(devices: int, axes: int) -> tuple[int, ...]:
-    """`devices` on so many axes, as evenly as they go, the smaller first."""
+    """Return the most even mesh with this number of axes, smaller axes first."""
     return mesh_shapes(devices, axes)[0]
 
 
 def mesh_shapes(devices: int, axes: int) -> list[tuple[int, ...]]:
-    """Every mesh of so many axes and devices, the most even first, and of those the smaller axes first."""
+    """Return every mesh with these numbers of devices and axes, the most even first."""
     return sorted(_factorings(devices, axes), key=lambda shape: (sum(shape), shape))
 
 
 def _factorings(number: int, factors: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write a number as a product of so many whole numbers, in every order."""
+    """Yield every ordered factorization of `number` into `factors` whole numbers."""
     if factors == 1:
         yield (number,)
         return

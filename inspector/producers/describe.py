@@ -19,7 +19,7 @@ import jax
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.rules import Rule
-from inspector.layout import Layout
+from inspector.layout import RESERVED_NAMES, Layout
 from inspector.model import (
     Model,
     ModelEntry,
@@ -150,7 +150,7 @@ def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
             continue  # cannot be set from text, so it keeps its default
         if isinstance(default, float) and not math.isfinite(default):
             continue
-        if parameter.name in own_model.NOT_SIZES:
+        if parameter.name in RESERVED_NAMES:
             raise InvalidInput(
                 f"{name} has the parameter {parameter.name}, which is a field of every layout: rename it"
             )

@@ -272,11 +272,11 @@ class Inspection:
         """Run the code of a tutorial step by step."""
 
         def remember(result: dict[str, Any]) -> TutorialRun:
-            result = _decoded(TutorialRun)(result)
-            if result.complete:
+            run = _decoded(TutorialRun)(result)
+            if run.complete:
                 with self._lock:
-                    self._tutorials[request.key()] = result
-            return result
+                    self._tutorials[request.key()] = run
+            return run
 
         payload = {"tutorial": request.to_json()}
         return self._start(self._runs, "tutorial", payload, Environment(request.devices), remember)

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
@@ -105,15 +105,13 @@ def layout_values(draw: st.DrawFn) -> Layout:
     )
 
 
-@settings(max_examples=120)
 @given(layout_values(), st.booleans())
 def test_what_is_printed_is_read_back(layout: Layout, url: bool) -> None:
-    fields = layouts.to_fields(layout, url=url)
+    fields = layouts.to_query(layout) if url else layouts.to_fields(layout)
     assert layouts.parse(fields).unwrap() == layout
     assert layouts.parse_leniently(fields) == Parsed(layout, {})
 
 
-@settings(max_examples=120)
 @given(layout_values())
 def test_json_is_read_back(layout: Layout) -> None:
     plain = json.loads(json.dumps(layout.to_json(), allow_nan=False))
@@ -121,7 +119,6 @@ def test_json_is_read_back(layout: Layout) -> None:
     assert layouts.from_json(plain).key() == layout.key()
 
 
-@settings(max_examples=120)
 @given(layout_values())
 def test_the_url_says_only_what_was_chosen_in_characters_that_stay_as_they_are(
     layout: Layout,
@@ -141,7 +138,6 @@ def test_the_default_layout_has_an_empty_url() -> None:
     assert layouts.to_query(layouts.parse({}).unwrap()) == {}
 
 
-@settings(max_examples=200)
 @given(layout_values(), layout_values())
 def test_layouts_that_differ_have_keys_that_differ(one: Layout, other: Layout) -> None:
     assert (one.key() == other.key()) == (one == other)
@@ -223,7 +219,7 @@ BROKEN = [
     ("mesh", "9" * 5000, ["joined by x"]),
     ("axes", "data", ["1 name", "2x4 has 2 axes"]),
     ("axes", "a,b,c", ["3 names", "2 axes"]),
-    ("axes", "data,data", ["name of its own"]),
+    ("axes", "data,data", ["must differ"]),
     ("axes", "data,2", ["letters, digits and _"]),
     ("axes", "data,", ["letters, digits and _"]),
     ("axes", "data,None", ["letters, digits and _"]),
@@ -325,7 +321,6 @@ def test_every_field_is_broken_once() -> None:
     assert {name for name, _, _ in BROKEN} >= set(FIELDS)
 
 
-@settings(max_examples=200)
 @given(layout_values(), st.sampled_from(BROKEN))
 def test_a_field_broken_in_any_layout_is_the_only_one_named(
     layout: Layout, broken: tuple[str, str, list[str]]
@@ -374,7 +369,6 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=1000)
 @given(st.dictionaries(st.one_of(st.sampled_from(FIELDS), st.text(max_size=5)), texts, max_size=6))
 def test_any_text_gives_a_layout_leniently(fields: dict[str, str]) -> None:
     lenient = layouts.parse_leniently(fields)
@@ -397,7 +391,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=1000)
 @given(
     st.one_of(
         json_values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 from flax import linen as nn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 
@@ -116,7 +116,6 @@ rule_lists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(rules=rule_lists, scan=st.booleans())
 def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -> None:
     text = ",".join(f"{name}={'+'.join(axes)}" for name, axes in rules)

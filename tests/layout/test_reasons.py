@@ -55,9 +55,7 @@ def test_unspecified_means_unsharded_in_every_way_of_not_specifying() -> None:
     assert sentences(found, 1) == ("It has no logical axis, and unspecified means unsharded.",)
     assert sentences(found, 2) == ("Taken: rule 6, layer → none, which leaves it whole.",)
     unboxed = replace(found, logical_axes=None, spec=(None, None, None))
-    assert sentences(unboxed, 0) == (
-        "Nothing names its dimensions, and unspecified means unsharded.",
-    )
+    assert sentences(unboxed, 0) == ("It has no logical axes, and unspecified means unsharded.",)
 
 
 def test_an_axis_that_does_not_divide_is_named_with_the_numbers() -> None:

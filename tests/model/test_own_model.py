@@ -146,7 +146,7 @@ def test_the_command_line_reads_it_where_it_was_started(tmp_path, module, capsys
     del catalogue.CATALOGUE[f"{name}:build"]
     # The file names code, and does not have it run.
     assert command_line.main(["inspect", str(out), "-o", str(tmp_path / "again.json")]) == 2
-    assert f"only if the program was started with --model {name}:build" in capsys.readouterr().err
+    assert f"a model of yours needs `--model {name}:build" in capsys.readouterr().err
     assert not (tmp_path / "again.json").exists()
 
 
@@ -307,9 +307,7 @@ def test_code_is_never_named_by_a_layout(name) -> None:
         lambda: layouts.parse({"model": name}).unwrap(),
         lambda: layouts.from_json({"model": name}),
     ):
-        with pytest.raises(
-            InvalidInput, match=f"only if the program was started with --model {name}"
-        ):
+        with pytest.raises(InvalidInput, match=f"a model of yours needs `--model {name}"):
             read()
 
 

@@ -37,7 +37,7 @@ def test_the_defaults_are_a_walk_on_the_guides_mesh(guide: str) -> None:
         ("scale_up", "13x5", "a, b", "mesh", "makes 65 devices, but this tutorial needs 1 to 64"),
         ("arrays", "1", "a", "mesh", "mesh 1 makes 1 device, but this tutorial needs 2 to 64"),
         ("scale_up", "2x4", "a", "axes", "axes gives 1 name (a), but mesh 2x4 has 2 axes"),
-        ("scale_up", "2x4", "a, a", "axes", "every mesh axis needs a name of its own"),
+        ("scale_up", "2x4", "a, a", "axes", "names of mesh axes must differ"),
         ("scale_up", "2x4", "a, b'] + [", "axes", "a mesh axis must be letters, digits and _"),
     ],
 )

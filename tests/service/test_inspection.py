@@ -73,7 +73,9 @@ def test_a_disagreement_names_the_array_and_both_figures(service: Inspection) ->
 
 def test_a_plan_that_does_not_divide_is_not_run(service: Inspection) -> None:
     layout = small(mesh="2x3")
-    with pytest.raises(InvalidInput, match=r"hidden has 32 rows, 3 ways \(model\).* more arrays"):
+    with pytest.raises(
+        InvalidInput, match=r"hidden of size 32 is not divisible by 3 .* more arrays"
+    ):
         service.start_run(layout, service.plan(layout))
 
 
@@ -95,9 +97,7 @@ def test_more_devices_than_are_emulated_are_refused_before_a_worker_starts() -> 
     service = Inspection()
     try:
         layout = small(mesh="32x32", target="plan", batch="32")
-        with pytest.raises(
-            InvalidInput, match=r"1,024 devices is planned only: at most 512 are emulated"
-        ):
+        with pytest.raises(InvalidInput, match=r"At most 512 devices can be emulated"):
             service.start_run(layout, service.plan(layout))
     finally:
         service.close()

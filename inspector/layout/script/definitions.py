@@ -83,7 +83,7 @@ def read(module_name: str) -> Module:
                 imports[alias.asname or alias.name] = f"import {ast.unparse(alias)}"
         elif (defined := _defined_name(node)) is not None:
             decorators = node.decorator_list if isinstance(node, ast.ClassDef) else []
-            first = min(statement.lineno for statement in (node, *decorators))
+            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
             while lines[first - 2].startswith("#"):
                 first -= 1
             definitions[defined] = "\n".join(lines[first - 1 : node.end_lineno])

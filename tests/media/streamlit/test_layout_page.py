@@ -162,7 +162,7 @@ def test_a_plan_is_not_run_on_more_devices_than_are_emulated(open_page, mesh, of
     assert not page.problems()
     assert page.test.button(key="run_button").disabled != offered
     said = " ".join(caption.value for caption in page.test.main.caption)
-    assert ("A mesh of 1,024 devices is planned only: at most 512 are emulated." in said) != offered
+    assert ("At most 512 devices can be emulated, but the mesh has 1,024." in said) != offered
 
 
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
