@@ -132,7 +132,7 @@ class Dashboard:
     def run(self) -> None:
         """Build and run, until the run is finished."""
         self.click("run_button")
-        self.expect_badge("Run: read from live arrays")
+        self.expect_badge("Run on emulated devices")
         self.settle()
 
     def pin(self, name: str | None = None) -> None:

@@ -35,7 +35,7 @@ def test_a_collective_leads_to_its_arrays_and_an_array_to_its_collectives(ran):
     array.click()
     ran.open_tab("Shard map")
     ran.wait_for_figure("block_map")
-    expect(ran.main().get_by_text("Collectives that move it")).to_be_visible()
+    expect(ran.main().get_by_text("Collectives of this array")).to_be_visible()
     assert path.split("/")[-1] in str(ran.figure("block_map")["layout"]["title"]["text"])
 
 

@@ -116,14 +116,14 @@ def test_a_row_of_the_table_is_the_array_of_the_map(dashboard):
     expect(table.locator("canvas td", has_text=path)).to_have_count(1)
     # The box at the left of the first row; the table is a canvas, so there is only its place.
     table.locator(".dvn-scroller").click(position={"x": 16, "y": 50})
-    expect(dashboard.main().get_by_text("is the array of the shard map now")).to_be_visible()
+    expect(dashboard.main().get_by_text("The shard map shows")).to_be_visible()
     dashboard.screenshot("array_selected")
     dashboard.open_tab("Shard map")
     dashboard.wait_for_figure("block_map", lambda figure: path in figure["layout"]["title"]["text"])
     assert shape(dashboard) == (4, 1)
     dashboard.open_tab("Arrays")
     dashboard.type("Filter", "there is no such array")
-    dashboard.expect_alert("No array has all of these words")
+    dashboard.expect_alert("No array contains all of these words")
 
 
 MARKUP = "<b>bold</b><img src=http://127.0.0.1:9/x>**strong** [link](http://127.0.0.1:9/y) $x$"

@@ -61,9 +61,7 @@ def test_a_report_opened_from_disk(
     )
     drawn = page.evaluate(_DRAWN)
     assert len(drawn) > 10 and all(same and placed for same, placed in drawn), drawn
-    expect(page.get_by_role("heading", level=1)).to_have_text(
-        f"How it is sharded: {NAME} against after"
-    )
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Sharding of {NAME} against after")
     assert NOTE.split("\n")[0] in page.locator(".note").inner_text()
     texts = page.evaluate(
         "[...document.querySelectorAll('svg text')].map(one => one.textContent).join()"

@@ -25,7 +25,7 @@ def test_a_run_shows_what_was_planned_from_live_arrays(open_dashboard):
     planned = maps(dashboard)
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text(PHASE)
-    dashboard.expect_badge("Run: read from live arrays")
+    dashboard.expect_badge("Run on emulated devices")
     dashboard.settle()
     assert maps(dashboard) == planned
     expect(dashboard.alerts()).to_have_count(0)
@@ -133,7 +133,7 @@ def test_tabs_wait_for_a_worker_and_are_told_their_place(open_dashboard):
     for dashboard in running:
         dashboard.click("cancel_run")
     for dashboard in (first, second):
-        dashboard.expect_badge("Run: read from live arrays")
+        dashboard.expect_badge("Run on emulated devices")
 
 
 def test_the_same_layout_in_several_tabs_is_one_run(open_dashboard):

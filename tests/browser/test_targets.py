@@ -29,7 +29,7 @@ def choose_kind(dashboard: Dashboard, kind: str) -> None:
 
 def compile_(dashboard: Dashboard) -> None:
     dashboard.click("run_button")
-    dashboard.expect_badge("Compiled: not run")
+    dashboard.expect_badge("Compiled, not run")
     dashboard.settle()
 
 
@@ -52,7 +52,7 @@ def test_choose_a_slice_compile_read_the_verdict_and_take_another_machine(open_d
     dashboard.screenshot("target_tpu_collectives")
 
     choose_kind(dashboard, "GPU")
-    dashboard.expect_badge("Planned: nothing compiled")
+    dashboard.expect_badge("Planned, not compiled")
     compile_(dashboard)
     dashboard.open_tab("Memory")
     dashboard.expect_alert("it fits")
@@ -61,7 +61,7 @@ def test_choose_a_slice_compile_read_the_verdict_and_take_another_machine(open_d
     choose_kind(dashboard, "TPU")
     choose(dashboard, "Generation", "v5e")
     choose(dashboard, "Slice", "v5litepod-8 · 2x4")
-    dashboard.expect_badge("Compiled: not run")
+    dashboard.expect_badge("Compiled, not run")
 
 
 def test_a_mesh_of_another_size_and_a_compile_that_is_cancelled_are_said(open_dashboard):
@@ -72,14 +72,14 @@ def test_a_mesh_of_another_size_and_a_compile_that_is_cancelled_are_said(open_da
     dashboard.click("run_button")
     dashboard.keyed("cancel_run").get_by_role("button").click()
     dashboard.expect_alert("Cancelled")
-    dashboard.expect_badge("Planned: nothing compiled")
+    dashboard.expect_badge("Planned, not compiled")
     expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
 
 
 def test_what_does_not_fit_says_so_with_the_compilers_own_figures(open_dashboard):
     dashboard = open_dashboard("?depth=32768&layers=4&mesh=4x4&target=tpu:v5e:4x4")
     dashboard.click("run_button")
-    dashboard.expect_badge("Compiled: not run")
+    dashboard.expect_badge("Compiled, not run")
     dashboard.expect_alert("does not fit")
     dashboard.open_tab("Memory")
     expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)

@@ -49,7 +49,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     # Nothing splits the parameters: the audit says so, and makes the layout that does.
     dashboard.open_tab("Findings")
     finding = page.locator("[class*=st-key-finding-]").filter(has_text="replicated").first
-    make = finding.get_by_role("button", name="Make this layout")
+    make = finding.get_by_role("button", name="Apply fix")
     expect(make).to_be_visible()
     make.click()
     dashboard.settle()

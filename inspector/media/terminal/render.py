@@ -109,15 +109,16 @@ def _(block: section.Table, console: Console) -> list[RenderableType]:
     from rich import box
     from rich.table import Table as RichTable
 
+    terminal = console.is_terminal
     table = RichTable(
-        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, header_style="bold"
-    )
+        box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0 if terminal else 1),
+        header_style="bold",
+    )  # fmt: skip
     for column in block.columns:
-        right = column.kind in NUMBERS
         table.add_column(
             _line((column.heading,)),
-            justify="right" if right else "left",
-            no_wrap=right or not console.is_terminal,
+            justify="right" if column.kind in NUMBERS else "left",
+            no_wrap=not terminal,
             overflow="fold",
         )
     for row in block.rows:
@@ -176,5 +177,7 @@ def _line(parts: Sequence[section.Inline], style: str = "") -> RenderableType:
 
 def _cell(cell: section.Cell, column: section.Column) -> RenderableType:
     if cell is None or isinstance(cell, (int, float)):
-        return _line((cell_text(cell, column.kind),), "dim" if cell is None else "")
+        # A number and its unit stay on one line.
+        words = cell_text(cell, column.kind).replace(" ", "\N{NO-BREAK SPACE}")
+        return _line((words,), "dim" if cell is None else "")
     return _line(inline(cell))

@@ -41,7 +41,7 @@ ATTRIBUTES = {
 
 
 class Page(HTMLParser):
-    """What a browser would find in a page."""
+    """The elements, tables and scripts of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

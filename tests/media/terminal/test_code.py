@@ -1,4 +1,4 @@
-"""`code` as a person uses it: the script goes into a file and runs there, far from this project."""
+"""The verb `code`: the script runs in another folder."""
 
 from __future__ import annotations
 

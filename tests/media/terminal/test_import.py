@@ -1,4 +1,4 @@
-"""`import` as a person runs it: every kind of file, from real workers, whole files or none."""
+"""The verb `import`: every kind of file, read by worker processes."""
 
 from __future__ import annotations
 

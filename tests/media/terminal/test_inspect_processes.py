@@ -1,4 +1,4 @@
-"""`inspect --processes` as a person runs it, and what the other verbs say of it."""
+"""The verb `inspect --processes`, and other verbs on its Snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`library`: the same Snapshots as on the Library page, from a terminal."""
+"""The verb `library`: the Snapshots of the Library page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`report` on the command line: what it writes, and what it refuses without writing anything."""
+"""The verb `report`: complete files, or an error and no file."""
 
 from __future__ import annotations
 
