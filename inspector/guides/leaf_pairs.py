@@ -1,4 +1,4 @@
-"""Two Snapshots of one model, leaf by leaf: the same sharding, or exactly where not."""
+"""Compare two Snapshots of one model leaf by leaf."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspector.core.snapshot import Array, Snapshot
 
 @dataclass(frozen=True)
 class LeafPair:
-    """One path in both; `left` or `right` is None where it is in one only."""
+    """The arrays at one path. `left` or `right` is None if only the other Snapshot has the path."""
 
     path: str
     left: Array | None
@@ -19,7 +19,7 @@ class LeafPair:
 
 
 def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> tuple[LeafPair, ...]:
-    """Every leaf of these groups, in the order of `left`, then what only `right` has.
+    """Return all leaves of these groups in the order of `left`, then the leaves that only `right` has.
 
     Equal leaves have the same shape and put the same index ranges on the same devices of the mesh; two
     specs that say it differently (`P('data')`, `P('data', None)`, an axis of size 1) are equal.

@@ -1,4 +1,4 @@
-"""The other way to write the same model: device axes for logical axes, a scan for a loop."""
+"""Two forms of one model: device axes or logical axes, a loop or a scan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGICAL, DEVICE = "logical_mlp", "mlp"
 
 @dataclass(frozen=True)
 class Variants:
-    """Two layouts of one model to look at side by side, with a title each."""
+    """Two layouts of one model with their titles."""
 
     left_title: str
     left: Layout
@@ -21,7 +21,7 @@ class Variants:
 
 
 def logical_and_device_axes(layout: Layout) -> Variants:
-    """The same mesh, once with rules and once with the PartitionSpecs written at the arrays.
+    """Return a layout with rules, and one with PartitionSpecs at the arrays, on the same mesh.
 
     A layout with rules gets the specs that its rules make; one with specs is put beside the model's own
     rules, as far as the mesh has their axes, and need not agree with them.
@@ -39,7 +39,7 @@ def logical_and_device_axes(layout: Layout) -> Variants:
 
 
 def loop_and_scan(layout: Layout) -> Variants:
-    """The same layout, once as a Python loop over blocks and once as one scanned block."""
+    """Return a layout with a Python loop over blocks, and one with a scan."""
     loop = replace(layout, sizes={**layout.sizes, "scan": False})
     scan = replace(layout, sizes={**layout.sizes, "scan": True})
     return Variants("Python loop", loop, "nn.scan", scan)

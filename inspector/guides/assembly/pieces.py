@@ -1,4 +1,4 @@
-"""The arithmetic of pieces: which part belongs on which device, and what is wrong with those given.
+"""Compute the block that belongs on each device, and check the pieces that JAX was given.
 
 Everything is found by comparing what was handed over, or read back, with what the sharding asks for; the
 name of a deliberate mistake is never looked at.
@@ -24,7 +24,7 @@ DTYPE = "int32"  # of every number that is assembled
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong with what was handed over, in a sentence, and the devices that it is about."""
+    """A mistake in the pieces, in a sentence, and the devices that it concerns."""
 
     sentence: str
     devices: tuple[int, ...] = ()
@@ -32,7 +32,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Arrival:
-    """What one device has after a reshard: bytes it had before, and bytes from each other device."""
+    """The bytes of one device after a reshard: kept bytes, and bytes from each other device."""
 
     device: int
     kept: int
@@ -44,7 +44,7 @@ class Arrival:
 
 
 def placement(assembly: Assembly, shape: Sequence[int] | None = None) -> Placement | None:
-    """Where each device's part lies in the global array; None if the mesh does not divide it."""
+    """Return the placement of the global array. None if its shape is not divisible by the mesh."""
     shape = assembly.shape if shape is None else shape
     if any(sharding.indivisible(shape, assembly.spec, assembly.mesh())):
         return None
@@ -52,7 +52,7 @@ def placement(assembly: Assembly, shape: Sequence[int] | None = None) -> Placeme
 
 
 def home_blocks(assembly: Assembly) -> np.ndarray:
-    """The number of the block that each element is loaded in, with the global array's shape."""
+    """Return the number of the block of each element, in the shape of the global array."""
     found = placement(assembly)
     numbers = np.zeros(assembly.shape, dtype=np.int64)
     if found is not None:
@@ -67,7 +67,7 @@ def blocks_of_values(assembly: Assembly, values: np.ndarray) -> np.ndarray:
 
 
 def belonging(assembly: Assembly, start: Sequence[int], stop: Sequence[int]) -> np.ndarray:
-    """The numbers that belong at these index ranges of the global array."""
+    """Return the numbers that belong in these index ranges of the global array."""
     numbers = np.arange(assembly.elements).reshape(assembly.shape)
     return numbers[window(start, stop)]
 
@@ -77,7 +77,7 @@ def window(start: Sequence[int], stop: Sequence[int]) -> tuple[slice, ...]:
 
 
 def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
-    """For each device with numbers that do not belong there, a mask of them with its shard's shape."""
+    """Return a mask of the wrong numbers for each device that has some, in the shape of its shard."""
     found = {}
     for shard, held in zip(
         sharding.shards(stage.array, assembly.mesh()) or (), stage.contents, strict=True
@@ -91,7 +91,7 @@ def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
 
 
 def faults(assembly: Assembly, made: Assembled) -> tuple[Fault, ...]:
-    """What is wrong with what was handed to JAX, whatever JAX said to it. Empty if all is right."""
+    """Return the mistakes in the pieces, whether or not JAX detects them."""
     mesh = assembly.mesh()
     for spec in (assembly.spec, assembly.target):
         if spec is None:
@@ -115,7 +115,7 @@ def faults(assembly: Assembly, made: Assembled) -> tuple[Fault, ...]:
 
 
 def verdict(assembly: Assembly, made: Assembled) -> str:
-    """What JAX did with it, in a sentence."""
+    """Return a sentence on what JAX did."""
     if made.refusal is not None:
         doing = {
             "cut": "when it was asked which part belongs to which device",
@@ -150,7 +150,7 @@ def verdict(assembly: Assembly, made: Assembled) -> str:
 
 
 def arrivals(assembly: Assembly, made: Assembled) -> tuple[Arrival, ...]:
-    """For each device, in mesh order, where the bytes of its shard after the reshard came from.
+    """Return where the bytes of each shard after the reshard come from, in mesh order.
 
     What it held before it keeps; the rest is counted as sent by the first device that held it.
     """
@@ -177,7 +177,7 @@ def arrivals(assembly: Assembly, made: Assembled) -> tuple[Arrival, ...]:
 
 
 def spec_in_words(spec: Spec) -> str:
-    """How a spec cuts an array: `dimension 0 cut over x × y`; `nothing cut` if it does not."""
+    """Return how a spec shards an array: `dimension 0 cut over x × y`, `nothing cut`."""
     parts = [
         f"dimension {dimension} cut over {mesh_axes_text(axes)}"
         for dimension, axes in enumerate(spec)
@@ -187,7 +187,7 @@ def spec_in_words(spec: Spec) -> str:
 
 
 def _faults_of_places(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault]:
-    """Devices with no piece, and devices with several."""
+    """Return mistakes about devices without a piece and devices with several pieces."""
     on: dict[int, list[int]] = {device: [] for device in assembly.mesh().devices}
     for number, piece in enumerate(pieces):
         if piece.on is not None:
@@ -262,7 +262,7 @@ def _faults_of_dtypes(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault
 
 
 def _faults_of_values(assembly: Assembly, made: Assembled) -> list[Fault]:
-    """Pieces whose numbers belong elsewhere, told apart by where they will lie."""
+    """Return mistakes about pieces whose numbers belong on another device."""
     if made.joined is None:
         return []
     wrong = wrong_elements(assembly, made.joined)
@@ -295,7 +295,7 @@ def _faults_of_values(assembly: Assembly, made: Assembled) -> list[Fault]:
 
 
 def _differing_copies(assembly: Assembly, stage: Stage) -> tuple[int, ...]:
-    """The devices of the first block whose copies are not all the same; empty if there is none."""
+    """Return the devices of the first block whose copies differ."""
     asked = sharding.place_array(stage.array, assembly.mesh())
     if asked is None:
         return ()
@@ -319,12 +319,12 @@ def _has(devices: Sequence[int]) -> str:
 
 
 def values_of(piece: Piece) -> np.ndarray | None:
-    """The piece's numbers in its shape; None where nothing was given."""
+    """Return the numbers of the piece in its shape. None if JAX was given nothing."""
     if piece.shape is None:
         return None
     return np.array(piece.values, dtype=np.int64).reshape(piece.shape)
 
 
 def nbytes(piece: Piece) -> int:
-    """The bytes of a piece."""
+    """Return the bytes of a piece."""
     return 0 if piece.shape is None else math.prod(piece.shape) * np.dtype(piece.dtype).itemsize

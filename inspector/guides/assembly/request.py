@@ -1,8 +1,6 @@
-"""What to assemble by hand: a mesh, a global array, how it is cut, which way it is made, and a mistake.
+"""Requests to assemble a global array by hand: mesh, shape, spec, way of construction and a mistake.
 
-The array holds its own element numbers (0, 1, 2 … in row-major order), so that every number says where
-it belongs. An Assembly is frozen and valid; `parse` reads one from the text of its fields and says of
-each field what is wrong with it. What JAX makes of it is an `Assembled`.
+The array contains its own element numbers 0, 1, 2, … in row-major order, so each number shows its position.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ WAYS: Mapping[Way, str] = {
 
 @dataclass(frozen=True)
 class Mistake:
-    """Something that can be done wrong, and the ways of making an array in which it can be."""
+    """A mistake, and the ways of construction in which it is possible."""
 
     title: str
     ways: tuple[Way, ...] = ("pieces",)
@@ -108,7 +106,7 @@ class Assembly(MeshRequest, Record):
         return math.prod(self.shape)
 
     def mesh(self) -> Mesh:
-        """Emulated devices 0 … n−1 in row-major order."""
+        """Return the mesh of emulated devices 0 … n−1 in row-major order."""
         axes = zip(self.axis_names, self.mesh_shape, strict=True)
         return Mesh(
             axes=tuple(MeshAxis(name, size) for name, size in axes),
@@ -118,7 +116,7 @@ class Assembly(MeshRequest, Record):
         )
 
     def with_mistake(self, mistake: str, device: int) -> Assembly:
-        """The same with a mistake.
+        """Return the request with a mistake.
 
         Raises:
           InvalidInput: it cannot be made here; the sentence says which can.
@@ -127,7 +125,7 @@ class Assembly(MeshRequest, Record):
 
 
 def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
-    """Read an Assembly from the text of its fields; one that is absent has its default.
+    """Parse an Assembly from the text of its fields. Absent fields have their default.
 
     `loading` says which others count: `array` takes `shape` and `spec`; `batch` takes `rows` per device,
     `features` and `batch_axes`; `reshard` takes those and `target`, the PartitionSpec to end in.
@@ -171,7 +169,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
 
 
 def from_json(value: Any) -> Assembly:
-    """Read an Assembly from parsed JSON.
+    """Return the Assembly in parsed JSON.
 
     Raises:
       InvalidInput: it is not one, or not a valid one.
@@ -194,7 +192,7 @@ def from_json(value: Any) -> Assembly:
 def recipe(
     rows: int, features: int, batch_axes: tuple[str, ...], mesh: Mesh
 ) -> tuple[tuple[int, ...], Spec]:
-    """The global shape and the PartitionSpec of a batch that is loaded data-parallel.
+    """Return the global shape and the PartitionSpec of a data-parallel batch.
 
     Every device gets `rows` rows; devices along the batch axes get rows of their own.
     """
@@ -202,7 +200,7 @@ def recipe(
 
 
 def applicable(assembly: Assembly) -> Iterator[str]:
-    """The mistakes that can be made with this assembly, in the order of `MISTAKES`."""
+    """Yield the mistakes that are possible with this request, in the order of `MISTAKES`."""
     mesh = assembly.mesh()
     divides = not any(sharding.indivisible(assembly.shape, assembly.spec, mesh))
     ways = math.prod(sharding.ways_per_dimension(assembly.spec, mesh))
@@ -225,14 +223,14 @@ def applicable(assembly: Assembly) -> Iterator[str]:
 
 
 def swap_partner(assembly: Assembly) -> int:
-    """The next device, in mesh order, that holds another part than `device` does."""
+    """Return the next device in mesh order that holds another block than `device`."""
     block = sharding.place(assembly.shape, assembly.spec, assembly.mesh()).block.tolist()
     after = [(assembly.device + step) % len(block) for step in range(1, len(block))]
     return next(other for other in after if block[other] != block[assembly.device])
 
 
 def given_shape(assembly: Assembly) -> tuple[int, ...]:
-    """The global shape that JAX is given, which some mistakes change."""
+    """Return the global shape that JAX is given. Some mistakes change it."""
     shape = list(assembly.shape)
     if assembly.mistake == "global_shape":
         shape[0] *= 2
@@ -262,7 +260,7 @@ def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) 
 
 
 def _checked(assembly: Assembly) -> Assembly:
-    """The assembly, if its parts fit each other.
+    """Return the request if its fields are consistent.
 
     Raises:
       InvalidInput: they do not.

@@ -1,4 +1,4 @@
-"""An Assembly as a Python script that does the same by itself: what the page shows and a person copies."""
+"""The Python script that makes the array of an Assembly."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ for shard in array.addressable_shards:
 
 
 def script(assembly: Assembly) -> str:
-    """The script's text. It prints the last sharding, and then each device's shard on a line."""
+    """Return the script. It prints the last sharding, and the shard of each device on one line."""
     given = assemblies.given_shape(assembly)
     shape = assembly.shape if assembly.mistake == "global_shape" else given
     count = 1

@@ -1,4 +1,4 @@
-"""An array assembled by hand as a Snapshot, so that command line, reports and comparisons have it too."""
+"""The result of an Assembly as a Snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRONG_NUMBERS = "wrong-numbers"
 
 
 def snapshot(assembly: Assembly, made: Assembled) -> Snapshot:
-    """The arrays that JAX made; the request, the pieces and all numbers are under `assembly`."""
+    """Return the arrays that JAX made. The key `assembly` has the request, the pieces and all numbers."""
     stages = [stage for stage in (made.joined, made.resharded) if stage is not None]
     return Snapshot(
         source=Source(

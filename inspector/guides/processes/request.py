@@ -1,9 +1,7 @@
-"""Arrays of one process and arrays of all: what `multihost_utils` takes each of them for.
+"""Requests for host-local arrays of several processes, as `multihost_utils` handles them.
 
-Each process has an array of its own, the *host-local* one. `host_local_array_to_global_array` makes one
-global array of all of them, and `global_array_to_host_local_array` gives each process its part back. A
-HostLocal says what each process has and how the whole lies on the mesh; what JAX makes of it in real
-processes is an `Exchanged`. All shapes follow from each other by arithmetic, which is here, without JAX.
+Each process has a *host-local* array. `host_local_array_to_global_array` makes one global array of them, and
+`global_array_to_host_local_array` returns its part to each process. The shapes are computed without JAX.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class HostLocal(MeshRequest, Record):
-    """A valid request. `spec` has an entry a dimension; `data` says whether each process has its own.
+    """A valid request. `spec` has one entry per dimension. `data` is `own` if processes have different data.
 
     Without `convert` the host-local arrays are given to jit as they are, which is the mistake that the
     migration guide warns of.
@@ -68,7 +66,7 @@ class HostLocal(MeshRequest, Record):
     convert: bool = True
 
     def mesh(self) -> Mesh:
-        """The devices of all processes in JAX's order, row by row."""
+        """Return the mesh of the devices of all processes, in JAX's order."""
         axes = zip(self.axis_names, self.mesh_shape, strict=True)
         share = self.devices // self.processes
         places = range(self.devices)
@@ -80,14 +78,14 @@ class HostLocal(MeshRequest, Record):
         )
 
     def given(self, process: int) -> np.ndarray:
-        """The host-local array of a process: whole numbers that no other process has, or the same."""
+        """Return the host-local array of a process: different integers in each process, or the same."""
         count = math.prod(self.local_shape)
         first = process * count if self.data == "own" else 0
         return np.arange(first, first + count, dtype=np.int32).reshape(self.local_shape)
 
 
 def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
-    """Read a HostLocal from the text of its fields; one that is absent has its default."""
+    """Parse a HostLocal from the text of its fields. Absent fields have their default."""
     texts = DEFAULTS | dict(fields)
     parser = FieldParser(texts)
     read, problems = parser.parse, parser.problems
@@ -113,7 +111,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
 
 
 def from_json(value: Any) -> HostLocal:
-    """Read a HostLocal from parsed JSON.
+    """Return the HostLocal in parsed JSON.
 
     Raises:
       InvalidInput: it is not one, or not a valid one.
@@ -133,7 +131,7 @@ def from_json(value: Any) -> HostLocal:
 
 
 def local_mesh(wanted: HostLocal, process: int = 0) -> tuple[int, ...] | None:
-    """The shape of a process's part of the mesh; None where its devices are no block of the mesh."""
+    """Return the shape of a process's part of the mesh. None if its devices are not a block of the mesh."""
     mine = np.array(wanted.mesh().processes).reshape(wanted.mesh_shape) == process
     places = np.argwhere(mine)
     extent = tuple((places.max(axis=0) - places.min(axis=0) + 1).tolist())
@@ -141,7 +139,7 @@ def local_mesh(wanted: HostLocal, process: int = 0) -> tuple[int, ...] | None:
 
 
 def global_shape(wanted: HostLocal) -> tuple[int, ...] | None:
-    """The shape of the global array that the host-local ones make; None where they make none."""
+    """Return the shape of the global array. None if the host-local arrays do not form one."""
     part = local_mesh(wanted)
     if part is None:
         return None

@@ -1,4 +1,4 @@
-"""What JAX made of host-local arrays, and an explanation of it."""
+"""The global array that JAX made of host-local arrays, or its error, with an explanation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inspector.guides.processes.request import HostLocal, global_shape, local_me
 
 @dataclass(frozen=True)
 class Held(Record):
-    """One addressable shard: its device, the part of the global array, and its numbers, row by row."""
+    """One addressable shard: its device, its index ranges, and its numbers in row-major order."""
 
     device: NonNegativeInt
     index: tuple[tuple[NonNegativeInt, NonNegativeInt], ...]
@@ -24,7 +24,7 @@ class Held(Record):
 
 @dataclass(frozen=True)
 class View(Record):
-    """What one process sees.
+    """The arrays as one process sees them.
 
     given, returned: the numbers of its host-local array, row by row, before and after; `returned` and
       its shape are None where nothing came back.
@@ -53,7 +53,7 @@ class View(Record):
 
 @dataclass(frozen=True)
 class Exchanged(Record):
-    """What came of a HostLocal. `array` is the global array; None where JAX made none."""
+    """The result of a HostLocal. `array` is the global array, None if JAX raised an error."""
 
     mesh: Mesh
     array: Array | None
@@ -64,7 +64,7 @@ class Exchanged(Record):
 
 
 def differing_copies(exchanged: Exchanged) -> tuple[tuple[int, int], ...]:
-    """Pairs of devices that should hold the same part of the global array, and do not."""
+    """Return pairs of devices whose copies of the same block differ."""
     first: dict[Any, Held] = {}
     pairs = []
     for view in exchanged.views:
@@ -76,7 +76,7 @@ def differing_copies(exchanged: Exchanged) -> tuple[tuple[int, int], ...]:
 
 
 def verdict(wanted: HostLocal, exchanged: Exchanged) -> str:
-    """What happened and why, in a sentence or two, by the shapes alone."""
+    """Return one or two sentences that explain the result."""
     local = tuple_text(wanted.local_shape)
     if exchanged.refusal is not None:
         return _explanation(wanted, local)
@@ -107,7 +107,7 @@ def verdict(wanted: HostLocal, exchanged: Exchanged) -> str:
 
 
 def _explanation(wanted: HostLocal, local: str) -> str:
-    """Why JAX refused."""
+    """Return the reason for the error."""
     part = local_mesh(wanted)
     if not wanted.convert:
         for dimension, (size, axes) in enumerate(zip(wanted.local_shape, wanted.spec, strict=True)):

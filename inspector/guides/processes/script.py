@@ -1,4 +1,4 @@
-"""A HostLocal as a Python script that does the same by itself: what the page shows and a person copies."""
+"""The Python script that runs a HostLocal in several processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ whole = multihost_utils.host_local_array_to_global_array(local, mesh, spec)
 
 
 def script(wanted: HostLocal) -> str:
-    """The whole script."""
+    """Return the script."""
     count = wanted.given(0).size
     return _SCRIPT.format(
         processes=wanted.processes,

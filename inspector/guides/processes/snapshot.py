@@ -1,4 +1,4 @@
-"""Arrays of several processes as a Snapshot, so that command line, reports and comparisons have them too."""
+"""The result of a HostLocal as a Snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIFFERENT_COPIES = "different-copies"
 
 
 def snapshot(wanted: HostLocal, exchanged: Exchanged) -> Snapshot:
-    """The global array that JAX made; the request and what each process saw are under `host_local`."""
+    """Return the global array. The key `host_local` has the request and the view of each process."""
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Snapshot(
         source=Source("cpu", "cpu", created, exchanged.versions, processes=wanted.processes),

@@ -1,4 +1,4 @@
-"""What a worker tells of a train state that it saved or restored."""
+"""Results of saving and restoring a train state in a worker process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 
 @dataclass(frozen=True)
 class Saved(Record):
-    """What was saved: where each array lay, bytes of Orbax's files, seconds that Orbax took."""
+    """A saved state: the sharding of each array, bytes of the files, seconds that Orbax took."""
 
     snapshot: Snapshot
     file_bytes: NonNegativeInt
@@ -19,7 +19,7 @@ class Saved(Record):
 
 @dataclass(frozen=True)
 class Compared(Record):
-    """One array after it was restored: how many of its elements have other bits, and the first of them."""
+    """One restored array: the number of elements whose bits changed, and the index of the first."""
 
     path: str
     elements: NonNegativeInt
@@ -29,7 +29,7 @@ class Compared(Record):
 
 @dataclass(frozen=True)
 class Restored(Record):
-    """What was restored: where each array lies, how its values compare, seconds that Orbax took."""
+    """A restored state: the sharding and the comparison of each array, seconds that Orbax took."""
 
     snapshot: Snapshot
     compared: tuple[Compared, ...]

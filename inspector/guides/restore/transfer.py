@@ -1,4 +1,4 @@
-"""Which bytes move from which device to which when a train state changes its layout.
+"""Compute the bytes that move between devices if a train state changes its layout.
 
 Computed from both placements alone, in exact integers. A part of a device's new shard that lay in its
 old shard stays where it is. Every other part comes from the device that held replica 0 of it: one
@@ -34,7 +34,7 @@ _REMEMBERED = 32  # matrices of elements; 2 MB each for 512 devices
 
 @dataclass(frozen=True)
 class Totals:
-    """Bytes on all devices of the new layout together: those that stay, and those that move.
+    """Bytes that stay and bytes that move, summed over the devices of the new layout.
 
     `senders` and `receivers` count the devices between which they move.
     """
@@ -50,7 +50,7 @@ class Totals:
 
 
 def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
-    """What the layout of `restored` needs from the train state that lies as in `saved`.
+    """Return the data that moves from the layout of `saved` to the layout of `restored`.
 
     Raises:
       InvalidInput: the two do not hold the same train state, or where an array lies is not known.
@@ -98,7 +98,7 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
 
 
 def of_array(saved: Snapshot, restored: Snapshot, path: str) -> Transfer:
-    """What `transfer` says, of one array alone.
+    """Return the transfer of one array.
 
     Raises:
       InvalidInput: one of the two lacks it, or as `transfer`.
@@ -110,7 +110,7 @@ def of_array(saved: Snapshot, restored: Snapshot, path: str) -> Transfer:
 def parts(
     saved: Snapshot, restored: Snapshot, path: str
 ) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
-    """The index ranges of one array that go from a source to a target device, for each of its routes.
+    """Return the index ranges of one array that move on each route.
 
     A route is one box: what the source held of the part that the target wants.
     """
@@ -129,7 +129,7 @@ def parts(
 
 
 def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -> np.ndarray:
-    """Elements that each device of the new mesh takes from each device of the old one.
+    """Return the elements that each device of the new mesh takes from each device of the old mesh.
 
     (old devices, new devices) int64, both in mesh order; what a device takes from itself it keeps.
     Every column sums to the elements of that device's new shard.
@@ -152,7 +152,7 @@ def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -
 
 
 def dense(found: Transfer) -> np.ndarray:
-    """The routes as a matrix: (sources, targets) bytes, int64, both in mesh order."""
+    """Return the bytes of all routes as a (sources, targets) int64 matrix in mesh order."""
     row = {device: place for place, device in enumerate(found.sources)}
     column = {device: place for place, device in enumerate(found.targets)}
     matrix = np.zeros((len(row), len(column)), dtype=np.int64)
@@ -163,7 +163,7 @@ def dense(found: Transfer) -> np.ndarray:
 
 
 def totals(found: Transfer) -> Totals:
-    """Sums over all routes."""
+    """Return the sums over all routes."""
     kept = sum(size for source, target, size in found.routes if source == target)
     moves = [(source, target) for source, target, size in found.routes if source != target and size]
     moved = sum(size for source, target, size in found.routes if source != target)
@@ -171,7 +171,7 @@ def totals(found: Transfer) -> Totals:
 
 
 def received(found: Transfer) -> Counter[int]:
-    """Bytes that each target device takes from others; devices that take none are left out."""
+    """Return the bytes that each target device receives. Devices that receive none are left out."""
     each: Counter[int] = Counter()
     for source, target, size in found.routes:
         if source != target and size:
@@ -180,7 +180,7 @@ def received(found: Transfer) -> Counter[int]:
 
 
 def in_words(found: Transfer) -> str:
-    """The totals in a sentence."""
+    """Return the totals in a sentence."""
     sums = totals(found)
     if not sums.moved:
         return f"Nothing has to move: each device already holds its part ({_on_all(found, sums)})."
@@ -197,7 +197,7 @@ def in_words(found: Transfer) -> str:
 
 
 def verdict(found: Transfer, change: str) -> str:
-    """Whether all values were the same after a restore, in a sentence; `change` says which."""
+    """Return a sentence on whether all values are unchanged after a restore."""
     elements = sum(row.elements for row in found.arrays)
     unequal = [row for row in found.arrays if row.unequal]
     unknown = sum(row.unequal is None for row in found.arrays)
@@ -216,7 +216,7 @@ def verdict(found: Transfer, change: str) -> str:
 
 
 def unequal_in_words(row: ArrayTransfer) -> str:
-    """How many values of an array are not those that were saved."""
+    """Return the number of values that changed, in words."""
     words = f"{row.path} has {row.unequal or 0:,} of {counted(row.elements, 'value')} unequal to those saved"
     if row.first_unequal:
         words += f", the first at [{', '.join(map(str, row.first_unequal))}]"
@@ -277,7 +277,7 @@ def _elements(before: Array, old: Mesh, after: Array, new: Mesh) -> np.ndarray:
 
 
 def _is_partition(placement: Placement, shape: tuple[int, ...]) -> bool:
-    """Whether the distinct blocks hold each element once, as those of every JAX sharding do."""
+    """Return whether the distinct blocks cover each element once, as in any JAX sharding."""
     _, first = np.unique(placement.block, return_index=True)
     starts, stops = placement.starts[first], placement.stops[first]
     overlaps = _overlaps(starts, stops, starts, stops)
@@ -288,7 +288,7 @@ def _is_partition(placement: Placement, shape: tuple[int, ...]) -> bool:
 def _overlaps(
     starts: np.ndarray, stops: np.ndarray, other_starts: np.ndarray, other_stops: np.ndarray
 ) -> np.ndarray:
-    """(blocks, other blocks) elements that each pair of blocks has in common."""
+    """Return (blocks, other blocks): the elements that each pair of blocks shares."""
     common = np.ones((len(starts), len(other_starts)), dtype=np.int64)
     for dimension in range(starts.shape[1]):
         low = np.maximum(starts[:, None, dimension], other_starts[None, :, dimension])
@@ -298,12 +298,12 @@ def _overlaps(
 
 
 def _holders(placement: Placement) -> np.ndarray:
-    """(blocks,) the place in mesh order of the device that holds replica 0 of each block."""
+    """Return (blocks,) the position of the device with replica 0 of each block."""
     order = np.lexsort((placement.replica, placement.block))
     _, first = np.unique(placement.block[order], return_index=True)
     return order[first]
 
 
 def _same_device(old: Mesh, new: Mesh) -> np.ndarray:
-    """(old devices, new devices) whether they are one and the same."""
+    """Return (old devices, new devices): whether both are the same device."""
     return np.array(old.devices)[:, None] == np.array(new.devices)[None, :]
