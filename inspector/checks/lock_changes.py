@@ -21,7 +21,7 @@ from inspector.core.formatting import (
     spec_text,
 )
 
-# Arrays inside compiled programs. A plan has none.
+# Arrays inside compiled programs, which a plan does not have.
 _INSIDE_PROGRAMS = ("activation", "gradient")
 
 

@@ -32,7 +32,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class LockedSource(Record):
-    """Where the Snapshot came from. A difference is a note, not a change."""
+    """The source of the Snapshot. A difference is a note, not a change."""
 
     kind: str
     target: str | None

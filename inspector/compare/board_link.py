@@ -38,7 +38,7 @@ class LinkedPin:
 
 @dataclass(frozen=True)
 class Linked:
-    """The content of a link. `problems` has one sentence per invalid part."""
+    """The content of a link. `problems` contains a sentence for each invalid part."""
 
     pins: tuple[LinkedPin, ...]
     baseline: str | None

@@ -27,7 +27,7 @@ from inspector.layout.plan import INDIVISIBLE
 class Check:
     """One check of the audit.
 
-    question: what it looks for, as a noun phrase. codes: the codes of its findings.
+    question: the faults that it finds, as a noun phrase. codes: the codes of its findings.
     findings: returns its findings. Every check needs a mesh; it returns none if other facts are unknown.
     fixable: whether a change of rules or PartitionSpecs can fix its findings.
     """
@@ -96,14 +96,14 @@ def audited(snapshot: Snapshot) -> Snapshot:
 
 
 def questions() -> tuple[str, ...]:
-    """Return what the audit looks for."""
+    """Return the faults that the audit finds, as noun phrases."""
     return tuple(check.question for check in CHECKS)
 
 
 def merged_by_logical_axis(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings with one instead of many for each logical axis that does not divide arrays.
 
-    A plan has one such finding per array, as each is a reason why the layout cannot run.
+    A plan reports each array, because each is a reason why the layout cannot run.
     """
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(findings):

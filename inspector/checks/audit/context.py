@@ -1,4 +1,4 @@
-"""What the checks of the audit share: facts about one Snapshot, computed once, and how findings are made."""
+"""Facts about one Snapshot that all checks of the audit use, and a function to make findings."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class AuditContext:
 def finest_split(
     shape: Sequence[int], spec: Spec, mesh: Mesh, free: Sequence[str]
 ) -> tuple[int, tuple[str, ...]]:
-    """Return into how many more parts the free axes can split an array evenly, and which axes do so.
+    """Return the largest even split by free axes: the number of further parts, and the axes.
 
     On a tie, return the fewest axes.
     """

@@ -30,7 +30,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     if not placed or any(a.spec is None for a in placed if a.group in STATE_GROUPS):
         return None  # an array without a spec may use the axis
     using = any(_uses(array, axis.name) for array in placed)
-    # Arrays that are replicated on all devices have findings of their own.
+    # Arrays that are replicated on all devices have separate findings.
     repeated = [
         array
         for array in state

@@ -76,7 +76,7 @@ def _unexplained(context: AuditContext) -> list[Finding]:
     candidates = []
     for one in context.folds("opt_state", "other"):
         alone = tuple(array for array in one.arrays if array.path not in context.parameters)
-        # Replicated arrays have a finding of their own.
+        # Replicated arrays have a separate finding.
         if alone and not context.is_replicated(alone[0]):
             own = Fold(one.path, alone)
             candidates.append((own.bytes_per_device or 0, own))

@@ -52,7 +52,7 @@ def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Cand
 
 
 def axis_choices(finding: Finding, layout: Layout) -> Iterator[tuple[str, ...]]:
-    """Yield what a dimension may be sharded over: one or more of the finding's mesh axes, or of all."""
+    """Yield mesh axes for a dimension: one or more of the finding's axes, or of all."""
     sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
     given = finding.extra.get("axes")
     axes = [axis for axis in given or layout.axis_names if sizes.get(axis, 1) > 1]

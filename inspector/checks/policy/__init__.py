@@ -20,7 +20,7 @@ A policy is a TOML file with a table, or a list of tables, for each kind of rule
     none_from = "warning"
 
 Rules about arrays also have `groups`, `arrays` and `except`. The last two are path patterns in which `*`
-matches any characters. If a rule cannot be checked, its outcome says what is unknown.
+matches any characters. If a rule cannot be checked, its outcome gives the reason.
 """
 
 from inspector.checks.policy.outcome import Outcome, Violation

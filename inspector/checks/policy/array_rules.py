@@ -230,7 +230,7 @@ def _unknown(what: str, arrays: list[Array]) -> str | None:
 
 
 def _percent(part: int, whole: int, limit: Decimal) -> str:
-    """Return a share above a limit, with two decimals or as many as show that it is above."""
+    """Return a share above a limit, with at least two decimals, and enough to show that it is above."""
     share = Decimal(part) * 100 / Decimal(whole)
     texts = (f"{share:.{decimals}f}" for decimals in range(2, 20))
     return next((text for text in texts if Decimal(text) > limit), f"{share:f}") + "%"

@@ -100,7 +100,7 @@ class Collectives:
         ]
 
     def _limited(self, selected: Sequence[Collective]) -> tuple[list[Violation], str | None]:
-        """Return the violations of the limits, and what is unknown if a limit may hold."""
+        """Return the violations of the limits, and the unknown facts if a limit may hold."""
         violations, unknown = [], None
         for limit, field, words in (
             (self.most_wire_bytes, "wire_bytes_per_device", "on the wire per device"),

@@ -70,7 +70,7 @@ def mesh_of(snapshot: Snapshot) -> Mesh:
     """Return the mesh.
 
     Raises:
-      InvalidInput: if the Snapshot has none.
+      InvalidInput: if the mesh is unknown.
     """
     if snapshot.mesh is None:
         raise InvalidInput("the Snapshot has no mesh")

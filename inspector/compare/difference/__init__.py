@@ -1,4 +1,4 @@
-"""What differs between Snapshots: per array, per question, and in sentences that name causes."""
+"""Differences between Snapshots: per array, per question, and in sentences that name causes."""
 
 from inspector.compare.difference.array_differences import ArrayDifference, arrays
 from inspector.compare.difference.caveats import Caveat, caveats

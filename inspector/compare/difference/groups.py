@@ -21,7 +21,7 @@ Change = tuple[Axes, Axes]
 
 @dataclass(frozen=True)
 class Amount:
-    """What one device holds before and after, in bytes or elements. None if unknown."""
+    """The bytes or elements on one device, before and after. None if unknown."""
 
     unit: str
     before: int | None
@@ -49,8 +49,8 @@ class Amount:
 class Group:
     """Arrays with the same causes or, if no cause is known, with the same changes.
 
-    state: what a device holds of the train state in this group. all: what it holds of all its arrays.
-    partial: how many arrays have only some of the changes.
+    state: the amount of train state in this group. all: the amount of all its arrays.
+    partial: the number of arrays with only some of the changes.
     """
 
     causes: tuple[Cause, ...]
@@ -131,7 +131,7 @@ def _with_idle(spec, dimension: int, axes: Axes, mesh: Mesh, other: Mesh) -> Axe
 
 
 def _changes(one: ArrayDifference) -> frozenset:
-    """Return what differs, in a form in which similar arrays are equal."""
+    """Return the changes of an array as a key for grouping."""
     marks: set = {
         fact
         for fact in one.changed

@@ -1,4 +1,4 @@
-"""What a Snapshot was made from: its source, model and sizes."""
+"""The source, model and sizes of a Snapshot."""
 
 from __future__ import annotations
 

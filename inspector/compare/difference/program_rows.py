@@ -94,7 +94,7 @@ def _names(snapshots: Iterable[Snapshot]) -> list[str]:
 def _ask(
     name: str, snapshots: Sequence[Snapshot], ask: Callable[[Snapshot, Program], Statement]
 ) -> list[Statement]:
-    """Return the answers about one program, or why a Snapshot has none."""
+    """Return the answers about one program, or the reason why there is no answer."""
     statements = []
     for snapshot in snapshots:
         program = snapshot.program(name)

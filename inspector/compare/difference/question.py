@@ -20,10 +20,10 @@ _ROUNDING = 1e-9
 class Statement:
     """The answer of one Snapshot, before it is compared.
 
-    text: the answer as shown. value: its number; None if it has none or is unknown.
+    text: the answer as shown. value: its number; None if unknown or not a number.
     excluded: why the answer cannot be compared; empty if it can.
     as_read: whether two answers with the same text are equal, even if their values differ.
-    parts: what the value is the sum of, by name.
+    parts: the terms whose sum is the value, by name.
     """
 
     text: str

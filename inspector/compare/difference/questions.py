@@ -86,7 +86,7 @@ def _bytes(value: int | None) -> Statement:
 
 
 def _times(factor: float | None) -> Statement:
-    # A few replicated scalars change the factor below what is shown, which is not a difference.
+    # A few replicated scalars change only digits that are not shown.
     return Statement(UNKNOWN if factor is None else f"{times_text(factor)}×", factor, as_read=True)
 
 

@@ -80,7 +80,7 @@ class RuleCauses:
         }
 
     def of(self, dimension: int, before: Array, after: Array) -> tuple[Cause, ...]:
-        """Return why a dimension with a logical axis is split differently, as far as the rules say."""
+        """Return the changes of rules that split a dimension with a logical axis differently."""
         name = (after.logical_axes or ())[dimension]
         found: list[Cause | None] = []
         if self.reader and self._differ(dimension, after, (self.after, self.after), self.readers):

@@ -36,7 +36,7 @@ _DIFFERENT = ("better", "worse", "different")
 
 
 def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tuple[str, ...]:
-    """Return how much differs, then the causes, collectives and memory by changed bytes, then the rest.
+    """Return the size of the difference, then causes, collectives and memory by bytes, then the rest.
 
     Args:
       chip: the chip on which the time of programs is modelled. Without it, no time is compared.

@@ -60,7 +60,7 @@ def trimmed(split: Split) -> Split:
 
 
 def parts(axes: Axes) -> int:
-    """Return how many parts these axes cut a dimension into."""
+    """Return the number of parts of a dimension that these axes split."""
     return math.prod(size for _, size in axes)
 
 
@@ -70,7 +70,7 @@ def axes_text(axes: Axes) -> str:
 
 
 def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
-    """Return how many elements one device holds, or None if the shards are uneven or unknown."""
+    """Return the number of elements on one device, or None if the shards are uneven or unknown."""
     if array.shard_shape is not None:
         return math.prod(array.shard_shape)
     split = split_of(array, mesh)
@@ -83,7 +83,7 @@ def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
 
 
 class Places:
-    """Compare device by device where the arrays of two meshes are placed."""
+    """Compare placements of arrays on two meshes, device by device."""
 
     def __init__(self, before: Mesh | None, after: Mesh | None) -> None:
         self._meshes = (before, after)

@@ -36,13 +36,13 @@ SPEC_FAULTS = [
     ({}, "state-repeated-over-axis", ["W1", "W2"]),
     ({"scan": "true"}, "state-repeated-over-axis", ["layer"]),
     ({"scan": "true", "layers": "3"}, "state-repeated-over-axis", ["W1", "W2"]),
-    # The activations go where the batch goes, or its rows would be gathered again.
+    # Activations are sharded like the batch, or their rows would be gathered again.
     ({"specs": "x=None.None,y=None.model,z=None.None"}, "batch-not-sharded", ["x", "y", "z"]),
     ({"specs": "x=None.None"}, "batch-not-sharded", ["x"]),
     # Though parameters that nothing splits would save far more.
     ({"specs": "W1=None.None,W2=None.None,x=None.None,y=None.None,z=model.data"},
      "batch-not-sharded", ["x", "y"]),
-    # Of y no plan tells, but every device would store and compute padding of it.
+    # A plan does not contain y, but every device would store and compute padding for it.
     ({"depth": "66"}, "indivisible", ["W1", "W2", "y"]),
     ({"depth": "66", "unconstrained": "y"}, "indivisible", ["W1", "W2"]),
     ({"batch": "6", "mesh": "4x2", "loss": "mse"}, "indivisible", ["x", "y", "z"]),

@@ -13,7 +13,7 @@ SMALL = {"batch": "8", "layers": "2", "depth": "64"}
 
 
 def planned(**fields: str) -> Snapshot:
-    """The plan of a small layout, with what is given in place of the defaults."""
+    """Return the plan of a small layout with the given fields."""
     return _planned(tuple(sorted((SMALL | fields).items())))
 
 

@@ -17,7 +17,7 @@ from inspector.core.snapshot import (
 def collective(
     op: str, axes: tuple[str, ...] | None, wire: int | None, times: int | None = 1
 ) -> Collective:
-    """One instruction that sends so many bytes each time it runs."""
+    """Return one instruction that sends `wire` bytes per execution."""
     return Collective(op, False, f"{op}.1", "main", times, False, axes, 2, 4, wire, wire)  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def ran(
     steps: tuple[float, ...] = (0.1, 0.2, 0.3),
     target: str | None = None,
 ) -> Snapshot:
-    """The plan as if its train step had been run, or compiled for a target."""
+    """Return the plan as if its train step had been run, or compiled for a target."""
     seconds = Seconds(steps=steps) if kind == "cpu" else None
     program = Program("train_step", 1e9, memory, collectives, seconds)
     source = Source(kind, target or kind, "2026-01-01T00:00:00Z", {"jax": "0.10.2"})  # type: ignore[arg-type]

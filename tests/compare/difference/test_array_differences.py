@@ -65,7 +65,7 @@ def placed(draw: st.DrawFn, names: str = "abcd") -> tuple[Mesh, Array]:
 
 
 def jaxs_map(on: Mesh, it: Array) -> dict[int, tuple]:
-    """Device number → index ranges, as JAX has them."""
+    """Return the index ranges of each device id from JAX."""
     devices = np.array(jax.devices()[: on.size]).reshape(on.shape)
     named = NamedSharding(jax.sharding.Mesh(devices, on.axis_names), PartitionSpec(*it.spec))
     return {

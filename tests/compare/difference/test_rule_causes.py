@@ -52,7 +52,7 @@ def compare(before: str, after: str, *names: str, **more: str) -> tuple[str, ...
 
 
 def effect(sentences: tuple[str, ...], cause: str) -> str:
-    """Return what follows from a cause: the rest of its sentence."""
+    """Return the rest of the sentence that starts with a cause."""
     (rest,) = [one.removeprefix(cause) for one in sentences if one.startswith(cause)]
     return rest
 

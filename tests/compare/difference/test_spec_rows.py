@@ -37,7 +37,7 @@ def test_every_array_is_in_one_row_with_its_split(chosen: list[dict[str, str]]) 
 
 
 def _split(found: Snapshot, path: str) -> list[tuple[tuple[str, ...], int]]:
-    """Of each dimension the axes that split it, and into how many parts."""
+    """Return the axes and the number of parts of each dimension."""
     split = split_of(found.array(path), found.mesh)
     return [(tuple(name for name, _ in axes), parts(axes)) for axes in split or ()]
 

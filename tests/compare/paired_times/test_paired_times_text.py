@@ -1,4 +1,4 @@
-"""Sentences about ratios: the verdict is a word, and what was not timed has a reason."""
+"""Sentences about ratios: verdicts are words, and untimed layouts have a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layouts can be timed together: each of the others has a reason of its own."""
+"""Selecting the layouts that can be timed together, with a reason for each other one."""
 
 from __future__ import annotations
 
