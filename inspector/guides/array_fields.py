@@ -1,4 +1,4 @@
-"""What the requests of the guides share: a mesh, parsers of their fields, and the error that JAX raised."""
+"""Parsers and records that the requests of the guides share."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def parse_integer(text: str, name: str, least: int, most: int) -> int:
     """Parse an integer from `least` to `most`.
 
     Raises:
-      InvalidInput: the text is no integer in this range.
+      InvalidInput: the text is not an integer in this range.
     """
     number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
     if number is None or not least <= number <= most:

@@ -141,11 +141,11 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     if "mesh" not in problems:
         axes = read("axes", lambda text: layouts.parse_axes(text, mesh_shape), axes)
     if problems.keys() & {"mesh", "axes"}:
-        # What the other fields mean hangs on these two.
+        # The other fields depend on these two.
         return Parsed(None, problems)
     if loading == "array":
         shape, spec = read("shape", _parse_shape, (1,)), ()
-        if not problems.keys() & {"shape"}:  # else how many dimensions it has is not known
+        if not problems.keys() & {"shape"}:  # the spec depends on the rank
             spec = read("spec", lambda text: parse_spec(text, "spec", len(shape), axes), ())
     else:
         shape, spec = _read_recipe(read, axes, mesh_shape)
@@ -194,7 +194,7 @@ def recipe(
 ) -> tuple[tuple[int, ...], Spec]:
     """Return the global shape and the PartitionSpec of a data-parallel batch.
 
-    Every device gets `rows` rows; devices along the batch axes get rows of their own.
+    Every device gets `rows` rows; devices along the batch axes get different rows.
     """
     return (rows * mesh.ways(batch_axes), features), (batch_axes or None, None)
 
@@ -209,7 +209,7 @@ def applicable(assembly: Assembly) -> Iterator[str]:
         "same_device": mesh.size > 1,
         "unmoved": mesh.size > 1,
         "list_order": mesh.size > 1,
-        # A callback is asked only once for what is the same everywhere.
+        # JAX calls the callback once per distinct block.
         "copies": mesh.size > ways and (assembly.way == "pieces" or ways > 1),
         "indivisible": ways > 1,
     }

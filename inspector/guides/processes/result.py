@@ -26,13 +26,14 @@ class Held(Record):
 class View(Record):
     """The arrays as one process sees them.
 
-    given, returned: the numbers of its host-local array, row by row, before and after; `returned` and
-      its shape are None where nothing came back.
-    local_mesh: the shape of its part of the mesh; None where that is no block of the mesh.
-    addressable: the shards of the global array that it holds; empty where there is none.
-    global_shards, without_data: how many shards `global_shards` lists, and for how many of them this
-      process has no data.
-    reading: JAX's own words when this process read the whole array; None where it could.
+    Attributes:
+      local_mesh: The shape of the process's part of the mesh. None if it is not a block of the mesh.
+      given: The numbers of the host-local array, in row-major order.
+      addressable: The shards of the global array that this process holds.
+      global_shards: The number of entries of `global_shards` in JAX.
+      without_data: The number of these shards whose data is on other processes.
+      reading: The error that JAX raised when the process read the whole array. None if it could.
+      returned, returned_shape: The host-local array after the round trip. None if JAX raised an error.
     """
 
     process: NonNegativeInt
@@ -80,7 +81,7 @@ def verdict(wanted: HostLocal, exchanged: Exchanged) -> str:
     local = tuple_text(wanted.local_shape)
     if exchanged.refusal is not None:
         return _explanation(wanted, local)
-    assert exchanged.array is not None  # what was not refused was made
+    assert exchanged.array is not None  # JAX raised no error
     whole = tuple_text(exchanged.array.shape)
     if not wanted.convert:
         return (

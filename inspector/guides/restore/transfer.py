@@ -53,7 +53,7 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
     """Return the data that moves from the layout of `saved` to the layout of `restored`.
 
     Raises:
-      InvalidInput: the two do not hold the same train state, or where an array lies is not known.
+      InvalidInput: the two do not hold the same train state, or the placement of an array is unknown.
     """
     old_mesh, new_mesh = _mesh(saved, "saved"), _mesh(restored, "restored")
     befores = _train_state(saved)
