@@ -23,7 +23,7 @@ def found() -> Snapshot:
     return run_layout(FSDP_TENSOR.applied_to(LAYOUT), lambda *_, **__: None)
 
 
-def test_there_and_back_is_the_same(found: Snapshot) -> None:
+def test_arrays_and_collectives_are_consistent(found: Snapshot) -> None:
     there = {
         (program.name, one.name, path)
         for program in found.programs
@@ -40,7 +40,7 @@ def test_there_and_back_is_the_same(found: Snapshot) -> None:
     assert there
 
 
-def test_a_parameter_is_gathered_and_its_gradient_reduced(found: Snapshot) -> None:
+def test_parameter_and_gradient(found: Snapshot) -> None:
     kernel = found.array("params/DotReluDot_1/Dense_0/kernel")
     ops = {(one.program, one.collective.op) for one in moving(kernel, found)}
     assert ops == {
@@ -55,7 +55,7 @@ def test_a_parameter_is_gathered_and_its_gradient_reduced(found: Snapshot) -> No
     assert moving(found.array("opt_state/0/mu/DotReluDot_1/Dense_0/kernel"), found) == ()
 
 
-def test_an_activation_is_found_by_place_and_size(found: Snapshot) -> None:
+def test_activation_is_found_by_module_and_size(found: Snapshot) -> None:
     (z,) = moving(found.array("activation/DotReluDot_0/z"), found)
     assert (z.program, z.collective.op, z.known_by) == ("train_step", "all-reduce", "place")
     assert z.collective.mesh_axes == ("tensor",)
@@ -63,7 +63,7 @@ def test_an_activation_is_found_by_place_and_size(found: Snapshot) -> None:
     assert moving(found.array("activation/DotReluDot_0/y"), found) == ()
 
 
-def test_where_nobody_looked_nothing_is_claimed(found: Snapshot) -> None:
+def test_arrays_not_searched(found: Snapshot) -> None:
     planned = plan(LAYOUT, abstract_state(LAYOUT))
     assert not looked_for(planned) and looked_for(found)
     assert all(moving(array, planned) == () for array in planned.arrays)

@@ -53,7 +53,7 @@ def programs(draw: st.DrawFn) -> tuple[Mesh, list[Collective]]:
 
 
 @given(programs())
-def test_each_device_sends_exactly_its_bytes_on_the_wire(
+def test_device_sends_its_wire_bytes(
     program: tuple[Mesh, list[Collective]],
 ) -> None:
     on, several = program
@@ -66,7 +66,7 @@ def test_each_device_sends_exactly_its_bytes_on_the_wire(
 
 
 @given(programs(), st.data())
-def test_bytes_go_only_between_devices_that_differ_along_the_axes(
+def test_bytes_stay_inside_groups(
     program: tuple[Mesh, list[Collective]], data: st.DataObject
 ) -> None:
     on, several = program
@@ -84,7 +84,7 @@ def test_bytes_go_only_between_devices_that_differ_along_the_axes(
             assert differing <= set(one.mesh_axes)
 
 
-def test_a_ring_goes_to_the_next_of_the_group() -> None:
+def test_ring() -> None:
     on = mesh(data=2, model=3)
     found = device_traffic([collective("all-reduce", ("model",), 900, on)], on)
     ring = [[0, 1200, 0], [0, 0, 1200], [1200, 0, 0]]
@@ -93,14 +93,14 @@ def test_a_ring_goes_to_the_next_of_the_group() -> None:
     assert over_data.tolist() == (450 * np.kron([[0, 1], [1, 0]], np.eye(3, dtype=int))).tolist()
 
 
-def test_all_to_alls_go_to_everybody() -> None:
+def test_all_to_all() -> None:
     on = mesh(data=2, model=4)
     sent = device_traffic([collective("all-to-all", ("model",), 400, on)], on).sent
     everybody = 100 * (1 - np.eye(4, dtype=int))
     assert sent.tolist() == np.kron(np.eye(2, dtype=int), everybody).tolist()
 
 
-def test_permutes_go_from_source_to_target_and_broadcasts_to_the_last() -> None:
+def test_permute_and_broadcast() -> None:
     on = mesh(data=4)
     pairs = ((0, 1), (1, 2), (3, 3))
     permute = collective(
@@ -113,7 +113,7 @@ def test_permutes_go_from_source_to_target_and_broadcasts_to_the_last() -> None:
     assert device_traffic([broadcast], on).sent.sum(axis=1).tolist() == [10, 10, 10, 0]
 
 
-def test_groups_that_no_axes_make_are_rings_in_their_own_order() -> None:
+def test_groups_without_axes_are_rings_in_their_order() -> None:
     on = mesh(data=5)
     odd = collective(
         "all-gather", None, 30, on, group_size=None, wire_bytes_per_device=20,
@@ -142,7 +142,7 @@ def test_groups_that_no_axes_make_are_rings_in_their_own_order() -> None:
         {"executions": 2**40, "wire_bytes_per_device": 2**40},
     ],
 )
-def test_what_is_not_known_is_left_out_and_counted(unknown: dict) -> None:
+def test_unknown_collective_is_left_out(unknown: dict) -> None:
     on = mesh(data=2, model=2)
     known = collective("all-reduce", ("data",), 8, on)
     fields = {name: getattr(known, name) for name in Collective.__dataclass_fields__} | unknown

@@ -39,9 +39,7 @@ WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
     ],
 )
 @pytest.mark.parametrize("scan", ["false", "true"])
-def test_devices_together_do_what_was_written_as_often_as_the_layout_repeats_it(
-    rules: str, repeats: int, scan: str
-) -> None:
+def test_devices_repeat_work_by_the_layout(rules: str, repeats: int, scan: str) -> None:
     found = run({"rules": rules, "scan": scan})
     step = found.program("train_step")
     each, written = products(step)
@@ -53,7 +51,7 @@ def test_devices_together_do_what_was_written_as_often_as_the_layout_repeats_it(
 
 
 @pytest.mark.parametrize("text", [None, "", "no program", "HloModule m\n\nENTRY e {\n"])
-def test_a_text_that_is_none_says_nothing(text: str | None) -> None:
+def test_invalid_text_has_no_facts(text: str | None) -> None:
     mesh = layouts.parse({}).unwrap().mesh()
     said = program_text.read(text, mesh)
     assert said == ProgramFacts() or said.collectives == ()
@@ -62,7 +60,7 @@ def test_a_text_that_is_none_says_nothing(text: str | None) -> None:
     assert ideal is None or ideal.flops is None
 
 
-def test_a_text_of_several_programs_is_not_taken_for_one() -> None:
+def test_several_programs_have_no_facts() -> None:
     one = "HloModule m\n\nENTRY e {\n  ROOT p = f32[4]{0} parameter(0)\n}\n"
     mesh = layouts.parse({}).unwrap().mesh()
     assert program_text.read(one, mesh).collectives == ()

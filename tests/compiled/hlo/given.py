@@ -1,4 +1,4 @@
-"""Where the HLO texts with known answers are, and how a test that needs one skips."""
+"""HLO texts with known answers, in ../shared/cases/hlo."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from tests.paths import CASES
 
 FOLDER = CASES / "hlo"
 
-needs_cases = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="the cases with answers are not beside this project"
-)
+needs_cases = pytest.mark.skipif(not FOLDER.is_dir(), reason="needs ../shared/cases/hlo")
 
 
 def text(name: str) -> str:
-    """One file of the cases, wherever below the folder it is."""
+    """Return the text of a case by file name."""
     (path,) = FOLDER.rglob(name)
     return path.read_text(encoding="utf-8")
 
 
 def answers(name: str) -> Any:
-    """The parsed JSON of a file of answers; nothing where the folder is absent."""
+    """Return a JSON file of answers; empty if the folder is missing."""
     path = FOLDER / name
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def modules_of_xla() -> list[dict[str, Any]]:
-    """XLA's own test modules, one record each."""
+    """Return the test modules of XLA; empty if the folder is missing."""
     path = FOLDER / "xla_test_modules.jsonl"
     if not path.is_file():
         return []

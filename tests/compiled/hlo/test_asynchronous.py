@@ -55,9 +55,7 @@ IN_ONE = {
 
 @pytest.mark.parametrize("contexts", ["", ", s32[]", ", u32[], u32[]"])
 @pytest.mark.parametrize("name", IN_ONE)
-def test_the_short_form_of_an_asynchronous_operation_is_that_operation(
-    name: str, contexts: str
-) -> None:
+def test_abbreviated_asynchronous_operation(name: str, contexts: str) -> None:
     first, second, result, written = IN_ONE[name]
     given = [f"p = {first} parameter(0)"]
     operands = first
@@ -81,7 +79,7 @@ def test_the_short_form_of_an_asynchronous_operation_is_that_operation(
 @pytest.mark.parametrize(
     "started", ["f32[64]", "((f32[64]), f32[64])", "((f32[64]), f32[64], s32[])"]
 )
-def test_a_reduction_s_start_has_its_operands_in_its_result_or_not(started: str) -> None:
+def test_both_forms_of_an_all_reduce_start(started: str) -> None:
     """As compilers for GPUs of 2025 and of 2026 write it; `lost` is in no part of the text."""
     rest = "channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=add"
     found = entry(
@@ -92,7 +90,7 @@ def test_a_reduction_s_start_has_its_operands_in_its_result_or_not(started: str)
     assert work(found).flops == 64
 
 
-def test_a_product_that_runs_beside_others_counts_as_xla_prints_it() -> None:
+def test_asynchronous_product() -> None:
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     text = """HloModule m
 wrapped {
@@ -157,7 +155,7 @@ ENTRY e {
 )
 
 
-def test_a_collective_in_the_fusions_that_run_meanwhile_counts_once() -> None:
+def test_collective_in_several_fusions_counts_once() -> None:
     """So a TPU v5e runs the gather of a layer's weights; a v5p writes the same program with one gather."""
     found = module(FUSED)
     collectives = hlo.collectives(found)
@@ -173,7 +171,7 @@ def test_a_collective_in_the_fusions_that_run_meanwhile_counts_once() -> None:
     }
 
 
-def test_a_collective_in_pieces_moves_what_it_would_in_one() -> None:
+def test_moved_arrays_of_a_collective_in_several_fusions() -> None:
     paths = ["params/w", "batch/x"], ["output/w", "output/v", "output/x"]
     assert moved_arrays(module(FUSED), *paths) == {
         ("begins", "g"): ("params/w", "output/w"),
@@ -181,14 +179,14 @@ def test_a_collective_in_pieces_moves_what_it_would_in_one() -> None:
     }
 
 
-def test_what_is_reduced_in_pieces_is_added_once() -> None:
+def test_flops_of_a_collective_in_several_fusions() -> None:
     gather = GATHER.replace("all-gather", "all-reduce").replace("dimensions={0}", "to_apply=add")
     text = FUSED.replace(GATHER, gather).replace("HloModule m, num_partitions=4\n", "")
     found = module("HloModule m, num_partitions=4\n" + ADD + text.replace("f32[16]", "f32[64]"))
     assert work(found).flops == 2 * 8 * 8 * 8 + 64
 
 
-def test_of_a_text_that_ends_before_the_beginning_the_end_is_no_collective() -> None:
+def test_truncated_text_without_the_start() -> None:
     cut = FUSED[FUSED.index("ends {") : FUSED.index("ENTRY")]
     found = module("HloModule m, entry_computation_layout={()->f32[]}\n\n" + cut)
     assert found.truncated is not None

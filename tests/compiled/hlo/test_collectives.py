@@ -44,9 +44,6 @@ def in_short(collective: Collective) -> tuple:
     )
 
 
-# --- Programs of JAX 0.10.2, read by eye ----------------------------------------------------------
-
-
 @given.needs_cases
 @pytest.mark.parametrize(
     ("name", "expected"),
@@ -95,7 +92,7 @@ def in_short(collective: Collective) -> tuple:
         ),
     ],
 )
-def test_a_program_of_jax(name: str, expected: list[tuple]) -> None:
+def test_program_of_jax(name: str, expected: list[tuple]) -> None:
     collectives = found(name)
     assert [in_short(collective) for collective in collectives] == expected
     assert {collective.conditional for collective in collectives} == {name.startswith("cond")}
@@ -103,7 +100,7 @@ def test_a_program_of_jax(name: str, expected: list[tuple]) -> None:
 
 
 @given.needs_cases
-def test_where_it_came_from() -> None:
+def test_op_name_and_source() -> None:
     (gather,) = found("scan_12_layers.compiled.hlo")
     assert gather.op_name == "jit(scanf)/while/body/closed_call/tanh"
     assert gather.source == "make.py:16" and gather.computation == "region_0.1_spmd"
@@ -113,7 +110,7 @@ def test_where_it_came_from() -> None:
 
 
 @given.needs_cases
-def test_a_permuted_mesh() -> None:
+def test_permuted_mesh() -> None:
     (reduce,) = found("permuted_mesh.compiled.hlo", mesh(a=4, b=2))
     assert (reduce.mesh_axes, reduce.group_size, reduce.groups) == (("b",), 2, 4)
     assert reduce.device_groups is None
@@ -138,7 +135,7 @@ def test_asynchronous_collectives_count_once() -> None:
 
 
 @given.needs_cases
-def test_an_asynchronous_collective_as_xla_prints_it() -> None:
+def test_asynchronous_collective_printed_by_xla() -> None:
     """XLA's printer puts the collective that an async-start wraps into the start itself."""
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     for module in given.text("import_async_collectives.hlo").split("// -----"):
@@ -151,7 +148,7 @@ def test_an_asynchronous_collective_as_xla_prints_it() -> None:
 
 
 @given.needs_cases
-def test_elements_of_less_than_a_byte() -> None:
+def test_sub_byte_elements() -> None:
     sizes = [(c.op, c.payload_bytes) for c in found("sub_byte_collectives.hlo")]
     assert sizes == [
         ("all-gather", 32 * 16 // 2),
@@ -176,9 +173,6 @@ def test_whole_models() -> None:
     assert by_axes == {("tensor",): 45 + 16, ("fsdp",): 9, ("fsdp", "tensor"): 5}
     gather = next(c for c in collectives if c.op == "all-gather")
     assert gather.wire_bytes_per_device == gather.payload_bytes * 63 // 64
-
-
-# --- Small programs -------------------------------------------------------------------------------
 
 
 def one(instruction: str, header: str = "HloModule m, num_partitions=8", on: Mesh | None = None):
@@ -265,33 +259,33 @@ def test_groups_and_bytes(instruction: str, expected: tuple) -> None:
         ("channel_id=1,", "{{0,1,2,3},{4,5,6,7}}", "is_scheduled=true", (4, 2)),
     ],
 )
-def test_what_ids_stand_for(flags: str, groups: str, header: str, expected: tuple) -> None:
+def test_meaning_of_ids(flags: str, groups: str, header: str, expected: tuple) -> None:
     got = one(
         f"r = f32[64] all-reduce(a), {flags} replica_groups={groups}", f"HloModule m, {header}"
     )
     assert (got.group_size, got.groups) == expected
 
 
-def test_everyone_is_the_whole_mesh_where_the_text_does_not_count() -> None:
+def test_empty_groups_mean_the_whole_mesh() -> None:
     got = one("r = f32[64] all-reduce(a), replica_groups={}", "HloModule m", GRID)
     assert (got.group_size, got.groups, got.mesh_axes) == (8, 1, ("data", "model"))
 
 
-def test_the_partitioner_s_mark() -> None:
+def test_spmd_generated() -> None:
     call = f"r = f32[64] all-reduce(a), {FLAT}, replica_groups=[2,4]<=[8]"
     assert one(call).spmd_generated is None
     assert one(f'{call}, frontend_attributes={{is_spmd_generated="true"}}').spmd_generated is True
     assert one(f'{call}, frontend_attributes={{is_spmd_generated="false"}}').spmd_generated is None
 
 
-def test_groups_that_are_none_name_the_instruction() -> None:
+def test_invalid_groups_name_the_instruction() -> None:
     with pytest.raises(InvalidInput, match=r"^r: replica_groups .* is not a valid axis name"):
         one(f"r = f32[64] all-reduce(a), {FLAT}, replica_groups=mesh['x'=8] {{'y'}}")
     with pytest.raises(InvalidInput, match=r"^r: use_global_device_ids"):
         one("r = f32[64] all-reduce(a), use_global_device_ids=true, replica_groups={{0,1}}")
 
 
-def test_a_collective_that_only_a_reduction_names_runs_nobody_knows_how_often() -> None:
+def test_collective_in_an_applied_computation_has_unknown_executions() -> None:
     (module,) = hlo.parse(
         "add {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n r = f32[] all-reduce(a)\n}\n"
         "unused {\n c = f32[] parameter(0)\n r = f32[] all-reduce(c)\n}\n"
@@ -304,11 +298,8 @@ def test_a_collective_that_only_a_reduction_names_runs_nobody_knows_how_often() 
     ]
 
 
-# --- Definitions ----------------------------------------------------------------------------------
-
-
 @for_all(st.integers(0, 2**40), st.integers(1, 512))
-def test_wire_bytes_are_those_of_the_ring(payload: int, group: int) -> None:
+def test_wire_bytes_of_a_ring(payload: int, group: int) -> None:
     """A ring algorithm acted out: g − 1 steps, in each of which a device sends one part of g."""
     part = payload / group
     steps = {"all-reduce": 2 * (group - 1), "reduce-scatter": group - 1, "all-gather": group - 1}
@@ -321,13 +312,11 @@ def test_wire_bytes_are_those_of_the_ring(payload: int, group: int) -> None:
     assert exchange.wire_bytes(payload, group) == gather.wire_bytes(payload, group)
 
 
-# --- Mesh axes ------------------------------------------------------------------------------------
-
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
 @for_all(shapes, st.data())
-def test_the_axes_of_a_product_are_found(shape: list[int], data: st.DataObject) -> None:
+def test_axes_of_groups(shape: list[int], data: st.DataObject) -> None:
     names = [f"axis{number}" for number in range(len(shape))]
     on = mesh(**dict(zip(names, shape, strict=True)))
     chosen = data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))
@@ -359,7 +348,7 @@ def product_groups(on: Mesh, axes: tuple[str, ...]) -> list[list[int]]:
     return list(groups.values())
 
 
-def test_groups_that_leave_devices_out_are_no_product() -> None:
+def test_groups_without_all_devices_have_no_axes() -> None:
     assert axes_of_groups(((0, 1, 2, 3),), GRID) is None
     assert axes_of_groups(((0, 1, 2, 3), (4, 5, 6)), GRID) is None
     assert axes_of_groups(((0, 1, 2, 3), (4, 5, 6, 8)), GRID) is None
@@ -367,7 +356,7 @@ def test_groups_that_leave_devices_out_are_no_product() -> None:
     assert axes_of_groups((), GRID) is None
 
 
-def test_the_axes_that_a_permute_moves_along() -> None:
+def test_axes_of_pairs() -> None:
     shift = tuple((4 * row + column, 4 * row + column + 1) for row in (0, 1) for column in range(3))
     assert axes_of_pairs(shift, GRID) == ("model",)
     assert axes_of_pairs(((0, 4), (4, 0)), GRID) == ("data",)

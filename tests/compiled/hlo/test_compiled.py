@@ -78,11 +78,8 @@ def of(function: Callable[..., Any], *arguments: jax.ShapeDtypeStruct) -> tuple[
     return collectives_of(compiled(function, *arguments), GRID)
 
 
-# --- Loops ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [2, 12])
-def test_a_scan_over_layers_is_as_many_times_one_layer(count: int) -> None:
+def test_scan_over_layers_multiplies_executions(count: int) -> None:
     single = executed(of(layer, X, W))
     assert single
     scanned = of(
@@ -92,7 +89,7 @@ def test_a_scan_over_layers_is_as_many_times_one_layer(count: int) -> None:
     assert {c.executions for c in scanned} == {count}
 
 
-def test_scans_within_scans() -> None:
+def test_nested_scans() -> None:
     def two_deep(x: jax.Array, ws: jax.Array) -> jax.Array:
         def outer(carry: jax.Array, group: jax.Array) -> tuple[jax.Array, None]:
             return lax.scan(lambda c, w: (layer(c, w), None), carry, group)[0], None
@@ -103,7 +100,7 @@ def test_scans_within_scans() -> None:
     assert executed(scanned) == times(15, executed(of(layer, X, W)))
 
 
-def test_the_condition_says_what_the_compiler_printed() -> None:
+def test_trip_count_from_the_condition() -> None:
     """The same programs with the printed trip counts taken out of the text."""
     grid = mesh_record(GRID)
     for function in (loss_of_layers, jax.grad(loss_of_layers, argnums=(0, 1))):
@@ -115,14 +112,14 @@ def test_the_condition_says_what_the_compiler_printed() -> None:
         assert {c.executions for c in hlo.collectives(printed, grid)} <= {1, 12}
 
 
-def test_a_loop_whose_end_is_an_argument_runs_nobody_knows_how_often() -> None:
+def test_loop_with_dynamic_limit_is_unknown() -> None:
     end = jax.ShapeDtypeStruct((), jnp.int32)
     looped = of(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, X, W)
     inside = [c for c in looped if c.op == "all-gather"]
     assert inside and {c.executions for c in inside} == {None}
 
 
-def test_a_branch_in_a_scan() -> None:
+def test_branch_in_a_scan() -> None:
     def stepped(x: jax.Array, ws: jax.Array) -> jax.Array:
         def step(carry: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
             def plain() -> jax.Array:
@@ -138,8 +135,6 @@ def test_a_branch_in_a_scan() -> None:
     # What decides is computed on every turn.
     assert all(not c.conditional for c in collectives if c.op == "all-reduce")
 
-
-# --- Every kind of collective, written out by a user ----------------------------------------------
 
 ROWS, COLUMNS = 8, 16  # of one device's block, in float32
 
@@ -185,7 +180,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("function", "op", "axes", "payload", "wire"), KINDS)
-def test_a_collective_of_the_user_s_own(
+def test_collective_in_shard_map(
     function: Callable[[jax.Array], jax.Array],
     op: str,
     axes: tuple[str, ...],
@@ -210,7 +205,7 @@ def test_a_collective_of_the_user_s_own(
     assert collective.spmd_generated is None
 
 
-def test_what_the_partitioner_made_is_marked_where_the_compiler_says_so() -> None:
+def test_spmd_generated_collectives_are_marked() -> None:
     executable = compiled(
         lambda x, w: x @ w, sharded((64, 128), None, "model"), sharded((128, 64), "model", None)
     )
@@ -220,7 +215,7 @@ def test_what_the_partitioner_made_is_marked_where_the_compiler_says_so() -> Non
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3)))[1:4], ids=str)
-def test_the_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
+def test_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
     """A psum over any axes of a mesh whose devices are in no plain order runs along just these."""
     devices = DEVICES.reshape(2, 2, 2).transpose(order)[:, ::-1].reshape(2, 1, 2, 2)
     mesh = Mesh(devices, ("a", "one", "b", "c"))
@@ -236,8 +231,6 @@ def test_the_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
             assert (reduce.group_size, reduce.groups) == (2**count, 2 ** (3 - count))
 
 
-# --- Against XLA's own objects --------------------------------------------------------------------
-
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]] = {
     "a layer": (layer, (X, W)),
     "the gradient of a scan": (jax.grad(loss_of_layers, argnums=(0, 1)), (X, weights(12))),
@@ -248,7 +241,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_instruction_that_xla_counts_is_there(name: str) -> None:
+def test_instruction_counts_match_xla(name: str) -> None:
     function, arguments = PROGRAMS[name]
     executable = compiled(function, *arguments)
     (theirs,) = executable.runtime_executable().hlo_modules()

@@ -41,7 +41,7 @@ BINARY = (
 )  # fmt: skip
 
 
-def test_every_elementwise_operation_counts_as_xla_counts_it() -> None:
+def test_elementwise_flops_match_xla() -> None:
     compared = set()
     for opcode, dtype in itertools.product((*UNARY, *BINARY), ("f32", "s32")):
         operands = "a" if opcode in UNARY else "a, b"
@@ -65,7 +65,7 @@ def test_every_elementwise_operation_counts_as_xla_counts_it() -> None:
         "f32[3,8,5] triangular-solve(a, b), left_side=true, lower=true, transpose_a=NO_TRANSPOSE",
     ],
 )
-def test_half_of_a_triangular_array_is_read(instruction: str) -> None:
+def test_triangular_operand_counts_half(instruction: str) -> None:
     text = (
         "HloModule m\nENTRY e {\n a = f32[3,8,8] parameter(0)\n b = f32[3,8,5] parameter(1)\n"
         f" ROOT r = {instruction}\n}}\n"
@@ -73,7 +73,7 @@ def test_half_of_a_triangular_array_is_read(instruction: str) -> None:
     assert of_text(text).bytes_accessed == of_xla(text)["bytes accessed"]
 
 
-def test_a_scan_applies_its_computation_at_each_place() -> None:
+def test_scan_operation() -> None:
     text = """HloModule m
 f {
   x = f32[4] parameter(0)

@@ -6,7 +6,6 @@ import random
 
 import pytest
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from inspector.compiled import hlo
@@ -74,15 +73,13 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=120)
 @for_all(mutated())
-def test_a_mutated_program_is_read_or_refused(text: str) -> None:
+def test_mutated_program(text: str) -> None:
     read(text)
 
 
-@settings(max_examples=120)
 @for_all(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
-def test_garbage_is_read_or_refused(text: str) -> None:
+def test_garbage(text: str) -> None:
     read(text)
     read(
         f"HloModule m\nENTRY e {{\n  a = f32[8] parameter(0)\n  b = f32[8] all-reduce(a), {text}\n}}\n"
@@ -122,5 +119,5 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_no_text_takes_long(name: str) -> None:
+def test_hostile_text_takes_linear_time(name: str) -> None:
     read(LONG[name])

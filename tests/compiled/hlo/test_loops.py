@@ -145,7 +145,7 @@ def simulated(start: int, step: int, limit: int, direction: str, low: int, high:
     st.integers(-20, 20), st.integers(-6, 6), st.integers(-20, 20), st.sampled_from(list(COMPARE)),
     st.booleans(), st.sampled_from(["s8", "s32", "s64"]),
 )  # fmt: skip
-def test_a_loop_runs_as_often_as_it_does(
+def test_trip_count_matches_execution(
     form: str, start: int, step: int, limit: int, direction: str, mirrored: bool, dtype: str
 ) -> None:
     written = MIRRORED[direction] if mirrored else direction
@@ -163,7 +163,7 @@ def test_a_loop_runs_as_often_as_it_does(
     assert collective.executions == expected
 
 
-def test_loops_within_loops_and_calls_from_several_places() -> None:
+def test_nested_loops_and_several_call_sites() -> None:
     text = PLAIN.format(t="s32", start=0, step=1, limit=5, op="add", sides="i, n", direction="LT")
     # The inner loop in the body of an outer one of 7, called twice there and once outside.
     outer = """
@@ -215,7 +215,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_what_cannot_be_known_is_not(name: str) -> None:
+def test_unknown_trip_count(name: str) -> None:
     text = PLAIN.format(t="s32", start=0, step=2, limit=9, op="add", sides="i, n", direction="LT")
     assert trips(hlo.parse(text)[0]) == [5]
     before, after = UNKNOWN[name]
@@ -227,7 +227,7 @@ def test_what_cannot_be_known_is_not(name: str) -> None:
     assert collective.executions == (0 if "body" in name and "not there" in name else None)
 
 
-def test_a_printed_trip_count_stands() -> None:
+def test_known_trip_count_is_used() -> None:
     text = PLAIN.format(t="s32", start=0, step=2, limit=9, op="add", sides="i, n", direction="LT")
     for printed in (
         'backend_config={"known_trip_count":{"n":"42"}}',
@@ -238,7 +238,7 @@ def test_a_printed_trip_count_stands() -> None:
         assert trips(module) == [42]
 
 
-def test_garbage_that_calls_itself_ends() -> None:
+def test_recursive_garbage_terminates() -> None:
     ring = "a {\n p = f32[] parameter(0)\n r = f32[] call(p), to_apply=b\n s = f32[] all-reduce(p)\n}\n"
     (module,) = hlo.parse(ring + ring.replace("a {", "b {").replace("=b", "=a"))
     assert [collective.executions for collective in hlo.collectives(module)] == [None, None]
@@ -261,7 +261,7 @@ def test_garbage_that_calls_itself_ends() -> None:
         ("scan_12_layers_grad.compiled.hlo", [12, 12]),
     ],
 )
-def test_the_loops_of_whole_programs(name: str, expected: list[int | None]) -> None:
+def test_loops_of_whole_programs(name: str, expected: list[int | None]) -> None:
     (module,) = hlo.parse(given.text(name))
     assert trips(module) == expected
     # What the compiler printed, and what its condition says, are the same.
@@ -281,6 +281,6 @@ TRIPS_OF_XLA = {
 
 @given.needs_cases
 @pytest.mark.parametrize("name", TRIPS_OF_XLA)
-def test_the_loops_of_xla_s_own_tests(name: str) -> None:
+def test_loops_of_xla_tests(name: str) -> None:
     (case,) = (c for c in given.modules_of_xla() if c["id"] == f"TripCountAnnotatorTest.{name}")
     assert trips(hlo.parse(case["module"])[0]) == TRIPS_OF_XLA[name]

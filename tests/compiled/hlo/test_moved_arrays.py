@@ -75,7 +75,7 @@ def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, 
 
 @EVERY_MODEL
 @pytest.mark.parametrize("preset", ["FSDP", "FSDP + tensor"])
-def test_gathers_name_the_parameter_that_they_gather(preset: str, model: str, scan: str) -> None:
+def test_gathers_name_their_parameters(preset: str, model: str, scan: str) -> None:
     found = run(preset, model, scan)
     known = params(found)
     for program in ("train_step", "apply"):
@@ -87,13 +87,13 @@ def test_gathers_name_the_parameter_that_they_gather(preset: str, model: str, sc
             assert one.payload_bytes * one.executions == gathered
 
 
-def test_the_last_reduction_of_an_inference_makes_its_output() -> None:
+def test_last_reduction_of_inference_names_the_output() -> None:
     found = run("Data + tensor", "logical_mlp", "false")
     *before, last = collectives(found, "apply")
     assert last.arrays == ("output",) and all(one.arrays == () for one in before)
 
 
-def test_the_order_of_arguments_is_that_of_the_parameters_in_the_text() -> None:
+def test_argument_order() -> None:
     """JAX writes the name of each argument beside it, in a form of its own."""
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
     whole = NamedSharding(mesh, P())
@@ -153,16 +153,13 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("changed", ["a", "b", "c"])
-def test_another_sharding_of_one_parameter_changes_what_moves_just_that_one(changed: str) -> None:
+def test_resharding_one_parameter_changes_only_its_collectives(changed: str) -> None:
     replicated = dict.fromkeys("abc", P())
     assert specs_of_moved(replicated) == {name: {"all-reduce"} for name in "abc"}
     cut = specs_of_moved(replicated | {changed: P("x", None)})
     # Gathered whole, or passed around while it is multiplied with.
     assert cut.pop(changed) & {"all-gather", "collective-permute"}
     assert cut == {name: {"all-reduce"} for name in "abc" if name != changed}
-
-
-# --- Whole programs of others ---------------------------------------------------------------------
 
 
 @needs_cases
@@ -174,7 +171,7 @@ def test_another_sharding_of_one_parameter_changes_what_moves_just_that_one(chan
         "hlo_llama3_8b_bf16_activation_offloading_1x8.hlo",
     ],
 )
-def test_gathers_and_gradients_of_a_large_train_step(name: str) -> None:
+def test_large_train_step(name: str) -> None:
     """By elements: what all layers gather is the argument, and what they reduce is a result's size."""
     (module,) = hlo.parse(text(name))
     entry = module.by_name[module.entry]
@@ -210,8 +207,6 @@ def test_gathers_and_gradients_of_a_large_train_step(name: str) -> None:
     assert len({path for paths in gradients for path in paths}) == 36
 
 
-# --- Written by hand ------------------------------------------------------------------------------
-
 HEAD = """HloModule m, num_partitions=2
 add { a = f32[] parameter(0)
  b = f32[] parameter(1)
@@ -225,7 +220,7 @@ def moved(body: str, arguments: list[str], results: list[str]) -> dict[str, tupl
     return None if found is None else {name: paths for (_, name), paths in found.items()}
 
 
-def test_an_asynchronous_gather_and_a_reduction_of_several() -> None:
+def test_asynchronous_gather_and_variadic_reduction() -> None:
     body = """
 ENTRY e {
   p = f32[4] parameter(0)
@@ -247,7 +242,7 @@ ENTRY e {
     assert moved(body, ["params/p", "params/q"], ["params/p", "params/q", "output"]) == expected
 
 
-def test_the_state_of_a_loop_and_an_asynchronous_call() -> None:
+def test_loop_state_and_asynchronous_call() -> None:
     body = """
 inner { x = f32[4] parameter(0)
  ROOT g = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0} }
@@ -276,9 +271,7 @@ ENTRY e {
     assert moved(body, ["params/p", "batch/q"], ["output"]) == {"g": ("params/p", "output")}
 
 
-def test_a_computation_with_two_callers_is_told_apart_from_outside_and_not_guessed_from_inside() -> (
-    None
-):
+def test_computation_with_two_callers() -> None:
     body = """
 gather { x = f32[4] parameter(0)
  ROOT g = f32[8] all-gather(x), replica_groups={{0,1}}, dimensions={0} }
@@ -292,7 +285,7 @@ ENTRY e {
     assert moved(body, ["params/p", "params/q"], ["one", "two"]) == {"g": ("one", "two")}
 
 
-def test_no_way_leads_through_sums_products_or_smaller_parts() -> None:
+def test_search_ends_at_sums_products_and_reductions() -> None:
     body = """
 ENTRY e {
   p = f32[8] parameter(0)
@@ -310,7 +303,7 @@ ENTRY e {
     assert found == {"n": (), "r": ("batch/q",)}
 
 
-def test_what_calls_itself_ends() -> None:
+def test_recursion_terminates() -> None:
     body = """
 loop { s = (f32[8], f32[8]) parameter(0)
  c = (f32[8], f32[8]) call(s), to_apply=loop
@@ -328,7 +321,7 @@ ENTRY e {
 
 @needs_cases
 @given(st.data())
-def test_cut_and_shuffled_programs_never_fail(data: st.DataObject) -> None:
+def test_mutated_program_never_raises(data: st.DataObject) -> None:
     whole = text("scan_12_layers_grad.compiled.hlo")
     lines = whole.splitlines()
     first = data.draw(st.integers(1, len(lines) - 1))

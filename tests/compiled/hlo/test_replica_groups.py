@@ -29,31 +29,31 @@ def cases(key: str) -> Any:
 
 
 @given.needs_cases
-def test_there_are_cases() -> None:
+def test_cases_are_present() -> None:
     assert len(CASES["groups"]) > 20
 
 
 @cases("groups")
-def test_a_group_expands_to_what_xla_expects(case: dict[str, Any]) -> None:
+def test_expansion_matches_xla(case: dict[str, Any]) -> None:
     assert [list(group) for group in replica_groups.expand(case["text"])] == case["expected_groups"]
 
 
 @cases("counts")
-def test_groups_are_counted_as_xla_counts_them(case: dict[str, Any]) -> None:
+def test_group_counts_match_xla(case: dict[str, Any]) -> None:
     groups = replica_groups.expand(case["text"])
     assert len(groups) == case["num_groups"]
     assert {len(group) for group in groups} == {case["per_group"]}
 
 
 @cases("to_string")
-def test_what_xla_prints_is_read(case: str) -> None:
+def test_forms_printed_by_xla(case: str) -> None:
     groups = replica_groups.expand(case)
     named = sorted(itertools.chain.from_iterable(groups))
     assert named == list(range(len(named))) and len(named) >= 10
 
 
 @cases("parse_errors")
-def test_what_xla_refuses_is_refused_in_a_sentence(case: dict[str, str]) -> None:
+def test_invalid_in_xla(case: dict[str, str]) -> None:
     with pytest.raises(InvalidInput, match=case["error"]) as refused:
         replica_groups.expand(case["text"])
     assert "\n" not in str(refused.value)
@@ -67,7 +67,7 @@ def test_groups_of_dumps(case: dict[str, Any]) -> None:
 
 
 @given.needs_cases
-def test_what_the_ids_count() -> None:
+def test_modes() -> None:
     for has_channel, flag, expected in CASES["group_modes"]["rows"]:
         if expected == "invalid":
             with pytest.raises(InvalidInput):
@@ -77,7 +77,7 @@ def test_what_the_ids_count() -> None:
 
 
 @cases("participating")
-def test_who_takes_part(case: dict[str, Any]) -> None:
+def test_participants(case: dict[str, Any]) -> None:
     devices = np.array(case["da"])
 
     def take_part() -> Groups:
@@ -95,13 +95,11 @@ def test_who_takes_part(case: dict[str, Any]) -> None:
     assert [devices.reshape(-1)[list(group)].tolist() for group in groups] == case["dev"]
 
 
-# --- Against numpy --------------------------------------------------------------------------------
-
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=5).filter(lambda s: math.prod(s) <= 256)
 
 
 @for_all(sizes, st.data())
-def test_an_iota_is_a_reshape_and_a_transpose(dimensions: list[int], data: st.DataObject) -> None:
+def test_iota_matches_numpy(dimensions: list[int], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(dimensions))))
     count = math.prod(dimensions)
     rows = data.draw(st.sampled_from([n for n in range(1, count + 1) if count % n == 0]))
@@ -129,7 +127,7 @@ def numpy_groups(ids: np.ndarray, shape: list[int], grouped: list[int]) -> list[
 
 
 @for_all(sizes, st.data())
-def test_the_axes_of_a_mesh_are_dimensions(shape: list[int], data: st.DataObject) -> None:
+def test_mesh_form_matches_numpy(shape: list[int], data: st.DataObject) -> None:
     grouped = data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))
     count = math.prod(shape)
     ids = np.array(data.draw(st.permutations(range(count))))
@@ -144,7 +142,7 @@ def test_the_axes_of_a_mesh_are_dimensions(shape: list[int], data: st.DataObject
 
 
 @for_all(st.lists(st.integers(2, 4), min_size=1, max_size=4), st.data())
-def test_a_part_of_an_axis_is_a_dimension_of_its_own(parts: list[int], data: st.DataObject) -> None:
+def test_sub_axis(parts: list[int], data: st.DataObject) -> None:
     """An axis of size 2·3·4 with (2)3 is a mesh of 2, 3 and 4, of which the second is asked for."""
     asked = data.draw(st.lists(st.sampled_from(range(len(parts))), unique=True))
     before = [math.prod(parts[:number]) for number in range(len(parts))]
@@ -166,15 +164,21 @@ def test_a_part_of_an_axis_is_a_dimension_of_its_own(parts: list[int], data: st.
         "mesh['a'=999999999] {'a'}", "mesh[] {'a'}", "mesh['a'=12] {'a':(1)4,'a':(6)2}",
     ],
 )  # fmt: skip
-def test_what_contradicts_itself_is_refused(text: str) -> None:
+def test_inconsistent_groups(text: str) -> None:
     with pytest.raises(InvalidInput, match="replica_groups"):
         replica_groups.expand(text)
 
 
-def test_pairs_and_what_they_connect() -> None:
+def test_pairs() -> None:
     ring = replica_groups.pairs("{{0,1},{1,2}, {2,3},{3,0},{5,4}}")
     assert replica_groups.connected(ring) == ((0, 1, 2, 3), (4, 5))
     assert replica_groups.pairs("{}") == ()
     for text in ("{{0}}", "{{0,1,2}}", "0,1", "{{0,1}"):
         with pytest.raises(InvalidInput, match="source_target_pairs"):
             replica_groups.pairs(text)
+
+
+def test_repeated_pairs_are_not_multiplied_by_replicas() -> None:
+    pairs = ((0, 0),) * 1000
+    with pytest.raises(InvalidInput):
+        replica_groups.participants(pairs, "cross_partition", replica_groups.MAX_POSITIONS, 1)

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
@@ -65,8 +64,6 @@ def near(expected: float) -> Any:
     """XLA adds in float32."""
     return pytest.approx(expected, rel=1e-6)
 
-
-# --- Without loops: what XLA says -----------------------------------------------------------------
 
 X, W, B = array(64, 128), array(128, 256), array(256, 64)
 IMAGE, FILTERS = array(2, 3, 17, 16), array(8, 3, 3, 3)
@@ -159,7 +156,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_has_no_loop_is_what_xla_counts(name: str) -> None:
+def test_program_without_loops_matches_xla(name: str) -> None:
     function, arguments, same_bytes = PROGRAMS[name]
     lowered = jax.jit(function).lower(*arguments)
     executable = lowered.compile()
@@ -177,7 +174,7 @@ def test_what_has_no_loop_is_what_xla_counts(name: str) -> None:
 
 
 @given.needs_cases
-def test_xla_s_own_modules_count_as_xla_counts_them() -> None:
+def test_xla_test_modules_match_xla() -> None:
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     jaxlib = pytest.importorskip("jaxlib._jax")
     client, compared = jax.devices()[0].client, 0
@@ -227,9 +224,8 @@ def dots(draw: st.DrawFn) -> tuple[Any, Any, Any, str, int]:
     return lhs, rhs, ((c1, c2), (b1, b2)), dtype, total
 
 
-@settings(max_examples=60)
 @for_all(dots())
-def test_any_dot_is_two_operations_a_multiply_add(drawn: Any) -> None:
+def test_dot(drawn: Any) -> None:
     lhs, rhs, numbers, dtype, multiply_adds = drawn
     lowered = jax.jit(partial(lax.dot_general, dimension_numbers=numbers)).lower(
         array(*lhs, dtype=dtype), array(*rhs, dtype=dtype)
@@ -241,7 +237,6 @@ def test_any_dot_is_two_operations_a_multiply_add(drawn: Any) -> None:
     assert product.dtype == {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[dtype]
 
 
-@settings(max_examples=40)
 @for_all(
     st.tuples(st.integers(1, 9), st.integers(1, 9)),
     st.tuples(st.integers(1, 4), st.integers(1, 4)),
@@ -252,7 +247,7 @@ def test_any_dot_is_two_operations_a_multiply_add(drawn: Any) -> None:
     st.sampled_from([1, 2]),
     st.sampled_from([1, 2]),
 )
-def test_any_convolution_is_what_xla_counts(
+def test_convolution_matches_xla(
     image, kernel, stride, pad, base, window, feature_groups, batch_groups
 ) -> None:
     if feature_groups > 1:
@@ -276,9 +271,8 @@ def test_any_convolution_is_what_xla_counts(
     assert matmul(found) == found.flops == expected
 
 
-@settings(max_examples=120)
 @for_all(*(st.integers(1, 12) for _ in range(6)), st.integers(-4, 14))
-def test_positions_are_those_of_a_search(
+def test_convolution_positions_match_brute_force(
     inputs, kernel, outputs, stride, base, window, low
 ) -> None:
     met = sum(
@@ -289,8 +283,6 @@ def test_positions_are_those_of_a_search(
     along = _Dimension(kernel, stride, low, 0, base, window)
     assert _positions(inputs, kernel, outputs, along) == met
 
-
-# --- Loops ----------------------------------------------------------------------------------------
 
 LAYERS = 12
 
@@ -318,27 +310,27 @@ LAYER = 2 * 64 * 128 * 128
 
 
 @pytest.mark.parametrize("count", [compiled_work, lambda f, *a: lowered_work(jax.jit(f).lower(*a))])
-def test_a_scan_over_layers_is_the_unrolled_program(count: Callable[..., Work]) -> None:
+def test_scan_equals_unrolled_program(count: Callable[..., Work]) -> None:
     loop, flat = count(scanned, H, WS), count(unrolled, H, WS)
     assert matmul(loop) == matmul(flat) == LAYERS * LAYER
     # What is more is to count the turns and to see that there are no more.
     assert 0 <= loop.flops - flat.flops <= 4 * LAYERS + 4
 
 
-def test_the_gradient_of_a_scan_is_that_of_the_unrolled_program() -> None:
+def test_gradient_of_scan_equals_unrolled_program() -> None:
     gradients = [jax.grad(lambda x, ws, f=f: f(x, ws).sum(), (0, 1)) for f in (scanned, unrolled)]
     loop, flat = (compiled_work(gradient, H, WS) for gradient in gradients)
     assert matmul(loop) == matmul(flat) == 3 * LAYERS * LAYER
 
 
-def test_scans_within_scans() -> None:
+def test_nested_scans() -> None:
     def outer(x: jax.Array, groups: jax.Array) -> jax.Array:
         return lax.scan(lambda c, ws: (scanned(c, ws), None), x, groups)[0]
 
     assert matmul(compiled_work(outer, H, array(3, 5, 128, 128))) == 15 * LAYER
 
 
-def test_stacked_parameters_are_read_once_and_their_gradients_written_once() -> None:
+def test_stacked_parameters_are_accessed_once() -> None:
     """Bytes grow in proportion to the layers; with the whole stack a turn they would with its square."""
 
     def touched(layers: int) -> float:
@@ -353,7 +345,7 @@ def test_stacked_parameters_are_read_once_and_their_gradients_written_once() -> 
     )  # with the whole stack a turn it would be 64 times at the least
 
 
-def test_an_update_in_place_is_the_update() -> None:
+def test_in_place_update() -> None:
     def filled(cache: jax.Array, rows: jax.Array) -> jax.Array:
         def put(
             cache: jax.Array, row_and_at: tuple[jax.Array, jax.Array]
@@ -369,7 +361,7 @@ def test_an_update_in_place_is_the_update() -> None:
     assert 2 * rows < touched < 3 * cache  # it may be copied, but not a hundred times
 
 
-def test_a_loop_whose_end_is_an_argument_is_unknown_where_it_computes() -> None:
+def test_loop_with_dynamic_limit_has_unknown_work() -> None:
     end = array(dtype=jnp.int32)
     w = array(128, 128)
     found = compiled_work(
@@ -381,15 +373,12 @@ def test_a_loop_whose_end_is_an_argument_is_unknown_where_it_computes() -> None:
     assert matmul(found) == LAYER
 
 
-def test_every_branch_counts() -> None:
+def test_branches() -> None:
     def chosen(p: jax.Array, x: jax.Array, w: jax.Array) -> jax.Array:
         return lax.cond(p, lambda: x @ w, lambda: (x @ w) @ w)
 
     lowered = jax.jit(chosen).lower(array(dtype=jnp.bool_), H, array(128, 128))
     assert matmul(lowered_work(lowered)) == 3 * LAYER
-
-
-# --- Partitioned programs -------------------------------------------------------------------------
 
 
 def lowered_train_step(**changes: str) -> Any:
@@ -407,7 +396,7 @@ def lowered_train_step(**changes: str) -> Any:
 
 
 @pytest.mark.parametrize("sizes", [{}, {"depth": "64", "layers": "2", "batch": "16"}])
-def test_the_train_step_is_what_xla_counts(sizes: dict[str, str]) -> None:
+def test_train_step_matches_xla(sizes: dict[str, str]) -> None:
     """Sharded in both axes each device does an eighth of the products that were written."""
     lowered = lowered_train_step(**sizes)
     executable = lowered.compile()
@@ -421,7 +410,7 @@ def test_the_train_step_is_what_xla_counts(sizes: dict[str, str]) -> None:
     assert matmul(ideal) == 6 * layout["batch"] * weights - first
 
 
-def test_a_scan_over_layers_is_counted_before_and_after_partitioning() -> None:
+def test_scan_before_and_after_partitioning() -> None:
     sizes = {"depth": "64", "batch": "16"}
     flat, loop = (lowered_train_step(scan=scan, **sizes) for scan in ("false", "true"))
     ideal = matmul(lowered_work(flat))
@@ -432,7 +421,7 @@ def test_a_scan_over_layers_is_counted_before_and_after_partitioning() -> None:
 
 @pytest.mark.parametrize("layers", [scanned, unrolled])
 @pytest.mark.parametrize(("axis", "devices"), [("data", 1), (None, 8)])
-def test_devices_repeat_each_other_s_work_where_nothing_is_split(
+def test_replication_repeats_work(
     layers: Callable[..., Any], axis: str | None, devices: int
 ) -> None:
     """All devices together: the ideal where the batch is split, and eight times that where it is not."""
@@ -447,8 +436,6 @@ def test_devices_repeat_each_other_s_work_where_nothing_is_split(
     assert 8 * matmul(found) == devices * matmul(ideal)
 
 
-# --- Whole models ---------------------------------------------------------------------------------
-
 # sequences, layers, embedding, hidden, heads, heads of keys and values, length of a head, vocabulary
 LLAMA = {
     "hlo_llama31_405b_bf16_16x8.hlo": (1, 126, 16384, 53248, 128, 8, 128, 128256),
@@ -458,7 +445,7 @@ LLAMA = {
 
 @given.needs_cases
 @pytest.mark.parametrize("name", LLAMA)
-def test_a_train_step_of_llama_is_that_of_its_sizes(name: str) -> None:
+def test_train_step_of_llama(name: str) -> None:
     """Each of 128 devices has sequences of its own and the whole weights, gathered for it."""
     sequences, layers, embed, hidden, heads, shared, head, vocabulary = LLAMA[name]
     attention = embed * head * (2 * heads + 2 * shared)
@@ -479,11 +466,9 @@ def test_a_train_step_of_llama_is_that_of_its_sizes(name: str) -> None:
 
 @given.needs_cases
 @pytest.mark.parametrize("name", ["reference_hlo_llama3_8b.txt", "reference_hlo_qwen3_1.7b.txt"])
-def test_of_a_text_that_ends_too_early_nothing_is_known(name: str) -> None:
+def test_truncated_text_has_no_work(name: str) -> None:
     assert of_text(given.text(name)) == UNKNOWN
 
-
-# --- By hand --------------------------------------------------------------------------------------
 
 GEMM = """
 ENTRY e {{
@@ -510,7 +495,7 @@ CONFIG = (
         ("__onednn$matmul", "f32[64,32]", "", 2 * 64 * 128 * 32),
     ],
 )  # fmt: skip
-def test_a_library_s_product_counts_as_a_dot(target, result, more, flops) -> None:
+def test_library_call_counts_as_dot(target, result, more, flops) -> None:
     found = of_text(GEMM.format(target=target, result=result, more=more))
     assert found.flops == flops
     if flops is None:
@@ -538,7 +523,7 @@ ENTRY e {{
         ("64,16", "4,32,16", 0, 0, ""),
     ],
 )
-def test_a_ragged_dot_multiplies_each_row_once(rhs, result, left, right, more) -> None:
+def test_ragged_dot(rhs, result, left, right, more) -> None:
     text = RAGGED.format(rhs=rhs, result=result, left=left, right=right, more=more)
     assert of_text(text).flops == 2 * 64 * 32 * 16
 
@@ -561,7 +546,7 @@ ENTRY e {
 """
 
 
-def test_an_asynchronous_pair_counts_once() -> None:
+def test_asynchronous_pair_counts_once() -> None:
     found = of_text(ASYNCHRONOUS)
     assert found.flops == 100 + 100  # the reduction, and what is called
     assert found.bytes_accessed == 4 * (500 + 200 + 200 + 200)
@@ -592,12 +577,12 @@ ENTRY e {{
         ("q = bf16[12,100,100] negate(p)", 12),
     ],
 )
-def test_what_is_cut_out_of_an_operand_is_all_that_is_read_of_it(way: str, read: int) -> None:
+def test_fusion_reads_only_slices(way: str, read: int) -> None:
     layer = 100 * 100 * 2
     assert of_text(CUT.format(way=way)).bytes_accessed == read * layer + 4 + layer
 
 
-def test_what_never_runs_counts_nothing() -> None:
+def test_code_that_never_runs() -> None:
     loop = {"t": "s32", "step": 1, "op": "add", "sides": "i, n", "direction": "LT"}
     never = of_text(PLAIN.format(start=9, limit=9, **loop))
     often = of_text(PLAIN.format(start=0, limit=9, **loop))
@@ -605,7 +590,7 @@ def test_what_never_runs_counts_nothing() -> None:
     assert never.bytes_accessed < often.bytes_accessed
 
 
-def test_a_computation_that_is_also_applied_is_unknown() -> None:
+def test_applied_computation_is_unknown() -> None:
     """How often a reduction runs it is not counted there, and what else runs it cannot be told apart."""
     text = """
 add {{ x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }}
@@ -620,7 +605,7 @@ ENTRY e {{
     assert of_text(text.format(last="call(r, z), to_apply=add")).flops is None
 
 
-def test_numbers_beyond_an_integer_s_fit_and_beyond_a_float_s_are_unknown() -> None:
+def test_huge_numbers() -> None:
     def levels(count: int) -> str:
         lines = ["c0 { p = f32[1000000] parameter(0)  ROOT n = f32[1000000] negate(p) }"]
         for n in range(1, count):
@@ -637,9 +622,6 @@ def test_numbers_beyond_an_integer_s_fit_and_beyond_a_float_s_are_unknown() -> N
     beyond = f"f32[{','.join([huge] * 20)}]"
     found = of_text(f"e {{ p = {beyond} parameter(0)\n ROOT n = {beyond} negate(p) }}")
     assert found.flops is None and found.bytes_accessed is None
-
-
-# --- Hostile text ---------------------------------------------------------------------------------
 
 
 def read(text: str) -> None:
@@ -682,9 +664,8 @@ def operations(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=120)
 @for_all(operations())
-def test_a_mutated_program_is_counted_or_refused(text: str) -> None:
+def test_mutated_program(text: str) -> None:
     read(text)
 
 
@@ -713,14 +694,13 @@ ATTRIBUTES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=200)
 @for_all(
     st.sampled_from(WHAT),
     st.lists(st.sampled_from(SHAPES), min_size=4, max_size=4),
     st.lists(st.sampled_from(["p", "q", "r", "f32[4] p", "nothing"]), max_size=4),
     st.lists(st.sampled_from(ATTRIBUTES), max_size=4),
 )
-def test_any_operation_with_anything_is_counted(what, shapes, operands, attributes) -> None:
+def test_arbitrary_operation(what, shapes, operands, attributes) -> None:
     head = "".join(
         f"{name} = {shape} parameter(0)\n" for name, shape in zip("pqr", shapes, strict=False)
     )
@@ -779,11 +759,11 @@ LONG_WORK = {
 
 
 @pytest.mark.parametrize("name", LONG_WORK)
-def test_no_text_takes_long(name: str) -> None:
+def test_hostile_text_takes_linear_time(name: str) -> None:
     read(LONG_WORK[name])
 
 
-def test_custom_calls_that_run_and_whose_work_no_text_tells_are_named() -> None:
+def test_unknown_custom_calls_are_named() -> None:
     text = """HloModule m
 
 never {
@@ -805,7 +785,7 @@ ENTRY e {
     assert work(module).not_counted == ("a custom call without a target", "flash_attention")
 
 
-def test_programs_of_models_without_kernels_leave_nothing_out() -> None:
+def test_models_have_no_unknown_custom_calls() -> None:
     function = jax.jit(lambda x: jnp.tanh(x @ x).sum())
     (module,) = hlo.parse(function.lower(jnp.ones((64, 64))).compile().as_text())
     assert work(module).not_counted == ()

@@ -1,4 +1,4 @@
-"""Traffic by mesh axes and op is the sum of its collectives, and unknown where one of them is."""
+"""Traffic summed by mesh axes and operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def collective(
     )  # fmt: skip
 
 
-def test_collectives_of_one_op_along_the_same_axes_are_one_row() -> None:
+def test_traffic_by_axes_and_operation() -> None:
     rows = traffic(
         [
             collective("all-reduce", ("data",), 1, 10),
