@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core import sharding, typed_json
@@ -116,7 +116,6 @@ def test_the_snapshot_has_all_of_it(service) -> None:
 AXES = st.sampled_from(["None", "a", "b", "a+b", "b+a"])
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     mesh=st.sampled_from(["2x4", "4x2", "1x8", "8x1"]),
     spec=st.lists(AXES, max_size=2),
@@ -191,7 +190,7 @@ def test_four_processes(service) -> None:
 def test_a_request_for_other_devices_is_refused(service) -> None:
     payload = {"host_local": asked().to_json()}
     job = service._runs.submit("exchange", payload, Environment(4, processes=2)).wait(PATIENCE)
-    assert job.error == ("the request is for 8 devices in 2 processes, but there are 4 in 2")
+    assert job.error == ("for 8 devices in 2 processes")
 
 
 @pytest.mark.parametrize("convert", ["true", "false"])

@@ -83,9 +83,7 @@ def test_phases_and_rounds_are_reported(times: PairedTimes, reports: list) -> No
 def test_too_little_memory_leaves_none_to_compare_with() -> None:
     wanted = {0: parsed(mesh="2x1"), 1: parsed(mesh="1x2")}
     phases: list[str] = []
-    with pytest.raises(
-        InvalidInput, match=r"at least two layouts that run: layout 1: .*needs about"
-    ):
+    with pytest.raises(InvalidInput, match=r"at least two layouts .*needs about"):
         time_together.time_layouts(
             wanted, ROUNDS, lambda phase, **_: phases.append(phase), memory=10_000
         )

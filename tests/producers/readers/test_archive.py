@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
@@ -77,7 +76,7 @@ def test_a_tar_archive_is_told(tmp_path: Path, mode: Literal["w", "w:gz"]) -> No
     with tarfile.open(tmp_path / "it.tar", mode) as file:
         file.add(tmp_path / "file", "file")
     assert archive.is_tar(tmp_path / "it.tar")
-    with pytest.raises(InvalidInput, match=r"it\.tar is a tar archive: give the folder in it"):
+    with pytest.raises(InvalidInput, match=r"is a tar archive"):
         import_file.read(tmp_path / "it.tar", "it.tar", None, None, None, lambda *_, **__: None)
     assert not archive.is_tar(tmp_path / "file")
     for number, content in enumerate((b"", b"\x1f\x8b", gzip.compress(b"HloModule a"))):
@@ -181,7 +180,7 @@ def test_a_size_that_is_a_lie_is_not_believed(
 
 def test_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_ENTRIES", 10)
-    with pytest.raises(InvalidInput, match="has 11 entries, but at most 10"):
+    with pytest.raises(InvalidInput, match="11 entries, but at most 10"):
         unpack(tmp_path, packed((str(n), b"") for n in range(11)))
 
 
@@ -193,7 +192,6 @@ def test_a_directory_too_large_for_the_memory(
         unpack(tmp_path, packed((f"{n:0200}", b"") for n in range(400)))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @for_all(st.data())
 def test_a_damaged_archive_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -213,7 +211,6 @@ def test_a_damaged_archive_is_read_or_refused(
 names = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=4).map("/".join)
 
 
-@settings(max_examples=200)
 @for_all(names)
 def test_a_path_that_is_taken_stays_inside(name: str) -> None:
     try:

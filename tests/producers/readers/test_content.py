@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
@@ -31,7 +30,6 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
             content.read_bytes(path, 100, "it")
 
 
-@settings(max_examples=60)
 @for_all(st.lists(st.binary(max_size=2000), min_size=1, max_size=3), st.data())
 def test_gzip_is_unpacked_as_it_was_packed(parts: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(parts)

@@ -94,7 +94,5 @@ def test_folders_of_arrays_beside_a_msgpack_file_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["_METADATA", "_sharding", "manifest.ocdbt"])
 def test_one_file_of_a_checkpoint_is_sent_back_to_its_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
-    with pytest.raises(
-        InvalidInput, match="an Orbax checkpoint is a folder: give the folder that contains"
-    ):
+    with pytest.raises(InvalidInput, match="give the folder that contains it"):
         orbax_folder.find(tmp_path / name, name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
@@ -58,7 +58,6 @@ def test_equal_meshes_are_one(tmp_path: Path) -> None:
     st.sampled_from([None, 0, 1]),
     st.sampled_from([",", ", "]),
 )
-@settings(max_examples=60)
 def test_a_grid_is_read_as_the_whole_text_is(grid: Any, more: Any, comma: str) -> None:
     device_mesh = {"mesh": grid} | ({} if more is None else {"more": more})
     plain = NAMED | {"shape": [2], "axis_names": ["data"], "device_mesh": device_mesh}

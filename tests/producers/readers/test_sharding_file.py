@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from inspector.core import snapshot, strict_json
@@ -183,7 +182,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150)
 @for_all(st.dictionaries(st.sampled_from([*NAMED, "memory_kind", "device_str"]), json_values))
 def test_any_entry_is_read_or_told_unknown(changed: dict[str, Any]) -> None:
     saved = saved_sharding.read(NAMED | changed)
@@ -193,7 +191,6 @@ def test_any_entry_is_read_or_told_unknown(changed: dict[str, Any]) -> None:
         assert {axis for axes in saved.spec for axis in axes or ()} <= set(saved.mesh.axis_names)
 
 
-@settings(max_examples=150)
 @for_all(st.binary() | st.text('{}"YQ=:,\\[] \n').map(str.encode))
 def test_anything_is_read_or_refused(place: Path, content: bytes) -> None:
     try:
