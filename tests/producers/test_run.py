@@ -19,7 +19,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.models import training
 from inspector.models.watching import Watched, listening
-from inspector.producers import build, live_arrays, records
+from inspector.producers import build, compiled_program, live_arrays, records
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf
 from inspector.producers.run import run_layout
@@ -273,7 +273,10 @@ def test_what_is_alive_is_the_state_and_what_nobody_asked_for() -> None:
     assert on_device_3["nobody"] >= forgotten.nbytes
 
 
-def test_timeit_is_mean_and_deviation_over_seven_loops() -> None:
+def test_timeit_is_mean_and_deviation_over_seven_loops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
     found = run({"timeit": "true", "depth": "16"})
     for name in ("train_step", "apply"):
         measured = found.program(name).seconds.timeit
@@ -282,7 +285,8 @@ def test_timeit_is_mean_and_deviation_over_seven_loops() -> None:
     assert found.program("init").seconds.timeit is None
 
 
-def test_a_donated_state_is_written_over_in_every_step() -> None:
+def test_a_donated_state_is_overwritten_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
     kept = run({"depth": "16"}).program("train_step")
     donated = run({"donate": "true", "timeit": "true", "depth": "16"})
     step = donated.program("train_step")
@@ -297,7 +301,7 @@ def test_a_donated_state_is_written_over_in_every_step() -> None:
     assert step.losses == kept.losses
 
 
-def test_the_profiler_watches_three_more_train_steps() -> None:
+def test_the_profiler_traces_three_more_train_steps() -> None:
     found = run({"trace": "true", "donate": "true", "depth": "64", "steps": "2"})
     step = found.program("train_step")
     assert step.trace.steps == 3 and step.trace.seconds > 0

@@ -89,7 +89,15 @@ def test_different_meshes_are_kept_up_to_a_limit(
     assert "more than 20 devices together" in (by_key["7"].problem or "")
 
 
-def test_shards_are_told_one_by_one_while_there_is_room() -> None:
+def test_a_spec_with_fewer_entries_than_dimensions_leaves_the_others_unsharded() -> None:
+    saved = saved_sharding.read(NAMED | {"partition_spec": ["data"], "memory_kind": "pinned_host"})
+    array, finding = imported_array("a", Stored((8, 4, 2)), saved, saved.mesh)
+    assert finding is None
+    assert array.spec == (("data",), None, None) and array.shard_shape == (4, 4, 2)
+    assert array.memory_kind == "pinned_host"
+
+
+def test_shards_are_listed_until_the_budget_is_used_up() -> None:
     saved = saved_sharding.read(NAMED)
     budget = ShardBudget(20)
     found = [imported_array(name, Stored((8, 4)), saved, None, budget=budget) for name in "abc"]
