@@ -48,7 +48,7 @@ def test_the_chip_is_in_the_link_and_stays_from_tab_to_tab(ran, open_dashboard):
     ran.page.wait_for_url("**chip=h100*")
     ran.open_tab("Time")
     ran.wait_for_figure("roofline")
-    expect(ran.main().get_by_text("On 8 devices of NVIDIA H100 SXM:")).to_be_visible()
+    expect(ran.main().get_by_text("Modelled on NVIDIA H100 SXM")).to_be_visible()
     ran.open_tab("Overview")
     ran.open_tab("Memory")
     ran.expect_alert("of an NVIDIA H100 SXM chip: it fits")

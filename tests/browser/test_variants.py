@@ -40,14 +40,12 @@ def test_a_loop_and_a_scan_stand_side_by_side_with_their_times(open_dashboard) -
     expect(main.get_by_test_id("stDataFrame")).to_have_count(3)  # costs, and a tree for each
 
 
-def test_the_train_state_tells_asked_from_got(open_dashboard) -> None:
+def test_requested_and_compiled_shardings(open_dashboard) -> None:
     dashboard = open_dashboard("?depth=64&layers=2&steps=4&loss=mse&unconstrained=z")
     dashboard.open_tab("Train state")
-    expect(dashboard.main().get_by_text("A plan has only what is asked for")).to_be_visible()
+    expect(dashboard.main().get_by_text("compiled shardings are unknown")).to_be_visible()
     dashboard.run()
-    expect(
-        dashboard.main().get_by_text("asked for are what the compiled programs have")
-    ).to_be_visible()
+    expect(dashboard.main().get_by_text("were compiled as requested")).to_be_visible()
     losses = dashboard.wait_for_figure("loss_curve")["data"][0]["y"]
     assert len(losses) == 5 and losses[-1] < losses[0]
     alive = dashboard.wait_for_figure("live_map")

@@ -27,7 +27,7 @@ from inspector.service import inspection
 
 COLUMN_PX = 304  # three figures side by side in a window of 1440 pixels with a sidebar
 
-DATA = {"own": "Different on each process", "same": "Same on every process"}
+DATA = {"own": "Different per process", "same": "Same on all"}
 
 
 def show() -> None:

@@ -23,7 +23,7 @@ def test_every_figure_can_be_saved_and_says_what_was_done(_workers: None) -> Non
     line = processes_page.provenance_line(wanted, exchanged)
     assert line.startswith(
         "Host-local arrays through host_local_array_to_global_array · host-local shape 4×2 · "
-        "values different on each process · P('x', None) · mesh "
+        "values different per process · P('x', None) · mesh "
     )
     assert f" · run on emulated devices of 2 processes · versions jax {versions(exchanged)}" in line
 
