@@ -1,4 +1,4 @@
-"""Bytes from device to device against the definition of bytes on the wire, and against rings by hand."""
+"""Bytes between devices, against the definition of wire bytes and against small rings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_device_sends_its_wire_bytes(
     found = device_traffic(several, on)
     expected = sum(one.executions * one.wire_bytes_per_device for one in several)
     assert found.sent.sum(axis=1).tolist() == [expected] * on.size
-    assert found.sent.sum(axis=0).tolist() == [expected] * on.size, "rings are fair to receivers"
+    assert found.sent.sum(axis=0).tolist() == [expected] * on.size, "each device also receives them"
     assert not np.diagonal(found.sent).any()
     assert (found.counted, found.left_out) == (len(several), 0)
 
@@ -150,7 +150,7 @@ def test_unknown_collective_is_left_out(unknown: dict) -> None:
     assert (found.counted, found.left_out) == (1, 1)
     assert found.sent.tolist() == device_traffic([known], on).sent.tolist()
     never = Collective(**(fields | {"executions": 0}))
-    assert device_traffic([never], on).left_out == 0, "what never runs sends nothing, for certain"
+    assert device_traffic([never], on).left_out == 0, "it never runs"
 
 
 def test_512_devices_and_thousands_of_collectives() -> None:

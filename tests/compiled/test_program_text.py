@@ -29,21 +29,20 @@ WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
 
 
 @pytest.mark.parametrize(
-    ("rules", "repeats"),
+    ("rules", "repeats", "scan"),
     [
-        ("batch=data,hidden=model", 1),
-        ("batch=data", 4),  # the four devices along `model` do the same
-        ("hidden=model", 2),
-        ("", 8),
-        ("batch=data+model", 1),
+        ("batch=data,hidden=model", 1, "false"),
+        ("batch=data,hidden=model", 1, "true"),
+        ("batch=data", 4, "false"),  # the 4 devices along `model` compute the same
+        ("hidden=model", 2, "true"),
+        ("", 8, "false"),
     ],
 )
-@pytest.mark.parametrize("scan", ["false", "true"])
 def test_devices_repeat_work_by_the_layout(rules: str, repeats: int, scan: str) -> None:
     found = run({"rules": rules, "scan": scan})
     step = found.program("train_step")
     each, written = products(step)
-    # A scanned block takes its input's gradient in every turn, the first one, too.
+    # A scanned block computes the gradient of its input in every iteration, also in the first one.
     assert written == WRITTEN + (2 * 16 * 64 * 64 if scan == "true" else 0)
     assert each * found.mesh.size == repeats * written
     assert step.flops_per_device == step.work.flops >= each
@@ -53,9 +52,9 @@ def test_devices_repeat_work_by_the_layout(rules: str, repeats: int, scan: str) 
 @pytest.mark.parametrize("text", [None, "", "no program", "HloModule m\n\nENTRY e {\n"])
 def test_invalid_text_has_no_facts(text: str | None) -> None:
     mesh = layouts.parse({}).unwrap().mesh()
-    said = program_text.read(text, mesh)
-    assert said == ProgramFacts() or said.collectives == ()
-    assert said.work is None or said.work.flops is None
+    facts = program_text.read(text, mesh)
+    assert facts == ProgramFacts() or facts.collectives == ()
+    assert facts.work is None or facts.work.flops is None
     ideal = program_text.ideal_work(text)
     assert ideal is None or ideal.flops is None
 

@@ -45,7 +45,7 @@ def params(found: Snapshot) -> dict[str, Array]:
 
 EVERY_MODEL = pytest.mark.parametrize(
     ("model", "scan"),
-    [("logical_mlp", "false"), ("logical_mlp", "true"), ("mlp", "true")],
+    [("logical_mlp", "false"), ("logical_mlp", "true")],
 )
 
 
