@@ -1,4 +1,4 @@
-"""Install what is missing, then run a command: `python3 run.py dashboard`, `python3 run.py tests`.
+"""Install missing packages, then run a command: `python3 run.py dashboard`, `python3 run.py tests`.
 
 Needs Python 3.11 or later and nothing else. Packages are installed into `.venv/`, one folder for each Python
 version. The browser tests need Chromium, which comes from the system's packages.
@@ -23,7 +23,7 @@ TESTS = ROOT / "tests" / "requirements.txt"
 COMPILERS = (ROOT / "requirements-tpu.txt", ROOT / "requirements-gpu.txt")
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Tests of one file run in one process, because they share costly fixtures. Browser tests take longest and
-# run first; each process has a server and a browser of its own.
+# run first; each process starts one server and one browser.
 TWO_PROCESSES = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 # Without a font, Chromium draws text as boxes.
 DEBIAN_PACKAGES = ("chromium", "fonts-dejavu-core")
@@ -147,7 +147,7 @@ def _create_environment() -> None:
     if subprocess.run(command).returncode == 0:
         return
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    # Debian has venv in a package of its own.
+    # Debian packages venv separately.
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
     _apt_install((package,), f"this Python cannot create virtual environments: install {package}")
     subprocess.run(command, check=True)

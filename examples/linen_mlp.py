@@ -1,10 +1,10 @@
-"""A model of your own in Flax Linen: a two-layer MLP that learns to double its input.
+"""Your own model in Flax Linen: a two-layer MLP that learns to double its input.
 
-    python -m inspector inspect --model examples.linen_mlp:build --set width=64 --mesh 2x4 -o run.json
-    streamlit run app.py -- --model examples.linen_mlp:build
+    sharding-inspector inspect --model examples.linen_mlp:build --set width=64 --mesh 2x4 -o run.json
+    sharding-inspector dashboard --model examples.linen_mlp:build
 
 The keyword parameters of `build` are the sizes that the dashboard shows and `--set` sets. The names at the
-dimensions (`embed`, `hidden`, `batch`) are logical axes; `rules` takes them to mesh axes to start with.
+dimensions (`embed`, `hidden`, `batch`) are logical axes; `rules` maps them to mesh axes by default.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def build(
     optimizer: Literal["adam", "sgd"] = "adam",
     learning_rate: float = 1e-3,
 ) -> Model:
-    """The model at these sizes."""
-    # Made once and not in `init`: both are a part of the state's structure, which must not change.
+    """Build the model at these sizes."""
+    # Not in `init`, because both are part of the state's tree structure, which must not change.
     module = MLP(width, hidden)
     chosen = getattr(optax, optimizer)(learning_rate)
 

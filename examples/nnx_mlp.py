@@ -1,12 +1,11 @@
-"""A model of your own in Flax nnx: a two-layer MLP that learns to double its input.
+"""Your own model in Flax nnx: a two-layer MLP that learns to double its input.
 
-    python -m inspector inspect --model examples.nnx_mlp:build --set width=64 --mesh 2x4 -o run.json
-    streamlit run app.py -- --model examples.nnx_mlp:build
+    sharding-inspector inspect --model examples.nnx_mlp:build --set width=64 --mesh 2x4 -o run.json
+    sharding-inspector dashboard --model examples.nnx_mlp:build
 
-The state is what `nnx.split` gives of module and optimizer, under the names `params` and `opt_state`. Where
-each variable goes, the metadata of its initializer and the layout's rules say, not its creation; rules are
-read as nnx reads them (`rules_semantics`): a name that no rule has would be a mesh axis itself, so that
-`embed` has a rule to none.
+The state has `params` and `opt_state`, split from module and optimizer by `nnx.split`. The metadata of each
+initializer and the layout's rules decide the sharding. With the rules of nnx (`rules_semantics`), a name
+without a rule is a mesh axis, so `embed` has a rule to no axis.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class MLP(nnx.Module):
 def build(
     *, rows: int = 16, width: int = 256, hidden: int = 1024, learning_rate: float = 1e-3
 ) -> Model:
-    """The model at these sizes."""
+    """Build the model at these sizes."""
 
     def create(key):
         model = MLP(width, hidden, nnx.Rngs(key))
@@ -48,7 +47,7 @@ def build(
         return {"params": nnx.state(model), "opt_state": nnx.state(optimizer)}
 
     def merged(state):
-        """Module and optimizer with the state's arrays; what is no array, each of them makes anew."""
+        """Return module and optimizer with the arrays of the state."""
         model, optimizer = nnx.eval_shape(create, jax.random.key(0))
         nnx.update(model, state["params"])
         nnx.update(optimizer, state["opt_state"])
@@ -77,7 +76,7 @@ def build(
         step=step,
         batch=batch,
         apply=apply,
-        # Not `embed`, too: with rules that give it the mesh axis of `batch`, nnx would use that twice.
+        # Without `embed`: if its rule has the mesh axis of `batch`, nnx would use that axis twice.
         batch_axes={"x": ("batch", None), "y": ("batch", None)},
         output_axes=("batch", None),
         rules=(("batch", "data"), ("hidden", "model"), ("embed", None)),

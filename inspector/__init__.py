@@ -1,6 +1,6 @@
-"""Sharding Inspector: where every shard of a JAX model lives, why, and what it costs.
+"""Sharding Inspector: shows where every shard of a JAX model is placed, why, and its cost.
 
-In a job of one's own: `from inspector import capture, capture_compiled`.
+In your own job, use `from inspector import capture, capture_compiled`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Only a job that captures imports JAX; everything else of the inspector lives without it.
+    # Imported here, because `capture` imports JAX and nothing else in this process may.
     if name in __all__:
         from inspector.producers import capture
 

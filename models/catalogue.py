@@ -1,8 +1,6 @@
-"""The models that there are: what each is called and which sizes it has.
+"""The catalogue of models: those of this project, and the user's own (`inspector.model.own_model`).
 
-Those that ship with the inspector, and those of whoever started it (`inspector.model.own_model`).
-
-Nothing here imports JAX; `build` names the function that does.
+Nothing here imports JAX; `build` names a function that does.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ MLP_SIZES = (
     Size(
         "loss",
         "sum",
-        "what a train step makes smaller: the sum of the output, or mean squared error against |x|",
+        "loss of a train step: the sum of the output, or mean squared error against |x|",
         choices=("sum", "mse"),
     ),
     Size("dtype", "float32", "type of parameters and activations", choices=DTYPES),
@@ -39,7 +37,7 @@ MLP_LOGICAL_AXES = {
 # Data parallel over `data`, tensor parallel over `model`: the layout of the Flax guide.
 MLP_RULES = (("batch", ("data",)), ("hidden", ("model",)))
 
-# Every place of a DotReluDot block that has a PartitionSpec, with the logical axes of its dimensions.
+# Arrays of a DotReluDot block with a PartitionSpec, and the logical axes of their dimensions.
 MLP_PARTITIONS = {
     "W1": ("embed", "hidden"),
     "W2": ("hidden", "embed"),
@@ -86,13 +84,12 @@ TRANSFORMER_LOGICAL_AXES = {
     "layers": "blocks stacked by scan",
 }
 
-# Every logical axis is the size of its name.
+# Every logical axis has the size of the same name.
 TRANSFORMER_EXTENTS = {name: name for name in TRANSFORMER_LOGICAL_AXES}
 
-# What mesh axes usually mean by their names; those rules hold whose mesh axes a mesh has. The batch is split
-# over `data`, `fsdp` and `expert`, parameters over `fsdp` (and `expert`, where there are no experts), and
-# whatever a layer has many of over `model` or `tensor`. Rules of `expert` come before those of `batch`, which
-# elsewhere have the same mesh axis.
+# Rules for mesh axes with the usual names; rules with other mesh axes are left out. The batch is sharded over
+# `data`, `fsdp` and `expert`, parameters over `fsdp` and `expert`, and layers over `model` or `tensor`. Rules
+# of `expert` come before those of `batch`, which can have the same mesh axis.
 MOE_RULES = (
     ("expert", ("expert",)),
     *(
@@ -123,12 +120,12 @@ TRANSFORMER_CONSTRAINTS = (
 
 MOE_SIZES = (
     *TRANSFORMER_SIZES[:9],
-    Size("experts", 8, "gated MLPs of each block, of which a token uses a few", least=1, most=4096),
+    Size("experts", 8, "gated MLPs of each block; a token uses a few of them", least=1, most=4096),
     Size("experts_per_token", 2, "experts that each token is sent to", least=1, most=4096),
     Size(
         "capacity_factor",
         1.25,
-        "places of an expert's buffer, as a multiple of its equal share of the tokens",
+        "places of an expert's buffer, as a multiple of its equal share of tokens",
         least=0.01,
         most=4096.0,
     ),
@@ -196,11 +193,11 @@ CATALOGUE = {
     )
 }
 
-# A worker has those that the process which started it has.
+# A worker inherits the models of the server.
 CATALOGUE |= {entry.name: entry for entry in own_model.from_environment()}
 
 
 def register(entry: ModelEntry) -> None:
-    """Add a model of one's own; workers that are started from now on have it, too."""
+    """Register a user's own model, also for workers that start from now on."""
     CATALOGUE[entry.name] = entry
     own_model.to_environment([one for one in CATALOGUE.values() if one.own])

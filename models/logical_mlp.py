@@ -1,4 +1,4 @@
-"""The MLP with logical axes, which say what a dimension means.
+"""The MLP with logical axes, which name the meaning of a dimension.
 
     x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
 

@@ -1,15 +1,14 @@
-"""Sizes to start from: the guide's MLP, and the shapes of published language models.
+"""Sizes of the Flax guide's MLP and of published language models.
 
-How many sequences make a batch is a matter of the layout, not of the model: here 64 of them, and for the
-largest model 512, which is 4M tokens. Nothing here imports JAX.
+The batch is not part of a published model: here it has 64 sequences, and 512 (4M tokens) for the largest.
+Nothing here imports JAX.
 """
 
 from __future__ import annotations
 
 from inspector.model import SizePreset, SizeValue
 
-# How language models of billions of parameters are trained: one block traced and compiled once, its
-# activations computed again in the backward pass, everything in bfloat16.
+# Large language models scan one block, recompute activations in the backward pass, and use bfloat16.
 _AT_SCALE: dict[str, SizeValue] = {
     "scan": True,
     "remat": True,
@@ -65,8 +64,8 @@ LLAMA_3_70B = SizePreset(
     },
 )
 
-# Mixtral of Experts, arXiv:2401.04088, table 1. Its context is 32,768; sequences of 4,096 here, because
-# the masks that hand tokens out grow with the square of it.
+# Mixtral of Experts, arXiv:2401.04088, table 1. Its context is 32,768; here 4,096, because the masks that
+# dispatch tokens grow with its square.
 MIXTRAL_8X7B = SizePreset(
     "Mixtral-8x7B",
     "46.7B parameters, 12.9B of them at work on a token",

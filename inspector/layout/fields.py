@@ -29,7 +29,7 @@ MOST_COMPILED_DEVICES = 18_432  # the largest slice: 9,216 chips of TPU7x with t
 TARGETS = ("cpu", "plan")
 DEVICE_ORDERS = ("row-major", "torus")
 
-# The bound of sizes without one of their own: JSON keeps every whole number up to it.
+# The default bound of sizes: JSON keeps every whole number up to it.
 _LARGEST = 2**53
 _LONGEST_TEXT = 200
 
@@ -286,9 +286,9 @@ def parse_model(text: str) -> ModelEntry:
     if text in CATALOGUE:
         return CATALOGUE[text]
     hint = (
-        f"; a model of yours needs `--model {text[:200]}` when the program starts"
+        f"; your own model needs `--model {text[:200]}` when the program starts"
         if own_model.FORM.fullmatch(text)
-        else ", or package.module:function for a model of yours"
+        else ", or package.module:function for your own model"
     )
     raise InvalidInput(f"model is {shown(text)}, but must be one of {', '.join(CATALOGUE)}{hint}")
 

@@ -127,7 +127,7 @@ TRANSFORMER_PRESETS = (
     # parallelism, Korthikanti et al. 2022, arXiv:2205.05198).
     Preset(
         "Tensor + sequence",
-        "like Data + tensor; the sequence is sharded where the tensor axis is free",
+        "like Data + tensor; the sequence is sharded if the tensor axis is free",
         ("data", "tensor"),
         (*_tensor("tensor"), ("batch", ("data",)), ("seq", ("tensor",))),
     ),
@@ -253,7 +253,7 @@ MOE_PRESETS = (
 def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
     """Return the presets that fit this model, with unique names."""
     everything = (*MLP_PRESETS, *TRANSFORMER_PRESETS, *MOE_PRESETS)
-    # A user's model may have the logical axes of two of ours.
+    # A user's model may have the logical axes of two catalogue models.
     return tuple(
         {preset.name: preset for preset in everything[::-1] if preset.fits(entry)}.values()
     )[::-1]

@@ -1,8 +1,8 @@
-"""What a model tells the inspector: static facts before it is built, and what building it returns.
+"""Descriptions of models: static facts in the catalogue, and the `Model` that a build function returns.
 
-A model of your own is a function `build(**sizes) -> Model` in a module of yours, named on the command line
-as `--model package.module:build`. Its keyword parameters with a number, a text or a truth value as default
-are the sizes that can be set. `examples/` has one for Flax Linen and one for Flax nnx.
+Your own model is a function `build(**sizes) -> Model`, passed as `--model package.module:build`. Its keyword
+parameters with a number, text or bool as default are the sizes that can be set. `examples/` has one for Flax
+Linen and one for Flax nnx.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from inspector.core.snapshot import Spec
 
 SizeValue = int | float | bool | str
 
-# What names at dimensions are: logical axes, which rules take to mesh axes, or mesh axes themselves.
+# Names of dimensions: logical axes, which rules map to mesh axes, or mesh axes.
 Names = Literal["logical", "mesh"]
 
-# How rules are read: Linen's first whose mesh axes are free, or nnx's last for a name, else the name itself.
+# Linen applies the first rule whose mesh axes are free; nnx the last rule for a name, or else the name.
 RulesSemantics = Literal["linen", "nnx"]
 
 
 @dataclass(frozen=True)
 class Size:
-    """One number or choice that a person sets: its default, what it means and what is allowed.
+    """A number, switch or choice of a model: its default, meaning and allowed values.
 
-    `choices` lists the allowed texts of a text size, none where any will do; `least` and `most` bound a
-    number where they are given.
+    `choices` are the allowed texts; empty allows any text. `least` and `most` bound a number.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Size:
 
 @dataclass(frozen=True)
 class SizePreset:
-    """Sizes that belong together, such as those of a published model; the others have their defaults."""
+    """Sizes of a published model. The other sizes have their defaults."""
 
     name: str
     meaning: str
@@ -52,12 +51,16 @@ class SizePreset:
 class ModelEntry:
     """A model in the catalogue, described without importing JAX.
 
-    `build` is `package.module:function`. A model with `partitions` names mesh axes at its parameters
-    and activations: one PartitionSpec each, in terms of the logical axes of its dimensions, which the
-    presets use. A model without them has logical axes, which rules take to mesh axes. `constraints`
-    names the activations whose sharding constraint can be switched off. `presets` are sizes to start
-    from. `extents` tells which size is the extent of a logical axis; one that it lacks is not told.
-    `names` and `rules_semantics` are those of the `Model`; `own` marks one that is not of this project.
+    Attributes:
+      build: `package.module:function`.
+      logical_axes: the meaning of each logical axis.
+      partitions: the logical axes of each parameter and activation that has a PartitionSpec. Empty for a
+        model with logical axes and rules.
+      constraints: activations whose sharding constraint can be switched off.
+      presets: sizes to start from.
+      extents: the size that is the extent of a logical axis, where known.
+      names, rules_semantics: as in `Model`.
+      own: whether it is the user's own model.
     """
 
     name: str
@@ -84,7 +87,7 @@ class ModelEntry:
         return next((size for size in self.sizes if size.name == name), None)
 
     def sizes_of(self, preset: SizePreset) -> dict[str, SizeValue]:
-        """Every size of the model as the preset has it."""
+        """Return every size of the model, with the values of the preset."""
         return {size.name: preset.sizes.get(size.name, size.default) for size in self.sizes}
 
 
@@ -93,24 +96,21 @@ Batch = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A built model, ready to be traced: pure functions over pytrees, and how their leaves are named.
+    """Pure functions over pytrees, ready to be traced, and the names of their dimensions.
 
-    init(key, batch) -> state: parameters, optimizer state and whatever else a step carries on, any pytree:
-      a Flax TrainState, an nnx state, a dict. What is under `params` and `opt_state` counts as such. Leaves
-      may be boxed (`nn.Partitioned`, `nn.LogicallyPartitioned`) or nnx variables with sharding metadata; a
-      leaf whose dimensions nothing names is replicated.
-    step(state, batch) -> (state, loss): one training step; the loss is a scalar.
-    batch(key) -> batch: example input, arrays by name, drawn anew from a key.
-
-    All else is optional:
-
-    apply(state, batch) -> output: inference; without it there is no such program.
-    batch_axes: the names of each dimension of arrays of the batch; one that it lacks is replicated.
-    output_axes: the names of each dimension of the output, one array; None replicates any output.
-    names: whether all these name logical axes or mesh axes.
-    rules: rules to start from, as Flax has them: `("embed", "fsdp")`, `("batch", ("data", "fsdp"))`,
-      `("heads", None)`. A layout has those whose mesh axes its mesh has.
-    rules_semantics: how a layout's rules are read for this model.
+    Attributes:
+      init: (key, batch) -> state, any pytree, such as a Flax TrainState. Leaves can be boxes
+        (`nn.Partitioned`, `nn.LogicallyPartitioned`) or nnx variables with sharding metadata. A leaf without
+        names is replicated.
+      step: (state, batch) -> (state, loss), one training step with a scalar loss.
+      batch: key -> batch, random input arrays by name.
+      apply: (state, batch) -> output, inference; None if the model has none.
+      batch_axes: names of the dimensions of batch arrays. A missing array is replicated.
+      output_axes: names of the dimensions of the output; None replicates it.
+      names: whether these are logical axes or mesh axes.
+      rules: default rules as in Flax: `("embed", "fsdp")`, `("batch", ("data", "fsdp"))`, `("heads", None)`.
+        Rules with unknown mesh axes are left out.
+      rules_semantics: how rules are applied.
     """
 
     init: Callable[[Any, Batch], Any]
@@ -124,5 +124,5 @@ class Model:
     rules_semantics: RulesSemantics = "linen"
 
 
-# The PartitionSpecs a person has given to the places of a model with partitions.
+# The PartitionSpec of each place of a model with partitions.
 Partitions = Mapping[str, Spec]

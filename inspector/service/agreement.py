@@ -1,4 +1,4 @@
-"""Compare what was planned with what was found."""
+"""Compare planned with actual placements."""
 
 from __future__ import annotations
 

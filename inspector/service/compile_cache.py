@@ -30,9 +30,9 @@ MOST_BYTES = 256 * 2**20  # the Snapshot of a compiled 70B model takes about 100
 VERSION = 2  # of the tables; a file of another version is replaced
 _BUSY_SECONDS = 5.0  # to wait for another process that writes
 
-# Fields of a layout that do not change what is compiled.
+# Fields of a layout that do not change the compiled programs.
 _RUN_FIELDS = {"steps", "timeit", "trace", "processes"}
-# Packages that change what is compiled.
+# Packages whose versions change the compiled programs.
 _COMPILERS = (
     *("jax", "jaxlib", "flax", "optax", "numpy", "libtpu"),
     *("jax-cuda13-plugin", "jax-cuda13-pjrt"),

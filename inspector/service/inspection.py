@@ -187,7 +187,7 @@ class Inspection:
         return job
 
     def cached_compile(self, layout: Layout) -> Snapshot | None:
-        """Return what an earlier compile of this layout found, in any process; None if unknown."""
+        """Return the Snapshot of an earlier compile of this layout, in any process; None if unknown."""
         if layout.machine is None:
             return None  # a run measures times, and another run measures other times
         text = self.compiled.get(compile_cache.key_of_layout(layout))

@@ -1,4 +1,4 @@
-"""Have a model of one's own read in a worker, and registered for this process and its workers."""
+"""Register the user's own models, which a worker imports and describes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from inspector.model import ModelEntry, own_model
 from inspector.models.catalogue import CATALOGUE, register
 from inspector.service.engine import Environment, Pool
 
-# Seconds; most of it is what the person's module imports.
+# Seconds; the user's module may import a lot.
 DESCRIBE_TIMEOUT = 120.0
-# Who starts the server names models with it, after `streamlit run app.py --`.
+# The option that names models, after `streamlit run app.py --`.
 OPTION = "--model"
-# What was wrong with the models that this server was started with, a sentence each.
+# One error for each model of the command line that failed.
 PROBLEMS: list[str] = []
 
 
 def register_own(name: str) -> ModelEntry:
-    """Read `package.module:function`, importable from where the program was started, and register it.
+    """Register `package.module:function`, which can be in the working directory.
 
-    The module is imported in a worker that ends then; it is never imported in this process.
+    Only a worker imports the module, never this process.
 
     Raises:
-      InvalidInput: it cannot be imported, is no function that builds a model, or fails; with its own words.
+      InvalidInput: it cannot be imported, does not build a model, or fails.
     """
     if name in CATALOGUE and CATALOGUE[name].own:
         return CATALOGUE[name]
@@ -40,10 +40,10 @@ def register_own(name: str) -> ModelEntry:
 
 
 def names_in(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The models that a server's command line names: `--model X`, as often as there are models.
+    """Return the models in the arguments of a server: `--model X`, once or more.
 
     Raises:
-      InvalidInput: there is anything else, or a model without its name.
+      InvalidInput: there is another option, or a name is missing.
     """
     names = []
     rest = list(arguments)
@@ -51,36 +51,36 @@ def names_in(arguments: Sequence[str]) -> tuple[str, ...]:
         option, separator, value = rest.pop(0).partition("=")
         if option != OPTION:
             raise InvalidInput(
-                f"{option} is no option of app.py: it knows {OPTION} package.module:function"
+                f"{option} is not an option of app.py, which has {OPTION} package.module:function"
             )
         if not separator:
             if not rest:
-                raise InvalidInput(f"{OPTION} is there without package.module:function after it")
+                raise InvalidInput(f"{OPTION} needs package.module:function after it")
             value = rest.pop(0)
         names.append(value)
     return tuple(names)
 
 
 def register_all(arguments: Sequence[str]) -> None:
-    """Register every model that a server's command line names; one that cannot be is among `PROBLEMS`."""
+    """Register every model in the arguments of a server. Collect errors in `PROBLEMS`."""
     PROBLEMS.clear()
     try:
         for name in names_in(arguments):
-            _try(name)
+            _register(name)
     except InvalidInput as refused:
-        _tell(refused)
+        _report(refused)
 
 
-def _try(name: str) -> None:
+def _register(name: str) -> None:
     if name in CATALOGUE:
         return
     print(f"reading {name} …", file=sys.stderr, flush=True)
     try:
         register_own(name)
     except InvalidInput as refused:
-        _tell(refused)
+        _report(refused)
 
 
-def _tell(refused: InvalidInput) -> None:
-    PROBLEMS.append(str(refused))
-    print(f"inspector: {refused}", file=sys.stderr, flush=True)
+def _report(error: InvalidInput) -> None:
+    PROBLEMS.append(str(error))
+    print(f"inspector: {error}", file=sys.stderr, flush=True)

@@ -114,7 +114,7 @@ def test_nnx_reads_the_rules_of_a_layout_as_the_inspector_does() -> None:
 @pytest.mark.parametrize(
     ("rules", "sentence"),
     [
-        ("batch=data,hidden=model", "embed is no axis of the mesh"),
+        ("batch=data,hidden=model", "embed is not an axis of the mesh"),
         ("batch=data,hidden=model,embed=model", "mesh axis model would split two dimensions"),
     ],
 )
@@ -146,7 +146,7 @@ def test_the_command_line_reads_it_where_it_was_started(tmp_path, module, capsys
     del catalogue.CATALOGUE[f"{name}:build"]
     # The file names code, and does not have it run.
     assert command_line.main(["inspect", str(out), "-o", str(tmp_path / "again.json")]) == 2
-    assert f"a model of yours needs `--model {name}:build" in capsys.readouterr().err
+    assert f"your own model needs `--model {name}:build" in capsys.readouterr().err
     assert not (tmp_path / "again.json").exists()
 
 
@@ -307,7 +307,7 @@ def test_code_is_never_named_by_a_layout(name) -> None:
         lambda: layouts.parse({"model": name}).unwrap(),
         lambda: layouts.from_json({"model": name}),
     ):
-        with pytest.raises(InvalidInput, match=f"a model of yours needs `--model {name}"):
+        with pytest.raises(InvalidInput, match=f"your own model needs `--model {name}"):
             read()
 
 
@@ -327,7 +327,7 @@ def test_a_server_lives_on_without_a_model_that_cannot_be_read(capsys, module) -
     assert layouts.opening_fields() == {}
     registration.register_all(["--port", "80"])
     (problem,) = registration.PROBLEMS
-    assert problem.startswith("--port is no option of app.py")
+    assert problem.startswith("--port is not an option of app.py")
     registration.PROBLEMS.clear()
 
 

@@ -30,7 +30,7 @@ CAUSE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Place:
-    """The index of this process, and `host:port` where the first one waits for the others."""
+    """The index of this process, and `host:port` of the first one."""
 
     index: int
     processes: int
@@ -52,8 +52,8 @@ class Follower:
 class Group:
     """The followers of the first process.
 
-    A thread of this object calls `broken(message, details)` when the group must end. `message` tells the
-    server why; it is None if no run is affected. `details` is text for a log.
+    A thread of this object calls `broken(message, details)` when the group must end. `message` is the error
+    for the server, or None if no run is affected. `details` is text for a log.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Group:
         return all(one is not None and _is_refusal(one) for one in self._outcomes())
 
     def _verdict(self) -> tuple[bytes | None, str]:
-        """Return the message that tells the server what failed, and text for a log."""
+        """Return the error message for the server, and text for a log."""
         for follower in self._followers:
             if follower.outcome is not None and follower.outcome["kind"] == "unusable":
                 return protocol.encode(**follower.outcome), follower.process.stderr()

@@ -50,7 +50,7 @@ class Worker:
         self._table = table
         self._commands = commands
         self._answers = answers
-        self._answering = threading.Lock()  # a job may report from threads of its own
+        self._answering = threading.Lock()  # a job may report from several threads
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._cancelled: int | None = None  # the last run that the server asked to stop
         self._group: Group | None = None

@@ -1,9 +1,8 @@
-"""Snapshots kept by name, with a note each, in one SQLite file that nobody has to serve.
+"""The library: named Snapshots with notes, in one SQLite file.
 
-Any number of browser tabs, servers and commands use it at once: each use opens the file, does one
-transaction and closes it, and waits for another that writes. Unlike the answers of compilers, what is here
-cannot be made again, so that nothing is ever thrown away unasked: a file that is damaged, is of a newer form
-or belongs to somebody else is refused with a sentence and stays as it is, unless it is moved aside.
+Browser tabs, servers and commands can use it at the same time. Each use is one transaction and waits for
+another that writes. Unlike a cache, the library never deletes anything by itself. A file that is damaged,
+newer, or of another program is refused and left unchanged, unless the user moves it aside.
 """
 
 from inspector.service.library.entry import LONGEST_NAME, LONGEST_NOTE, Entry

@@ -1,4 +1,4 @@
-"""One kept Snapshot: what is told of it without opening it, and what its name and note may be."""
+"""An entry of the library: its facts, and the rules for names and notes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LONGEST_NOTE = 4_000  # characters, about a page
 
 @dataclass(frozen=True)
 class Entry:
-    """One kept Snapshot without its arrays; what it does not know is None.
+    """A saved Snapshot without its arrays. Unknown fields are None.
 
-    `saved` is when, in ISO 8601 and UTC. `state_bytes` and `per_device` are those of the train state.
-    `bytes` is what it takes in the file.
+    `saved` is a UTC time in ISO 8601. `state_bytes` and `per_device` are bytes of the train state. `bytes` is
+    the compressed size in the file.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Entry:
 
 
 def checked_name(name: str) -> str:
-    """A name without blanks around it.
+    """Return a name without blanks around it.
 
     Raises:
-      InvalidInput: it is empty, too long, or has more than one line or something unprintable in it.
+      InvalidInput: it is empty, too long, or has characters that are not printable.
     """
     name = name.strip()
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
@@ -53,21 +53,21 @@ def checked_name(name: str) -> str:
 
 
 def checked_note(note: str) -> str:
-    """A note, which may have several lines.
+    """Return a note, which may have several lines.
 
     Raises:
-      InvalidInput: it is too long, or has half a character in it.
+      InvalidInput: it is too long, or is not valid Unicode text.
     """
     note = note.strip()
     if len(note) > LONGEST_NOTE:
         raise InvalidInput(f"note has {len(note):,} characters, but may have {LONGEST_NOTE:,}")
     if any(unicodedata.category(one) == "Cs" or one == "\0" for one in note):
-        raise InvalidInput("note holds half of a character or a zero byte, but must be text")
+        raise InvalidInput("note has a lone surrogate or a zero byte, but must be text")
     return note
 
 
 def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str, Any]:
-    """A row of the table."""
+    """Return a row of the table."""
     mesh = model = None
     if found.mesh is not None:
         mesh = mesh_text(found.mesh)
@@ -94,12 +94,12 @@ def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str,
 
 
 def _stored(count: int | None) -> int | None:
-    """SQLite's integers have 64 bits, and a sum may have more."""
+    """Return None for a count that exceeds the 64-bit integers of SQLite."""
     return count if count is None or count < 2**63 else None
 
 
 def words(*texts: str | None) -> str:
-    """What is searched; a line end parts two texts, so that no word is found across them."""
+    """Return the text to search. Line ends separate the parts, so that no word spans two of them."""
     return "\n".join(folded(text) for text in texts if text)
 
 

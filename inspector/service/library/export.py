@@ -1,4 +1,4 @@
-"""The whole library, or what was found in it, as a zip of Snapshot files with a list of them."""
+"""Export entries of the library as a zip of Snapshot files with an index."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from inspector.service.library.kept import Library
 
 INDEX = "library.json"
 _UNSAFE = re.compile(r"[^\w.()+-]+", re.ASCII)
-_LONGEST = 80  # characters of a file's name, far within any file system's limit
+_LONGEST = 80  # characters of a file name
 
 
 def zipped(library: Library, entries: Sequence[Entry]) -> bytes:
-    """A zip with a JSON file for each entry, and `library.json`, which has names, notes and files.
+    """Return a zip with a JSON file for each entry, and `library.json` with names, notes and files.
 
-    One that cannot be read is in the list with its `problem`, and has no file.
+    An unreadable entry has no file; the index has its `problem`.
     """
     files = file_names([entry.name for entry in entries])
     index = []
@@ -32,19 +32,19 @@ def zipped(library: Library, entries: Sequence[Entry]) -> bytes:
             try:
                 archive.writestr(file, library.text(entry.name))
                 index.append({"file": file, **row})
-            except InvalidInput as refused:  # damaged, or deleted meanwhile
-                index.append({"file": None, "problem": str(refused), **row})
+            except InvalidInput as error:  # damaged, or deleted by now
+                index.append({"file": None, "problem": str(error), **row})
         archive.writestr(INDEX, json.dumps(index, ensure_ascii=False, indent=1) + "\n")
     return packed.getvalue()
 
 
 def file_name(name: str) -> str:
-    """A file's name that every system takes, as near to a Snapshot's name as that allows."""
+    """Return a file name that is valid on every system and similar to the Snapshot's name."""
     return f"{_stem(name)}.json"
 
 
 def file_names(names: Sequence[str]) -> list[str]:
-    """Those of several Snapshots, each another, also where a system does not tell cases apart."""
+    """Return unique file names, also for file systems that ignore case."""
     taken = {INDEX}
     files = []
     for name in names:
@@ -59,5 +59,5 @@ def file_names(names: Sequence[str]) -> list[str]:
 
 
 def _stem(name: str) -> str:
-    # A name of dots alone, or with one in front, would be a folder or hidden.
+    # Leading dots would make a hidden file or a folder.
     return _UNSAFE.sub("-", name)[:_LONGEST].strip(".-") or "snapshot"

@@ -1,4 +1,4 @@
-"""The library's file: opened for one use, made where it is missing, refused unchanged if it is not ours."""
+"""Open the SQLite file of the library. Create it if missing; refuse a file of another program."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import platformdirs
 
 from inspector.core.errors import InvalidInput
 
-FOLDER_VARIABLE = (
-    "SHARDING_INSPECTOR_LIBRARY"  # where the file lies, if not in the user's data folder
-)
+FOLDER_VARIABLE = "SHARDING_INSPECTOR_LIBRARY"  # a folder instead of the user's data folder
 FORM = 1  # of the tables
-APPLICATION = 0x53484C42  # "SHLB": tells the file from other programs' databases
-_BUSY_SECONDS = 10.0  # how long to wait for another process that writes
+APPLICATION = 0x53484C42  # "SHLB", the application id of the file
+_BUSY_SECONDS = 10.0  # to wait for another process that writes
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _NO_PLACE = (
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
@@ -44,21 +42,21 @@ CREATE TABLE snapshots (
 
 
 class Unreadable(InvalidInput):
-    """The library's own file is damaged or of a newer form; it may be moved aside."""
+    """The file is damaged or of a newer version. The user can move it aside."""
 
 
 def folder() -> Path:
-    """Where the library is kept."""
+    """Return the folder of the library."""
     chosen = os.environ.get(FOLDER_VARIABLE)
     return Path(chosen) if chosen else platformdirs.user_data_path("sharding-inspector")
 
 
 @contextlib.contextmanager
 def connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file open for one use, with its tables.
+    """Open the file with its tables.
 
     Raises:
-      InvalidInput: it cannot be used, and stays as it is; `Unreadable` where moving it aside would help.
+      InvalidInput: it is unusable, and is left unchanged. `Unreadable` if moving it aside would help.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +66,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
             _prepare(database, path)
             yield database
     except sqlite3.Error as error:
-        # The low byte is the kind, the others tell which one of it.
+        # The low byte is the primary result code.
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if kind in _BUSY:
             words = f"is in use by another process for more than {_BUSY_SECONDS:.0f} seconds"
@@ -76,25 +74,25 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
             words = f"cannot be used: {error}"
         else:
             raise Unreadable(
-                f"the library {path} is damaged, or is no library: {error}; it is left as it is"
+                f"the library {path} is damaged or not a library: {error}; it was left unchanged"
             ) from None
         raise InvalidInput(f"the library {path} {words}") from None
     except UnicodeEncodeError:
-        raise InvalidInput("the library keeps text, but this holds half of a character") from None
+        raise InvalidInput("the library stores text, but this has a lone surrogate") from None
     except OSError as error:
         raise InvalidInput(f"the library {path} cannot be used: {error.strerror}") from None
 
 
 def move_aside(path: Path) -> Path:
-    """Give the file another name beside itself, so that a new library can begin; gives that name.
+    """Rename the file in its folder, so that a new library can start. Return the new path.
 
     Raises:
-      InvalidInput: it cannot be moved.
+      InvalidInput: the file cannot be renamed.
     """
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S%f")
     aside = path.with_name(f"{path.stem}-aside-{stamp}{path.suffix}")
     try:
-        # What SQLite has not yet written into the file lies beside it, and belongs to it by name.
+        # SQLite has recent writes in files of the same name with a suffix.
         for end in ("-wal", "-shm", ""):
             part = Path(f"{path}{end}")
             if part.exists():
@@ -105,20 +103,20 @@ def move_aside(path: Path) -> Path:
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in an empty file; refuse one that is not ours before anything is changed."""
-    database.execute("BEGIN")  # all that is read is of one moment
+    """Create the tables in an empty file. Refuse a file of another program before any change."""
+    database.execute("BEGIN")  # a consistent read
     is_empty = _is_empty(database, path)
     database.execute("COMMIT")
     if is_empty:
-        database.execute("PRAGMA auto_vacuum = FULL")  # what is deleted gives its room back
+        database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
         database.execute("BEGIN IMMEDIATE")
-        if _is_empty(database, path):  # another process may have made them meanwhile
+        if _is_empty(database, path):  # unless another process just did
             database.execute(_TABLES)
             database.execute(f"PRAGMA application_id = {APPLICATION}")
             database.execute(f"PRAGMA user_version = {FORM}")
         database.execute("COMMIT")
     if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        # Readers then need not wait for a writer. Where somebody uses the file, a later use does it.
+        # Readers then do not wait for a writer. If the file is in use, a later use sets this.
         with contextlib.suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode = WAL")
 
@@ -133,12 +131,12 @@ def _is_empty(database: sqlite3.Connection, path: Path) -> bool:
         return True
     if application != APPLICATION:
         raise InvalidInput(
-            f"{path} is another program's database, and is left as it is; "
+            f"{path} is the database of another program and was left unchanged; "
             f"set {FOLDER_VARIABLE} to another folder, or move the file away"
         )
     if form != FORM:
         raise Unreadable(
-            f"the library {path} has form {form}, but this program reads form {FORM}: "
+            f"the library {path} has version {form}, but this program reads version {FORM}: "
             "open it with a newer Sharding Inspector"
         )
     return False

@@ -1,4 +1,4 @@
-"""Snapshots kept by name, with a note each, in one SQLite file that nobody has to serve."""
+"""Save, find, open and delete Snapshots in the library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from inspector.service.library.entry import (
     words,
 )
 
-MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays on 512 devices take 60 kB
+MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
 
 _ENTRY = (
     "name, note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, "
@@ -35,17 +35,17 @@ class NameTaken(InvalidInput):
 
 
 class Library:
-    """The Snapshots in one file. Every method raises `InvalidInput` where the file cannot be used."""
+    """The Snapshots in one file. Every method raises `InvalidInput` if the file is unusable."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or file.folder() / "library.sqlite3"
 
     def save(self, name: str, note: str, found: Snapshot, replace: bool = False) -> Entry:
-        """Keep a Snapshot under a name, in the place of one of that name only if `replace` says so.
+        """Save a Snapshot under a name. Replace one of that name only with `replace`.
 
         Raises:
-          NameTaken: another one has this name.
-          InvalidInput: name, note or Snapshot are too long.
+          NameTaken: another Snapshot has this name.
+          InvalidInput: name, note or Snapshot is too long.
         """
         name, note = checked_name(name), checked_note(note)
         text = snapshot.dumps(found).encode("utf-8")
@@ -68,9 +68,9 @@ class Library:
             return _entry(database, name)
 
     def entries(self, search: str = "") -> tuple[Entry, ...]:
-        """Those in which each word of `search` occurs, whatever its case, the newest first.
+        """Return the entries that contain each word of `search`, ignoring case, newest first.
 
-        It is sought in name, note, model, mesh, target and source.
+        The search covers name, note, model, mesh, target and source.
         """
         wanted = folded(search).split()
         with self._connected() as database:
@@ -82,27 +82,27 @@ class Library:
             )
 
     def entry(self, name: str) -> Entry:
-        """What is known of one without opening it.
+        """Return one entry.
 
         Raises:
-          InvalidInput: there is none of this name.
+          InvalidInput: the name is unknown.
         """
         with self._connected() as database:
             return _entry(database, name)
 
     def open(self, name: str) -> Snapshot:
-        """A kept Snapshot.
+        """Return a saved Snapshot.
 
         Raises:
-          InvalidInput: there is none of this name, or it is damaged.
+          InvalidInput: the name is unknown, or the Snapshot is damaged.
         """
         return snapshot.from_json(strict_json.parse(self.text(name), shown(name)), shown(name))
 
     def text(self, name: str) -> str:
-        """A kept Snapshot as JSON text, as it was saved.
+        """Return the JSON text of a saved Snapshot.
 
         Raises:
-          InvalidInput: there is none of this name, or it is damaged.
+          InvalidInput: the name is unknown, or the Snapshot is damaged.
         """
         with self._connected() as database:
             found = database.execute(
@@ -114,7 +114,7 @@ class Library:
             unpacker = zlib.decompressobj()
             text = unpacker.decompress(found[0], MOST_BYTES)
             if unpacker.unconsumed_tail or not unpacker.eof:
-                raise zlib.error("it does not end where it should")
+                raise zlib.error("the compressed data is incomplete")
             return text.decode("utf-8")
         except (zlib.error, UnicodeDecodeError) as error:
             raise InvalidInput(
@@ -122,10 +122,10 @@ class Library:
             ) from None
 
     def annotate(self, name: str, note: str) -> Entry:
-        """Write another note to a kept Snapshot.
+        """Replace the note of a saved Snapshot.
 
         Raises:
-          InvalidInput: there is none of this name, or the note is too long.
+          InvalidInput: the name is unknown, or the note is too long.
         """
         note = checked_note(note)
         with self._writing() as database:
@@ -137,32 +137,32 @@ class Library:
             return _entry(database, name)
 
     def delete(self, name: str) -> None:
-        """Let go of one for good.
+        """Delete one Snapshot.
 
         Raises:
-          InvalidInput: there is none of this name.
+          InvalidInput: the name is unknown.
         """
         with self._writing() as database:
             if not database.execute("DELETE FROM snapshots WHERE name = ?", [name]).rowcount:
                 raise _absent(name)
 
     def bytes(self) -> int:
-        """What all of them take in the file, packed."""
+        """Return the compressed bytes of all Snapshots."""
         with self._connected() as database:
             question = "SELECT coalesce(sum(length(packed)), 0) FROM snapshots"
             return database.execute(question).fetchone()[0]
 
     def move_aside(self) -> Path:
-        """Give the file another name beside itself, so that a new library can begin; gives that name.
+        """Rename the file, so that a new library can start. Return the new path.
 
         Raises:
-          InvalidInput: it cannot be moved.
+          InvalidInput: the file cannot be renamed.
         """
         return file.move_aside(self.path)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, whole or not at all, which nobody else writes in between."""
+        """Run one exclusive transaction; roll it back on an error."""
         with self._connected() as database:
             database.execute("BEGIN IMMEDIATE")
             try:

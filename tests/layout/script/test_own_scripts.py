@@ -159,5 +159,5 @@ def test_the_command_line_writes_it_for_who_names_the_model(
     monkeypatch.delitem(catalogue.CATALOGUE, NNX)
     # The file names code, and does not have it read.
     assert command_line.main(["code", str(path), "-o", str(out)]) == 2
-    assert f"a model of yours needs `--model {NNX}" in capsys.readouterr().err
+    assert f"your own model needs `--model {NNX}" in capsys.readouterr().err
     assert not out.exists()

@@ -119,14 +119,14 @@ def test_hostile_texts_are_texts(library: Library) -> None:
     assert names(library, "drop TABLE") == [HOSTILE] and library.entry(HOSTILE).note == HOSTILE
 
 
-def test_limits_are_told(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_checked(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("", "  ", "a\nb", "\x1b", "a" * (LONGEST_NAME + 1), "\ud800"):
         with pytest.raises(InvalidInput, match="name is "):
             library.save(name, "", FOUND)
     for note in ("a" * (LONGEST_NOTE + 1), "\ud800", "\0"):
         with pytest.raises(InvalidInput, match="note h"):
             library.save("base", note, FOUND)
-    with pytest.raises(InvalidInput, match="half of a character"):
+    with pytest.raises(InvalidInput, match="surrogate"):
         library.delete("\ud800")
     monkeypatch.setattr(kept, "MOST_BYTES", 100)
     with pytest.raises(InvalidInput, match="at most 100 B of one"):
@@ -214,7 +214,7 @@ def test_a_damaged_file_is_left_as_it_is_until_it_is_moved_aside(
 ) -> None:
     library.path.write_bytes(content)
     for use in (library.entries, library.bytes, lambda: library.save("a", "", FOUND)):
-        with pytest.raises(Unreadable, match="damaged, or is no library"):
+        with pytest.raises(Unreadable, match="damaged or not a library"):
             use()
         assert library.path.read_bytes() == content
     aside = library.move_aside()
@@ -251,7 +251,7 @@ def test_another_programs_database_is_not_touched(library: Library, application:
     assert library.path.read_bytes() == content
 
 
-def test_a_newer_form_is_refused(library: Library) -> None:
+def test_a_newer_version_is_refused(library: Library) -> None:
     library.save("a", "", FOUND)
     with sqlite3.connect(library.path) as database:
         assert database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
