@@ -123,8 +123,12 @@ class Inspection:
         with self._lock:
             return self._programs.get(_plan_key(layout))
 
-    def start_propagation(self, layout: Layout) -> Job[tuple[Program, ...]]:
-        """Propagate shardings through the layout's programs, in the process that reads shapes."""
+    def start_propagation(self, layout: Layout, origins: bool = True) -> Job[tuple[Program, ...]]:
+        """Propagate shardings through the layout's programs, in the process that reads shapes.
+
+        Args:
+          origins: record where shardings come from. This can end the worker process for some programs.
+        """
 
         def remember(result: dict[str, Any]) -> tuple[Program, ...]:
             programs = _decoded(PropagatedPrograms)(result).programs
@@ -133,7 +137,11 @@ class Inspection:
             return programs
 
         return self._start(
-            self._shapes, "propagate", {"layout": layout.to_json()}, _PLANNER, remember
+            self._shapes,
+            "propagate",
+            {"layout": layout.to_json(), "origins": origins},
+            _PLANNER,
+            remember,
         )
 
     def with_programs(self, planned: Snapshot, layout: Layout) -> Snapshot:
@@ -142,11 +150,17 @@ class Inspection:
         If they cannot be propagated, the plan has a note with the reason instead.
         """
         try:
-            programs = self.known_programs(layout) or self.start_propagation(layout).wait().answer()
+            programs = self.known_programs(layout) or self._propagated(layout)
         except InvalidInput as error:
             note = Finding("note", NOT_PROPAGATED, str(error))
             return replace(planned, findings=(*planned.findings, note))
         return replace(planned, programs=programs)
+
+    def _propagated(self, layout: Layout) -> tuple[Program, ...]:
+        try:
+            return self.start_propagation(layout).wait().answer()
+        except InvalidInput:
+            return self.start_propagation(layout, origins=False).wait().answer()
 
     # --- Runs ------------------------------------------------------------------------------------
 

@@ -628,6 +628,9 @@ def _attributes(operation: Any) -> list[str]:
     name = operation.name
     if name == "stablehlo.dot_general":
         return _contraction(str(operation.attributes["dot_dimension_numbers"]))
+    if name == "stablehlo.dot":  # a product of two matrices, or of a matrix and a vector
+        last = ir.RankedTensorType(operation.operands[0].type).rank - 1
+        return [f"lhs_contracting_dims={{{last}}}", "rhs_contracting_dims={0}"]
     if name == "stablehlo.compare":
         found = str(operation.attributes["comparison_direction"])
         return [f"direction={found.split()[-1].rstrip('>')}"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from inspector.compiled import program_text
 from inspector.core import rules, typed_json
-from inspector.core.rules import Rule
-from inspector.core.snapshot import Collective, Mesh, Origin, Program, ProgramArray, Spec
+from inspector.core.snapshot import Collective, Origin, Program, ProgramArray, Spec
 from inspector.layout import Layout, from_json
 from inspector.producers.propagation import device_program, shardy
 from inspector.producers.propagation.origins import Sources, origins_of
@@ -18,20 +17,25 @@ from inspector.producers.propagation.template import Lowered, template_of
 
 
 def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: a layout as JSON in, its propagated programs as JSON out. Needs no particular devices."""
+    """Worker job: a layout as JSON in, its propagated programs as JSON out. Needs no particular devices.
+
+    The payload has `origins`: whether to record where shardings come from.
+    """
     report("propagate")
-    programs = propagated_programs(from_json(payload["layout"]))
+    programs = propagated_programs(from_json(payload["layout"]), payload["origins"])
     return {"programs": [typed_json.encode(program) for program in programs]}
 
 
-def propagated_programs(layout: Layout) -> tuple[Program, ...]:
+def propagated_programs(layout: Layout, origins: bool = True) -> tuple[Program, ...]:
     """Return init, train step and inference after propagation, with stage `propagated`.
+
+    Args:
+      origins: record where shardings come from, for all programs but init.
 
     Raises:
       InvalidInput: the model cannot be traced, or Shardy refuses a program.
     """
     template = template_of(layout)
-    mesh = layout.mesh()
     sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
     programs = []
     for lowered in template.programs:
@@ -39,7 +43,7 @@ def propagated_programs(layout: Layout) -> tuple[Program, ...]:
         if template.logical:
             mapping = functools.partial(_spec, layout)
             module = shardy.rewrite(module, sizes, mapping)
-        programs.append(_program(lowered, module, mesh, sizes, layout.rules))
+        programs.append(_program(lowered, module, layout, origins and lowered.name != "init"))
     return tuple(programs)
 
 
@@ -48,14 +52,10 @@ def _spec(layout: Layout, names: Spec) -> Spec:
     return rules.partition_spec([axes[0] if axes else None for axes in names], layout.rules)
 
 
-def _program(
-    lowered: Lowered,
-    module: Any,
-    mesh: Mesh,
-    sizes: dict[str, int],
-    layout_rules: Sequence[Rule],
-) -> Program:
-    propagated = shardy.propagate(module)
+def _program(lowered: Lowered, module: Any, layout: Layout, origins: bool) -> Program:
+    mesh = layout.mesh()
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    propagated = shardy.propagate(module, origins)
     with propagated.module.context:
         written = device_program.Writer(propagated.module, sizes).write()
     arrays = [
@@ -68,7 +68,7 @@ def _program(
         lowered.outputs,
         propagated.constraints,
         lowered.logical_axes,
-        layout_rules,
+        layout.rules,
     )
     with propagated.module.context:
         collectives = tuple(

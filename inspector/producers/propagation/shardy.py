@@ -55,17 +55,19 @@ class Propagated:
     constraints: Mapping[str, Constraint]
 
 
-def propagate(module: Any) -> Propagated:
+def propagate(module: Any, origins: bool = True) -> Propagated:
     """Run propagation, and make the transfers between devices explicit.
 
     Args:
       module: an `ir.Module` with `sdy.sharding` attributes. It is not changed.
+      origins: record where shardings come from. Shardy's debug option for it ends the process for some
+        programs that draw random numbers.
 
     Raises:
       InvalidInput: Shardy refuses the module; the sentence has its own words.
     """
     failure = ""
-    for debug in _DEBUG:
+    for debug in _DEBUG if origins else _DEBUG[-1:]:
         with module.context:
             copy = module.operation.clone()
             try:

@@ -27,6 +27,7 @@ from inspector.producers.describe import code_of
 from inspector.producers.leaves import leaves_of
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.origins import LogicalAxes
+from inspector.producers.propagation.xla_form import xla_form
 
 # The platform decides how JAX lowers some operations, such as random numbers; shardings do not depend on it.
 PLATFORM = "cpu"
@@ -111,7 +112,7 @@ def _lower(signature: Signature, logical: bool) -> Lowered:
         keep_unused=True,
     )
     lowered = jitted.trace(*signature.arguments).lower(lowering_platforms=(PLATFORM,))
-    module = lowered.compiler_ir("stablehlo")
+    module = xla_form(lowered.compiler_ir("stablehlo"))
     results = lowered.out_info
     inputs = tuple(_paths(zip(signature.inputs, signature.arguments, strict=True)))
     outputs = tuple(
