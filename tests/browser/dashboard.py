@@ -1,4 +1,4 @@
-"""The dashboard in a browser tab: what a person does there, and what is drawn."""
+"""The dashboard in a browser tab: user actions and drawn figures."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 
 expect.set_options(timeout=PATIENCE_MS)
 
-# What Plotly has drawn under a key, and what it drew it from.
+# The figure with this key: its data and layout.
 _FIGURE = """(key) => {
     const plot = document.querySelector(`.st-key-${key} .js-plotly-plot`);
     return plot && plot.querySelector('.main-svg') ? {data: plot.data, layout: plot.layout} : null;
 }"""
 
-# Every text in a figure: its height in pixels, and how far it stands out of the figure.
+# Every text in a figure: its height in pixels, and how far it is outside of the figure.
 _TEXTS = """(key) => {
     const plot = document.querySelector(`.st-key-${key} .js-plotly-plot`);
     const room = plot.getBoundingClientRect();
@@ -89,7 +89,7 @@ class Dashboard:
         )
 
     def wait_for_stillness(self) -> None:
-        """Wait until the page has its final shape: figures are drawn anew when their width is known."""
+        """Wait until the page has its final shape: figures are redrawn when their width is known."""
         self.settle()
         previous, same = None, 0
         while same < 8:
@@ -103,7 +103,7 @@ class Dashboard:
             previous = shape
             self.page.wait_for_timeout(POLL_MS)
 
-    # What a person does.
+    # User actions.
 
     def field(self, label: str) -> Locator:
         return self.page.get_by_label(label, exact=True)
@@ -136,7 +136,7 @@ class Dashboard:
         self.settle()
 
     def pin(self, name: str | None = None) -> None:
-        """Pin what the Layout page shows, under the name that it suggests or under another one."""
+        """Pin the Snapshot of the Layout page, with the suggested or another name."""
         self.open_pin_menu()
         if name is not None:
             field = self.page.get_by_label("Name on the board")
@@ -159,12 +159,12 @@ class Dashboard:
         link.click()
 
     def open_board(self) -> None:
-        """Go to the page where the pinned layouts stand side by side."""
+        """Go to the Board page."""
         self.go_to("Board")
         expect(self.main().get_by_role("heading", name="Board")).to_be_visible()
         self.settle()
 
-    # What is there.
+    # State of the page.
 
     def keyed(self, key: str) -> Locator:
         """The element that the app gave this key."""
@@ -179,11 +179,11 @@ class Dashboard:
     def expect_badge(self, text: str) -> None:
         """Wait until the page says so of where its figures come from."""
         badge = self.main().locator(".stMarkdownBadge")
-        # While the page is drawn anew, what was there before can stand beside it.
+        # While the page is redrawn, the previous badge can still be visible.
         expect(badge).to_have_text([re.compile(re.escape(text))])
 
     def expect_alert(self, text: str) -> None:
-        """Wait for an alert with this text, while one that it replaces may still stand there, too."""
+        """Wait for an alert with this text. The previous alert may still be visible."""
         expect(self.alerts().filter(has_text=text).first).to_be_visible()
 
     def alerts(self) -> Locator:
@@ -199,7 +199,7 @@ class Dashboard:
         return list(zip(texts("name"), texts("axes"), strict=True))
 
     def query(self) -> str:
-        """The query of the tab's URL, as it stands there."""
+        """The query of the tab's URL."""
         return urlsplit(self.page.url).query
 
     def figure(self, key: str) -> dict[str, Any] | None:
@@ -278,7 +278,7 @@ class Dashboard:
 
 
 def artifact(name: str) -> Path:
-    """Where a picture of this name is kept."""
+    """Return the path of a picture among the artifacts."""
     ARTIFACTS.mkdir(exist_ok=True)
     return ARTIFACTS / f"{name}.png"
 

@@ -1,4 +1,4 @@
-"""Makes the README's pictures anew from the running app: `python -m tests.browser.pictures`."""
+"""Takes the pictures of the documentation from the running app: `python -m tests.browser.pictures`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PANELS = (
 )
 
 
-# What stands on the board beside the default layout.
+# Presets that are pinned after the default layout.
 PINNED = ("FSDP", "FSDP + tensor")
 
 
 def take(dashboard: Dashboard, name: str) -> None:
-    """A picture of the window as it stands."""
+    """Save a picture of the window."""
     path = PICTURES / f"{name}.png"
     dashboard.settle()
     expect(dashboard.page.get_by_test_id("stToast")).to_have_count(0)  # it stays for a few seconds

@@ -1,4 +1,4 @@
-"""A row a question, a column a layout: what each is, and where it is better or worse than the baseline."""
+"""The board's table: a row per question, a column per layout, with marks against the baseline."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from inspector.media.streamlit.plain_text import plain
 from inspector.sections import comparison
 
 _LINE = "  \n"
-_TITLES_REM, _COLUMN_REM = 15.5, 6.5  # a page too narrow for all columns scrolls the table
+_TITLES_REM, _COLUMN_REM = 15.5, 6.5  # a narrow page scrolls the table
 _BESIDE = " &ensp; "
 _MARKED = ("better", "worse", "different")
-_MOST_BESIDE = 4  # columns so wide that a verdict has room beside its figure
+_MOST_BESIDE = 4  # columns in which a verdict fits next to its figure
 
-# All layouts get the same width; a word longer than its column is broken, not the table.
+# All columns have the same width; long words break.
 _STYLE = """<style>
 .st-key-board_table [data-testid="stTable"] { overflow-x: auto; }
 .st-key-board_table table { table-layout: fixed; width: 100%; min-width: LEAST_WIDTHrem; }
@@ -35,7 +35,7 @@ _STYLE = """<style>
 
 def show(board: Board, rows: Sequence[Question]) -> None:
     """Draw the table."""
-    # pandas takes a fifth of a second to import, which the first page need not wait for.
+    # Imported here because pandas takes 0.2 s to import.
     import pandas as pd
 
     least = _TITLES_REM + _COLUMN_REM * len(board.pins)
@@ -49,7 +49,7 @@ def show(board: Board, rows: Sequence[Question]) -> None:
 
 
 def headings(board: Board) -> list[str]:
-    """The names of the layouts as Markdown, the baseline marked."""
+    """Return the names of the layouts as Markdown, with the baseline marked."""
     return [
         f"**{plain(name)}**"
         + (
@@ -62,12 +62,12 @@ def headings(board: Board) -> list[str]:
 
 
 def row_titles(rows: Sequence[Question]) -> list[str]:
-    """The questions as Markdown, each after its section."""
+    """Return the questions as Markdown, each after its section."""
     return [f":gray[{plain(row.section)} ·] {plain(row.title)}" for row in rows]
 
 
 def cells(rows: Sequence[Question]) -> list[list[str]]:
-    """The answers as Markdown, row by row; a remark that stands above in its column is not repeated."""
+    """Return the answers as Markdown, row by row. A remark is not repeated below itself."""
     count = max((len(row.answers) for row in rows), default=0)
     said, between = [""] * count, _BESIDE if count <= _MOST_BESIDE else _LINE
     made = []
@@ -84,9 +84,11 @@ def cells(rows: Sequence[Question]) -> list[list[str]]:
 
 
 def legend(rows: Sequence[Question], count: int, *, brief: bool = False) -> str:
-    """What the marks mean and what to keep in mind of some rows, as Markdown; `count` columns.
+    """Return the meaning of the marks and the notes of rows, as Markdown.
 
-    brief: without what rows are about, but with what qualifies a mark.
+    Args:
+      count: the number of columns.
+      brief: leave out notes that do not qualify a mark.
     """
     said = ["Marked against the baseline; unmarked answers are equal to it."] if count > 1 else []
     titles: dict[str, list[str]] = {}
@@ -102,9 +104,10 @@ def legend(rows: Sequence[Question], count: int, *, brief: bool = False) -> str:
 
 
 def _shared_remarks(row: Question, *, marked: bool = False) -> list[str]:
-    """What is to be kept in mind of several answers of a row: said once under the table.
+    """Return remarks that several answers of a row share; the legend has them once.
 
-    marked: only of those that have a figure against the baseline's.
+    Args:
+      marked: only those of answers with a mark.
     """
     remarks = [
         answer.remark
@@ -125,7 +128,7 @@ def _cell(answer: Answer, said_elsewhere: Collection[str], between: str) -> str:
 
 
 def _mark(answer: Answer, remark: str) -> str:
-    """The verdict in a sign and a word, and the remark after it."""
+    """Return the verdict as a sign and a word, then the remark."""
     change, said = plain(answer.change), []
     if answer.verdict == "better":
         said.append(f":green[**{change} better**]")

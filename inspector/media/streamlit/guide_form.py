@@ -1,4 +1,4 @@
-"""What the guide pages share: fields, results of JAX, and the script with the Snapshot."""
+"""Common parts of the guide pages: fields, results of JAX, script and Snapshot."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def result(
       request: identifies the request in it.
       start: starts the job, if the result is not in the cache.
       message: shown while the job runs.
-      most: how many results the session keeps.
+      most: the number of results that the session keeps.
     """
     cache: LRUCache[str, Result] = st.session_state.setdefault(f"{name}:results", LRUCache(most))
     if request not in cache:

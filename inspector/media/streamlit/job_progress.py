@@ -17,7 +17,7 @@ POLL_SECONDS = 0.3  # with a shorter interval a rerun can swallow a click on Can
 
 @dataclass(frozen=True)
 class Progress:
-    """What a job is doing.
+    """The progress of a job.
 
     Attributes:
       label: the current phase.
@@ -38,7 +38,7 @@ class Task:
       progress: returns the progress, or None once the job has finished.
       finish: stores the result. Raises InvalidInput if the job failed.
       cancel: cancels the job.
-      subject: what the job is for, such as the key of a layout.
+      subject: the layout or layouts of the job, as a key.
       abandon: called when the session ends; None to call `cancel`.
     """
 
@@ -68,7 +68,7 @@ def show(name: str, subjects: Collection[str] = ()) -> bool:
 
     Args:
       name: of the job.
-      subjects: what the page shows; the label marks a job with another subject. Empty if all jobs match.
+      subjects: those of the page; the label marks a job with another subject. Empty if all jobs match.
     """
     if st.session_state.get(_task_key(name)) is None:
         return False

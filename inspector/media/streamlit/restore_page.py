@@ -36,7 +36,7 @@ from inspector.service.restoration import Outcome, RestorationStatus
 
 ALL_ARRAYS = "All arrays"
 FIELDS = ("mesh", "axes", "rules", "specs")
-# What the two workers report, in order.
+# Phases of the two workers, in order.
 PHASES = {
     ("save", "start"): "Starting a worker for the saved layout",
     ("save", "build"): "Building the model",
