@@ -56,7 +56,7 @@ def test_saved_listed_exported_deleted(
         (["export", "-o", "x.json"], "one of the arguments NAME --all is required"),
         (["export", "--all", "-o", "absent/x.zip"], "does not exist"),
         (["delete", "absent"], "no Snapshot named 'absent'"),
-        (["delete", "\udcff"], "half of a character"),
+        (["delete", "\udcff"], "surrogate"),
         (["keep"], "invalid choice"),
     ],
 )

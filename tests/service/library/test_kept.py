@@ -243,9 +243,7 @@ def test_another_programs_database_is_not_touched(library: Library, application:
         database.execute(f"PRAGMA application_id = {application}")
         database.execute("CREATE TABLE theirs (x)")
     content = library.path.read_bytes()
-    with pytest.raises(
-        InvalidInput, match=f"another program's database.*{libraries.FOLDER_VARIABLE}"
-    ) as no:
+    with pytest.raises(InvalidInput, match=f"another program .*{libraries.FOLDER_VARIABLE}") as no:
         library.save("a", "", FOUND)
     assert not isinstance(no.value, Unreadable)  # nothing is to be moved
     assert library.path.read_bytes() == content
@@ -257,7 +255,7 @@ def test_a_newer_version_is_refused(library: Library) -> None:
         assert database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
         database.execute(f"PRAGMA user_version = {FORM + 1}")
     with pytest.raises(
-        Unreadable, match=f"has form {FORM + 1}, but this program reads form {FORM}"
+        Unreadable, match=f"has version {FORM + 1}, but this program reads version {FORM}"
     ):
         library.entries()
 
