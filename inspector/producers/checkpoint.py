@@ -16,7 +16,7 @@ from orbax.checkpoint import __version__ as orbax_version
 from orbax.checkpoint import v1 as orbax
 
 from inspector import layout as layouts
-from inspector.core import typed_json
+from inspector.core import temporary_folder, typed_json
 from inspector.core.snapshot import Snapshot, Source
 from inspector.guides.restore.checkpoint import Compared, Restored, Saved
 from inspector.layout import Layout, emulation
@@ -32,7 +32,6 @@ from inspector.producers.build import (
 )
 from inspector.producers.leaves import leaves_of
 from inspector.producers.live_arrays import live_array
-from inspector.producers.readers import checkpoint_folder
 from inspector.producers.records import bytes_per_device
 
 Report = Callable[..., None]
@@ -44,14 +43,14 @@ VALUES = "values"  # the folder with the same values, one file of raw bytes per 
 def save(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: save a checkpoint of `layout` in `folder` and return a `Saved` as JSON."""
     layout = layouts.from_json(payload["layout"])
-    with checkpoint_folder.held(payload["folder"]) as folder:
+    with temporary_folder.held(payload["folder"]) as folder:
         return typed_json.encode(save_state(layout, folder, report, payload.get("memory")))
 
 
 def restore(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: restore the checkpoint in `folder` with `layout` and return a `Restored` as JSON."""
     layout = layouts.from_json(payload["layout"])
-    with checkpoint_folder.held(payload["folder"]) as folder:
+    with temporary_folder.held(payload["folder"]) as folder:
         return typed_json.encode(restore_state(layout, folder, report))
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inspector.core import temporary_folder
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
-from inspector.producers.readers import archive, checkpoint_folder, content
+from inspector.producers.readers import archive, content
 from inspector.producers.readers.content import Sample
 
 UNPACKED = "unpacked"
@@ -30,7 +31,7 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
         with contextlib.ExitStack() as stack:
             folder = payload["folder"]
             if folder is not None:
-                folder = stack.enter_context(checkpoint_folder.held(folder))
+                folder = stack.enter_context(temporary_folder.held(folder))
             return read(
                 Path(payload["path"]),
                 payload["name"],

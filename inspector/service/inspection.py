@@ -19,7 +19,7 @@ from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as paired
 from inspector.compare.paired_times.candidates import Candidates
-from inspector.core import snapshot, strict_json, typed_json
+from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Program, Snapshot
@@ -30,7 +30,6 @@ from inspector.guides.tutorials import TutorialRequest, TutorialRun
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import NOT_PROPAGATED, plan
 from inspector.machines import targets
-from inspector.producers.readers import checkpoint_folder
 from inspector.service import compile_cache
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
@@ -335,7 +334,7 @@ class Inspection:
 @functools.cache
 def shared() -> Inspection:
     """Return the one service of this process."""
-    checkpoint_folder.remove_stale()
+    temporary_folder.remove_stale()
     return Inspection()
 
 

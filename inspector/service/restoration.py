@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector import layout as layouts
-from inspector.core import typed_json
+from inspector.core import temporary_folder, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.temporary_folder import TemporaryFolder
 from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
 from inspector.layout import Layout
-from inspector.producers.readers import checkpoint_folder
-from inspector.producers.readers.checkpoint_folder import CheckpointFolder
 from inspector.service.agreement import disagreements
 from inspector.service.engine import Environment, Job, Pool, Status
 
@@ -78,8 +77,8 @@ class Restoration:
     ) -> None:
         refuse_different(saved_layout, layout)
         sums = state_totals(planned)
-        checkpoint_folder.refuse_too_large(
-            checkpoint_folder.bytes_needed(sums.bytes or 0, sums.arrays)
+        temporary_folder.refuse_too_large(
+            temporary_folder.bytes_needed(sums.bytes or 0, sums.arrays)
         )
         self.saved_layout, self.layout = saved_layout, layout
         self.planned = planned
@@ -139,7 +138,7 @@ class Restoration:
             "the restoration ended without an error message",
         )
         try:
-            folder = CheckpointFolder()
+            folder = TemporaryFolder()
             saved = self._run("save", self.saved_layout, folder)
             restored = self._run("restore", self.layout, folder) if saved else None
             ending = self._job_ending()
@@ -163,7 +162,7 @@ class Restoration:
                 self._ending = ending
             self._done.set()
 
-    def _run(self, stage: Stage, layout: Layout, folder: CheckpointFolder) -> dict | None:
+    def _run(self, stage: Stage, layout: Layout, folder: TemporaryFolder) -> dict | None:
         """Return the result of one of the two jobs; None if it failed."""
         payload = {
             "layout": layout.to_json(), "folder": str(folder.path), "memory": self._memory,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from inspector.producers.readers.checkpoint_folder import PREFIX
+from inspector.core.temporary_folder import PREFIX
 from tests.browser.dashboard import NARROW, WIDE, Dashboard
 from tests.service.engine.waiting import until
 

@@ -11,9 +11,10 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
-from inspector.core import typed_json
+from inspector.core import temporary_folder, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, from_json
+from inspector.core.temporary_folder import TemporaryFolder
 from inspector.core.totals import STATE_GROUPS
 from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
@@ -21,8 +22,6 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.producers import checkpoint
 from inspector.producers.abstract import abstract_state
-from inspector.producers.readers import checkpoint_folder
-from inspector.producers.readers.checkpoint_folder import CheckpointFolder
 from inspector.service.restoration import UNEQUAL, outcome_of
 
 SMALL = {"layers": "2", "depth": "48"}
@@ -103,7 +102,7 @@ def test_what_is_saved_was_trained_so_that_no_moment_is_zero(tmp_path: Path) -> 
     assert step.tolist() == [1]
     on_disk = sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file())
     state = sum(one.bytes for one in saved.snapshot.arrays)
-    assert on_disk <= checkpoint_folder.bytes_needed(state, len(paths))
+    assert on_disk <= temporary_folder.bytes_needed(state, len(paths))
     assert saved.file_bytes == on_disk - state
 
 
@@ -173,7 +172,7 @@ def test_a_file_of_another_size_is_equal_nowhere(tmp_path: Path) -> None:
 
 
 def test_both_jobs_speak_json_and_report_their_phases() -> None:
-    folder = CheckpointFolder()
+    folder = TemporaryFolder()
     phases = []
     try:
         payload = {"folder": str(folder.path), "memory": None}

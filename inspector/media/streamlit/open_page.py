@@ -13,6 +13,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
+from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout import Layout
 from inspector.media.streamlit import (
     job_progress,
@@ -23,7 +24,6 @@ from inspector.media.streamlit import (
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.readers import archive, limits
-from inspector.producers.readers.checkpoint_folder import CheckpointFolder
 from inspector.sections import unknown
 from inspector.service import inspection
 from inspector.service.engine import Status
@@ -96,7 +96,7 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None) -> Task:
     names = [_file_name(upload.name) for upload in uploads]
     if len(set(names)) != len(names):
         raise InvalidInput("two files have the same name")
-    service, folder = inspection.shared(), CheckpointFolder()
+    service, folder = inspection.shared(), TemporaryFolder()
     try:
         inside = folder.path / "files"
         try:

@@ -12,10 +12,10 @@ from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import IMPORT_KINDS, READERS
+from inspector.core.temporary_folder import TemporaryFolder
 from inspector.media.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.producers.readers.archive import ZIP
-from inspector.producers.readers.checkpoint_folder import CheckpointFolder
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
@@ -56,7 +56,7 @@ def read(kind: str, path: str, step: int | None = None) -> Snapshot:
       InvalidInput: the file cannot be read.
     """
     service = Inspection(run_workers=1)
-    folder = CheckpointFolder() if _is_zip(path) else None
+    folder = TemporaryFolder() if _is_zip(path) else None
     try:
         job = service.start_import(
             os.path.abspath(path), path, kind, step, folder.path if folder else None

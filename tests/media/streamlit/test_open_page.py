@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.core import snapshot
+from inspector.core import snapshot, temporary_folder
 from inspector.core.snapshot import (
     Array,
     Finding,
@@ -24,7 +24,7 @@ from inspector.core.snapshot import (
     Source,
 )
 from inspector.media.streamlit.snapshot_panels import PANELS
-from inspector.producers.readers import checkpoint_folder, hlo_text, maxtext
+from inspector.producers.readers import hlo_text, maxtext
 from tests.media.streamlit.scripted_page import PATIENCE
 from tests.producers.readers import given
 from tests.producers.readers.test_hlo_text import module
@@ -86,7 +86,7 @@ def packed(folder: Path) -> bytes:
 
 
 def folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob(f"{checkpoint_folder.PREFIX}*"))
+    return set(Path(tempfile.gettempdir()).glob(f"{temporary_folder.PREFIX}*"))
 
 
 @given.needs_cases

@@ -12,9 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from inspector.core import snapshot
+from inspector.core import snapshot, temporary_folder
 from inspector.media import terminal as command_line
-from inspector.producers.readers import checkpoint_folder
 from tests.producers.readers import given
 
 HLO = """HloModule jit_step, num_partitions=2
@@ -74,7 +73,7 @@ def test_a_zip_is_unpacked_beside_nothing(tmp_path: Path) -> None:
     found = imported("orbax", packed, output=tmp_path / "snapshot.json")
     assert len(found.arrays) == 17 and found.mesh.shape == (2, 4)
     assert {path.name for path in tmp_path.iterdir()} == {"given.zip", "snapshot.json"}
-    left = Path(tempfile.gettempdir()).glob(f"{checkpoint_folder.PREFIX}*")
+    left = Path(tempfile.gettempdir()).glob(f"{temporary_folder.PREFIX}*")
     assert not any((folder / "unpacked").exists() for folder in left)
 
 

@@ -25,20 +25,15 @@ from inspector.core.formatting import bytes_text
 PREFIX = "sharding-inspector-checkpoint-"
 LOCK = "in-use"
 NEW = 60.0  # seconds for which an unlocked folder is kept: its server may be about to lock it
-PATIENCE = (
-    10.0  # seconds to wait for workers; a worker that is stopped is killed after half a second
-)
+PATIENCE = 10.0  # seconds to wait for workers; a stopped worker is killed after half a second
 POLL = 0.05  # seconds
 USABLE_SHARE = 0.8  # of the free disk space
-# Bytes of Orbax's own files: measured 1.2 KB per array, rounded up for long paths and large meshes.
-METADATA_BYTES = 1 << 20
-METADATA_BYTES_PER_ARRAY = 1 << 14
 
 _log = logging.getLogger(__name__)
-_made: set[CheckpointFolder] = set()
+_made: set[TemporaryFolder] = set()
 
 
-class CheckpointFolder:
+class TemporaryFolder:
     """A new temporary folder, locked by this process.
 
     Raises:
@@ -94,11 +89,7 @@ def held(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_stale(now: float | None = None) -> list[Path]:
-    """Remove this user's unlocked folders, and return them.
-
-    Args:
-      now: seconds since the epoch; None for the present.
-    """
+    """Remove this user's unlocked folders, and return them. `now` is in seconds since the epoch."""
     now = time.time() if now is None else now
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
@@ -119,7 +110,8 @@ def remove_stale(now: float | None = None) -> list[Path]:
 
 def bytes_needed(state_bytes: int, arrays: int) -> int:
     """Return the bytes on disk for a train state: the checkpoint, and its values as plain files."""
-    return 2 * state_bytes + METADATA_BYTES + arrays * METADATA_BYTES_PER_ARRAY
+    # Orbax's own files: measured 1.2 KB per array, rounded up for long paths and large meshes.
+    return 2 * state_bytes + (1 << 20) + arrays * (1 << 14)
 
 
 def refuse_too_large(needed: int, free: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a checkpoint is gone whoever ends, and however."""
+"""Tests of the temporary folder that the server and its workers share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from inspector.core import temporary_folder
 from inspector.core.errors import InvalidInput
-from inspector.producers.readers import checkpoint_folder
-from inspector.producers.readers.checkpoint_folder import (
+from inspector.core.temporary_folder import (
     LOCK,
     NEW,
     PREFIX,
-    CheckpointFolder,
+    TemporaryFolder,
     held,
     remove_stale,
 )
@@ -32,17 +32,17 @@ LATER = NEW + 3600  # seconds
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for temporary files that nobody else uses."""
+    """Return the empty folder in which temporary folders are created."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def server(temporary: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has made a folder and lives until it is told to end."""
+    """Yield a process that created a folder. It ends after one line of input."""
     program = (
-        "import sys; from inspector.producers.readers.checkpoint_folder import CheckpointFolder;"
-        "folder = CheckpointFolder(); (folder.path / 'data').write_bytes(b'x' * 1000);"
+        "import sys; from inspector.core.temporary_folder import TemporaryFolder;"
+        "folder = TemporaryFolder(); (folder.path / 'data').write_bytes(b'x' * 1000);"
         "print(folder.path, flush=True); sys.stdin.readline()"
     )
     popen = subprocess.Popen(
@@ -55,8 +55,8 @@ def server(temporary: Path) -> Iterator[subprocess.Popen[str]]:
         popen.kill()
 
 
-def test_it_is_private_and_goes_with_all_in_it(temporary: Path) -> None:
-    folder = CheckpointFolder()
+def test_folder_is_private_and_removed_with_its_content(temporary: Path) -> None:
+    folder = TemporaryFolder()
     assert folder.path.parent == temporary and folder.path.name.startswith(PREFIX)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     (folder.path / "deep" / "down").mkdir(parents=True)
@@ -66,8 +66,8 @@ def test_it_is_private_and_goes_with_all_in_it(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_removal_waits_for_whoever_writes_there() -> None:
-    folder = CheckpointFolder()
+def test_removal_waits_for_a_process_that_holds_the_folder() -> None:
+    folder = TemporaryFolder()
     written = threading.Event()
 
     def write() -> None:
@@ -82,20 +82,20 @@ def test_removal_waits_for_whoever_writes_there() -> None:
     writer.start()
     assert entered.wait(60)
     folder.remove(patience=60)
-    assert written.is_set(), "removed under its writer"
+    assert written.is_set(), "removed while it was held"
     assert not folder.path.exists()
     writer.join()
 
 
-def test_removal_does_not_wait_for_ever(temporary: Path) -> None:
-    folder = CheckpointFolder()
+def test_removal_stops_waiting_after_its_patience(temporary: Path) -> None:
+    folder = TemporaryFolder()
     with held(folder.path):
         folder.remove(patience=0.1)
     assert list(temporary.iterdir()) == []
 
 
-def test_a_folder_that_is_gone_cannot_be_held() -> None:
-    folder = CheckpointFolder()
+def test_a_removed_folder_cannot_be_held() -> None:
+    folder = TemporaryFolder()
     folder.remove()
     with (
         pytest.raises(InvalidInput, match="no longer exists"),
@@ -105,14 +105,14 @@ def test_a_folder_that_is_gone_cannot_be_held() -> None:
     assert not folder.path.exists()
 
 
-def test_what_a_killed_server_left_goes_at_the_next_start(server, temporary: Path) -> None:
+def test_the_next_start_removes_the_folder_of_a_killed_server(server, temporary: Path) -> None:
     path = Path(server.stdout.readline().strip())
     now = time.time()
-    assert remove_stale(now + LATER) == [], "its server lives"
+    assert remove_stale(now + LATER) == [], "the server still runs"
     server.send_signal(signal.SIGKILL)
     server.wait(60)
     assert path.exists()
-    assert remove_stale(now) == [], "too new to be sure"
+    assert remove_stale(now) == [], "the folder is too new"
     assert remove_stale(now + LATER) == [path]
     assert list(temporary.iterdir()) == []
 
@@ -126,15 +126,17 @@ def test_a_worker_that_outlives_its_server_keeps_the_folder(server) -> None:
     assert remove_stale(time.time() + LATER) == [path]
 
 
-def test_a_server_that_ends_by_itself_removes_its_folder(server) -> None:
+def test_a_server_removes_its_folder_at_exit(server) -> None:
     path = Path(server.stdout.readline().strip())
     assert path.exists()
     print(file=server.stdin, flush=True)
     assert server.wait(60) == 0
-    assert until(lambda: not path.exists(), "the folder's end")
+    assert until(lambda: not path.exists(), "the removal of the folder")
 
 
-def test_nothing_else_is_removed(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_only_unlocked_folders_of_this_program_are_removed(
+    temporary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "precious").write_text("x")
     (temporary / (PREFIX + "link")).symlink_to(elsewhere)
@@ -150,15 +152,17 @@ def test_nothing_else_is_removed(temporary: Path, tmp_path_factory: pytest.TempP
     assert len(list(temporary.iterdir())) == 4
 
 
-def test_what_the_disk_cannot_hold_is_refused_with_need_and_limit() -> None:
-    needed = checkpoint_folder.bytes_needed(100 << 20, 26)
+def test_error_names_the_needed_and_the_allowed_bytes() -> None:
+    needed = temporary_folder.bytes_needed(100 << 20, 26)
     assert needed > 2 * (100 << 20)
     with pytest.raises(InvalidInput, match=r"needs 201 MiB .* at most 80\.0 MiB"):
-        checkpoint_folder.refuse_too_large(needed, free=100 << 20)
-    checkpoint_folder.refuse_too_large(needed, free=300 << 20)
+        temporary_folder.refuse_too_large(needed, free=100 << 20)
+    temporary_folder.refuse_too_large(needed, free=300 << 20)
 
 
-def test_no_place_for_a_folder_is_refused(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_if_the_folder_cannot_be_created(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
     with pytest.raises(InvalidInput, match="cannot be created: No such file"):
-        CheckpointFolder()
+        TemporaryFolder()
