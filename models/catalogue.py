@@ -5,6 +5,8 @@ Nothing here imports JAX; `build` names a function that does.
 
 from __future__ import annotations
 
+from inspector.core.rules import RulesSemantics
+from inspector.core.snapshot import Snapshot
 from inspector.model import ModelEntry, Size, own_model
 from inspector.models import published
 
@@ -195,6 +197,13 @@ CATALOGUE = {
 
 # A worker inherits the models of the server.
 CATALOGUE |= {entry.name: entry for entry in own_model.from_environment()}
+
+
+def semantics(snapshot: Snapshot) -> RulesSemantics:
+    """Return how the model of a Snapshot applies rules: `linen` for a model that is not in the catalogue."""
+    model = (snapshot.layout or {}).get("model")
+    known = isinstance(model, str) and model in CATALOGUE
+    return CATALOGUE[model].rules_semantics if known else "linen"
 
 
 def register(entry: ModelEntry) -> None:

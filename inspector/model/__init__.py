@@ -11,16 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from inspector.core.rules import Rule
+from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.snapshot import Spec
 
 SizeValue = int | float | bool | str
 
 # Names of dimensions: logical axes, which rules map to mesh axes, or mesh axes.
 Names = Literal["logical", "mesh"]
-
-# Linen applies the first rule whose mesh axes are free; nnx the last rule for a name, or else the name.
-RulesSemantics = Literal["linen", "nnx"]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inspector.core.formatting import counted, logical_text, spec_text
-from inspector.core.rules import Rule
+from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.entries import Entry, Ledger, ledger_of
-from inspector.core.rules.recorded import semantics
 from inspector.core.rules.sentences import rule_words
 from inspector.core.snapshot import Array, Snapshot
-from inspector.model import RulesSemantics
+from inspector.models.catalogue import semantics
 from inspector.sections.section import (
     Block,
     Notice,

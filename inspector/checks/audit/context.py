@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from inspector.checks.audit.moments import parameters_of_moments
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import bytes_text, counted
-from inspector.core.rules import Rule
-from inspector.core.rules.recorded import recorded, semantics
+from inspector.core.rules import Rule, RulesSemantics
+from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Finding, Level, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, in_elements
-from inspector.model import RulesSemantics
+from inspector.models.catalogue import semantics
 
 # Findings need at least this share of the train state on one device. MaxText tolerates 2% of unsharded
 # parameters (`sharding_tolerance`); arrays add up, so half of that.

@@ -12,8 +12,8 @@ from inspector.compare.difference.question import UNKNOWN, Better, Question, Sta
 from inspector.compare.difference.splits import elements_per_device
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, mesh_text, times_text
-from inspector.core.rules.recorded import recorded
 from inspector.core.rules.sentences import rule_text
+from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Level, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS, totals

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inspector.compare.difference.cause import Cause
-from inspector.core.rules import Rule, linen, nnx
-from inspector.core.rules.recorded import recorded, semantics
+from inspector.core.rules import Rule, RulesSemantics, linen, nnx
 from inspector.core.rules.sentences import rule_text
+from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.model import RulesSemantics
+from inspector.models.catalogue import semantics
 
 REORDERED = Cause("rules", "reordered")
 UNUSED = Cause("rules", "that nnx does not use changed")

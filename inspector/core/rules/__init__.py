@@ -1,10 +1,10 @@
 """Logical axes to mesh axes by rules, and why: as Flax Linen reads them, and as Flax nnx does.
 
 `ledger` and `partition_spec` are Linen's, which is what layouts mean. `rules.nnx` reads the same rules as
-nnx does, `rules.entries` sets both beside each other, and `rules.disagreement` says where they differ.
+nnx does, `rules.entries` compares both, and `rules.disagreement` finds their differences.
 """
 
 from inspector.core.rules.linen import ledger, partition_spec
-from inspector.core.rules.rule import Rule, Trial
+from inspector.core.rules.rule import Rule, RulesSemantics, Trial
 
-__all__ = ["Rule", "Trial", "ledger", "partition_spec"]
+__all__ = ["Rule", "RulesSemantics", "Trial", "ledger", "partition_spec"]

@@ -11,7 +11,6 @@ from inspector.core.rules.rule import Rule
 
 Cause = Literal["order", "unmatched", "conflict", "repeated"]
 
-# What each of them does, in a sentence that holds for every array with this cause.
 EXPLANATIONS: dict[Cause, str] = {
     "order": "a name has several rules: Linen takes the first whose mesh axes are free, nnx the last",
     "unmatched": "a name has no rule: Linen leaves the dimension whole, nnx takes the name for a mesh axis",
@@ -45,19 +44,18 @@ def disagreements(
             if name is not None and list(logical_axes).count(name) > 1
         )
     in_order = linen.partition_spec(logical_axes, rules)
-    found = []
-    for dimension, name in enumerate(logical_axes):
-        if name is None or in_order[dimension] == by_name[dimension]:
-            continue
-        mine = [trial for trial in trials if trial.dimension == dimension]
-        cause: Cause = "order"
-        if not mine:
-            cause = "unmatched"
-        elif mine[-1].busy_axis is not None:
-            cause = "conflict"  # the rule that nnx takes is the one that Linen passed over
-        found.append(
-            Disagreement(
-                dimension, name, in_order[dimension] or (), by_name[dimension] or (), cause
-            )
+    last = {trial.dimension: trial for trial in trials}
+
+    def cause(dimension: int) -> Cause:
+        if dimension not in last:
+            return "unmatched"
+        # In a conflict, nnx takes the rule that Linen passes over.
+        return "order" if last[dimension].busy_axis is None else "conflict"
+
+    return tuple(
+        Disagreement(dimension, name, first or (), second or (), cause(dimension))
+        for dimension, (name, first, second) in enumerate(
+            zip(logical_axes, in_order, by_name, strict=True)
         )
-    return tuple(found)
+        if name is not None and first != second
+    )

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inspector.core.rules import linen, nnx, sentences
-from inspector.core.rules.rule import Rule, Trial
+from inspector.core.rules.rule import Rule, RulesSemantics, Trial
 from inspector.core.snapshot import Array, Mesh, Spec
-from inspector.model import RulesSemantics
 
 
 @dataclass(frozen=True)
 class Entry:
     """One rule on one dimension, or a dimension that no rule names (`rule` is None).
 
-    taken_by_linen, taken_by_nnx: whether it decides the dimension there.
+    taken_by_linen, taken_by_nnx: whether the rule decides the dimension.
     linen, nnx: the same in words, with the reason.
     """
 
@@ -32,10 +31,6 @@ class Entry:
     linen: str
     nnx: str
 
-    @property
-    def agreed(self) -> bool:
-        return self.taken_by_linen == self.taken_by_nnx
-
 
 @dataclass(frozen=True)
 class Ledger:
@@ -43,8 +38,7 @@ class Ledger:
 
     linen, nnx: the spec that follows from the rules. `linen` is None if Linen rejects the array, and
     `linen_refusal` gives the reason. `nnx_refusals` are the reasons why JAX would reject the spec of nnx.
-    follows: whether the array's own spec is the one of the reading asked for, axes of size 1 apart; None
-    where either is unknown.
+    follows: whether the array is sharded by the spec of its model, as `follows` returns it.
     """
 
     entries: tuple[Entry, ...]
@@ -71,7 +65,7 @@ def ledger_of(
     in_linen: dict[tuple[int, int], Trial] = {}
     spec, refusal = None, None
     try:
-        in_linen = {(one.rule, one.dimension): one for one in linen.ledger(names, rules)}
+        in_linen = {(trial.rule, trial.dimension): trial for trial in linen.ledger(names, rules)}
         spec = linen.partition_spec(names, rules)
     except ValueError as error:
         refusal = str(error)
@@ -109,20 +103,16 @@ def without_size_1(spec: Spec, mesh: Mesh) -> Spec:
 
 
 def _entry(
-    trial: Trial,
-    in_linen: Trial | None,
-    array: Array,
-    mesh: Mesh | None,
-    rules: Sequence[Rule],
+    trial: Trial, in_linen: Trial | None, array: Array, mesh: Mesh | None, rules: Sequence[Rule]
 ) -> Entry:
     names, axes = array.logical_axes or (), rules[trial.rule][1]
 
-    def words(one: Trial) -> str:
-        said = sentences.outcome_alone(one, names, rules)
-        if one.taken and mesh is not None:
-            notes = sentences.of_the_mesh(axes, _size(array, trial.dimension), mesh)
-            said = ". ".join([said, *(note.rstrip(".") for note in notes)])
-        return said
+    def words(trial: Trial) -> str:
+        parts = [sentences.outcome_alone(trial, names, rules)]
+        if trial.taken and mesh is not None:
+            size = None if array.shape is None else array.shape[trial.dimension]
+            parts += [note.rstrip(".") for note in sentences.of_the_mesh(axes, size, mesh)]
+        return ". ".join(parts)
 
     return Entry(
         rule=trial.rule,
@@ -138,8 +128,8 @@ def _entry(
 
 def _unruled(dimension: int, name: str | None) -> Entry:
     if name is None:
-        said = "no logical axis, so it stays whole"
-        return Entry(None, dimension, None, (), False, False, said, said)
+        reason = "no logical axis, so it stays whole"
+        return Entry(None, dimension, None, (), False, False, reason, reason)
     return Entry(
         rule=None,
         dimension=dimension,
@@ -150,7 +140,3 @@ def _unruled(dimension: int, name: str | None) -> Entry:
         linen=f"no rule for {name}, so it stays whole",
         nnx=f"no rule for {name}, which is taken for a mesh axis",
     )
-
-
-def _size(array: Array, dimension: int) -> int | None:
-    return None if array.shape is None else array.shape[dimension]

@@ -35,17 +35,7 @@ def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[T
         if dimension in settled:
             trials.append(Trial(number, dimension, False, settled_by=settled[dimension]))
         elif busy is not None:
-            held_by, through = holder[busy]
-            trials.append(
-                Trial(
-                    number,
-                    dimension,
-                    False,
-                    busy_axis=busy,
-                    busy_dimension=held_by,
-                    busy_rule=through,
-                )
-            )
+            trials.append(Trial(number, dimension, False, None, busy, *holder[busy]))
         else:
             settled[dimension] = number
             holder |= dict.fromkeys(axes, (dimension, number))

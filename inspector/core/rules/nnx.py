@@ -7,7 +7,8 @@ get one mesh axis, and a name may not be a mesh axis, which JAX rejects when the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from inspector.core.rules.rule import Rule, Trial
 from inspector.core.snapshot import Mesh, Spec
@@ -20,9 +21,7 @@ def ledger(logical_axes: Sequence[str | None], rules: Sequence[Rule]) -> tuple[T
     """
     last = {name: number for number, (name, _) in enumerate(rules)}
     return tuple(
-        Trial(number, dimension, taken=True)
-        if number == last[name]
-        else Trial(number, dimension, taken=False, settled_by=last[name])
+        Trial(number, dimension, number == last[name], None if number == last[name] else last[name])
         for number, (name, _) in enumerate(rules)
         for dimension, named in enumerate(logical_axes)
         if named == name
@@ -54,19 +53,10 @@ def composed(context: Sequence[Rule], local: Sequence[Rule]) -> tuple[Rule, ...]
 
 def refusals(spec: Spec, mesh: Mesh) -> tuple[str, ...]:
     """Return one sentence for each reason why JAX would reject this spec on this mesh."""
-    used = [axis for axes in spec for axis in axes or ()]
-    said = [
-        f"{axis} is not an axis of the mesh, which JAX refuses"
-        for axis in _distinct(used)
-        if axis not in mesh.axis_names
-    ]
-    said += [
-        f"mesh axis {axis} would split two dimensions, which JAX refuses"
-        for axis in _distinct(used)
-        if used.count(axis) > 1
-    ]
-    return tuple(said)
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
+    used = Counter(axis for axes in spec for axis in axes or ())
+    unknown = [axis for axis in used if axis not in mesh.axis_names]
+    repeated = [axis for axis, count in used.items() if count > 1]
+    return (
+        *(f"{axis} is not an axis of the mesh, which JAX refuses" for axis in unknown),
+        *(f"mesh axis {axis} would split two dimensions, which JAX refuses" for axis in repeated),
+    )

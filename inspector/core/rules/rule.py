@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 # (logical axis, mesh axes): several mesh axes split one dimension together; none leaves it whole.
 Rule = tuple[str, tuple[str, ...]]
 
+# Linen applies the first rule whose mesh axes are free; nnx the last rule for a name, or else the name.
+RulesSemantics = Literal["linen", "nnx"]
+
 
 @dataclass(frozen=True)
 class Trial:
-    """One rule tried on one dimension of an array; `rule` and `dimension` count from 0.
+    """The outcome of one rule for one dimension of an array. `rule` and `dimension` count from 0.
 
-    A rule that is passed over was so because another rule, `settled_by`, settles the dimension (an earlier
-    one in Linen, a later one in nnx), or because a mesh axis, `busy_axis`, was taken by `busy_dimension`
-    through the rule `busy_rule`.
+    A rule is passed over for one of two reasons. Another rule, `settled_by`, decides the dimension: an
+    earlier one in Linen, a later one in nnx. Or the mesh axis `busy_axis` already shards `busy_dimension`
+    by the rule `busy_rule`.
     """
 
     rule: int

@@ -14,22 +14,22 @@ from typing import Any
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules.rule import Rule
+from inspector.core.snapshot import Snapshot
 
 MOST_CHARACTERS = 100_000  # MaxText's longest list has 6,000
 MOST_RULES = 1000
 _DEEPEST = 4  # a list of pairs whose second is a list has 3
-_WHAT = "rules"
-# `logical_axis_rules: [`, `RULES: tuple = (`, which stand in front of the same list in a file.
+# The name in front of a list in a file: `logical_axis_rules: [`, `RULES: tuple = (`.
 _NAME = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\[({\n]*)?(?:=|(?<=:))\s*(?=[\[({])")
 _NOTHING = ("None", "null")
-_NUMBERS = ("NaN", "Infinity")  # as Python's own JSON has them
+_NUMBERS = ("NaN", "Infinity")  # spelled as in Python's json module
 
 
 def parse(text: str) -> tuple[Rule, ...]:
     """Return the rules in a text, in order. Axis names are not checked against a mesh.
 
     Raises:
-      InvalidInput: the text has none of the three forms.
+      InvalidInput: the text is not in one of the three forms.
     """
     text = text.removeprefix("\ufeff").strip()
     if len(text) > MOST_CHARACTERS:
@@ -59,7 +59,7 @@ def _parsed(text: str) -> Any:
             "rules is nested too deeply: a list of [logical axis, mesh axes] is allowed"
         )
     try:
-        return strict_json.parse(text, _WHAT)
+        return strict_json.parse(text, "rules")
     except InvalidInput as refused:
         try:
             return _plain(ast.parse(text, mode="eval").body)
@@ -86,7 +86,7 @@ def _plain(node: ast.expr) -> Any:
             names = [_plain(key) if key else None for key in keys]
             repeated = next((name for name in names if names.count(name) > 1), None)
             if repeated is not None:
-                raise InvalidInput(f"{_WHAT} has the key {shown(repeated)} twice in one object")
+                raise InvalidInput(f"rules has the key {shown(repeated)} twice in one object")
             return [[name, _plain(value)] for name, value in zip(names, values, strict=True)]
         case ast.Name(id=name) if name not in _NUMBERS:
             return None if name in _NOTHING else name
@@ -118,8 +118,17 @@ def _short(text: str) -> list[tuple[str, list[str]]]:
     return pairs
 
 
+def recorded(snapshot: Snapshot) -> tuple[Rule, ...] | None:
+    """Return the rules of a Snapshot's layout. Return None if it has no rules or they are not valid."""
+    plain = (snapshot.layout or {}).get("rules")
+    try:
+        return tuple(map(rule_of, plain)) if isinstance(plain, list) else None
+    except InvalidInput:
+        return None
+
+
 def rule_of(pair: Any) -> Rule:
-    """`["embed", ["fsdp", "tensor"]]`, `["embed", "fsdp"]` or `["embed", null]` as a rule.
+    """Return the rule `["embed", ["fsdp", "tensor"]]`, `["embed", "fsdp"]` or `["embed", null]`.
 
     Raises:
       InvalidInput: the value is not such a pair.

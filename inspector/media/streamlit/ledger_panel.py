@@ -9,11 +9,12 @@ import streamlit as st
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
-from inspector.core.rules.recorded import recorded, semantics
+from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import render, selection
 from inspector.media.streamlit.plain_text import plain
+from inspector.models.catalogue import semantics
 from inspector.sections import rules as ledger_section
 
 _GIVEN, _NEXT = "ledger_rules", "ledger_next"

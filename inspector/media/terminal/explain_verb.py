@@ -12,10 +12,11 @@ from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
-from inspector.core.rules.recorded import recorded, semantics
+from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
+from inspector.models.catalogue import semantics
 from inspector.sections import collectives
 from inspector.sections import rules as section
 from inspector.sections.programs import main_first

@@ -9,8 +9,7 @@ import pytest
 
 from inspector.core.errors import InvalidInput
 from inspector.core.rules.entries import ledger_of
-from inspector.core.rules.recorded import recorded
-from inspector.core.rules.written import parse
+from inspector.core.rules.written import parse, recorded
 from inspector.core.snapshot import (
     Array,
     Mesh,
