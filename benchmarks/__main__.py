@@ -15,7 +15,7 @@ from inspector.core.errors import InvalidInput
 # Modules of this package in the order in which they run; each has `measure(pairs)` and `PAIRS`.
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
-    "target_compile", "capture",
+    "target_compile", "capture", "propagation",
 )  # fmt: skip
 
 

@@ -13,16 +13,24 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy
 
-SHARDING = "sdy.sharding"
+from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.loops import comparison_direction, trip_count
+from inspector.producers.propagation.shardings import (
+    Axis,
+    argument_shardings,
+    axes_of_dimensions,
+    collective_axes,
+    result_shardings,
+    sharding_of,
+    ways_of_dimensions,
+)
 
 # StableHLO operations whose HLO opcode is not their name with dashes.
 _OPCODES = {
@@ -110,7 +118,7 @@ class Writer:
         main = self._functions["main"]
         block = main.regions[0].blocks[0]
         scope = _Scope("main")
-        shardings = _argument_shardings(main, len(block.arguments))
+        shardings = argument_shardings(main, len(block.arguments))
         for number, argument in enumerate(block.arguments):
             shape = self._shape(argument.type, shardings[number])
             self._parameter(scope, argument, number, shape)
@@ -366,10 +374,10 @@ class Writer:
             listed = ",".join(f"{{{a},{b}}}" for a, b in pairs)
             yield [channel, f"source_target_pairs={{{listed}}}"]
             return
-        for axes in _axes_of(operation):
+        for axes in collective_axes(operation):
             yield [channel, f"replica_groups={self._replica_groups(axes)}", flag]
 
-    def _replica_groups(self, axes: tuple[tuple[str, tuple[int, int] | None], ...]) -> str:
+    def _replica_groups(self, axes: tuple[Axis, ...]) -> str:
         """Return groups along these axes as an iota list; a sub-axis has (pre-size, size)."""
         known = self._groups.get(axes)
         if known is not None:
@@ -426,9 +434,8 @@ class Writer:
         places = dict(zip(self._mesh, np.indices(shape), strict=True))
         number = np.zeros(shape, dtype=np.int64)
         if sharding is not None:
-            for dimension in _dimensions(sharding):
-                for axis in _axes(dimension):
-                    name, part = _axis(axis)
+            for dimension in axes_of_dimensions(sharding):
+                for name, part in dimension:
                     place, size = places[name], self._mesh[name]
                     if part is not None:
                         before, size = part
@@ -462,7 +469,9 @@ class Writer:
             tensor = ir.RankedTensorType(kind)
         except ValueError:
             return "token[]"
-        ways = _ways(sharding, tuple(self._mesh.items())) if sharding is not None else ()
+        ways = (
+            ways_of_dimensions(sharding, tuple(self._mesh.items())) if sharding is not None else ()
+        )
         sizes = [
             tensor.get_dim_size(place) if not tensor.is_dynamic_dim(place) else None
             for place in range(tensor.rank)
@@ -474,155 +483,6 @@ class Writer:
         return f"{_dtype(str(tensor.element_type))}[{','.join(local)}]"
 
 
-# --- Shardings ------------------------------------------------------------------------------------
-
-
-def sharding_of(value: Any) -> Any:
-    """Return the TensorShardingAttr of a value, or None if it has none (replicated)."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        parent = owner.owner
-        name = parent.operation.name if hasattr(parent, "operation") else parent.name
-        number = ir.BlockArgument(value).arg_number
-        if name == "func.func":
-            return _argument_shardings(parent, number + 1)[number]
-        if name == "stablehlo.while":
-            return result_shardings(parent)[number]
-        if name == "sdy.manual_computation":
-            return None
-        return None
-    operation = owner.operation if hasattr(owner, "operation") else owner
-    return result_shardings(operation)[ir.OpResult(value).result_number]
-
-
-def result_shardings(operation: Any) -> list[Any]:
-    """Return the sharding of each result; None for a result without one."""
-    attributes = operation.attributes
-    count = len(operation.results)
-    if "out_sharding" in attributes:
-        return [sdy.TensorShardingAttr(attributes["out_sharding"])]
-    if "out_shardings" in attributes:
-        return _per_value(attributes["out_shardings"])
-    if operation.name in ("sdy.sharding_constraint", "sdy.reshard"):
-        return [sdy.TensorShardingAttr(attributes["sharding"])]
-    if SHARDING not in attributes:
-        return [None] * count
-    found = attributes[SHARDING]
-    if sdy.TensorShardingPerValueAttr.isinstance(found):
-        return _per_value(found)
-    return [sdy.TensorShardingAttr(found)] * count
-
-
-def axes_of_dimensions(sharding: Any) -> tuple[tuple[tuple[str, tuple[int, int] | None], ...], ...]:
-    """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
-    return tuple(tuple(_axis(axis) for axis in _axes(each)) for each in _dimensions(sharding))
-
-
-def _per_value(attribute: Any) -> list[Any]:
-    found = sdy.TensorShardingPerValueAttr(attribute)
-    return [sdy.TensorShardingAttr(each) for each in found.shardings]
-
-
-def _argument_shardings(function: Any, count: int) -> list[Any]:
-    attributes = function.attributes
-    if "arg_attrs" not in attributes:
-        return [None] * count
-    listed = []
-    for each in ir.ArrayAttr(attributes["arg_attrs"]):
-        named = ir.DictAttr(each)
-        listed.append(sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None)
-    return listed
-
-
-def _dimensions(sharding: Any) -> list[Any]:
-    return [sdy.DimensionShardingAttr(each) for each in sharding.dimension_shardings]
-
-
-def _axes(dimension: Any) -> list[Any]:
-    return [sdy.AxisRefAttr(each) for each in dimension.axes]
-
-
-def _axis(axis: Any) -> tuple[str, tuple[int, int] | None]:
-    info = axis.sub_axis_info
-    if info is None:
-        return axis.name, None
-    part = sdy.SubAxisInfoAttr(info)
-    return axis.name, (part.pre_size, part.size)
-
-
-def spec_of(sharding: Any, rank: int) -> tuple[tuple[str, ...] | None, ...]:
-    """Return the sharding as Snapshot spec: per dimension its mesh axes, or None."""
-    if sharding is None:
-        return (None,) * rank
-    return tuple(
-        tuple(_axis(axis)[0] for axis in _axes(each)) or None for each in _dimensions(sharding)
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _ways(sharding: Any, mesh: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
-    sizes = dict(mesh)
-    ways = []
-    for dimension in _dimensions(sharding):
-        parts = [_axis(axis) for axis in _axes(dimension)]
-        ways.append(math.prod(part[1] if part else sizes[name] for name, part in parts))
-    return tuple(ways)
-
-
-def _axes_of(operation: Any) -> Iterator[tuple[tuple[str, tuple[int, int] | None], ...]]:
-    """Yield the mesh axes of each collective of an `sdy` operation, in group order.
-
-    Python has no class for these attributes, such as `#sdy<list_of_axis_ref_lists[{"x"}, {"y":(1)2}]>`.
-    """
-    attributes = operation.attributes
-    key = next((one for one in _AXES_KEYS if one in attributes), "params")
-    if key == "reduction_axes":
-        yield from _one_dimension_each(operation, _parsed_axes(str(attributes[key])))
-        return
-    lists = [_parsed_axes(found) for found in _BRACES.findall(str(attributes[key]))]
-    if key == "params":
-        yield from lists
-    else:
-        yield tuple(axis for each in lists for axis in each)
-
-
-def _one_dimension_each(
-    operation: Any, axes: tuple[tuple[str, tuple[int, int] | None], ...]
-) -> Iterator[tuple[tuple[str, tuple[int, int] | None], ...]]:
-    """Yield the axes of an all-reduce by the dimension that they shard in the operand of its sum.
-
-    XLA's partitioner reduces over one dimension after the other.
-    """
-    rest = list(axes)
-    owner = operation.operands[0].owner
-    if not isinstance(owner, ir.Block):
-        for value in owner.operation.operands:
-            found = sharding_of(value)
-            for dimension in axes_of_dimensions(found) if found is not None else ():
-                together = tuple(axis for axis in dimension if axis in rest)
-                if together:
-                    yield together
-                    rest = [axis for axis in rest if axis not in together]
-    if rest:
-        yield tuple(rest)
-
-
-_AXES_KEYS = ("reduction_axes", "gathering_axes", "reduce_scatter_axes", "axes")
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
-
-
-@functools.lru_cache(maxsize=1024)
-def _parsed_axes(text: str) -> tuple[tuple[str, tuple[int, int] | None], ...]:
-    return tuple(
-        (name, (int(before), int(size)) if size else None)
-        for name, before, size in _AXIS.findall(text)
-    )
-
-
-# --- Attributes, locations, loops -----------------------------------------------------------------
-
-
 def _attributes(operation: Any) -> list[str]:
     """Return the attributes that the readers of HLO text use."""
     name = operation.name
@@ -632,8 +492,7 @@ def _attributes(operation: Any) -> list[str]:
         last = ir.RankedTensorType(operation.operands[0].type).rank - 1
         return [f"lhs_contracting_dims={{{last}}}", "rhs_contracting_dims={0}"]
     if name == "stablehlo.compare":
-        found = str(operation.attributes["comparison_direction"])
-        return [f"direction={found.split()[-1].rstrip('>')}"]
+        return [f"direction={comparison_direction(operation)}"]
     if name == "stablehlo.custom_call":
         target = ir.StringAttr(operation.attributes["call_target_name"]).value
         return [f"custom_call_target={json.dumps(target)}"]
@@ -681,60 +540,6 @@ def _metadata(name: str, file: str, line: int) -> list[str]:
     return [f"metadata={{{' '.join(parts)}}}"] if parts else []
 
 
-@functools.lru_cache(maxsize=8192)
-def described(location: Any) -> tuple[str, str, int]:
-    """Return the name stack, and the innermost source line outside installed packages."""
-    names: list[str] = []
-    frames: list[tuple[str, int]] = []
-    _collect(location, names, frames)
-    written = [frame for frame in frames if not _installed(frame[0])]
-    file, line = (written or frames or [("", 0)])[0]
-    return _joined_names(names), file, line
-
-
-def _collect(location: Any, names: list[str], frames: list[tuple[str, int]]) -> None:
-    """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
-    if isinstance(location, ir.NameLoc):
-        names.append(location.name_str)
-        _collect_frames(location.child_loc, frames)
-    elif isinstance(location, ir.CallSiteLoc):  # an operation of an inlined function, and its call
-        _collect(location.callee, names, frames)
-        _collect(location.caller, names, frames)
-    elif isinstance(location, ir.FusedLoc):
-        for each in list(location.locations)[:1]:
-            _collect(each, names, frames)
-    else:
-        _collect_frames(location, frames)
-
-
-def _collect_frames(location: Any, frames: list[tuple[str, int]]) -> None:
-    if isinstance(location, ir.NameLoc):  # the name of the frame's function
-        _collect_frames(location.child_loc, frames)
-    elif isinstance(location, ir.CallSiteLoc):
-        _collect_frames(location.callee, frames)
-        _collect_frames(location.caller, frames)
-    elif isinstance(location, ir.FileLineColLoc):
-        frames.append((location.filename, location.start_line))
-
-
-def _joined_names(names: list[str]) -> str:
-    """Join the names of an operation, given the innermost first, to one name stack.
-
-    A name that starts with `jit(` is a whole stack; those before it are inside it.
-    """
-    stack: list[str] = []
-    for name in names:
-        stack.insert(0, name)
-        if name.startswith(("jit(", "pjit(")):
-            break
-    return "/".join(stack)
-
-
-@functools.lru_cache(maxsize=1024)
-def _installed(file: str) -> bool:
-    return "/site-packages/" in file or "/dist-packages/" in file or not file.endswith(".py")
-
-
 def _captured(regions: Iterable[Any]) -> list[Any]:
     """Return the values from outside that the regions use, each once, in order of use."""
     found: dict[Any, None] = {}
@@ -755,69 +560,6 @@ def _captured(regions: Iterable[Any]) -> list[Any]:
         for block in region.blocks:
             visit(block, set())
     return list(found)
-
-
-def trip_count(loop: Any) -> int | None:
-    """Return how often a `stablehlo.while` runs its body, or None if it does not count by constants.
-
-    JAX writes `scan` and `fori_loop` as a counter that starts at a constant, grows by a constant and is
-    compared with a constant.
-    """
-    condition, body = (region.blocks[0] for region in loop.regions)
-    compared = condition.operations[len(condition.operations) - 1].operation.operands[0].owner
-    if isinstance(compared, ir.Block) or compared.operation.name != "stablehlo.compare":
-        return None
-    compare = compared.operation
-    direction = _attributes(compare)[0].partition("=")[2]
-    counter, limit = compare.operands
-    if not isinstance(counter.owner, ir.Block) or counter.owner != condition:
-        return None
-    number = ir.BlockArgument(counter).arg_number
-    stop = _constant(limit, condition, loop)
-    start = _constant(loop.operands[number], None, None)
-    step = _step(body, number, loop)
-    if stop is None or start is None or not step or direction not in ("LT", "LE", "GT", "GE", "NE"):
-        return None
-    if direction in ("LE", "GE"):
-        stop += 1 if step > 0 else -1
-    return max(0, -(-(stop - start) // step))
-
-
-def _step(body: Any, number: int, loop: Any) -> int | None:
-    returned = body.operations[len(body.operations) - 1].operation.operands[number]
-    owner = returned.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.add":
-        return None
-    for one, other in (owner.operation.operands, tuple(owner.operation.operands)[::-1]):
-        counts = isinstance(one.owner, ir.Block) and one.owner == body
-        if counts and ir.BlockArgument(one).arg_number == number:
-            return _constant(other, body, loop)
-    return None
-
-
-def _constant(value: Any, block: Any, loop: Any) -> int | None:
-    """Return an integer constant; a value that the loop carries unchanged counts as its start."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        if block is None or owner != block or loop is None:
-            return None
-        number = ir.BlockArgument(value).arg_number
-        body = loop.regions[1].blocks[0]
-        kept = body.operations[len(body.operations) - 1].operation.operands[number]
-        if kept != body.arguments[number]:
-            return None
-        return _constant(loop.operands[number], None, None)
-    operation = owner.operation
-    if operation.name in _SAME_VALUE:
-        return _constant(operation.operands[0], block, loop)
-    if operation.name not in ("stablehlo.constant", "sdy.constant"):
-        return None
-    dense = operation.attributes["value"]
-    try:
-        numbers = np.array(ir.DenseIntElementsAttr(dense))
-    except (ValueError, TypeError):
-        return None
-    return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
 
 
 def _tuple(shapes: Sequence[str]) -> str:

@@ -17,11 +17,8 @@ from jaxlib.mlir import ir
 
 from inspector.core.rules import Rule, partition_spec
 from inspector.core.snapshot import Origin
-from inspector.producers.propagation.device_program import (
-    axes_of_dimensions,
-    described,
-    sharding_of,
-)
+from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
 
 ORIGINS = "sdy.sharding_origins"
 NAME = "sdy.sharding_origin_name"

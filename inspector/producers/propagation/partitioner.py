@@ -17,8 +17,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from inspector.producers.propagation.device_program import (
+from inspector.producers.propagation.shardings import (
     SHARDING,
+    Axis,
     axes_of_dimensions,
     result_shardings,
     sharding_of,
@@ -26,8 +27,7 @@ from inspector.producers.propagation.device_program import (
 
 RULE = "sdy.sharding_rule"
 
-# A mesh axis, or a part of one: its name, and (pre-size, size) of the part.
-Axis = tuple[str, tuple[int, int] | None]
+
 # For each factor of an operation (a dimension that its operands and results share), its axes.
 Factors = dict[int, tuple[Axis, ...]]
 

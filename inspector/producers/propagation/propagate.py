@@ -36,15 +36,10 @@ def propagated_programs(layout: Layout, origins: bool = True) -> tuple[Program, 
       InvalidInput: the model cannot be traced, or Shardy refuses a program.
     """
     template = template_of(layout)
-    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
-    programs = []
-    for lowered in template.programs:
-        module = lowered.module
-        if template.logical:
-            mapping = functools.partial(_spec, layout)
-            module = shardy.rewrite(module, sizes, mapping)
-        programs.append(_program(lowered, module, layout, origins and lowered.name != "init"))
-    return tuple(programs)
+    return tuple(
+        propagated_program(lowered, layout, template.logical, origins and lowered.name != "init")
+        for lowered in template.programs
+    )
 
 
 def _spec(layout: Layout, names: Spec) -> Spec:
@@ -52,9 +47,21 @@ def _spec(layout: Layout, names: Spec) -> Spec:
     return rules.partition_spec([axes[0] if axes else None for axes in names], layout.rules)
 
 
-def _program(lowered: Lowered, module: Any, layout: Layout, origins: bool) -> Program:
-    mesh = layout.mesh()
+def propagated_program(
+    lowered: Lowered, layout: Layout, logical: bool, origins: bool = True
+) -> Program:
+    """Return one lowered program after propagation.
+
+    Args:
+      logical: whether the module has logical axes, to which the layout's rules are applied.
+
+    Raises:
+      InvalidInput: Shardy refuses the program.
+    """
     sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    module = lowered.module
+    if logical:
+        module = shardy.rewrite(module, sizes, functools.partial(_spec, layout))
     propagated = shardy.propagate(module, origins)
     with propagated.module.context:
         written = device_program.Writer(propagated.module, sizes).write()
@@ -62,7 +69,7 @@ def _program(lowered: Lowered, module: Any, layout: Layout, origins: bool) -> Pr
         *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
         *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
     ]
-    read = program_text.read(written.text, mesh, arrays)
+    read = program_text.read(written.text, layout.mesh(), arrays)
     sources = Sources(
         lowered.inputs,
         lowered.outputs,

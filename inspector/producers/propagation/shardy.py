@@ -16,16 +16,13 @@ from jaxlib.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
 from inspector.producers.propagation import partitioner
-from inspector.producers.propagation.device_program import (
-    SHARDING,
-    axes_of_dimensions,
-)
 from inspector.producers.propagation.origins import (
     Constraint,
     LogicalAxes,
     constraints_of,
     note_axes,
 )
+from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions
 
 Spec = tuple[tuple[str, ...] | None, ...]
 

@@ -14,7 +14,7 @@ from jax._src.lib import _jax
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from inspector.producers.propagation.device_program import SHARDING
+from inspector.producers.propagation.shardings import SHARDING
 
 _FRONTEND = "mhlo.frontend_attributes"
 _IN_FRONTEND = "xla.sdy.sharding"

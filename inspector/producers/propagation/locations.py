@@ -1,0 +1,62 @@
+"""Read names and source lines from MLIR locations."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jaxlib.mlir import ir
+
+
+@functools.lru_cache(maxsize=8192)
+def described(location: Any) -> tuple[str, str, int]:
+    """Return the name stack, and the innermost source line outside installed packages."""
+    names: list[str] = []
+    frames: list[tuple[str, int]] = []
+    _collect(location, names, frames)
+    written = [frame for frame in frames if not _installed(frame[0])]
+    file, line = (written or frames or [("", 0)])[0]
+    return _joined_names(names), file, line
+
+
+def _collect(location: Any, names: list[str], frames: list[tuple[str, int]]) -> None:
+    """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
+    if isinstance(location, ir.NameLoc):
+        names.append(location.name_str)
+        _collect_frames(location.child_loc, frames)
+    elif isinstance(location, ir.CallSiteLoc):  # an operation of an inlined function, and its call
+        _collect(location.callee, names, frames)
+        _collect(location.caller, names, frames)
+    elif isinstance(location, ir.FusedLoc):
+        for each in list(location.locations)[:1]:
+            _collect(each, names, frames)
+    else:
+        _collect_frames(location, frames)
+
+
+def _collect_frames(location: Any, frames: list[tuple[str, int]]) -> None:
+    if isinstance(location, ir.NameLoc):  # the name of the frame's function
+        _collect_frames(location.child_loc, frames)
+    elif isinstance(location, ir.CallSiteLoc):
+        _collect_frames(location.callee, frames)
+        _collect_frames(location.caller, frames)
+    elif isinstance(location, ir.FileLineColLoc):
+        frames.append((location.filename, location.start_line))
+
+
+def _joined_names(names: list[str]) -> str:
+    """Join the names of an operation, given the innermost first, to one name stack.
+
+    A name that starts with `jit(` is a whole stack; those before it are inside it.
+    """
+    stack: list[str] = []
+    for name in names:
+        stack.insert(0, name)
+        if name.startswith(("jit(", "pjit(")):
+            break
+    return "/".join(stack)
+
+
+@functools.lru_cache(maxsize=1024)
+def _installed(file: str) -> bool:
+    return "/site-packages/" in file or "/dist-packages/" in file or not file.endswith(".py")
