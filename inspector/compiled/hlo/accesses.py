@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.compiled.hlo.flops import target
 from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.compiled.hlo.operands import operand_names, operand_shapes, operands_size
 from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of
@@ -60,7 +59,7 @@ def accessed(
             return read
         if opcode in _TRIANGULAR:
             return _triangle(computation, instruction, read, written)
-        if opcode == "custom-call" and target(instruction) in _ANNOTATIONS:
+        if opcode == "custom-call" and instruction.target in _ANNOTATIONS:
             return 0
         if opcode in _WRITES_THE_FIRST:
             shape = instruction.shape

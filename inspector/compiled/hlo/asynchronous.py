@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inspector.compiled.hlo import text
-from inspector.compiled.hlo.flops import target
 from inspector.compiled.hlo.module import Instruction, Module
 from inspector.core.collectives import BY_OPCODE
 
@@ -70,8 +69,8 @@ def chains(module: Module) -> Chains:
     ends: set[Key] = set()
     for computation in module.computations:
         for instruction in computation.instructions:
-            if instruction.opcode == "custom-call" and target(instruction) in (START, DONE):
-                named = starts if target(instruction) == START else ends
+            if instruction.opcode == "custom-call" and instruction.target in (START, DONE):
+                named = starts if instruction.target == START else ends
                 named |= {(computation.name, one.name or "") for one in instruction.operands}
     if not starts and not ends:
         return Chains()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from inspector.compiled.hlo import text
 from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.compiled.hlo.operands import operand_shapes
-from inspector.compiled.hlo.shapes import MAX_COUNT, Shape, elements_of
+from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
 
 MULTIPLY_ADD = 2  # FLOPs
@@ -32,12 +32,9 @@ ELEMENTWISE = frozenset({
 # Computation name → FLOPs of one application, or None if unknown.
 Applied = Callable[[str], int | None]
 
-_NAMED = {
-    key: re.compile(rf",\s*+{key}\s*+=\s*+%?+({text.NAME})")
-    for key in ("to_apply", "select", "scatter")
-}
-_CONTRACTED = re.compile(r",\s*+lhs_contracting_dims\s*+=\s*+\{([\d,\s]*+)\}")
-_RAGGED = re.compile(r",\s*+lhs_ragged_dims\s*+=\s*+\{([\d,\s]*+)\}")
+_NAME = rf"%?+({text.NAME})"
+_COUNT = r"(\d{1,18})\b"
+_LIST = r"\{([\d,\s]*+)\}"
 # In the backend_config of a library call, as JSON or as a string of JSON.
 _CONTRACTED_BY_LIBRARY = re.compile(
     r'\\?"lhs_contracting_dimensions\\?"\s*+:\s*+\[([\d,\s"\\]*+)\]'
@@ -45,11 +42,6 @@ _CONTRACTED_BY_LIBRARY = re.compile(
 _TRANSPOSED = re.compile(r'\\?"transpose_a\\?"\s*+:\s*+true')
 _NUMBER = re.compile(r"\d{1,18}")
 _SIGNED = re.compile(r"-?\d{1,18}\Z")
-_TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
-_GROUPS = {
-    key: re.compile(rf",\s*+{key}\s*+=\s*+(\d{{1,18}})\b")
-    for key in ("feature_group_count", "batch_group_count")
-}
 # Limit of the positions that are tried in each dimension of a strided or dilated convolution.
 _MAX_TRIED = 4096
 
@@ -61,12 +53,6 @@ class Product(NamedTuple):
     dtype: str | None
 
 
-def target(instruction: Instruction) -> str:
-    """Return the target of a custom call; "" if it has none."""
-    match = _TARGET.search(instruction.attributes_text)
-    return match[1] if match else ""
-
-
 def product(computation: Computation, instruction: Instruction) -> Product | None:
     """Return the FLOPs of a dot, a convolution, or such a call of cuBLAS, cuDNN or oneDNN.
 
@@ -75,20 +61,18 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
     opcode = instruction.opcode
     count: Callable[..., int | None] | None = _PRODUCTS.get(opcode)
     if opcode == "custom-call":
-        called = target(instruction)
+        called = instruction.target
         count = next((each for name, each in _LIBRARY if called.startswith(name)), None)
     if count is None:
         return None
-    operands = operand_shapes(computation, instruction)
-    if len(operands) < 2 or operands[0] is None or operands[1] is None:
-        return Product(None, None)
+    lhs, rhs, *_ = [*operand_shapes(computation, instruction), None, None]
     result = instruction.shape
-    if opcode == "custom-call" and result is not None and result.parts:
-        result = result.parts[0]  # the rest is workspace
-    if result is None:
+    if opcode == "custom-call":
+        result = _first(result)  # the rest is workspace
+    if lhs is None or rhs is None or result is None:
         return Product(None, None)
-    flops = count(instruction, operands[0], operands[1], result)
-    return Product(_countable(flops), _wider(operands[0], operands[1]))
+    wider = rhs.dtype if (rhs.element_bits or 0) > (lhs.element_bits or 0) else lhs.dtype
+    return Product(_countable(count(instruction, lhs, rhs, result)), wider)
 
 
 def others(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
@@ -97,22 +81,26 @@ def others(computation: Computation, instruction: Instruction, applied: Applied)
     They include the computation that it applies to elements, but not the computations that it calls.
     """
     count = _OTHERS.get(instruction.opcode)
-    return 0 if count is None else _countable(count(computation, instruction, applied))
+    if count is None:
+        return 0
+    return _countable(
+        count(_Operation(instruction, operand_shapes(computation, instruction), applied))
+    )
 
 
 def _dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    match = _CONTRACTED.search(instruction.attributes_text)
-    return _contraction(lhs, result, _numbers(match[1]) if match else [])
+    contracted = _written(instruction, "lhs_contracting_dims", _LIST)
+    return _contraction(lhs, result, _numbers(contracted or ""))
 
 
 def _ragged_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
     """Each row is multiplied with the matrix of its group only."""
     whole = _dot(instruction, lhs, rhs, result)
-    contracted = _CONTRACTED.search(instruction.attributes_text)
-    ragged = _RAGGED.search(instruction.attributes_text)
+    contracted = _written(instruction, "lhs_contracting_dims", _LIST)
+    ragged = _written(instruction, "lhs_ragged_dims", _LIST)
     if whole is None or contracted is None or ragged is None:
         return None
-    if not set(_numbers(ragged[1])) & set(_numbers(contracted[1])):
+    if not set(_numbers(ragged)) & set(_numbers(contracted)):
         return whole
     # The contracted dimension is ragged: the groups split it, and are the first dimension of the result.
     groups = result.dimensions[0] if result.dimensions else None
@@ -125,10 +113,8 @@ def _library_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape
 
 
 def _onednn_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    rank = len(lhs.dimensions)
-    if _TRANSPOSED.search(instruction.attributes_text):
-        return _contraction(lhs, result, [rank - 2])
-    return _contraction(lhs, result, [rank - 1])
+    from_end = 2 if _TRANSPOSED.search(instruction.attributes_text) else 1
+    return _contraction(lhs, result, [len(lhs.dimensions) - from_end])
 
 
 def _contraction(lhs: Shape, result: Shape, contracted: list[int]) -> int | None:
@@ -142,25 +128,23 @@ def _contraction(lhs: Shape, result: Shape, contracted: list[int]) -> int | None
 
 def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
     """Count the multiply-adds without those of padding and of dilation gaps."""
-    attributes = instruction.attributes
-    labels: list[str] = re.split(r"_|->", attributes.get("dim_labels", ""))
+    labels: list[str] = re.split(r"_|->", instruction.attributes.get("dim_labels", ""))
     arrays = (lhs, rhs, result)
-    if len(labels) != 3 or any(array.elements is None for array in arrays):
-        return None
-    if any(
-        len(label) != len(array.dimensions) for label, array in zip(labels, arrays, strict=True)
-    ):
+    ranks = [len(array.dimensions) for array in arrays]
+    if any(array.elements is None for array in arrays) or [*map(len, labels)] != ranks:
         return None
     of_lhs, of_rhs, of_result = (
         {name: size or 0 for name, size in zip(label, array.dimensions, strict=True)}
         for label, array in zip(labels, arrays, strict=True)
     )
     spatial = sorted(label for label in of_lhs if label.isdecimal())
-    window = _window(attributes.get("window", ""), len(spatial))
+    window = _window(instruction, len(spatial))
     if window is None or not {"b", "f"} <= of_lhs.keys() or "f" not in of_result:
         return None
-    groups = [_GROUPS[key].search(instruction.attributes_text) for key in _GROUPS]
-    features, batches = (int(match[1]) if match else 1 for match in groups)
+    features, batches = (
+        int(_written(instruction, f"{kind}_group_count", _COUNT) or 1)
+        for kind in ("feature", "batch")
+    )
     if not features or not batches:
         return None
     count = of_lhs["f"] // features * of_result["f"] * (of_lhs["b"] // batches)
@@ -174,14 +158,6 @@ def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape
     return MULTIPLY_ADD * count
 
 
-def _gradient_of_input(i: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    return _convolution(i, result, rhs, lhs)
-
-
-def _gradient_of_filter(i: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    return _convolution(i, lhs, result, rhs)
-
-
 _PRODUCTS = {
     "dot": _dot,
     "scaled-dot": _dot,
@@ -192,8 +168,9 @@ _PRODUCTS = {
 _LIBRARY = (
     ("__cublas$", _library_dot),
     ("__onednn$matmul", _onednn_dot),
-    ("__cudnn$convBackwardInput", _gradient_of_input),
-    ("__cudnn$convBackwardFilter", _gradient_of_filter),
+    # The gradients of a convolution exchange its input or its filter with its output.
+    ("__cudnn$convBackwardInput", lambda i, lhs, rhs, result: _convolution(i, result, rhs, lhs)),
+    ("__cudnn$convBackwardFilter", lambda i, lhs, rhs, result: _convolution(i, lhs, result, rhs)),
     ("__cudnn$conv", _convolution),
 )
 
@@ -209,21 +186,25 @@ class _Dimension(NamedTuple):
     window: int
 
 
-def _window(written: str, rank: int) -> list[_Dimension] | None:
-    """Return the `rank` dimensions of `{size=3x3 stride=2x2 pad=1_1x0_0 …}`; None if they do not match."""
-    fields = text.fields(written)
-    columns = []
-    for key, default in (
-        ("size", "1"), ("stride", "1"), ("pad", "0_0"), ("lhs_dilate", "1"), ("rhs_dilate", "1"),
-    ):  # fmt: skip
-        column = fields[key].split("x") if key in fields else [default] * rank
-        if len(column) != rank:
-            return None
-        columns.append(column)
+_WINDOW = {"size": "1", "stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1"}
+
+
+def _window(instruction: Instruction, rank: int) -> list[_Dimension] | None:
+    """Return the `rank` dimensions of `window={size=3x3 stride=2x2 pad=1_1x0_0 …}`.
+
+    Return None if they do not match.
+    """
+    fields = text.fields(instruction.attributes.get("window", ""))
+    columns = [
+        fields[key].split("x") if key in fields else [default] * rank
+        for key, default in _WINDOW.items()
+    ]
+    if any(len(column) != rank for column in columns):
+        return None
     dimensions = []
-    for size, stride, pad, base, window in zip(*columns, strict=True):
-        numbers = [size, stride, *pad.split("_"), base, window]
-        if len(numbers) != 6 or not all(map(_SIGNED.match, numbers)):
+    for row in zip(*columns, strict=True):
+        numbers = [number for field in row for number in field.split("_")]
+        if len(numbers) != 6 or "_" not in row[2] or not all(map(_SIGNED.match, numbers)):
             return None
         dimension = _Dimension(*map(int, numbers))
         if min(dimension.size, dimension.stride, dimension.base, dimension.window) < 1:
@@ -271,38 +252,45 @@ def _below(kernel: int, outputs: int, most: int) -> int:
         return side * (side + 1) // 2 if side > 0 else 0
 
     side = most + 1
-    return (
-        triangle(side)
-        - triangle(side - kernel)
-        - triangle(side - outputs)
-        + triangle(side - kernel - outputs)
-    )
+    outside = triangle(side - kernel) + triangle(side - outputs)
+    return triangle(side) - outside + triangle(side - kernel - outputs)
 
 
-def _wider(lhs: Shape, rhs: Shape) -> str:
-    return rhs.dtype if (rhs.element_bits or 0) > (lhs.element_bits or 0) else lhs.dtype
+class _Operation(NamedTuple):
+    """An instruction with the shapes of its operands."""
+
+    instruction: Instruction
+    operands: list[Shape | None]
+    applied: Applied
+
+    def elements(self, number: int) -> int | None:
+        """Return the elements of an operand; None if unknown."""
+        return _elements(self.operands[number]) if number < len(self.operands) else None
+
+    def applications(self, times: int | None, key: str = "to_apply") -> int | None:
+        """Return the FLOPs of applying the computation named by this attribute `times` times."""
+        if not times:
+            return times
+        name = _written(self.instruction, key, _NAME)
+        each = self.applied(name) if name is not None else None
+        return None if each is None else times * each
 
 
-def _reduce(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    operands, result = operand_shapes(computation, instruction), _first(instruction.shape)
-    inputs = _elements(operands[0] if operands else None)
-    outputs = _elements(result)
+def _reduce(one: _Operation) -> int | None:
+    inputs, outputs = one.elements(0), _elements(_first(one.instruction.shape))
     if inputs is None or outputs is None:
         return None
-    return _applications(instruction, "to_apply", max(inputs - outputs, 0), applied)
+    return one.applications(max(inputs - outputs, 0))
 
 
-def _reduce_window(
-    computation: Computation, instruction: Instruction, applied: Applied
-) -> int | None:
-    result = _first(instruction.shape)
-    outputs = _elements(result)
-    if result is None or outputs is None:
+def _reduce_window(one: _Operation) -> int | None:
+    result = _first(one.instruction.shape)
+    if result is None or result.elements is None:
         return None
-    window = _window(instruction.attributes.get("window", ""), len(result.dimensions))
+    window = _window(one.instruction, len(result.dimensions))
     if window is None:
         return None
-    times = (math.prod(dimension.size for dimension in window) - 1) * outputs
+    times = (math.prod(dimension.size for dimension in window) - 1) * result.elements
     # XLA counts a window that covers the whole dimension as a reduction and a broadcast.
     sides = [
         (dimension, length)
@@ -310,67 +298,49 @@ def _reduce_window(
         if dimension.size != 1
     ]
     padded = sum(dimension.low != 0 or dimension.high != 0 for dimension in window)
-    if len(sides) == 1 and padded == 1 and instruction.shape is result:
+    if len(sides) == 1 and padded == 1 and one.instruction.shape is result:
         ((dimension, length),) = sides
         around = dimension.low == dimension.high != 0 and dimension.size == 2 * dimension.low + 1
         if length and around and dimension.low == length - 1:
-            times = outputs // length + length - 1
-    return _applications(instruction, "to_apply", times, applied)
+            times = result.elements // length + length - 1
+    return one.applications(times)
 
 
-def _scatter(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    operands = operand_shapes(computation, instruction)
-    first_update = len(operands) // 2 + 1
-    updates = _elements(operands[first_update]) if first_update < len(operands) else None
-    return _applications(instruction, "to_apply", updates, applied)
-
-
-def _select_and_scatter(
-    computation: Computation, instruction: Instruction, applied: Applied
-) -> int | None:
-    operands = operand_shapes(computation, instruction)
-    source = operands[1] if len(operands) > 1 else None
-    count = _elements(source)
-    if source is None or count is None:
-        return None
-    window = _window(instruction.attributes.get("window", ""), len(source.dimensions))
-    if window is None:
+def _select_and_scatter(one: _Operation) -> int | None:
+    count, source = one.elements(1), one.operands[1] if len(one.operands) > 1 else None
+    window = _window(one.instruction, len(source.dimensions)) if source else None
+    if count is None or window is None:
         return None
     places = math.prod(dimension.size for dimension in window)
-    selected = _applications(instruction, "select", count * (places - 1), applied)
-    scattered = _applications(instruction, "scatter", count, applied)
-    return None if selected is None or scattered is None else selected + scattered
+    return sum_known(
+        [one.applications(count * (places - 1), "select"), one.applications(count, "scatter")]
+    )
 
 
-def _map(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    return _applications(instruction, "to_apply", _elements(instruction.shape), applied)
-
-
-def _scan(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
+def _scan(one: _Operation) -> int | None:
     """Count one application per position along the dimension. XLA counts one in all."""
-    operands = operand_shapes(computation, instruction)
-    along = _numbers(instruction.attributes.get("dimensions", ""))
-    lengths = operands[0].dimensions if operands and operands[0] is not None else ()
+    along = _numbers(one.instruction.attributes.get("dimensions", ""))
+    lengths = one.operands[0].dimensions if one.operands and one.operands[0] is not None else ()
     known = len(along) == 1 and along[0] < len(lengths)
-    return _applications(instruction, "to_apply", lengths[along[0]] if known else None, applied)
+    return one.applications(lengths[along[0]] if known else None)
 
 
-def _all_reduce(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
+def _all_reduce(one: _Operation) -> int | None:
     """Count 1 per element, as XLA does for any number of devices."""
-    shape = instruction.shape
+    shape = one.instruction.shape
     if shape is not None and shape.parts is not None:
         return sum_known(part.elements for part in shape.parts)
-    return elements_of(instruction.shape_text)
+    return _elements(shape)
 
 
-def _sort(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    count = _first_operand(computation, instruction)
+def _sort(one: _Operation) -> int | None:
+    count = one.elements(0)
     return None if count is None else count * (max(count, 1) - 1).bit_length()
 
 
-def _fft(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    count = _first_operand(computation, instruction)
-    lengths = _numbers(instruction.attributes.get("fft_length", ""))
+def _fft(one: _Operation) -> int | None:
+    count = one.elements(0)
+    lengths = _numbers(one.instruction.attributes.get("fft_length", ""))
     if count is None or len(lengths) > 3 or 0 in lengths:
         return None
     # One complex multiplication, which is four multiply-adds, per factor of 2.
@@ -378,30 +348,27 @@ def _fft(computation: Computation, instruction: Instruction, applied: Applied) -
     return MULTIPLY_ADD * 4 * factors * count
 
 
-def _triangular_solve(
-    computation: Computation, instruction: Instruction, applied: Applied
-) -> int | None:
-    operands = operand_shapes(computation, instruction)
-    if len(operands) != 2 or operands[0] is None or not operands[0].dimensions:
+def _triangular_solve(one: _Operation) -> int | None:
+    if len(one.operands) != 2 or one.operands[0] is None or not one.operands[0].dimensions:
         return None
-    sides, side = _elements(operands[1]), operands[0].dimensions[-1]
+    sides, side = one.elements(1), one.operands[0].dimensions[-1]
     return None if sides is None or side is None else MULTIPLY_ADD * side * sides
 
 
-def _cholesky(computation: Computation, instruction: Instruction, applied: Applied) -> int | None:
-    operands = operand_shapes(computation, instruction)
-    matrix = operands[0] if operands else None
+def _cholesky(one: _Operation) -> int | None:
+    matrix = one.operands[0] if one.operands else None
     if matrix is None or matrix.elements is None or not matrix.dimensions:
         return None
     return (matrix.dimensions[-1] or 0) * matrix.elements // 3
 
 
-_OTHERS = {
+_OTHERS: dict[str, Callable[[_Operation], int | None]] = {
     "reduce": _reduce,
     "reduce-window": _reduce_window,
-    "scatter": _scatter,
+    # The updates follow the arrays and the indices.
+    "scatter": lambda one: one.applications(one.elements(len(one.operands) // 2 + 1)),
     "select-and-scatter": _select_and_scatter,
-    "map": _map,
+    "map": lambda one: one.applications(_elements(one.instruction.shape)),
     "scan": _scan,
     "all-reduce": _all_reduce,
     "sort": _sort,
@@ -413,23 +380,19 @@ _OTHERS = {
 COUNTED = frozenset({*_PRODUCTS, *_OTHERS, "custom-call"})
 
 
-def _applications(
-    instruction: Instruction, key: str, times: int | None, applied: Applied
-) -> int | None:
-    if not times:
-        return times
-    named = _NAMED[key].search(instruction.attributes_text)
-    each = applied(named[1]) if named else None
-    return None if each is None else times * each
+@functools.cache
+def _pattern(key: str, value: str) -> re.Pattern[str]:
+    return re.compile(rf",\s*+{key}\s*+=\s*+{value}")
+
+
+def _written(instruction: Instruction, key: str, value: str) -> str | None:
+    """Return the value of one attribute of this form, without parsing the other attributes."""
+    match = _pattern(key, value).search(instruction.attributes_text)
+    return match[1] if match else None
 
 
 def _first(shape: Shape | None) -> Shape | None:
     return shape.parts[0] if shape is not None and shape.parts else shape
-
-
-def _first_operand(computation: Computation, instruction: Instruction) -> int | None:
-    operands = operand_shapes(computation, instruction)
-    return _elements(operands[0]) if operands else None
 
 
 def _elements(shape: Shape | None) -> int | None:

@@ -204,7 +204,7 @@ class Loops:
                     found = (*found[:2], _NEGATED[found[2]], found[3])
                 return found
             if opcode == "parameter" and frame.caller and frame.call:
-                number = _number(instruction)
+                number = instruction.number
                 inner = None
                 if number is not None:
                     inner = self._instruction(frame.caller, frame.call, number)
@@ -246,10 +246,10 @@ class Loops:
             if opcode == "tuple":
                 return self._operand(frame, instruction, path[0], path[1:]) if path else None
             if opcode == "get-tuple-element":
-                index = instruction.attributes.get("index", "")
-                if not (index.isdecimal() and index.isascii() and len(index) < 10):
-                    return None
-                return self._operand(frame, instruction, 0, (int(index), *path))
+                index = instruction.index
+                return (
+                    None if index is None else self._operand(frame, instruction, 0, (index, *path))
+                )
             if opcode == "copy-start":  # (copy, original, context)
                 if not path or path[0] > 1:
                     return None
@@ -292,7 +292,7 @@ class Loops:
         return _combined(left, right, 1 if instruction.opcode == "add" else -1)
 
     def _parameter(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
-        number = _number(instruction)
+        number = instruction.number
         if number is None:
             return None
         if frame.loop:
@@ -324,11 +324,6 @@ class Loops:
     def _called(self, instruction: Instruction, role: str) -> Computation | None:
         names = [called.computation for called in instruction.called if called.role == role]
         return self._module.by_name.get(names[0]) if len(names) == 1 else None
-
-
-def _number(parameter: Instruction) -> int | None:
-    written = _INTEGER.match(parameter.operands_text)
-    return int(written[1]) if written and int(written[1]) >= 0 else None
 
 
 def _combined(left: Linear, right: Linear, factor: int) -> Linear | None:

@@ -24,6 +24,7 @@ _CALLED = {
     "true_computation": ("branch", 0),
     "false_computation": ("branch", 1),
 }
+_TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
 # Folders of installed packages.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
@@ -67,6 +68,22 @@ class Instruction(NamedTuple):
     @property
     def operands(self) -> tuple[Operand, ...]:
         return tuple(_operand(item) for item in text.items(self.operands_text))
+
+    @property
+    def target(self) -> str:
+        """The target of a custom call; "" if it has none."""
+        match = _TARGET.search(self.attributes_text)
+        return match[1] if match else ""
+
+    @property
+    def index(self) -> int | None:
+        """The index of a get-tuple-element; None if invalid."""
+        return _short(self.attributes.get("index", ""))
+
+    @property
+    def number(self) -> int | None:
+        """The number of a parameter; None if invalid."""
+        return _short(self.operands_text[1:-1].strip())
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -197,6 +214,10 @@ def _count(digits: str | None) -> int | None:
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
         return None
     return int(digits)
+
+
+def _short(digits: str) -> int | None:
+    return _count(digits) if len(digits) < 10 else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from inspector.compiled.hlo import text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, begun
 from inspector.compiled.hlo.loops import CallSite
@@ -193,7 +192,7 @@ class _Search:
         starts = [_Value(frame, source, ()) for source in self._operands(frame, collective)]
         for value in self._behind(starts, False, set()):
             if value.instruction.opcode == "parameter" and value.frame.computation is self._entry:
-                number = _number(value.instruction)
+                number = value.instruction.number
                 if number is not None:
                     yield number
 
@@ -224,10 +223,8 @@ class _Search:
         if opcode == "parameter":
             return self._given(value)
         if opcode == "get-tuple-element":
-            index = instruction.attributes.get("index", "")
-            if not (index.isdecimal() and index.isascii() and len(index) < 10):
-                return []
-            return self._at(frame, instruction, slice(1), (int(index), *path))
+            index = instruction.index
+            return [] if index is None else self._at(frame, instruction, slice(1), (index, *path))
         if opcode == "tuple":
             if not path:
                 return []
@@ -308,7 +305,7 @@ class _Search:
     def _given(self, value: _Value) -> list[_Value]:
         """Return the value of a parameter, from the call that entered its computation or the only call."""
         frame, instruction, path = value
-        number = _number(instruction)
+        number = instruction.number
         if number is None or frame.computation is self._entry:
             return []
         if frame.call is not None and frame.caller is not None:
@@ -404,9 +401,3 @@ def _one(path: Path) -> slice:
     """Return the slice of one operand, by default the first."""
     number = path[0] if path else 0
     return slice(number, number + 1)
-
-
-def _number(parameter: Instruction) -> int | None:
-    written = text.items(parameter.operands_text)
-    digits = written[0] if len(written) == 1 else ""
-    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 10 else None

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
-from inspector.compiled.hlo.flops import (
-    COUNTED,
-    ELEMENTWISE,
-    others,
-    product,
-    target,
-)
+from inspector.compiled.hlo.flops import COUNTED, ELEMENTWISE, others, product
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.operands import result_sizes
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
@@ -181,7 +175,7 @@ class _Count:
     def _counted(self, run: _Run, computation: Computation, instruction: Instruction) -> int | None:
         found = product(computation, instruction)
         if found is None and instruction.opcode == "custom-call":
-            called = target(instruction)
+            called = instruction.target
             if called not in _ANNOTATIONS and not called.startswith("xla.sdy."):
                 run.not_counted.add(called or "a custom call without a target")
         if found is None:
