@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.compiled.hlo.operands import operand_names, operand_shapes, operands_size
-from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of
+from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of, total_bytes
 from inspector.core.statistics import sum_known
 
 # The computations that these call are counted separately.
@@ -33,7 +33,6 @@ _ANNOTATIONS = frozenset({
 _SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _TRIANGULAR = frozenset({"cholesky", "triangular-solve"})
-_SPECIAL = _SLICES | _UPDATES | _TRIANGULAR | _WRITES_THE_FIRST | {"send", "custom-call"}
 # The result has one element per element of the operand, so reading a slice of one reads a slice of the other.
 _SAME_ELEMENTS = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
 
@@ -52,19 +51,23 @@ def accessed(
     """
     opcode = instruction.opcode
     read, written = operands_size(results, instruction), bytes_of(instruction.shape_text)
-    if opcode in _SPECIAL:
-        if opcode in _SLICES or opcode in _UPDATES:
-            return _part(computation, instruction)
-        if opcode == "send":
-            return read
-        if opcode in _TRIANGULAR:
-            return _triangle(computation, instruction, read, written)
-        if opcode == "custom-call" and instruction.target in _ANNOTATIONS:
-            return 0
-        if opcode in _WRITES_THE_FIRST:
-            shape = instruction.shape
-            if shape is not None and shape.parts is not None:
-                written = shape.parts[0].bytes if shape.parts else None
+    if opcode in _SLICES or opcode in _UPDATES:
+        return _part(computation, instruction)
+    if opcode == "send":
+        return read
+    if opcode == "custom-call" and instruction.target in _ANNOTATIONS:
+        return 0
+    if opcode in _TRIANGULAR:
+        # Half of the triangular operand, and half of a Cholesky factor.
+        triangle = total_bytes(operand_shapes(computation, instruction)[:1])
+        if read is None or written is None or triangle is None:
+            return None
+        read -= triangle - triangle // 2
+        written //= 2 if opcode == "cholesky" else 1
+    if opcode in _WRITES_THE_FIRST:
+        shape = instruction.shape
+        if shape is not None and shape.parts is not None:
+            written = shape.parts[0].bytes if shape.parts else None
     return None if read is None or written is None else read + written
 
 
@@ -92,28 +95,15 @@ def accessed_by_fusion(fused: Computation) -> int | None:
     return sum_known([written, *(_read(fused, users, updates, each) for each in sources.values())])
 
 
-def _triangle(
-    computation: Computation, instruction: Instruction, read: int | None, written: int | None
-) -> int | None:
-    """Count half of a triangular operand, and half of a Cholesky factor."""
-    sources = operand_shapes(computation, instruction)
-    triangle = sources[0].bytes if sources and sources[0] is not None else None
-    if read is None or written is None or triangle is None:
-        return None
-    if instruction.opcode == "cholesky":
-        written //= 2
-    return read - triangle + triangle // 2 + written
-
-
 def _part(computation: Computation, instruction: Instruction) -> int | None:
     """Count a slice or update twice, as read and as written, and its start indices if they are computed."""
     opcode = instruction.opcode
     shapes = operand_shapes(computation, instruction)
     if opcode in _UPDATES:
         update = _update(opcode, shapes)
-        indices = shapes[2 if opcode == "dynamic-update-slice" else 1] if len(shapes) > 2 else None
         # A scatter reads the old values as well.
-        times = 2 if opcode == "dynamic-update-slice" else 3
+        times, at = (2, 2) if opcode == "dynamic-update-slice" else (3, 1)
+        indices = shapes[at] if len(shapes) > 2 else None
         if update is None or update.bytes is None or indices is None:
             return None
         return sum_known([times * update.bytes, indices.bytes])

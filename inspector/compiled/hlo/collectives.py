@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,24 +21,6 @@ from inspector.core.typed_json import LARGEST
 
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
-
-
-@dataclass(frozen=True)
-class Partners:
-    """The devices that communicate, as positions in the device assignment.
-
-    groups: None if the text lacks the number of devices.
-    pairs: (source, target) of a collective-permute; None for any other operation.
-    """
-
-    groups: Groups | None
-    pairs: tuple[tuple[int, int], ...] | None = None
-
-    @property
-    def group_size(self) -> int | None:
-        """Devices in each group; None if groups differ in size."""
-        sizes = {len(group) for group in self.groups or ()}
-        return sizes.pop() if len(sizes) == 1 else None
 
 
 def collectives(
@@ -68,13 +49,12 @@ def collectives(
     )
 
 
-def partners(module: Module, instruction: Instruction, devices: int | None = None) -> Partners:
-    """Return the devices that communicate in a collective.
+def _partners(
+    module: Module, instruction: Instruction, mesh: Mesh | None
+) -> tuple[Groups | None, Groups | None]:
+    """Return the groups of devices that communicate, and the (source, target) pairs of a permute.
 
-    devices: their number, if the module does not contain it.
-
-    Raises:
-      InvalidInput: `replica_groups` or `source_target_pairs` are invalid.
+    Both are positions in the device assignment. Groups are None if their number of devices is unknown.
     """
     operation = BY_OPCODE[instruction.opcode]
     attributes = instruction.attributes
@@ -85,15 +65,15 @@ def partners(module: Module, instruction: Instruction, devices: int | None = Non
         )
         if operation.route == "pairs":
             written = replica_groups.pairs(attributes.get("source_target_pairs", "{}"))
-            pairs = tuple((pair[0], pair[1]) for pair in _positions(module, written, mode) or ())
-            return Partners(replica_groups.connected(pairs), pairs)
+            pairs = _positions(module, written, mode) or ()
+            return replica_groups.connected(pairs), pairs
         groups = replica_groups.expand(attributes.get("replica_groups", "{}"))
         positions = _positions(module, groups, mode)
-        if positions is None and devices is not None:
-            positions = (tuple(range(devices)),)
-        return Partners(positions)
     except InvalidInput as error:
         raise InvalidInput(f"{instruction.name}: {error}") from None
+    if positions is None and mesh is not None:
+        positions = (tuple(range(mesh.size)),)
+    return positions, None
 
 
 def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
@@ -111,7 +91,7 @@ def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
     return replica_groups.participants(groups, mode, replicas, partitions)
 
 
-def payload_bytes(
+def _payload_bytes(
     computation: Computation, instruction: Instruction, group: int | None
 ) -> int | None:
     """Return the bytes of one execution on one device by the operation's payload rule; None if unknown."""
@@ -140,14 +120,20 @@ def _collective(
     analysis: Analysis, computation: Computation, instruction: Instruction, mesh: Mesh | None
 ) -> Collective:
     module, operation = analysis.module, BY_OPCODE[instruction.opcode]
-    devices = partners(module, instruction, mesh.size if mesh else None)
-    group = devices.group_size
-    if devices.pairs is not None and all(source == target for source, target in devices.pairs):
-        group = 1  # no device sends to another one
-    payload = _countable(payload_bytes(computation, instruction, group))
+    groups, pairs = _partners(module, instruction, mesh)
+    sizes = {len(one) for one in groups or ()}
+    group_size = sizes.pop() if len(sizes) == 1 else None  # None if groups differ in size
+    idle = pairs is not None and all(source == target for source, target in pairs)
+    group = 1 if idle else group_size
+    payload = _countable(_payload_bytes(computation, instruction, group))
+    axes = None
+    # A shift without wrap-around does not form whole groups, so pairs are not compared as groups.
+    if mesh and pairs is not None:
+        axes = axes_of_pairs(pairs, mesh)
+    elif mesh and groups is not None:
+        axes = axes_of_groups(groups, mesh)
     runs = analysis.runs[computation.name]
     metadata = instruction.metadata
-    axes = _mesh_axes(devices, mesh) if mesh else None
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
         op=operation.name,
@@ -159,23 +145,16 @@ def _collective(
         executions=runs.count,
         conditional=runs.conditional,
         mesh_axes=axes,
-        group_size=devices.group_size,
-        groups=None if devices.groups is None else len(devices.groups),
+        group_size=group_size,
+        groups=None if groups is None else len(groups),
         payload_bytes=payload,
         wire_bytes_per_device=_countable(operation.wire_bytes(payload, group)),
         op_name=metadata.get("op_name") or None,
         source=module.source(metadata),
         spmd_generated=True if generated else None,
-        source_target_pairs=devices.pairs,
-        device_groups=devices.groups if mesh and axes is None and devices.pairs is None else None,
+        source_target_pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
+        device_groups=groups if mesh and axes is None and pairs is None else None,
     )
-
-
-def _mesh_axes(devices: Partners, mesh: Mesh) -> tuple[str, ...] | None:
-    if devices.pairs is not None:
-        # A shift without wrap-around does not form whole groups, so groups are not compared.
-        return axes_of_pairs(devices.pairs, mesh)
-    return None if devices.groups is None else axes_of_groups(devices.groups, mesh)
 
 
 def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
@@ -187,16 +166,14 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     return None if numbers is None else tuple(mesh.axis_names[number] for number in numbers)
 
 
-def axes_of_pairs(pairs: tuple[tuple[int, int], ...], mesh: Mesh) -> tuple[str, ...] | None:
+def axes_of_pairs(pairs: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     """Return the mesh axes along which a source and its target differ; None if one is not on the mesh."""
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     if ends.size and ends.max() >= mesh.size:
         return None
     source, target = (np.array(np.unravel_index(side, mesh.shape)) for side in ends.T)
     differs = (source != target).any(axis=1)
-    return tuple(
-        name for name, moved in zip(mesh.axis_names, differs.tolist(), strict=True) if moved
-    )
+    return tuple(name for name, moved in zip(mesh.axis_names, differs, strict=True) if moved)
 
 
 @functools.lru_cache(maxsize=64)

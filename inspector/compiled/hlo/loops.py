@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inspector.compiled.hlo.module import Computation, Instruction, Module, Operand
+from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import OPERATIONS
 from inspector.core.typed_json import LARGEST
 
@@ -141,9 +141,7 @@ class Loops:
             return None
         left, right, direction, dtype = compared
         left_run, right_run = (self._run(outer, loop, side) for side in (left, right))
-        if left_run is None or right_run is None:
-            return None
-        if left_run[1] and right_run[1]:
+        if left_run is None or right_run is None or (left_run[1] and right_run[1]):
             return None
         if right_run[1]:
             left_run, right_run, direction = right_run, left_run, _MIRRORED[direction]
@@ -165,10 +163,7 @@ class Loops:
         start = self._operand(outer, loop, 0, value.part)
         if step is None or start is None or start.part is not None:
             return None
-        return (
-            value.coefficient * start.constant + value.constant,
-            value.coefficient * step,
-        )
+        return value.coefficient * start.constant + value.constant, value.coefficient * step
 
     def _step(self, loop: Instruction, part: Path) -> int | None:
         """Return the constant that each iteration adds to a part of the state; None if it does not."""
@@ -192,7 +187,7 @@ class Loops:
                 direction = instruction.attributes.get("direction", "")
                 if len(operands) != 2 or direction not in _MIRRORED:
                     return None
-                left, right = (self._of(frame, operand, ()) for operand in operands)
+                left, right = (self._operand(frame, instruction, n, ()) for n in (0, 1))
                 shape = frame.computation.shape_of(operands[0])
                 if left is None or right is None:
                     return None
@@ -205,9 +200,7 @@ class Loops:
                 return found
             if opcode == "parameter" and frame.caller and frame.call:
                 number = instruction.number
-                inner = None
-                if number is not None:
-                    inner = self._instruction(frame.caller, frame.call, number)
+                inner = self._instruction(frame.caller, frame.call, number)
                 return self._comparison(frame.caller, inner) if inner else None
             if opcode in _CALLS:
                 entered = self._enter(frame, instruction)
@@ -216,22 +209,19 @@ class Loops:
         finally:
             self._depth -= 1
 
-    def _of(self, frame: _Frame, operand: Operand, path: Path) -> Linear | None:
-        source = frame.computation.by_name.get(operand.name) if operand.name else None
-        return self._value(frame, source, path) if source else None
+    def _instruction(
+        self, frame: _Frame, instruction: Instruction, number: int | None
+    ) -> Instruction | None:
+        """Return the instruction that is an operand; None if the text lacks it."""
+        operands = instruction.operands
+        name = operands[number].name if number is not None and number < len(operands) else None
+        return frame.computation.by_name.get(name) if name else None
 
     def _operand(
         self, frame: _Frame, instruction: Instruction, number: int, path: Path
     ) -> Linear | None:
-        operands = instruction.operands
-        return self._of(frame, operands[number], path) if number < len(operands) else None
-
-    def _instruction(
-        self, frame: _Frame, instruction: Instruction, number: int
-    ) -> Instruction | None:
-        operands = instruction.operands
-        name = operands[number].name if number < len(operands) else None
-        return frame.computation.by_name.get(name) if name else None
+        source = self._instruction(frame, instruction, number)
+        return self._value(frame, source, path) if source else None
 
     def _value(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
         """Return the part at `path` of an instruction's result as a linear function."""
@@ -270,26 +260,23 @@ class Loops:
             self._depth -= 1
 
     def _arithmetic(self, frame: _Frame, instruction: Instruction) -> Linear | None:
-        values: list[Linear] = []
-        for operand in instruction.operands:
-            value = self._of(frame, operand, ())
+        values = []
+        for number in range(len(instruction.operands)):
+            value = self._operand(frame, instruction, number, ())
             if value is None:
                 return None
             values.append(value)
-        if not values:
-            return None
+        zero = Linear(None, 0, 0)
         if instruction.opcode == "negate":
-            return _combined(Linear(None, 0, 0), values[0], -1)
+            return _combined(zero, values[0], -1) if values else None
         if len(values) != 2:
             return None
         left, right = values
-        if instruction.opcode == "multiply":
-            if left.part is None:
-                left, right = right, left
-            if right.part is not None:
-                return None
-            return _combined(Linear(None, 0, 0), left, right.constant)
-        return _combined(left, right, 1 if instruction.opcode == "add" else -1)
+        if instruction.opcode != "multiply":
+            return _combined(left, right, 1 if instruction.opcode == "add" else -1)
+        if left.part is None:
+            left, right = right, left
+        return _combined(zero, left, right.constant) if right.part is None else None
 
     def _parameter(self, frame: _Frame, instruction: Instruction, path: Path) -> Linear | None:
         number = instruction.number
@@ -304,16 +291,15 @@ class Loops:
         if len(sites) != 1 or frame.computation.entry:
             return None
         (site,) = sites
-        outside = _Frame(site.caller)
-        if site.role == "call" and site.instruction.opcode in _CALLS:
-            return self._operand(outside, site.instruction, number, path)
-        if site.role in ("body", "condition") and number == 0:
-            if self._step(site.instruction, path) != 0:
+        call, role = site.instruction, site.role
+        if role == "branch" and number == 0:
+            number = site.number + 1
+        elif role in ("body", "condition"):
+            if number != 0 or self._step(call, path) != 0:
                 return None
-            return self._operand(outside, site.instruction, 0, path)
-        if site.role == "branch" and number == 0:
-            return self._operand(outside, site.instruction, site.number + 1, path)
-        return None
+        elif role != "call" or call.opcode not in _CALLS:
+            return None
+        return self._operand(_Frame(site.caller), call, number, path)
 
     def _enter(self, frame: _Frame, call: Instruction) -> tuple[_Frame, Instruction] | None:
         callee = self._called(call, "call")
@@ -339,13 +325,10 @@ def _combined(left: Linear, right: Linear, factor: int) -> Linear | None:
 
 def _count(first: int, step: int, limit: int, direction: str, dtype: str) -> int | None:
     """Return how often `value DIRECTION limit` holds for first, first + step, … before it fails."""
+    lowest, highest = _BOUNDS.get(dtype, (-LARGEST, LARGEST))
     if direction in ("GT", "GE"):
-        first, step, limit = -first, -step, -limit
+        first, step, limit, lowest, highest = -first, -step, -limit, -highest, -lowest
         direction = _MIRRORED[direction]
-        lowest, highest = _BOUNDS.get(dtype, (-LARGEST, LARGEST))
-        lowest, highest = -highest, -lowest
-    else:
-        lowest, highest = _BOUNDS.get(dtype, (-LARGEST, LARGEST))
     if direction == "EQ":
         return 0 if first != limit else 1 if step else None
     if direction == "NE":

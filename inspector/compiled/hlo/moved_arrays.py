@@ -13,34 +13,30 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, begun
-from inspector.compiled.hlo.loops import CallSite
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import BY_OPCODE
 
+_ALL, _FIRST = slice(None), slice(1)
 # Instructions that move, slice or convert data → the operands with the data.
 _MOVES: Mapping[str, slice] = {
     **dict.fromkeys(
-        ("copy", "bitcast", "reshape", "transpose", "convert", "bitcast-convert", "reverse"),
-        slice(None),
+        (
+            "copy", "bitcast", "reshape", "transpose", "convert", "bitcast-convert", "reverse", "slice",
+            "concatenate",
+        ),
+        _ALL,
     ),
-    **dict.fromkeys(("slice", "concatenate", "opt-barrier", "optimization-barrier"), slice(None)),
-    **dict.fromkeys(("dynamic-slice", "pad", "add-dependency", "domain"), slice(1)),
-    **dict.fromkeys(("reduce-precision", "stochastic-convert"), slice(1)),
+    **dict.fromkeys(
+        ("copy-start", "dynamic-slice", "pad", "reduce-precision", "stochastic-convert"), _FIRST
+    ),
     "dynamic-update-slice": slice(2),  # the array and the update; the rest are indices
-}
-_PASSED_ON = {
-    "opt-barrier",
-    "optimization-barrier",
-    "add-dependency",
-    "domain",
-}  # tuples as they are
+}  # fmt: skip
 # Custom calls of the partitioner and of host offloading, which keep the data.
 _SAME_DATA = frozenset({
-    '"Sharding"', '"SPMDFullToShardShape"', '"SPMDShardToFullShape"', '"MoveToHost"',
-    '"MoveToDevice"', '"annotate_device_placement"', '"LayoutConstraint"',
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "MoveToHost", "MoveToDevice",
+    "annotate_device_placement", "LayoutConstraint",
 })  # fmt: skip
 _CALL_STARTS = frozenset({"async-start", "call-start", "fusion-start"})
-_DONE = f'"{DONE}"'
 # Elementwise arithmetic → the operands with values.
 _ELEMENTWISE: Mapping[str, slice] = {
     **dict.fromkeys(
@@ -110,26 +106,17 @@ def moved_arrays(
     entry = module.by_name.get(module.entry or "")
     if entry is None or entry.root is None or module.truncated:
         return None
-    parts = _results(entry, len(results))
-    if parts is None or _arguments(entry) != len(arguments):
+    shape = entry.root.shape
+    parts: list[Path] = [()]
+    if shape is not None and shape.parts is not None:
+        parts = [(number,) for number in range(len(shape.parts))]
+    parameters = sum(instruction.opcode == "parameter" for instruction in entry.instructions)
+    if len(parts) != len(results) or parameters != len(arguments):
         return None
     try:
         return _Search(analysis or Analysis(module), entry).run(arguments, results, parts)
     except _TooLong:
         return None
-
-
-def _arguments(entry: Computation) -> int:
-    return sum(instruction.opcode == "parameter" for instruction in entry.instructions)
-
-
-def _results(entry: Computation, count: int) -> list[Path] | None:
-    """Return the position of each of `count` arrays in the program's result; None if the count differs."""
-    assert entry.root is not None
-    shape = entry.root.shape
-    if shape is None or shape.parts is None:
-        return [()] if count == 1 else None
-    return [(number,) for number in range(count)] if len(shape.parts) == count else None
 
 
 class _Search:
@@ -147,21 +134,17 @@ class _Search:
         self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
     ) -> dict[tuple[str, str], tuple[str, ...]]:
         found: dict[tuple[str, str], set[str]] = {
-            (computation.name, instruction.name): set()
+            (computation.name, instruction.name): {
+                arguments[number]
+                for number in self._arguments_of(_Frame(computation), instruction)
+                if number < len(arguments)
+            }
             for computation in self._module.computations
             for instruction in computation.instructions
             if instruction.opcode in BY_OPCODE
         }
         if not found:
             return {}
-        for computation in self._module.computations:
-            for instruction in computation.instructions:
-                if instruction.opcode in BY_OPCODE:
-                    found[computation.name, instruction.name] = {
-                        arguments[number]
-                        for number in self._arguments_of(_Frame(computation), instruction)
-                        if number < len(arguments)
-                    }
         top = _Frame(self._entry)
         assert self._entry.root is not None
         seen_of_state: set[_Key] = set()
@@ -189,12 +172,11 @@ class _Search:
 
     def _arguments_of(self, frame: _Frame, collective: Instruction) -> Iterator[int]:
         """Yield the numbers of the program's arguments from which a collective's operands are made."""
-        starts = [_Value(frame, source, ()) for source in self._operands(frame, collective)]
+        starts = self._at(frame, collective, _ALL, ())
         for value in self._behind(starts, False, set()):
-            if value.instruction.opcode == "parameter" and value.frame.computation is self._entry:
-                number = value.instruction.number
-                if number is not None:
-                    yield number
+            number = value.instruction.number if value.frame.computation is self._entry else None
+            if value.instruction.opcode == "parameter" and number is not None:
+                yield number
 
     def _behind(
         self, starts: Sequence[_Value], elementwise: bool, seen: set[_Key]
@@ -224,18 +206,16 @@ class _Search:
             return self._given(value)
         if opcode == "get-tuple-element":
             index = instruction.index
-            return [] if index is None else self._at(frame, instruction, slice(1), (index, *path))
+            return [] if index is None else self._at(frame, instruction, _FIRST, (index, *path))
         if opcode == "tuple":
-            if not path:
-                return []
-            return self._at(frame, instruction, slice(path[0], path[0] + 1), path[1:])
-        if opcode in _PASSED_ON:
-            if opcode in ("add-dependency", "domain") or not path:
-                return self._at(frame, instruction, slice(1), path)
+            return self._at(frame, instruction, _one(path), path[1:]) if path else []
+        if opcode in ("add-dependency", "domain"):  # tuples as they are
+            return self._at(frame, instruction, _FIRST, path)
+        if opcode in ("opt-barrier", "optimization-barrier"):
             # A barrier with several operands returns a tuple of them.
-            several = len(self._operands(frame, instruction)) > 1
-            which = slice(path[0], path[0] + 1) if several else slice(1)
-            return self._at(frame, instruction, which, path[1:] if several else path)
+            if path and len(self._operands(frame, instruction)) > 1:
+                return self._at(frame, instruction, _one(path), path[1:])
+            return self._at(frame, instruction, _FIRST, path)
         if opcode in _MOVES:
             return self._at(frame, instruction, _MOVES[opcode], ())
         if elementwise and opcode in _ELEMENTWISE:
@@ -244,14 +224,12 @@ class _Search:
             return self._through_collective(value)
         if opcode.endswith(("-done", "-update")):
             return self._through_done(value)
-        if opcode == "copy-start":  # (copy, original, context)
-            return self._at(frame, instruction, slice(1), ())
         if opcode in ("fusion", "call"):
             return self._root_of(frame, instruction, "call", path)
         if opcode.endswith("-start"):
             # (operands, results, context …)
             if path[:1] == (0,):
-                return self._at(frame, instruction, _one(path[1:2]), path[2:])
+                return self._at(frame, instruction, _one(path[1:]), path[2:])
             if not path:
                 return []
             if opcode not in _CALL_STARTS:
@@ -260,47 +238,41 @@ class _Search:
         if opcode == "while":
             return [
                 *self._root_of(frame, instruction, "body", path),
-                *self._at(frame, instruction, slice(1), path),
+                *self._at(frame, instruction, _FIRST, path),
             ]
         if opcode == "conditional":
             return self._root_of(frame, instruction, "branch", path)
-        if opcode == "broadcast" and self._same_size(frame, instruction):
-            return self._at(frame, instruction, slice(1), ())
-        target = instruction.attributes.get("custom_call_target") if "call" in opcode else None
-        if target == _DONE:
-            held = self._operands(frame, instruction)
-            return [_Value(frame, one, path) for one in held if one.opcode in BY_OPCODE]
-        return self._at(frame, instruction, slice(1), path) if target in _SAME_DATA else []
+        if opcode == "broadcast":
+            sources = self._at(frame, instruction, _FIRST, ())
+            before, after = (sources[0].instruction.shape if sources else None), instruction.shape
+            same_size = before is not None and after is not None and before.bytes == after.bytes
+            return sources if same_size else []
+        target = instruction.target if "call" in opcode else None
+        if target == DONE:
+            held = self._at(frame, instruction, _ALL, path)
+            return [one for one in held if one.instruction.opcode in BY_OPCODE]
+        return self._at(frame, instruction, _FIRST, path) if target in _SAME_DATA else []
 
     def _through_collective(self, value: _Value) -> list[_Value]:
         """Return the operands from which a collective, or its start, makes this part of its result."""
         frame, instruction, path = value
         operation = BY_OPCODE[instruction.opcode]
-        if (
-            instruction.opcode != operation.name and operation.start_returns_operands
-        ):  # (operands, results, context …)
-            path = path[1:]
+        if instruction.opcode != operation.name and operation.start_returns_operands:
+            path = path[1:]  # of (operands, results, context …)
         several = len(self._operands(frame, instruction)) > 1
         # Each result of an all-to-all contains parts of all operands.
         if several and path and operation.route != "all-to-all":
-            return self._at(frame, instruction, _one(path[:1]), path[1:])
-        return self._at(frame, instruction, slice(None), ())
+            return self._at(frame, instruction, _one(path), path[1:])
+        return self._at(frame, instruction, _ALL, ())
 
     def _through_done(self, value: _Value) -> list[_Value]:
         frame, instruction, path = value
-        sources = self._operands(frame, instruction)[:1]
-        if not sources:
-            return []
-        started = sources[0].opcode
+        started = next((one.opcode for one in self._operands(frame, instruction)), "")
         operation = BY_OPCODE.get(started)
         result_alone = operation is not None and not operation.start_returns_operands
-        if instruction.opcode.endswith("-update") or result_alone:
-            inner = path
-        elif started == "copy-start":
-            inner = ()
-        else:
-            inner = (1, *path)
-        return [_Value(frame, sources[0], inner)]
+        if not (instruction.opcode.endswith("-update") or result_alone):
+            path = () if started == "copy-start" else (1, *path)
+        return self._at(frame, instruction, _FIRST, path)
 
     def _given(self, value: _Value) -> list[_Value]:
         """Return the value of a parameter, from the call that entered its computation or the only call."""
@@ -308,40 +280,25 @@ class _Search:
         number = instruction.number
         if number is None or frame.computation is self._entry:
             return []
-        if frame.call is not None and frame.caller is not None:
-            return self._given_by(frame, frame.caller, frame.call, None, number, path)
-        sites = self._analysis.call_sites.get(frame.computation.name, [])
-        callers = {(site.caller.name, site.instruction.name) for site in sites}
-        if len(callers) != 1:
-            return []  # depends on the call
-        return self._given_by(
-            frame, _Frame(sites[0].caller), sites[0].instruction, sites[0], number, path
-        )
-
-    def _given_by(
-        self,
-        frame: _Frame,
-        outer: _Frame,
-        call: Instruction,
-        site: CallSite | None,
-        number: int,
-        path: Path,
-    ) -> list[_Value]:
+        outer, call, branch = frame.caller, frame.call, None
+        if outer is None or call is None:
+            sites = self._analysis.call_sites.get(frame.computation.name, [])
+            if len({(site.caller.name, site.instruction.name) for site in sites}) != 1:
+                return []  # depends on the call
+            outer, call, branch = _Frame(sites[0].caller), sites[0].instruction, sites[0].number
         if call.opcode == "while":
-            given = self._at(outer, call, slice(1), path)
+            given = self._at(outer, call, _FIRST, path)
             body = self._called(call, "body")
             if body and body[0] is frame.computation and frame.computation.root is not None:
                 # The result of the previous iteration.
                 given.append(_Value(frame, frame.computation.root, path))
             return given
         if call.opcode == "conditional":
-            branches = self._called(call, "branch")
-            if site is None:
-                places = [n for n, one in enumerate(branches) if one is frame.computation]
-            else:
-                places = [site.number]
             return [
-                value for n in places for value in self._at(outer, call, slice(n + 1, n + 2), path)
+                value
+                for n, one in enumerate(self._called(call, "branch"))
+                if (one is frame.computation if branch is None else n == branch)
+                for value in self._at(outer, call, slice(n + 1, n + 2), path)
             ]
         if call.opcode in ("fusion", "call") or call.opcode.endswith("-start"):
             return self._at(outer, call, slice(number, number + 1), path)
@@ -381,12 +338,6 @@ class _Search:
             self._operand_names[key] = names
         by_name = computation.by_name
         return [by_name[name] for name in names] if all(n in by_name for n in names) else []
-
-    def _same_size(self, frame: _Frame, instruction: Instruction) -> bool:
-        sources = self._operands(frame, instruction)
-        before = sources[0].shape if sources else None
-        after = instruction.shape
-        return before is not None and after is not None and before.bytes == after.bytes
 
 
 def _calls(frame: _Frame) -> tuple[int, ...]:

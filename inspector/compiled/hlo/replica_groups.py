@@ -50,32 +50,42 @@ def expand(text: str) -> Groups:
     elif text.startswith("["):
         groups = _iota_groups(text)
     elif _LIST.match(text):
-        inner = text[1:-1]
-        groups = tuple(tuple(_integers(g[1], text)) for g in _LIST_GROUP.finditer(inner))
+        groups = _listed(text)
     else:
         raise InvalidInput(
             f"replica_groups is {shown(text)}, but must be a list such as {{{{0,1}},{{2,3}}}}, "
             "an iota such as [2,2]<=[4], or the axes of a mesh such as mesh['a'=2,'b'=2] {'b'}"
         )
-    return _checked(groups, text)
+    named = [position for group in groups for position in group]
+    if len(named) > MAX_POSITIONS:
+        raise _invalid(text, f"names more than {MAX_POSITIONS} devices")
+    if len(set(named)) != len(named):
+        raise _invalid(text, "names a device twice, but may only once")
+    return groups
 
 
 @functools.lru_cache(maxsize=64)
-def pairs(text: str) -> tuple[tuple[int, int], ...]:
+def pairs(text: str) -> Groups:
     """Return the (source, target) ids of a collective-permute.
 
     Raises:
       InvalidInput: the text is not a list of pairs.
     """
     text = text.strip()
-    found = []
-    if _LIST.match(text):
-        found = [tuple(_integers(g[1], text)) for g in _LIST_GROUP.finditer(text[1:-1])]
-    if not _LIST.match(text) or any(len(pair) != 2 for pair in found):
+    found = _listed(text) if _LIST.match(text) else None
+    if found is None or any(len(pair) != 2 for pair in found):
         raise InvalidInput(
             f"source_target_pairs is {shown(text)}, but must be a list such as {{{{0,1}},{{1,0}}}}"
         )
-    return tuple(found)  # type: ignore[arg-type]
+    return found
+
+
+def _listed(text: str) -> Groups:
+    return tuple(tuple(_integers(group[1], text)) for group in _LIST_GROUP.finditer(text[1:-1]))
+
+
+def _invalid(text: str, what: str) -> InvalidInput:
+    return InvalidInput(f"replica_groups {shown(text)} {what}")
 
 
 def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
@@ -120,29 +130,21 @@ def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> 
                 "replica_groups is empty, but must have groups if use_global_device_ids is true"
             )
         return groups
+    replica_ids, partition_ids = range(replicas), range(partitions)
+    # Each group as the products of some replicas and some partitions.
     if mode == "cross_partition":
-        groups = groups or (tuple(range(partitions)),)
-        return tuple(
-            tuple(replica * partitions + partition for partition in group)
-            for replica in range(replicas)
-            for group in groups
-        )
-    groups = groups or (tuple(range(replicas)),)
-    if mode == "cross_replica":
-        return tuple(
-            tuple(replica * partitions + partition for replica in group)
-            for group in groups
-            for partition in range(partitions)
-        )
+        parts = [((r,), group) for r in replica_ids for group in groups or (partition_ids,)]
+    elif mode == "cross_replica":
+        parts = [(group, (p,)) for group in groups or (replica_ids,) for p in partition_ids]
+    else:
+        parts = [(group, partition_ids) for group in groups or (replica_ids,)]
     return tuple(
-        tuple(
-            replica * partitions + partition for replica in group for partition in range(partitions)
-        )
-        for group in groups
+        tuple(replica * partitions + partition for replica in some for partition in others)
+        for some, others in parts
     )
 
 
-def connected(moves: tuple[tuple[int, int], ...]) -> Groups:
+def connected(moves: Groups) -> Groups:
     """Return the connected components of the (source, target) pairs."""
     group_of = {at: at for pair in moves for at in pair}
 
@@ -161,15 +163,6 @@ def connected(moves: tuple[tuple[int, int], ...]) -> Groups:
     return tuple(map(tuple, members.values()))
 
 
-def _checked(groups: Groups, text: str) -> Groups:
-    if sum(map(len, groups)) > MAX_POSITIONS:
-        raise InvalidInput(f"replica_groups {shown(text)} names more than {MAX_POSITIONS} devices")
-    named = [position for group in groups for position in group]
-    if len(set(named)) != len(named):
-        raise InvalidInput(f"replica_groups {shown(text)} names a device twice, but may only once")
-    return groups
-
-
 def _iota_groups(text: str) -> Groups:
     match = _IOTA.match(text)
     shape = _integers(match[1], text) if match else []
@@ -179,10 +172,7 @@ def _iota_groups(text: str) -> Groups:
         )
     ids = _iota(match[2], match[3], text)
     if math.prod(shape) != ids.size:
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has {ids.size} devices, but its groups have "
-            f"{math.prod(shape)}"
-        )
+        raise _invalid(text, f"has {ids.size} devices, but its groups have {math.prod(shape)}")
     return tuple(map(tuple, ids.reshape(shape).tolist()))
 
 
@@ -190,15 +180,15 @@ def _iota(dimensions: str, permutation: str | None, text: str) -> np.ndarray:
     """Return 0, 1, 2 … reshaped to these dimensions, transposed and flattened."""
     sizes = _integers(dimensions, text)
     if not 0 < math.prod(sizes) <= MAX_POSITIONS or len(sizes) > 32:
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has an iota of {shown(dimensions)}, "
-            f"but must have 1 to {MAX_POSITIONS} devices in at most 32 dimensions"
+        raise _invalid(
+            text,
+            f"has an iota of {shown(dimensions)}, "
+            f"but must have 1 to {MAX_POSITIONS} devices in at most 32 dimensions",
         )
     order = _integers(permutation, text) if permutation else list(range(len(sizes)))
     if sorted(order) != list(range(len(sizes))):
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has T({permutation}), "
-            f"but must have each of {len(sizes)} dimensions once"
+        raise _invalid(
+            text, f"has T({permutation}), but must have each of {len(sizes)} dimensions once"
         )
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).reshape(-1)
 
@@ -223,9 +213,9 @@ def _mesh(text: str) -> Groups:
         row = sorted(marks)
         for start, end in itertools.pairwise(row):
             if end % start:
-                raise InvalidInput(
-                    f"replica_groups {shown(text)} cuts the axis {shown(names[axis])} "
-                    "into parts that do not divide one another"
+                raise _invalid(
+                    text,
+                    f"cuts the axis {shown(names[axis])} into parts that do not divide one another",
                 )
             number[axis, start] = len(dimensions)
             dimensions.append(end // start)
@@ -237,9 +227,7 @@ def _mesh(text: str) -> Groups:
             if owner == axis and before <= start < before * size
         ]
         if set(parts) & set(grouped):
-            raise InvalidInput(
-                f"replica_groups {shown(text)} names a part of the axis {shown(names[axis])} twice"
-            )
+            raise _invalid(text, f"names a part of the axis {shown(names[axis])} twice")
         grouped += parts
     others = [dimension for dimension in range(len(dimensions)) if dimension not in grouped]
     members = math.prod(dimensions[dimension] for dimension in grouped)
@@ -255,16 +243,17 @@ def _mesh_axes(inner: str, text: str) -> tuple[list[str], list[int], str | None]
         at = axis.end()
     ids = _INNER_IDS.match(inner, at)
     if ids is None and inner[at:].strip():
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has {shown(inner[at:])} in its mesh, "
-            "but must have axes such as 'a'=2, and device_ids"
+        raise _invalid(
+            text,
+            f"has {shown(inner[at:])} in its mesh, but must have axes such as 'a'=2, and device_ids",
         )
     if len(set(names)) != len(names):
-        raise InvalidInput(f"replica_groups {shown(text)} has two axes of one name")
+        raise _invalid(text, "has two axes of one name")
     if not 0 < math.prod(sizes) <= MAX_POSITIONS or len(sizes) > 32:
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has a mesh that is too large or empty: "
-            f"it must have 1 to {MAX_POSITIONS} devices on at most 32 axes"
+        raise _invalid(
+            text,
+            f"has a mesh that is too large or empty: it must have 1 to {MAX_POSITIONS} devices on at "
+            "most 32 axes",
         )
     return names, sizes, ids[1] if ids else None
 
@@ -278,14 +267,13 @@ def _device_ids(written: str | None, count: int, text: str) -> np.ndarray:
     elif _IDS.match(written):
         ids = np.array(_integers(written, text), dtype=np.int64)
     else:
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has device_ids {shown(written)}, "
-            "but must have ids such as 1,0 or an iota such as [2,4]T(1,0)"
+        raise _invalid(
+            text,
+            f"has device_ids {shown(written)}, but must have ids such as 1,0 or an iota such as [2,4]T(1,0)",
         )
     if ids.size != count:
-        raise InvalidInput(
-            f"replica_groups {shown(text)} has {ids.size} device_ids, "
-            f"but must have one for each of {count} devices"
+        raise _invalid(
+            text, f"has {ids.size} device_ids, but must have one for each of {count} devices"
         )
     return ids
 
@@ -298,16 +286,18 @@ def _named_axes(
     while at < len(inner.rstrip()):
         match = _AXIS.match(inner, at)
         if match is None:
-            raise InvalidInput(
-                f"replica_groups {shown(text)} has {shown(inner[at:])} among its axes, "
-                "but must have names such as 'a', or parts such as 'a':(1)2"
+            raise _invalid(
+                text,
+                f"has {shown(inner[at:])} among its axes, but must have names such as 'a', or parts such as "
+                "'a':(1)2",
             )
         axis = _axis_number(match[1], names, text)
         before, size = int(match[2] or 1), int(match[3] or sizes[axis])
         if before < 1 or size < 1 or sizes[axis] % (before * size):
-            raise InvalidInput(
-                f"replica_groups {shown(text)} has the part ({before}){size} of the axis "
-                f"{shown(match[1])}, but its size {sizes[axis]} must be a multiple of their product"
+            raise _invalid(
+                text,
+                f"has the part ({before}){size} of the axis {shown(match[1])}, but its size {sizes[axis]} "
+                "must be a multiple of their product",
             )
         found.append((axis, before, size))
         at = match.end()

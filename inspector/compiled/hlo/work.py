@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
@@ -15,6 +15,7 @@ from inspector.compiled.hlo.operands import result_sizes
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.core.snapshot import MatmulFlops, Work
+from inspector.core.statistics import sum_known
 
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
 # Custom calls that compute nothing: they annotate the placement and the order of values.
@@ -80,22 +81,20 @@ class _Total:
         return None if self.value is None else float(self.value)
 
 
+@dataclass(slots=True)
 class _Run:
     """Work of one run of a computation, without the computations that it calls.
 
     products: FLOPs of matrix products by operand type, None for those of unknown type or number.
     """
 
-    __slots__ = ("bytes", "calls", "flops", "fuses", "loops", "not_counted", "products")
-
-    def __init__(self) -> None:
-        self.flops: int | None = 0
-        self.bytes: int | None = 0
-        self.products: dict[str | None, _Total] = {}
-        self.calls: list[str] = []
-        self.fuses: list[str] = []
-        self.loops = False
-        self.not_counted: set[str] = set()
+    flops: int | None = 0
+    bytes: int | None = 0
+    products: dict[str | None, _Total] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    fuses: list[str] = field(default_factory=list)
+    loops: bool = False
+    not_counted: set[str] = field(default_factory=set)
 
 
 class _Count:
@@ -141,20 +140,19 @@ class _Count:
 
     def _run(self, computation: Computation, moves: bool) -> _Run:
         run = _Run()
-        # These become None with the first unknown term.
-        flops: int | None = 0
-        touched: int | None = 0
+        flops: list[int | None] = []
+        touched: list[int | None] = []
         results = result_sizes(computation) if moves else {}
         for written in computation.instructions:
             instruction = begun(written) if written.opcode.endswith("-start") else written
             opcode = instruction.opcode
             fused = None
             if opcode in ELEMENTWISE:
-                flops = _plus(flops, elements_of(instruction.shape_text))
+                flops.append(elements_of(instruction.shape_text))
             elif opcode in COUNTED:
                 if (computation.name, instruction.name) in self._carried_on:
                     continue
-                flops = _plus(flops, self._counted(run, computation, instruction))
+                flops.append(self._counted(run, computation, instruction))
             elif opcode == "fusion":
                 called = _FUSED.search(instruction.attributes_text)
                 fused = self._module.by_name.get(called[1]) if called else None
@@ -166,10 +164,10 @@ class _Count:
             if not moves or moves_nothing(opcode):
                 continue
             if fused is None:
-                touched = _plus(touched, accessed(computation, instruction, results))
+                touched.append(accessed(computation, instruction, results))
             else:
-                touched = _plus(touched, self._fusion(fused))
-        run.flops, run.bytes = flops, touched
+                touched.append(self._fusion(fused))
+        run.flops, run.bytes = sum_known(flops), sum_known(touched)
         return run
 
     def _counted(self, run: _Run, computation: Computation, instruction: Instruction) -> int | None:
@@ -206,10 +204,6 @@ class _Count:
         self._depth -= 1
         self._applied[name] = None if run.loops else total.value
         return self._applied[name]
-
-
-def _plus(total: int | None, each: int | None) -> int | None:
-    return None if total is None or each is None else total + each
 
 
 def _matmul(products: dict[str | None, _Total]) -> tuple[MatmulFlops, ...] | None:
