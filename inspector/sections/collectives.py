@@ -45,7 +45,7 @@ PROPAGATED = (
 
 def section(snapshot: Snapshot) -> Section:
     """Return the collectives of every program by mesh axes, those of a step first and with figures."""
-    missing = unknown.no_programs(snapshot, _SUBJECT)
+    missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
     blocks: list[Block] = [] if missing is None else [missing]
     for number, program in enumerate(main_first(snapshot)):
         inside = of_program(program, snapshot, figures=number == 0)

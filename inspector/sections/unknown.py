@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
+from inspector.layout.plan import NOT_PROPAGATED
 from inspector.sections.section import Notice, unknown
 
 
@@ -37,14 +38,18 @@ def no_mesh(snapshot: Snapshot) -> Notice | None:
     return unknown(f"{source} contains no mesh, so the devices of each shard are unknown.")
 
 
-def no_programs(snapshot: Snapshot, subject: str) -> Notice | None:
+def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -> Notice | None:
     """Return the reason why something of the programs is unknown, or None if there are programs.
 
     Args:
       subject: the unknown thing and its verb, such as `collectives are`.
+      propagated: whether propagated programs, which are not compiled, contain it.
     """
-    if snapshot.programs:
+    if any(propagated or program.stage != "propagated" for program in snapshot.programs):
         return None
+    failed = next((one for one in snapshot.findings if one.code == NOT_PROPAGATED), None)
+    if propagated and failed is not None:
+        return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
     if source is None:
         return Notice(

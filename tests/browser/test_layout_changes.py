@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import cells
@@ -37,6 +39,19 @@ def test_512_devices_can_be_read(dashboard):
                 assert text["px"] >= 8, f"{key}: {text}"
                 assert text["out"] <= 1, f"{key}: {text}"
             assert not dashboard.texts_beyond_their_cells(key)
+
+
+def test_a_changed_rule_changes_the_propagated_collectives(dashboard):
+    dashboard.open_tab("Collectives")
+    headline = dashboard.main().get_by_text(re.compile("A train step runs"))
+    expect(headline).to_contain_text("over data, model")
+    expect(dashboard.main().get_by_text("Propagated by Shardy")).to_be_visible()
+    dashboard.screenshot("propagated")
+    dashboard.type("Mesh axes of rule 2", "")
+    expect(headline).to_contain_text("over data:")
+    dashboard.expect_badge("Planned, not compiled")
+    dashboard.open_tab("Shard map")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 1)
 
 
 def test_a_changed_rule_changes_the_map(dashboard):

@@ -20,7 +20,7 @@ _MAX_BUTTONS = 24  # further arrays are only counted
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw the choice of a program, its sum, two figures, and tables of its collectives."""
-    missing = unknown.no_programs(snapshot, "collectives are")
+    missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
     if missing is not None:
         render.show([missing])
         return

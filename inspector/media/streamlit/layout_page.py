@@ -8,8 +8,10 @@ from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
+    findings_panel,
     page_width,
     planning,
+    propagation,
     run_panel,
     session,
     snapshot_panels,
@@ -62,20 +64,37 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
             "Fix the fields marked in red. The page shows the last valid layout.",
             icon=":material/edit_off:",
         )
+    propagation.make_way(service, layout)
     planned = planning.planned(service, layout)
     if planned is None:
         return None
     run = run_panel.finished_run(service, layout)
-    snapshot = run or planned
+    snapshot = run or propagation.with_known(service, planned, layout)
     snapshot_panels.prepare(snapshot)
     if run is not None and run.findings:
         messages = "  \n".join(plain(finding.message) for finding in run.findings)
         st.error(messages, icon=":material/difference:")
     summary = st.container()
-    snapshot_panels.show(snapshot, layout)
+    snapshot_panels.show(snapshot, layout, instead=_waiting_panels(service, snapshot))
     with summary:
         summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
     return planned
+
+
+def _waiting_panels(service: Inspection, snapshot: Snapshot) -> dict[str, snapshot_panels.Panel]:
+    """Return the panels that start the propagation of a plan and wait for its programs."""
+    if propagation.is_known(snapshot):
+        return {}
+
+    def show_collectives(_: Snapshot, layout: Layout | None) -> None:
+        if layout is not None:
+            propagation.show(service, layout)
+
+    def show_findings(snapshot: Snapshot, layout: Layout | None) -> None:
+        findings_panel.show(snapshot, layout)
+        show_collectives(snapshot, layout)
+
+    return {"Collectives": show_collectives, "Findings": show_findings}
 
 
 def _show_url_problems() -> None:

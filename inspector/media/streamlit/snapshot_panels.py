@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
@@ -21,7 +23,9 @@ from inspector.media.streamlit import (
 )
 from inspector.sections import provenance
 
-PANELS = {
+Panel = Callable[[Snapshot, Layout | None], None]
+
+PANELS: dict[str, Panel] = {
     "Shard map": shard_map_panel.show,
     "Findings": findings_panel.show,
     "Rules": ledger_panel.show,
@@ -45,15 +49,21 @@ def prepare(snapshot: Snapshot, key: str = "panel") -> None:
         shard_map_panel.prepare(snapshot)
 
 
-def show(snapshot: Snapshot, layout: Layout | None, key: str = "panel") -> None:
+def show(
+    snapshot: Snapshot,
+    layout: Layout | None,
+    key: str = "panel",
+    instead: dict[str, Panel] | None = None,
+) -> None:
     """Draw the open panel.
 
     Args:
       layout: the layout of the Snapshot, or None if it is unknown.
       key: the key of the tabs, different for each page.
+      instead: panels that this page draws in another way.
     """
     tabs = st.tabs(list(PANELS), key=key, on_change="rerun")
-    for tab, draw in zip(tabs, PANELS.values(), strict=True):
+    for tab, draw in zip(tabs, (PANELS | (instead or {})).values(), strict=True):
         if tab.open:
             with tab, chart.of(lambda: [provenance.line(snapshot)]):
                 draw(snapshot, layout)

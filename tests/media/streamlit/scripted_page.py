@@ -52,6 +52,11 @@ class ScriptedPage:
         self.test.session_state[drawer] = True
         self._do(self.test)
 
+    def open_panel(self, name: str) -> None:
+        """Open a tab of the Layout page."""
+        self.test.session_state["panel"] = name
+        self._do(self.test)
+
     def choose_preset(self, name: str) -> None:
         self._do(self.test.button_group(key="preset").set_value(name))
 

@@ -1,0 +1,137 @@
+"""The propagated programs of a plan on the Layout page."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Program
+from inspector.service.inspection import Inspection
+
+SMALL = {"depth": "64", "batch": "16"}
+
+
+@dataclass
+class FakeJob:
+    """A propagation that the test ends."""
+
+    hidden: tuple[str, ...]  # mesh axes of the rule for `hidden`
+    origins: bool
+    state: str = "running"
+    error: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.state != "running"
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+
+    def answer(self) -> tuple[Program, ...]:
+        if self.state != "done":
+            raise InvalidInput(self.error)
+        return ()
+
+
+@dataclass
+class FakePropagation:
+    """Records the propagations that a page starts."""
+
+    jobs: list[FakeJob] = field(default_factory=list)
+
+    def start(self, layout, origins: bool = True) -> FakeJob:
+        self.jobs.append(FakeJob(dict(layout.rules)["hidden"], origins))
+        return self.jobs[-1]
+
+    @property
+    def hidden(self) -> list[tuple[str, ...]]:
+        return [job.hidden for job in self.jobs]
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakePropagation:
+    fake = FakePropagation()
+    monkeypatch.setattr(Inspection, "start_propagation", fake.start)
+    monkeypatch.setattr(Inspection, "known_programs", lambda *_: None)
+    return fake
+
+
+def is_waiting(page) -> bool:
+    return any("Propagating shardings" in info.value for info in page.test.main.info)
+
+
+def wait(page) -> None:
+    until = time.monotonic() + 60
+    while is_waiting(page):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+        page.test.run()
+
+
+def mesh_axes(page) -> set[str]:
+    return set(page.test.dataframe[0].value["Mesh axes"])
+
+
+def test_collectives_follow_the_rules_without_a_run(open_page):
+    page = open_page(**SMALL)
+    page.open_panel("Collectives")
+    wait(page)
+    assert mesh_axes(page) == {"data", "model"}
+    assert any(one.value.startswith("Propagated") for one in page.test.main.caption)
+    page.type(page.rule_key(1, "axes"), "")
+    wait(page)
+    assert mesh_axes(page) == {"data"}
+    for panel in ("Time", "Memory", "Train state"):
+        page.open_panel(panel)
+        assert any("Nothing is compiled yet" in info.value for info in page.test.main.info)
+
+
+def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
+    page = open_page(**SMALL)
+    page.open_panel("Collectives")
+    wait(page)
+    monkeypatch.setattr(Inspection, "start_propagation", None)
+    again = open_page(**SMALL)
+    again.open_panel("Collectives")
+    assert not is_waiting(again) and mesh_axes(again) == {"data", "model"}
+
+
+def test_a_closed_tab_starts_no_propagation(page, fake):
+    page.type(page.rule_key(1, "axes"), "data")
+    assert not fake.jobs
+    page.open_panel("Findings")
+    assert len(fake.jobs) == 1 and is_waiting(page)
+
+
+def test_only_the_newest_layout_follows_a_running_propagation(page, fake):
+    page.open_panel("Collectives")
+    page.type(page.rule_key(1, "axes"), "data")
+    page.type(page.rule_key(1, "axes"), "")
+    assert fake.hidden == [("model",)] and is_waiting(page)
+    fake.jobs[0].state = "done"
+    page.test.run()
+    assert fake.hidden == [("model",), ()]
+
+
+def test_an_untraced_model_cancels_the_propagation(page, fake):
+    page.open_panel("Collectives")
+    page.set("size:depth", 96)
+    assert [job.state for job in fake.jobs] == ["cancelled", "running"]
+
+
+def test_a_failed_propagation_shows_its_reason_and_the_plan(page, fake):
+    page.open_panel("Collectives")
+    for origins in (True, False):
+        assert fake.jobs[-1].origins == origins
+        fake.jobs[-1].state, fake.jobs[-1].error = "failed", "No rule for op."
+        page.test.run()
+    assert len(fake.jobs) == 2 and not is_waiting(page)
+    assert any("No rule for op." in warning for warning in page.warnings())
+    page.open_panel("Shard map")
+    assert page.block_map()
+    page.open_panel("Collectives")
+    page.type(page.rule_key(1, "axes"), "data")
+    assert len(fake.jobs) == 3 and is_waiting(page) and not page.warnings()
