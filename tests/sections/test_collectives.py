@@ -6,7 +6,7 @@ from inspector.core.snapshot import Program, Snapshot, Source
 from inspector.media.terminal import render
 from inspector.sections import collectives
 from inspector.sections.section import Section, Table
-from tests.compiled.hlo.test_traffic import collective
+from tests.core.test_collectives import collective
 
 PROGRAM = Program(
     "train_step",

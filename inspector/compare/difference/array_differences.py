@@ -40,14 +40,6 @@ class ArrayDifference:
     split_after: Split | None = None
 
     @property
-    def bytes_gained(self) -> int | None:
-        """The change of bytes per device. A missing array has 0 bytes."""
-        was, now = (
-            0 if array is None else array.bytes_per_device for array in (self.before, self.after)
-        )
-        return None if was is None or now is None else now - was
-
-    @property
     def either(self) -> Array:
         """The array after, or else before."""
         array = self.after or self.before

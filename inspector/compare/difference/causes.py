@@ -5,18 +5,17 @@ With both layouts known, causes are read from them. For checkpoints and goldens 
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
-from inspector.compare.difference.cause import Cause
+from inspector.compare.difference.cause import Cause, Kind
 from inspector.compare.difference.rule_causes import RuleCauses
 from inspector.core.formatting import counted, devices_text, mesh_sizes_text
-from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot
 
 _SPLIT_FACTS = {"spec", "placement", "bytes per device", "replicas"}
 # Layout fields with causes of their own, or that the mesh shows.
@@ -33,9 +32,16 @@ class Causes:
 
     before: Snapshot
     after: Snapshot
-    renames: tuple[Cause, ...] = ()
+    model: tuple[Cause, ...]
+    sizes: tuple[Cause, ...]
+    renames: tuple[Cause, ...]
+    mesh: tuple[Cause, ...]
+    rules: RuleCauses
+    specs: tuple[Cause, ...]
+    constraints: tuple[Cause, ...]
+    fields: tuple[Cause, ...]
 
-    @functools.cached_property
+    @property
     def every(self) -> tuple[Cause, ...]:
         """All causes, whether an array differs because of them or not."""
         return (
@@ -43,28 +49,31 @@ class Causes:
             *(*self.specs, *self.constraints, *self.fields),
         )
 
+    @property
+    def moves(self) -> bool:
+        """Whether the mesh alone can place an array differently."""
+        return any(cause.kind in ("mesh", "device order") for cause in self.mesh)
+
     def of(self, one: ArrayDifference) -> tuple[Cause, ...]:
         """Return why this array differs. The result is empty if no cause is known."""
         found = set(self._of(one))
         return tuple(cause for cause in self.every if cause in found)
 
     def _of(self, one: ArrayDifference) -> Iterator[Cause]:
-        structure = self.model or self._shape_sizes
+        structure = self.model or tuple(
+            cause for cause in self.sizes if cause.name not in ("dtype", "optimizer")
+        )
         if one.changed in ((ONLY_BEFORE,), (ONLY_AFTER,)):
-            optimizer = [c for c in self.sizes if c.name == "optimizer"]
-            is_moment = one.either.group == "opt_state"
-            yield from self.model or (optimizer if is_moment else ()) or self._shape_sizes
+            optimizer = tuple(cause for cause in self.sizes if cause.name == "optimizer")
+            is_moment = one.either.group == "opt_state" and not self.model
+            yield from (optimizer if is_moment else ()) or structure
             return
         if "shape" in one.changed:
             yield from structure
         before, after = one.before, one.after
-        if before is None or after is None:
-            return
-        yield from (
-            cause
-            for cause in self.sizes
-            if (cause.name, cause.before, cause.after) == ("dtype", before.dtype, after.dtype)
-        )
+        assert before is not None and after is not None
+        dtype = ("dtype", before.dtype, after.dtype)
+        yield from (c for c in self.sizes if (c.name, c.before, c.after) == dtype)
         if not _SPLIT_FACTS & set(one.changed):
             return
         dimensions = list(one.split_dimensions())
@@ -91,15 +100,13 @@ class Causes:
         old, new = self.before.mesh, self.after.mesh
         if before.spec is None or after.spec is None or old is None or new is None:
             return False
-        sizes = [{axis.name: axis.size for axis in mesh.axes} for mesh in (old, new)]
         # An axis of size 1 in both meshes splits nothing in either.
-        common = {name for name in sizes[0] if max(sizes[0][name], sizes[1].get(name, 0)) > 1}
-        common &= sizes[1].keys()
-        entries = (
-            (spec[dimension] if dimension < len(spec) else None) or ()
+        larger = {axis.name for axis in (*_larger(old), *_larger(new))}
+        common = larger & set(old.axis_names) & set(new.axis_names)
+        was, now = (
+            [name for name in _axes_of(spec, dimension) if name in common]
             for spec in (before.spec, after.spec)
         )
-        was, now = ([name for name in entry if name in common] for entry in entries)
         return was == now
 
     def _needs_new_rules(self, dimension: int, after: Array) -> bool:
@@ -108,136 +115,89 @@ class Causes:
         if mesh is None or after.spec is None:
             return False
         expected = self.rules.would_split(dimension, after, mesh)
-        larger = {axis.name for axis in mesh.axes if axis.size > 1}
-        actual = tuple(axis for axis in after.spec[dimension] or () if axis in larger)
+        larger = {axis.name for axis in _larger(mesh)}
+        actual = tuple(axis for axis in _axes_of(after.spec, dimension) if axis in larger)
         return expected is not None and expected != actual
-
-    @functools.cached_property
-    def moves(self) -> bool:
-        """Whether the mesh alone can place an array differently."""
-        return any(cause.kind in ("mesh", "device order") for cause in self.mesh)
-
-    @functools.cached_property
-    def mesh(self) -> tuple[Cause, ...]:
-        return _mesh_causes(self.before.mesh, self.after.mesh)
-
-    @functools.cached_property
-    def rules(self) -> RuleCauses:
-        return RuleCauses.between(self.before, self.after)
-
-    @functools.cached_property
-    def model(self) -> tuple[Cause, ...]:
-        old, new = origin.model(self.before), origin.model(self.after)
-        return (Cause("model", "", old, new),) if old and new and old != new else ()
-
-    @functools.cached_property
-    def sizes(self) -> tuple[Cause, ...]:
-        old, new = origin.sizes(self.before), origin.sizes(self.after)
-        if old is None or new is None:
-            return ()
-        return tuple(
-            Cause("size", name, old.get(name, "unset"), new.get(name, "unset"))
-            for name in {**old, **new}
-            if old.get(name) != new.get(name)
-        )
-
-    @property
-    def _shape_sizes(self) -> tuple[Cause, ...]:
-        return tuple(one for one in self.sizes if one.name not in ("dtype", "optimizer"))
-
-    @functools.cached_property
-    def specs(self) -> tuple[Cause, ...]:
-        old, new = (_field(each, "specs", dict) or {} for each in (self.before, self.after))
-        return tuple(
-            Cause("PartitionSpec", str(name), _value(old[name]), _value(new[name]))
-            for name in old
-            if name in new and old[name] != new[name]
-        )
-
-    @functools.cached_property
-    def constraints(self) -> tuple[Cause, ...]:
-        off = [_field(each, "unconstrained", list) or [] for each in (self.before, self.after)]
-        if self.before.layout is None or self.after.layout is None:
-            return ()
-        return (
-            *(_constraint(name, "on", None) for name in off[1] if name not in off[0]),
-            *(_constraint(name, None, "on") for name in off[0] if name not in off[1]),
-        )
-
-    @functools.cached_property
-    def fields(self) -> tuple[Cause, ...]:
-        """Changes of the layout that place no array, such as donation or the number of steps."""
-        old, new = self.before.layout, self.after.layout
-        if old is None or new is None:
-            return ()
-        pairs = {"donation": (bool(old.get("donate")), bool(new.get("donate")))}
-        pairs |= {k: (old.get(k), new.get(k)) for k in {**old, **new} if k not in _OWN_CAUSES}
-        return tuple(
-            Cause("field", name, _value(was), _value(now))
-            for name, (was, now) in pairs.items()
-            if was != now
-        )
 
 
 def causes(before: Snapshot, after: Snapshot) -> Causes:
     """Return all changes between two Snapshots."""
     names = _renames(before.mesh, after.mesh)
-    renames = tuple(Cause("mesh axis name", "", old, new) for old, new in names.items())
-    return Causes(renamed_axes(before, names), after, renames)
+    before = renamed_axes(before, names)
+    old, new = before.layout, after.layout
+    models = origin.model(before), origin.model(after)
+    sizes = origin.sizes(before), origin.sizes(after)
+    specs = _field(old, "specs", dict), _field(new, "specs", dict)
+    off = _field(old, "unconstrained", list), _field(new, "unconstrained", list)
+    fields = [
+        {"donation": bool((layout or {}).get("donate"))}
+        | {name: value for name, value in (layout or {}).items() if name not in _OWN_CAUSES}
+        for layout in (old, new)
+    ]
+    known = old is not None and new is not None
+    return Causes(
+        before,
+        after,
+        model=_changes("model", {"": models[0]}, {"": models[1]}) if all(models) else (),
+        sizes=() if None in sizes else _changes("size", *sizes, absent="unset"),
+        renames=tuple(Cause("mesh axis name", "", was, now) for was, now in names.items()),
+        mesh=_mesh_causes(before.mesh, after.mesh),
+        rules=RuleCauses.between(before, after),
+        specs=_changes(
+            "PartitionSpec",
+            *({name: one[name] for name in specs[0] if name in specs[1]} for one in specs),
+        ),
+        constraints=tuple(
+            Cause("sharding constraint", f"on {name}", *values)
+            for one, other, values in (
+                (off[1], off[0], ("on", None)),
+                (off[0], off[1], (None, "on")),
+            )
+            for name in one
+            if known and name not in other
+        ),
+        # These place no array, such as donation or the number of steps.
+        fields=_changes("field", *fields) if known else (),
+    )
 
 
 def renamed_axes(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
-    """Return the Snapshot with other names for some mesh axes, in its mesh, specs and collectives."""
+    """Return the Snapshot with other names for mesh axes in its mesh, layout, specs and collectives."""
     mesh = snapshot.mesh
     if not names or mesh is None:
         return snapshot
 
-    def axes(given: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(names.get(name, name) for name in given)
-
-    def spec(given: Spec | None) -> Spec | None:
-        return None if given is None else tuple(None if e is None else axes(e) for e in given)
-
-    return replace(
-        snapshot,
-        layout=_renamed_layout(snapshot.layout, names),
-        mesh=replace(
-            mesh, axes=tuple(replace(a, name=names.get(a.name, a.name)) for a in mesh.axes)
-        ),
-        arrays=tuple(replace(array, spec=spec(array.spec)) for array in snapshot.arrays),
-        programs=tuple(
-            replace(
-                program,
-                collectives=tuple(
-                    replace(one, mesh_axes=None if one.mesh_axes is None else axes(one.mesh_axes))
-                    for one in program.collectives
-                ),
-            )
-            if program.collectives is not None
-            else program
-            for program in snapshot.programs
-        ),
-    )
-
-
-def _renamed_layout(layout: dict[str, Any] | None, names: dict[str, str]) -> dict[str, Any] | None:
-    """Return a layout, as found in a file, with other mesh axes in its rules and PartitionSpecs."""
-
     def renamed(value: Any) -> Any:
-        if isinstance(value, list):
-            return [renamed(item) for item in value]
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(renamed, value))
         return names.get(value, value) if isinstance(value, str) else value
 
-    if layout is None:
-        return None
-    rules, specs = layout.get("rules"), layout.get("specs")
-    changed = dict(layout)
-    if isinstance(rules, list):
+    layout = dict(snapshot.layout or {})
+    if isinstance(rules := layout.get("rules"), list):
         pairs = (rule if isinstance(rule, list) else [rule] for rule in rules)
-        changed["rules"] = [[*rule[:1], *renamed(rule[1:])] for rule in pairs]
-    if isinstance(specs, dict):
-        changed["specs"] = {place: renamed(entry) for place, entry in specs.items()}
-    return changed
+        layout["rules"] = [[*rule[:1], *renamed(rule[1:])] for rule in pairs]
+    if isinstance(specs := layout.get("specs"), dict):
+        layout["specs"] = {place: renamed(entry) for place, entry in specs.items()}
+    programs = tuple(
+        program
+        if program.collectives is None
+        else replace(
+            program,
+            collectives=tuple(
+                replace(one, mesh_axes=renamed(one.mesh_axes)) for one in program.collectives
+            ),
+        )
+        for program in snapshot.programs
+    )
+    return replace(
+        snapshot,
+        layout=snapshot.layout and layout,
+        mesh=replace(
+            mesh, axes=tuple(replace(axis, name=renamed(axis.name)) for axis in mesh.axes)
+        ),
+        arrays=tuple(replace(array, spec=renamed(array.spec)) for array in snapshot.arrays),
+        programs=programs,
+    )
 
 
 def _renames(before: Mesh | None, after: Mesh | None) -> dict[str, str]:
@@ -245,14 +205,13 @@ def _renames(before: Mesh | None, after: Mesh | None) -> dict[str, str]:
     if before is None or after is None:
         return {}
     for was, now in ((before.axes, after.axes), (_larger(before), _larger(after))):
-        if [axis.size for axis in was] != [axis.size for axis in now]:
-            continue
-        pairs = zip(was, now, strict=True)
-        names = {old.name: new.name for old, new in pairs if old.name != new.name}
-        if not set(names) & set(after.axis_names) and not set(names.values()) & set(
-            before.axis_names
-        ):
-            return names
+        if [axis.size for axis in was] == [axis.size for axis in now]:
+            pairs = zip(was, now, strict=True)
+            names = {old.name: new.name for old, new in pairs if old.name != new.name}
+            if names.keys().isdisjoint(after.axis_names) and not (
+                set(names.values()) & set(before.axis_names)
+            ):
+                return names
     return {}
 
 
@@ -274,23 +233,44 @@ def _mesh_causes(before: Mesh | None, after: Mesh | None) -> tuple[Cause, ...]:
         return (Cause("device order" if same else "device ids", "", *texts),)
     gone = [name for name in before.axis_names if name not in after.axis_names]
     new = [name for name in after.axis_names if name not in before.axis_names]
-    found = []
-    if gone:
-        found.append(Cause("mesh axes of size 1", _short(gone), "1", None))
-    if new:
-        found.append(Cause("mesh axes of size 1", _short(new), None, "1"))
+    found = [
+        Cause("mesh axes of size 1", _short(names), *sizes)
+        for names, sizes in ((gone, ("1", None)), (new, (None, "1")))
+        if names
+    ]
     if not found and before.axis_names != after.axis_names:
         names = [", ".join(mesh.axis_names) for mesh in (before, after)]
         found.append(Cause("mesh axis order", "", *names))
-    types = {axis.name: axis.type for axis in after.axes}
-    for axis in before.axes:
-        if axis.name in types and axis.type != types[axis.name]:
-            found.append(Cause("axis type", axis.name, axis.type, types[axis.name]))
-    return tuple(found)
+    types = [{axis.name: axis.type for axis in mesh.axes} for mesh in (before, after)]
+    common = [{name: each[name] for name in types[0] if name in types[1]} for each in types]
+    return (*found, *_changes("axis type", *common))
 
 
-def _larger(mesh: Mesh) -> tuple:
+def _changes(
+    kind: Kind, old: Mapping[Any, Any], new: Mapping[Any, Any], absent: str = "none"
+) -> tuple[Cause, ...]:
+    """Return a cause for each entry that differs."""
+    return tuple(
+        Cause(kind, str(name), _value(old.get(name), absent), _value(new.get(name), absent))
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+    )
+
+
+def _value(value: object, absent: str) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return absent
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _larger(mesh: Mesh) -> tuple[MeshAxis, ...]:
     return tuple(axis for axis in mesh.axes if axis.size > 1)
+
+
+def _axes_of(spec: tuple[tuple[str, ...] | None, ...], dimension: int) -> tuple[str, ...]:
+    return (spec[dimension] if dimension < len(spec) else None) or ()
 
 
 def _short(names: list[str]) -> str:
@@ -298,18 +278,7 @@ def _short(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _constraint(name: object, before: str | None, after: str | None) -> Cause:
-    return Cause("sharding constraint", f"on {name}", before, after)
-
-
-def _field(snapshot: Snapshot, name: str, kind: type) -> Any:
-    value = (snapshot.layout or {}).get(name)
-    return value if isinstance(value, kind) else None
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value)
+def _field(layout: dict[str, Any] | None, name: str, kind: type) -> Any:
+    """Return a field of a layout as found in a file. It is empty if it has another type."""
+    value = (layout or {}).get(name)
+    return value if isinstance(value, kind) else kind()

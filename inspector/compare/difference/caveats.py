@@ -34,9 +34,7 @@ class Caveat:
 def caveats(before: Snapshot, after: Snapshot) -> tuple[Caveat, ...]:
     """Return one caveat per reason. The result is empty if the two Snapshots are fully comparable."""
     checks = (_models, _arrays, _inside_step, _meshes, _sources, _times, _bytes, _versions)
-    return tuple(
-        Caveat(code, text) for check in checks for code, text in check(before, after) if text
-    )
+    return tuple(Caveat(*reason) for check in checks for reason in check(before, after))
 
 
 def remark(before: Snapshot, after: Snapshot) -> str:
@@ -65,33 +63,27 @@ def _models(before: Snapshot, after: Snapshot) -> _Reasons:
 
 
 def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
-    if bool(before.arrays) != bool(after.arrays):
-        which, count = _which(not before.arrays), len(before.arrays or after.arrays)
-        yield (
-            "no-arrays",
-            f"The {which} has no arrays, so the other's {counted(count, 'array')} cannot be compared.",
-        )
-        return
     old, new = (
-        {array.path for array in snapshot.arrays if array.group in STATE_GROUPS}
-        for snapshot in (before, after)
+        {array.path for array in each.arrays if array.group in STATE_GROUPS}
+        for each in (before, after)
     )
-    if bool(old) != bool(new):
-        yield "no-state", f"The {_which(not old)} has no train state, so none can be compared."
-    elif old != new and any(name is None for name in map(origin.model, (before, after))):
-        yield (
-            "arrays",
-            f"Different train states: {counted(len(old & new), 'path')} of {len(old | new):,} in both.",
+    if bool(before.arrays) != bool(after.arrays):
+        which, count = (
+            _which(not before.arrays),
+            counted(len(before.arrays or after.arrays), "array"),
         )
+        yield "no-arrays", f"The {which} has no arrays, so the other's {count} cannot be compared."
+    elif bool(old) != bool(new):
+        yield "no-state", f"The {_which(not old)} has no train state, so none can be compared."
+    elif old != new and None in map(origin.model, (before, after)):
+        both = f"{counted(len(old & new), 'path')} of {len(old | new):,} in both"
+        yield "arrays", f"Different train states: {both}."
 
 
 def _inside_step(before: Snapshot, after: Snapshot) -> _Reasons:
     for known, other, which in ((before, after, "first"), (after, before, "second")):
-        counts = [
-            counted(count, group)
-            for group in INSIDE_STEP
-            if (count := sum(array.group == group for array in known.arrays))
-        ]
+        groups = [array.group for array in known.arrays]
+        counts = [counted(groups.count(one), one) for one in INSIDE_STEP if one in groups]
         if counts and not knows_inside_step(other):
             yield (
                 "not-compiled",
@@ -102,14 +94,12 @@ def _inside_step(before: Snapshot, after: Snapshot) -> _Reasons:
 def _meshes(before: Snapshot, after: Snapshot) -> _Reasons:
     old, new = before.mesh, after.mesh
     if old is None or new is None:
-        which = "neither mesh" if old is new else f"the mesh of the {_which(old is None)}"
-        verb = "is known" if old is new else "is unknown"
-        yield "mesh", f"{which[:1].upper()}{which[1:]} {verb}, so placements cannot be compared."
+        known = f"The mesh of the {_which(old is None)} is unknown"
+        known = "Neither mesh is known" if old is new else known
+        yield "mesh", f"{known}, so placements cannot be compared."
     elif old.size != new.size:
-        yield (
-            "devices",
-            f"Different numbers of devices, {old.size:,} and {new.size:,}: figures are per device.",
-        )
+        sizes = f"{old.size:,} and {new.size:,}"
+        yield "devices", f"Different numbers of devices, {sizes}: figures are per device."
 
 
 def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
@@ -118,27 +108,31 @@ def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
         return
     if before.programs and after.programs:
         why = "different compilers affect memory, FLOPs and time"
-    elif before.programs or after.programs:
-        why = f"the {_which(not before.programs)} has no compiled program, so only arrays are compared"
     else:
-        why = "neither has a compiled program, so only arrays are compared"
+        some = before.programs or after.programs
+        which = f"the {_which(not before.programs)}" if some else "neither"
+        program = "no compiled program" if some else "a compiled program"
+        why = f"{which} has {program}, so only arrays are compared"
     yield "source", f"The first is {texts[0]}, the second {texts[1]}: {why}."
 
 
 def _times(before: Snapshot, after: Snapshot) -> _Reasons:
-    steps = [
-        [(one.name, one.seconds.steps) for one in snapshot.programs if one.seconds]
-        for snapshot in (before, after)
-    ]
-    timed = [any(times for _, times in each) for each in steps]
-    if all(timed) and steps[0] != steps[1]:
+    old, new = (
+        [
+            (one.name, one.seconds.steps)
+            for one in each.programs
+            if one.seconds and one.seconds.steps
+        ]
+        for each in (before, after)
+    )
+    if bool(old) != bool(new):
+        yield "times", f"Only the {_which(bool(old))} has measured step times."
+    elif old != new:
         yield (
             "times",
             "Step times come from separate runs on a shared machine. Time the layouts together for a "
             "reliable ratio.",
         )
-    elif any(timed) and not all(timed):
-        yield "times", f"Only the {_which(timed[0])} has measured step times."
 
 
 def _bytes(before: Snapshot, after: Snapshot) -> _Reasons:
@@ -147,12 +141,8 @@ def _bytes(before: Snapshot, after: Snapshot) -> _Reasons:
     if not all(total.arrays for total in totals) or not any(unknown):
         return
     which = "both" if all(unknown) else f"the {_which(unknown[0])}"
-    shapes = all(
-        array.shape is not None
-        for snapshot in (before, after)
-        for array in snapshot.arrays
-        if array.group in STATE_GROUPS
-    )
+    arrays = (array for each in (before, after) for array in each.arrays)
+    shapes = all(array.shape is not None for array in arrays if array.group in STATE_GROUPS)
     code, compared = ("elements", "elements") if shapes else ("specs", "only specs and placements")
     yield code, f"The bytes per device of {which} are unknown, so {compared} are compared."
 

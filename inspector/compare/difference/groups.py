@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from inspector.compare.difference.array_differences import ArrayDifference
+from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes
 from inspector.compare.difference.question import MINUS, change_text
 from inspector.compare.difference.splits import Axes, elements_per_device
 from inspector.core.formatting import bytes_text, elements_text
-from inspector.core.snapshot import Mesh, Snapshot
+from inspector.core.snapshot import Array, Mesh
 from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS
 
@@ -72,29 +73,30 @@ _Key = tuple[tuple[Cause, ...], frozenset]
 
 def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Group, ...]:
     """Return the groups of all arrays that differ, the largest first."""
-    changed = [one for one in differences if one.changed]
-    known = {one.path: causes.of(one) for one in changed}
-    members: dict[_Key, list[ArrayDifference]] = {}
-    for one in changed:
-        found = known[one.path]
-        kind, _, rest = one.path.partition("/")
-        if not found and kind == "gradient":  # gradients are placed as their parameters
-            found = known.get(f"params/{rest}", ())
-        members.setdefault((found, frozenset() if found else _changes(one)), []).append(one)
-    partial: dict[_Key, int] = {}
+    changed = {one.path: one for one in differences if one.changed}
+    known = {path: causes.of(one) for path, one in changed.items()}
+    members: dict[_Key, list[str]] = {}
+    for path, one in changed.items():
+        found = known[path]
+        if not found and path.startswith("gradient/"):  # gradients are placed as their parameters
+            found = known.get(f"params/{path.removeprefix('gradient/')}", ())
+        members.setdefault((found, frozenset() if found else _changes(one)), []).append(path)
+    partial: Counter[_Key] = Counter()
     for key in sorted(members, key=lambda key: len(members[key])):
-        host = _host(key, members)
+        in_state = any(changed[path].either.group in STATE_GROUPS for path in members[key])
+        host = _host(key, members, in_state)
         if host is not None:
             moved = members.pop(key)
-            partial[host] = partial.pop(key, 0) + partial.get(host, 0) + len(moved)
+            partial[host] += partial.pop(key, 0) + len(moved)
             members[host] += moved
-    order = {one.path: place for place, one in enumerate(changed)}
+    position = {path: place for place, path in enumerate(changed)}
+    meshes = causes.before.mesh, causes.after.mesh
     found_groups = []
-    for key, each in members.items():
-        each.sort(key=lambda one: order[one.path])
-        state = [one for one in each if one.either.group in STATE_GROUPS]
-        amounts = (_amount(some, causes.before, causes.after) for some in (state, each))
-        found_groups.append(Group(key[0], tuple(each), *amounts, partial.get(key, 0)))
+    for key, paths in members.items():
+        every = [changed[path] for path in sorted(paths, key=position.__getitem__)]
+        state = [one for one in every if one.either.group in STATE_GROUPS]
+        amounts = _amount(state, meshes), _amount(every, meshes)
+        found_groups.append(Group(key[0], tuple(every), *amounts, partial[key]))
     return tuple(sorted(found_groups, key=lambda group: group.weight, reverse=True))
 
 
@@ -111,48 +113,38 @@ def axis_changes(
         splits = (one.split_before or (), one.split_after or ())
         was, now = (split[dimension] if dimension < len(split) else () for split in splits)
         if None not in meshes and one.before and one.after:
-            was, now = (
-                _with_idle(array.spec, dimension, axes, own, other)
-                for array, axes, own, other in (
-                    (one.before, was, meshes[0], meshes[1]),
-                    (one.after, now, meshes[1], meshes[0]),
-                )
-            )
+            larger = {axis.name for mesh in meshes for axis in mesh.axes if axis.size > 1}
+            was = _named(one.before, dimension, meshes[0], larger) or was
+            now = _named(one.after, dimension, meshes[1], larger) or now
         name = names[dimension] if dimension < len(names) else None
         changes[was, now] = name or f"dimension {dimension}"
     return changes
 
 
-def _with_idle(spec, dimension: int, axes: Axes, mesh: Mesh, other: Mesh) -> Axes:
-    larger = {axis.name for each in (mesh, other) for axis in each.axes if axis.size > 1}
-    sizes = {axis.name: axis.size for axis in mesh.axes}
-    named = (spec[dimension] if spec and dimension < len(spec) else None) or ()
-    return tuple((name, sizes[name]) for name in named if name in larger and name in sizes) or axes
+def _named(array: Array, dimension: int, mesh: Mesh, names: Collection[str]) -> Axes:
+    """Return the axes with these names that the spec gives a dimension, whatever their size."""
+    sizes = {axis.name: axis.size for axis in mesh.axes if axis.name in names}
+    axes = array.spec[dimension] if array.spec and dimension < len(array.spec) else None
+    return tuple((name, sizes[name]) for name in axes or () if name in sizes)
 
 
 def _changes(one: ArrayDifference) -> frozenset:
     """Return the changes of an array as a key for grouping."""
-    marks: set = {
-        fact
-        for fact in one.changed
-        if fact in ("only before", "only after", "shape", "group", "logical axes")
-    }
+    marks: set = {*one.changed} & {ONLY_BEFORE, ONLY_AFTER, "shape", "group", "logical axes"}
     if "dtype" in one.changed and one.before and one.after:
         marks.add(("dtype", one.before.dtype, one.after.dtype))
     marks.update(axis_changes(one))
     return frozenset(marks or one.changed)
 
 
-def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
+def _host(key: _Key, members: dict[_Key, list[str]], in_state: bool) -> _Key | None:
     """Return the largest group whose causes or changes include all of this group's, and more.
 
     Train state joins another group only if no cause is known.
     """
     causes, changes = key
     if causes:
-        if any(one.either.group in STATE_GROUPS for one in members[key]):
-            return None
-        larger = [other for other in members if set(causes) < set(other[0])]
+        larger = [other for other in members if set(causes) < set(other[0]) and not in_state]
     else:
         larger = [
             other
@@ -162,17 +154,17 @@ def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
     return max(larger, key=lambda other: len(members[other]), default=None)
 
 
-def _amount(differences: Iterable[ArrayDifference], before: Snapshot, after: Snapshot) -> Amount:
-    pairs = [(one.before, one.after) for one in differences]
-    sides = list(zip(*pairs, strict=True)) or [(), ()]
-    held = [
-        sum_known(0 if array is None else array.bytes_per_device for array in side)
-        for side in sides
-    ]
-    elements = [
-        sum_known(0 if array is None else elements_per_device(array, each.mesh) for array in side)
-        for side, each in zip(sides, (before, after), strict=True)
-    ]
-    if None in held and None not in elements:
+def _amount(differences: Sequence[ArrayDifference], meshes: Sequence[Mesh | None]) -> Amount:
+    """Return the bytes, or the elements if only these are known."""
+
+    def total(measure: Callable[[Array, Mesh | None], int | None]) -> list[int | None]:
+        sides = ([one.before for one in differences], [one.after for one in differences])
+        return [
+            sum_known(0 if array is None else measure(array, mesh) for array in side)
+            for side, mesh in zip(sides, meshes, strict=True)
+        ]
+
+    held = total(lambda array, _: array.bytes_per_device)
+    if None in held and None not in (elements := total(elements_per_device)):
         return Amount("elements", *elements)
     return Amount("bytes", *held)

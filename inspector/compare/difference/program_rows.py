@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from inspector.compare.difference import origin
-from inspector.compare.difference.question import UNKNOWN, Better, Question, Statement, question
+from inspector.compare.difference.question import UNKNOWN, Row, Statement
 from inspector.core.collectives import Traffic, traffic
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
 from inspector.core.snapshot import Program, Snapshot
@@ -30,26 +29,6 @@ _MODELLED = (
 # `init` runs once, so it does not count when choosing a layout.
 LEFT_OUT = ("init",)
 _FIRST = ("train_step", "apply")
-
-
-@dataclass(frozen=True)
-class Row:
-    """The statements of all Snapshots on one question, before they are compared."""
-
-    section: str
-    title: str
-    better: Better | None
-    statements: Sequence[Statement]
-    note: str = ""
-    program: str | None = None
-
-    def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
-        """Return the row as compared with a baseline; `remarks` go to the comparable answers."""
-        return question(
-            *(self.section, self.title, self.statements, baseline, self.better, self.note),
-            remarks,
-            self.program,
-        )
 
 
 def program_rows(

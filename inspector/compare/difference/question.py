@@ -1,4 +1,4 @@
-"""One question to several Snapshots, with an answer per Snapshot and its comparison with a baseline."""
+"""One question to several Snapshots: an answer per Snapshot, compared with a baseline."""
 
 from __future__ import annotations
 
@@ -77,28 +77,31 @@ class Question:
         return all(one.value is None and one.text == UNKNOWN for one in self.answers)
 
 
-def question(
-    section: str,
-    title: str,
-    statements: Sequence[Statement],
-    baseline: int,
-    better: Better | None = None,
-    note: str = "",
-    remarks: Sequence[str] | None = None,
-    program: str | None = None,
-) -> Question:
-    """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
-    reference = statements[baseline]
-    answers = []
-    for place, statement in enumerate(statements):
-        if place == baseline:
-            verdict, change, remark = "baseline", "", statement.excluded
-        else:
-            verdict, change, remark = _verdict(statement, reference, better)
-            if not remark and remarks is not None and verdict not in ("unknown", "equal"):
-                remark = remarks[place]
-        answers.append(Answer(statement.value, statement.text, verdict, change, remark))
-    return Question(section, title, better, tuple(answers), note, program)
+@dataclass(frozen=True)
+class Row:
+    """The statements of all Snapshots on one question, before they are compared."""
+
+    section: str
+    title: str
+    better: Better | None
+    statements: Sequence[Statement]
+    note: str = ""
+    program: str | None = None
+
+    def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
+        """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
+        answers = []
+        for place, one in enumerate(self.statements):
+            if place == baseline:
+                verdict, change, remark = "baseline", "", one.excluded
+            else:
+                verdict, change, remark = _verdict(one, self.statements[baseline], self.better)
+                if not remark and remarks is not None and verdict not in ("unknown", "equal"):
+                    remark = remarks[place]
+            answers.append(Answer(one.value, one.text, verdict, change, remark))
+        return Question(
+            self.section, self.title, self.better, tuple(answers), self.note, self.program
+        )
 
 
 def change_text(before: float, after: float) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.caveats import remark
-from inspector.compare.difference.program_rows import OTHER_COMPILER, Row, program_rows
-from inspector.compare.difference.question import UNKNOWN, Better, Question, Statement, question
+from inspector.compare.difference.program_rows import OTHER_COMPILER, program_rows
+from inspector.compare.difference.question import UNKNOWN, Better, Question, Row, Statement
 from inspector.compare.difference.splits import elements_per_device
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, mesh_text, times_text
@@ -23,7 +23,7 @@ from inspector.machines.prediction import memory
 LAYOUT, STATE, FINDINGS = "Layout", "Train state", "Findings"
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
-_Ask = Callable[[Snapshot], Statement]
+_Measure = Callable[[Snapshot, list[Array]], Statement]
 
 
 def questions(
@@ -48,33 +48,33 @@ def questions(
         text or (OTHER_COMPILER if snapshot.source.kind != reference.source.kind else "")
         for text, snapshot in zip(remarks, snapshots, strict=True)
     ]
-    made = [
-        question(LAYOUT, title, [ask(snapshot) for snapshot in snapshots], baseline)
-        for title, ask in _LAYOUT
-    ]
-    made += [
-        question(
-            STATE, title, [ask(snapshot) for snapshot in snapshots], baseline, better, "", remarks
+    layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
+    findings = [Row(FINDINGS, *_findings(level, snapshots)) for level in LEVELS]
+    return tuple(
+        row.compared(baseline, about)
+        for rows, about in (
+            (layout, None),
+            (state_rows(snapshots), remarks),
+            (program_rows(snapshots, chip, origin.chip(reference, chip)), of_programs),
+            (findings, remarks),
         )
-        for title, better, ask in _state_rows(snapshots)
-    ]
-    made += [
-        row.compared(baseline, of_programs)
-        for row in program_rows(snapshots, chip, origin.chip(reference, chip))
-    ]
-    for level in LEVELS:
-        counts = [
-            _number(sum(f.level == level for f in each.findings), "none") for each in snapshots
-        ]
-        row = Row(FINDINGS, f"{level.capitalize()}s", None if level == "note" else "less", counts)
-        made.append(row.compared(baseline, remarks))
-    return tuple(made)
+        for row in rows
+    )
 
 
-def state_question(title: str, snapshots: Sequence[Snapshot]) -> Question:
-    """Return one row about the train state, with the first Snapshot as its baseline."""
-    better, ask = next((row[1], row[2]) for row in (*_STATE, *_ELEMENTS) if row[0] == title)
-    return question(STATE, title, [ask(snapshot) for snapshot in snapshots], 0, better)
+def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
+    """Return the rows about the train state, with elements if the bytes of a Snapshot are unknown."""
+    unknown = any(totals(each, STATE_GROUPS).per_device is None for each in snapshots)
+    return [
+        Row(STATE, title, better, [_of(groups, measure, each) for each in snapshots])
+        for title, better, groups, measure in (_STATE + _ELEMENTS if unknown else _STATE)
+    ]
+
+
+def _findings(level: Level, snapshots: Sequence[Snapshot]) -> tuple[str, Better | None, list]:
+    counts = [sum(finding.level == level for finding in each.findings) for each in snapshots]
+    better = None if level == "note" else "less"
+    return f"{level.capitalize()}s", better, [_number(count, "none") for count in counts]
 
 
 def _number(value: int | None, zero: str = "0") -> Statement:
@@ -98,29 +98,11 @@ def _rules(snapshot: Snapshot) -> Statement:
     return Statement("none: the model has device axes" if has_specs else UNKNOWN)
 
 
-_LAYOUT: tuple[tuple[str, _Ask], ...] = (
-    ("Source", lambda each: Statement(origin.text(each))),
-    ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
-    ("Mesh", lambda each: Statement(mesh_text(each.mesh, max_axes_of_size_1=0))),
-    ("Devices", lambda each: _number(each.mesh.size if each.mesh else None)),
-    ("Rules", _rules),
-)
-
-
-def _of(groups: Sequence[str], measure: Callable[[Snapshot, list[Array]], Statement]) -> _Ask:
-    """Return a question about the arrays of some groups."""
-
-    def ask(snapshot: Snapshot) -> Statement:
-        arrays = [array for array in snapshot.arrays if array.group in groups]
-        if not arrays:
-            return Statement("none", excluded="it has no such arrays")
-        return measure(snapshot, arrays)
-
-    return ask
-
-
-def _per_device(*groups: str) -> _Ask:
-    return _of(groups, lambda snapshot, _: _bytes(totals(snapshot, groups).per_device))
+def _of(groups: Sequence[str], measure: _Measure, snapshot: Snapshot) -> Statement:
+    arrays = [array for array in snapshot.arrays if array.group in groups]
+    return (
+        measure(snapshot, arrays) if arrays else Statement("none", excluded="it has no such arrays")
+    )
 
 
 def _duplicated(snapshot: Snapshot, arrays: list[Array]) -> Statement:
@@ -154,30 +136,38 @@ def _element_copies(snapshot: Snapshot, arrays: list[Array]) -> Statement:
     return _times(held * snapshot.mesh.size / once if known else None)
 
 
-_StateRow = tuple[str, Better | None, _Ask]
-_STATE: tuple[_StateRow, ...] = (
-    ("Arrays", None, _of(STATE_GROUPS, lambda _, arrays: _number(len(arrays)))),
-    ("Bytes once", None, _of(STATE_GROUPS, lambda s, _: _bytes(totals(s, STATE_GROUPS).bytes))),
-    ("Bytes per device", "less", _per_device(*STATE_GROUPS)),
-    ("Parameters per device", "less", _per_device("params")),
-    ("Optimizer state per device", "less", _per_device("opt_state")),
-    ("Copies", "less", _of(STATE_GROUPS, lambda s, _: _times(totals(s, STATE_GROUPS).copies))),
-    ("Duplicated on all devices", "less", _of(STATE_GROUPS, _duplicated)),
-    ("Largest array per device", "less", _of(STATE_GROUPS, _largest)),
+_LAYOUT: tuple[tuple[str, Callable[[Snapshot], Statement]], ...] = (
+    ("Source", lambda each: Statement(origin.text(each))),
+    ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
+    ("Mesh", lambda each: Statement(mesh_text(each.mesh, max_axes_of_size_1=0))),
+    ("Devices", lambda each: _number(each.mesh.size if each.mesh else None)),
+    ("Rules", _rules),
 )
-# Shown only if the bytes of a Snapshot are unknown.
-_ELEMENTS: tuple[_StateRow, ...] = (
-    ("Elements once", None, _of(STATE_GROUPS, lambda _, arrays: _number(_elements_once(arrays)))),
-    ("Elements per device", "less", _of(STATE_GROUPS, lambda s, a: _number(_elements_held(s, a)))),
+# Title, whether less is better, and the answer about the arrays of some groups.
+
+_STATE: tuple[tuple[str, Better | None, tuple[str, ...], _Measure], ...] = (
+    ("Arrays", None, STATE_GROUPS, lambda _, arrays: _number(len(arrays))),
+    ("Bytes once", None, STATE_GROUPS, lambda s, _: _bytes(totals(s, STATE_GROUPS).bytes)),
+    *(
+        (title, "less", groups, lambda s, _, groups=groups: _bytes(totals(s, groups).per_device))
+        for title, groups in (
+            ("Bytes per device", STATE_GROUPS),
+            ("Parameters per device", ("params",)),
+            ("Optimizer state per device", ("opt_state",)),
+        )
+    ),
+    ("Copies", "less", STATE_GROUPS, lambda s, _: _times(totals(s, STATE_GROUPS).copies)),
+    ("Duplicated on all devices", "less", STATE_GROUPS, _duplicated),
+    ("Largest array per device", "less", STATE_GROUPS, _largest),
+)
+_ELEMENTS = (
+    ("Elements once", None, STATE_GROUPS, lambda _, arrays: _number(_elements_once(arrays))),
+    ("Elements per device", "less", STATE_GROUPS, lambda s, a: _number(_elements_held(s, a))),
     (
         "Parameter elements per device",
         "less",
-        _of(("params",), lambda s, a: _number(_elements_held(s, a))),
+        ("params",),
+        lambda s, a: _number(_elements_held(s, a)),
     ),
-    ("Copies of elements", "less", _of(STATE_GROUPS, _element_copies)),
+    ("Copies of elements", "less", STATE_GROUPS, _element_copies),
 )
-
-
-def _state_rows(snapshots: Sequence[Snapshot]) -> tuple[_StateRow, ...]:
-    unknown = any(totals(each, STATE_GROUPS).per_device is None for each in snapshots)
-    return _STATE + _ELEMENTS if unknown else _STATE

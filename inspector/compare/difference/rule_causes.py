@@ -21,30 +21,33 @@ REORDERED = Cause("rules", "reordered")
 UNUSED = Cause("rules", "that nnx does not use changed")
 
 _Rules = tuple[Rule, ...]
+_READERS: dict[RulesSemantics, str] = {"linen": "Flax Linen", "nnx": "Flax nnx"}
 
 
 @dataclass(frozen=True)
 class RuleCauses:
     """The rules of two layouts, and how each model reads them.
 
-    changes: the change of each logical axis. others: changes of the list that change no single rule.
+    changes: the change of each logical axis. reader: the second model reads rules differently.
+    others: changes of the list that change no single rule.
     """
 
     before: _Rules | None
     after: _Rules | None
     readers: tuple[RulesSemantics, RulesSemantics]
     changes: dict[str, Cause]
-    others: tuple[Cause, ...]
+    reader: Cause | None = None
+    others: tuple[Cause, ...] = ()
 
     @classmethod
     def between(cls, before: Snapshot, after: Snapshot) -> RuleCauses:
         old, new = recorded(before), recorded(after)
         readers = semantics(before), semantics(after)
         if old is None or new is None:
-            return cls(old, new, readers, {}, ())
-        others = []
+            return cls(old, new, readers, {})
+        reader = None
         if readers[0] != readers[1]:
-            others.append(Cause("rule reader", "", *(f"Flax {_NAMES[one]}" for one in readers)))
+            reader = Cause("rule reader", "", *(_READERS[one] for one in readers))
         if readers == ("nnx", "nnx"):
             changes = _changes(tuple(dict(old).items()), tuple(dict(new).items()))
             for name, cause in changes.items():
@@ -53,119 +56,92 @@ class RuleCauses:
                     changes[name] = replace(cause, after=meaning)
         else:
             changes = _changes(old, new)
-        if not changes and old != new:
-            others.append(REORDERED if sorted(old) == sorted(new) else UNUSED)
-        return cls(old, new, readers, changes, tuple(others))
+        other = REORDERED if sorted(old) == sorted(new) else UNUSED
+        others = () if changes or old == new else (other,)
+        return cls(old, new, readers, changes, reader, others)
 
     @property
     def every(self) -> tuple[Cause, ...]:
         """All causes, whether an array differs because of them or not."""
-        return (*self.changes.values(), *self.others)
-
-    @property
-    def reader(self) -> Cause | None:
-        """The cause that the second model reads rules differently; None if it does not."""
-        return next((cause for cause in self.others if cause.kind == "rule reader"), None)
+        reader = (self.reader,) if self.reader else ()
+        return (*self.changes.values(), *reader, *self.others)
 
     def without_axes(self, mesh: Mesh | None) -> dict[Cause, tuple[str, ...]]:
         """Return the removed rules whose mesh axes are all missing in this mesh, with these axes."""
         axes = {rule_text(rule): rule[1] for rule in self.before or ()}
-        left = set(mesh.axis_names) if mesh else set()
-        return {
-            cause: named
+        removed = {
+            cause: axes.get(cause.before or "", ())
             for cause in self.changes.values()
             if cause.after is None
-            and (named := axes.get(cause.before or ""))
-            and not left & set(named)
         }
+        left = mesh.axis_names if mesh else ()
+        return {c: named for c, named in removed.items() if named and not set(named) & set(left)}
 
     def of(self, dimension: int, before: Array, after: Array) -> tuple[Cause, ...]:
         """Return the changes of rules that split a dimension with a logical axis differently."""
+
+        def axes(rules: _Rules | None, reader: RulesSemantics) -> tuple[str, ...] | None:
+            return _axes(dimension, after, rules or (), reader)
+
+        first, second = self.readers
+        new = axes(self.after, second)
+        if self.reader and axes(self.after, first) != new:
+            found = (self.reader,)
+            if axes(self.before, second) == new:
+                return found
+        else:
+            found = ()
         name = (after.logical_axes or ())[dimension]
-        found: list[Cause | None] = []
-        if self.reader and self._differ(dimension, after, (self.after, self.after), self.readers):
-            found.append(self.reader)
-            readers = (self.readers[1], self.readers[1])
-            if not self._differ(dimension, after, (self.before, self.after), readers):
-                name = None
-        found.append(self._of_name(name, before, after))
-        return tuple(cause for cause in found if cause)
+        own = None if name is None else self._of_name(name, before, after)
+        return (*found, own) if own else found
 
     def would_split(self, dimension: int, array: Array, mesh: Mesh) -> tuple[str, ...] | None:
         """Return the axes larger than 1 that the first layout's rules would use on another mesh.
 
         Return None if the rules are unknown, or if Flax rejects them for this array.
         """
-        if self.before is None or not (self.changes or self.others):
+        if self.before is None or not self.every:
             return None
-        known = tuple(
-            (name, tuple(axis for axis in axes if axis in mesh.axis_names))
-            for name, axes in self.before
-        )
-        axes = _axes(dimension, array, known, self.readers[0])
-        larger = {axis.name for axis in mesh.axes if axis.size > 1}
-        return None if axes is None else tuple(axis for axis in axes if axis in larger)
+        sizes = {axis.name: axis.size for axis in mesh.axes}
+        rules = tuple((name, tuple(a for a in axes if a in sizes)) for name, axes in self.before)
+        axes = _axes(dimension, array, rules, self.readers[0])
+        return None if axes is None else tuple(axis for axis in axes if sizes.get(axis, 1) > 1)
 
-    def _of_name(self, name: str | None, before: Array, after: Array) -> Cause | None:
+    def _of_name(self, name: str, before: Array, after: Array) -> Cause | None:
         """Return the change of this name's rules, or else of the rules that take its mesh axes."""
-        if name is None:
-            return None
         if name in self.changes:
             return self.changes[name]
         if REORDERED in self.others and "linen" in self.readers:
             return REORDERED
-        sides = (
-            (after, self.after, self.readers[1]),
-            (before, self.before, self.readers[0]),
-        )
+        sides = ((after, self.after, self.readers[1]), (before, self.before, self.readers[0]))
         for array, rules, reader in sides:
             for other in _competitors(name, array, rules or ()) if reader == "linen" else ():
                 if other in self.changes:
                     return self.changes[other]
         return None
 
-    def _differ(
-        self,
-        dimension: int,
-        array: Array,
-        rules: tuple[_Rules | None, _Rules | None],
-        readers: tuple[RulesSemantics, RulesSemantics],
-    ) -> bool:
-        was, now = (
-            _axes(dimension, array, one or (), reader)
-            for one, reader in zip(rules, readers, strict=True)
-        )
-        return was != now
-
-
-_NAMES: dict[RulesSemantics, str] = {"linen": "Linen", "nnx": "nnx"}
-
 
 def _changes(before: _Rules, after: _Rules) -> dict[str, Cause]:
     changes = {}
     for name in dict.fromkeys(rule[0] for rule in (*before, *after)):
-        old = [rule for rule in before if rule[0] == name]
-        new = [rule for rule in after if rule[0] == name]
+        old, new = ([rule for rule in rules if rule[0] == name] for rules in (before, after))
         if old == new:
             continue
         gone, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
         if not gone and not added:  # the rules of one name in another order
             gone, added = Counter(old), Counter(new)
-        changes[name] = Cause("rule", "", _texts(gone), _texts(added))
+        texts = (", ".join(map(rule_text, one.elements())) or None for one in (gone, added))
+        changes[name] = Cause("rule", "", *texts)
     return changes
-
-
-def _texts(rules: Counter[Rule]) -> str | None:
-    return ", ".join(map(rule_text, rules.elements())) or None
 
 
 def _axes(
     dimension: int, array: Array, rules: _Rules, reader: RulesSemantics
 ) -> tuple[str, ...] | None:
     """Return the mesh axes that rules give a dimension, or None if Linen rejects the array."""
-    names = array.logical_axes or ()
+    semantics_of = nnx if reader == "nnx" else linen
     try:
-        return (nnx if reader == "nnx" else linen).partition_spec(names, rules)[dimension] or ()
+        return semantics_of.partition_spec(array.logical_axes or (), rules)[dimension] or ()
     except ValueError:
         return None
 

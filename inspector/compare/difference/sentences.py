@@ -17,9 +17,9 @@ from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes, causes
 from inspector.compare.difference.caveats import INSIDE_STEP, knows_inside_step
 from inspector.compare.difference.groups import Group, axis_changes, groups
-from inspector.compare.difference.program_rows import TIME, Row, program_rows
-from inspector.compare.difference.question import MINUS, Question
-from inspector.compare.difference.questions import LEVELS, state_question
+from inspector.compare.difference.program_rows import TIME, program_rows
+from inspector.compare.difference.question import MINUS, Question, Row
+from inspector.compare.difference.questions import LEVELS, state_rows
 from inspector.compare.difference.spec_rows import title
 from inspector.compare.difference.splits import axes_text
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
@@ -110,21 +110,19 @@ def _state(why: Causes) -> str:
     both = (why.before, why.after)
     if not any(array.group in STATE_GROUPS for each in both for array in each.arrays):
         return ""
-    size = state_question("Bytes per device", both)
-    copies = state_question("Copies", both)
-    if size.answers[1].verdict == "unknown":
-        size = state_question("Elements per device", both)
-        copies = state_question("Copies of elements", both)
-    rows = [
-        row_text(row)
-        for row in (size, copies)
-        if row.answers[1].verdict in ("better", "worse", "different")
-    ]
-    if size.answers[1].verdict in ("unknown", "not comparable"):
-        rows = [f"{size.section} per device unknown"]
-    elif size.answers[1].verdict == "equal":
-        rows = [f"{size.section} per device unchanged at {size.answers[1].text}"]
-    return "; " + "; ".join(rows)
+    rows = {row.title: row.compared(0) for row in state_rows(both)}
+    shown = [rows["Bytes per device"], rows["Copies"]]
+    if shown[0].answers[1].verdict == "unknown":
+        shown = [rows["Elements per device"], rows["Copies of elements"]]
+    size = shown[0]
+    match size.answers[1].verdict:
+        case "unknown" | "not comparable":
+            texts = [f"{size.section} per device unknown"]
+        case "equal":
+            texts = [f"{size.section} per device unchanged at {size.answers[1].text}"]
+        case _:
+            texts = [row_text(row) for row in shown if row.answers[1].verdict in _DIFFERENT]
+    return "; " + "; ".join(texts)
 
 
 # --- Arrays ---------------------------------------------------------------------------------------

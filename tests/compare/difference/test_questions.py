@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compare import difference
-from inspector.compare.difference import Question
-from inspector.compare.difference.question import Statement, change_text, question
+from inspector.compare.difference import Answer, Question
+from inspector.compare.difference.question import Row, Statement, change_text
 from inspector.compare.difference.splits import split_of
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Memory, Snapshot
@@ -123,7 +123,9 @@ VALUES = st.one_of(st.integers(0, 10**15), st.floats(0, 1e6, allow_nan=False))
 @given(VALUES, VALUES)
 def test_verdicts_mirror(one: float, other: float) -> None:
     there, back = (
-        question("s", "t", [Statement(str(value), value) for value in pair], 0, "less").answers[1]
+        Row("s", "t", "less", [Statement(str(value), value) for value in pair])
+        .compared(0)
+        .answers[1]
         for pair in ((one, other), (other, one))
     )
     mirror = {"better": "worse", "worse": "better", "equal": "equal"}
@@ -173,14 +175,13 @@ def test_copies_with_equal_text_are_equal() -> None:
 
 
 def test_a_negligible_change_is_neither_better_nor_worse() -> None:
-    both = question(
-        "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.0001", 1.0001e9)], 0, "less"
-    )
-    assert (both.answers[1].verdict, both.answers[1].change) == ("different", "+<0.1%")
-    far = question(
-        "Time", "FLOPs", [Statement("1.000", 1e9), Statement("1.002", 1.002e9)], 0, "less"
-    )
-    assert far.answers[1].verdict == "worse"
+    def answer(text: str, flops: float) -> Answer:
+        row = Row("Time", "FLOPs", "less", [Statement("1.000", 1e9), Statement(text, flops)])
+        return row.compared(0).answers[1]
+
+    near, far = answer("1.0001", 1.0001e9), answer("1.002", 1.002e9)
+    assert (near.verdict, near.change) == ("different", "+<0.1%")
+    assert far.verdict == "worse"
 
 
 def test_missing_arrays_are_not_comparable() -> None:
