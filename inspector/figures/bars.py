@@ -1,8 +1,9 @@
-"""Horizontal bars as Plotly traces: stacked segments below a heading, or one bar per named row."""
+"""Horizontal bars: stacked segments below a heading, or one bar per named row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,132 +17,159 @@ BAR_PX = 22
 _GAP_PX = 8
 _SMALLEST_PX = 0.5  # narrower segments have no trace, and so no legend entry
 _ROW_PX = 26
+_LIMIT_LABEL_PX = 20
+_BEYOND_PX = 4  # the line of a limit exceeds each bar by this much
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a bar, in the units of the horizontal axis.
+    """A part of a bar; all segments of one name have one color and one entry in the legend.
 
-    name: its entry in the legend; all segments of one name have one color.
-    hover, text: escaped; `text` is written inside the segment if it fits.
+    hover: escaped.
+    texts: the first one that fits is written inside, unless the segment has a hatch.
     """
 
     name: str
-    start: float
     size: float
     color: str
     hover: str
-    text: str = ""
+    texts: Sequence[str] = ()
     hatch: str = ""
-
-    @property
-    def stop(self) -> float:
-        return self.start + self.size
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Stacked segments, the escaped heading above them, and pixels to keep free below."""
+    """Stacked segments, the name and the value above them, and pixels to keep free below."""
 
-    heading: str
-    segments: tuple[Segment, ...]
+    name: str
+    value: str
+    segments: Sequence[Segment]
     below_px: float = 0
 
-
-@dataclass(frozen=True)
-class Placed:
-    """Bars with their places: the upper edge of each in pixels, and the height of all of them."""
-
-    bars: tuple[Bar, ...]
-    tops: tuple[float, ...]
-    height: float
-
     @property
-    def longest(self) -> float:
-        """The end of the longest bar."""
-        return max((part.stop for bar in self.bars for part in bar.segments), default=0)
-
-    def headings(self) -> list[dict[str, Any]]:
-        """Return the headings as annotations, each above its bar."""
-        return [
-            frame.annotation(
-                bar.heading,
-                0,
-                top - HEADING_PX / 2,
-                xref="paper",
-                xshift=2 - SIDE_PX,
-                yanchor="middle",
-            )
-            for bar, top in zip(self.bars, self.tops, strict=True)
-        ]
-
-    def traces(self, px_per_unit: float, order: Sequence[str] = ()) -> list[go.Bar]:
-        """Return one trace per segment name, so that the legend names each once.
-
-        Args:
-          px_per_unit: the scale, which decides if a segment is wide enough for the legend.
-          order: the names in their order in the legend; others follow as they occur.
-        """
-        together: dict[str, list[tuple[Segment, float]]] = {name: [] for name in order}
-        for bar, top in zip(self.bars, self.tops, strict=True):
-            for part in bar.segments:
-                together.setdefault(part.name, []).append((part, top))
-        return [
-            _trace(name, placed, px_per_unit)
-            for name, placed in together.items()
-            if any(part.size * px_per_unit >= _SMALLEST_PX for part, _ in placed)
-        ]
+    def starts(self) -> list[float]:
+        """Return the start of each segment, and the end of the last one."""
+        return [0, *itertools.accumulate(part.size for part in self.segments)]
 
 
-def place(bars: Sequence[Bar], above_px: float = 0) -> Placed:
-    """Place bars below each other, the first heading `above_px` from the top of the plot."""
-    tops, height = [], above_px
-    for bar in bars:
-        tops.append(height + HEADING_PX)
-        height += HEADING_PX + BAR_PX + bar.below_px + _GAP_PX
-    return Placed(tuple(bars), tuple(tops), height)
-
-
-def figure(
-    placed: Placed,
-    traces: list[Any],
-    longest: float,
+def stacked(
+    bars: Sequence[Bar],
     width_px: float,
     *,
-    annotations: Sequence[dict[str, Any]] = (),
+    longest: float = 0,
+    order: Sequence[str] = (),
+    limit: tuple[float, str] | None = None,
+    more: Callable[[Sequence[float]], Sequence[Any]] = lambda tops: (),
     legend: bool = True,
     **settings: Any,
 ) -> go.Figure:
-    """Return the figure of placed bars.
+    """Return bars below each other on one scale.
 
     Args:
-      longest: the value at the right edge of the plot.
-      annotations: in addition to the headings.
-      settings: `heading`, `notes` and other arguments of `frame.plot`.
+      longest: a value that is inside the plot even if all bars are shorter.
+      order: the names in their order in the legend; others follow as they occur.
+      limit: a value that is drawn as a line across the bars, and its label.
+      more: from the upper edges of the bars in pixels to further traces.
+      settings: `heading` and `notes`, as in `frame.plot`.
     """
+    tops, height = [], _LIMIT_LABEL_PX if limit else 0.0
+    for bar in bars:
+        tops.append(height + HEADING_PX)
+        height += HEADING_PX + BAR_PX + bar.below_px + _GAP_PX
+    right = max(longest, limit[0] if limit else 0, *(bar.starts[-1] for bar in bars)) * 1.02 or 1
+    px_per_unit = max(width_px - 2 * SIDE_PX, 1) / right
+    together: dict[str, list[tuple[Segment, float, float]]] = {name: [] for name in order}
+    for bar, top in zip(bars, tops, strict=True):
+        for part, start in zip(bar.segments, bar.starts, strict=False):
+            together.setdefault(part.name, []).append((part, start, top))
+    traces = [
+        _trace(name, placed, px_per_unit, limit)
+        for name, placed in together.items()
+        if any(part.size * px_per_unit >= _SMALLEST_PX for part, _, _ in placed)
+    ]
+    traces += more(tops)
     names = [trace.name for trace in traces if trace.name] if legend else []
+    spans = [(0, _LIMIT_LABEL_PX)] + [
+        (top - _BEYOND_PX, top + BAR_PX + bar.below_px + _BEYOND_PX)
+        for bar, top in zip(bars, tops, strict=True)
+    ]
     return frame.plot(
         traces,
         width_px,
-        placed.height,
+        height,
         left=SIDE_PX,
         right=SIDE_PX,
         bottom=8 + (frame.legend_px(names, width_px - 20) if names else 0),
-        annotations=[*placed.headings(), *annotations],
+        annotations=[
+            *(_heading(bar, top, width_px) for bar, top in zip(bars, tops, strict=True)),
+            *([_limit_label(*limit, right)] if limit else []),
+        ],
+        shapes=[frame.line(limit[0], limit[0], *span, width=3) for span in spans if limit],
         barmode="overlay",
-        hovermode="closest",
         showlegend=bool(names),
         legend=frame.legend_below(),
-        xaxis=frame.axis(range=[0, longest or 1], showticklabels=False),
-        yaxis=frame.axis(range=[placed.height, 0], showticklabels=False),
+        xaxis=frame.axis(range=[0, right], showticklabels=False),
+        yaxis=frame.axis(range=[height, 0], showticklabels=False),
         **settings,
     )
 
 
-def fitting_text(forms: Sequence[str], room_px: float) -> str:
-    """Return the first form that fits into a segment of this width, escaped; "" if none does."""
-    fits = (form for form in forms if labels.width_px(form, frame.TICK_PX) <= room_px - 6)
-    return labels.escape(next(fits, ""))
+def _heading(bar: Bar, top: float, width_px: float) -> dict[str, Any]:
+    """Return the name and the value above a bar; a name that is too long loses its middle."""
+    most = labels.fitting(width_px - 2 * SIDE_PX, frame.NOTE_PX)
+    value = labels.cut(bar.value, most - 2)
+    name = labels.middle_cut(bar.name, max(most - len(value) - 3, 8))
+    text = f"{labels.escape(name)}  <b>{labels.escape(value)}</b>"
+    y = top - HEADING_PX / 2
+    return frame.annotation(text, 0, y, xref="paper", xshift=2 - SIDE_PX, yanchor="middle")
+
+
+def _limit_label(limit: float, text: str, right: float) -> dict[str, Any]:
+    """Return the label on the side of the line that has more room."""
+    at_right = limit < right / 2
+    return frame.annotation(
+        labels.escape(text),
+        limit,
+        0,
+        xanchor="left" if at_right else "right",
+        xshift=3 if at_right else -3,
+        yanchor="top",
+    )
+
+
+def _trace(
+    name: str,
+    placed: Sequence[tuple[Segment, float, float]],
+    px_per_unit: float,
+    limit: tuple[float, str] | None,
+) -> go.Bar:
+    first, _, _ = placed[0]
+
+    def text(part: Segment, start: float) -> str:
+        if limit and start < limit[0] < start + part.size:
+            return ""  # the line of the limit would cross the text
+        room = part.size * px_per_unit - 6
+        fits = (one for one in part.texts if labels.width_px(one, frame.TICK_PX) <= room)
+        return labels.escape(next(fits, ""))
+
+    return go.Bar(
+        orientation="h",
+        name=labels.escape(name),
+        x=[part.size for part, _, _ in placed],
+        base=[start for _, start, _ in placed],
+        y=[top + BAR_PX / 2 for _, _, top in placed],
+        width=BAR_PX,
+        marker={"color": first.color, "line": {"width": 0}, "pattern": {"shape": first.hatch}},
+        # Text on a hatch cannot be read; the legend and the hover text name the segment.
+        text=None if first.hatch else [text(part, start) for part, start, _ in placed],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        constraintext="none",
+        textfont={"size": frame.TICK_PX, "color": palette.text_on(first.color)},
+        customdata=[part.hover for part, _, _ in placed],
+        hovertemplate=frame.HOVER_TEXT,
+    )
 
 
 @dataclass(frozen=True)
@@ -213,27 +241,4 @@ def rows_figure(
             tickfont={"size": frame.NOTE_PX},
         ),
         **settings,
-    )
-
-
-def _trace(name: str, placed: Sequence[tuple[Segment, float]], px_per_unit: float) -> go.Bar:
-    first, _ = placed[0]
-    # Text on a hatch cannot be read; the legend and the hover text name the segment.
-    texts = None if first.hatch else [part.text for part, _ in placed]
-    return go.Bar(
-        orientation="h",
-        name=labels.escape(name),
-        x=[part.size for part, _ in placed],
-        base=[part.start for part, _ in placed],
-        y=[top + BAR_PX / 2 for _, top in placed],
-        width=BAR_PX,
-        marker={"color": first.color, "line": {"width": 0}, "pattern": {"shape": first.hatch}},
-        text=texts,
-        textposition="inside",
-        insidetextanchor="middle",
-        textangle=0,
-        constraintext="none",
-        textfont={"size": frame.TICK_PX, "color": palette.text_on(first.color)},
-        customdata=[part.hover for part, _ in placed],
-        hovertemplate=frame.HOVER_TEXT,
     )

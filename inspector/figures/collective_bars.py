@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from inspector.core.collectives import OPS, Traffic
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text, mesh_axes_text
-from inspector.figures import bars, frame, labels, palette
+from inspector.figures import bars, frame, palette
 
 # Operations beyond the palette reuse its colors; one that `OPS` does not list has `palette.UNKNOWN`.
 COLORS = dict(zip(OPS, itertools.cycle((*palette.OKABE_ITO, "#8C564B")), strict=False))
@@ -28,19 +28,13 @@ def collective_bars(
     by_axes = grouped(rows)
     if not by_axes:
         return None
-    most = max(map(_known, by_axes.values())) or 1
-    px_per_byte = max(width_px - 2 * bars.SIDE_PX, 1) / most
-    placed = bars.place(
+    return bars.stacked(
         [
-            bars.Bar(_heading(axes, together, width_px), _segments(axes, together, px_per_byte))
+            bars.Bar(mesh_axes_text(axes), total_text(together), _segments(axes, together))
             for axes, together in by_axes.items()
-        ]
-    )
-    return bars.figure(
-        placed,
-        placed.traces(px_per_byte, sorted({row.op for row in _all(by_axes)}, key=_rank)),
-        most,
+        ],
         width_px,
+        order=sorted({row.op for together in by_axes.values() for row in together}, key=_rank),
         heading="Traffic by mesh axes",
         notes=[f"bytes that one device sends in {of}; ring algorithm assumed"],
     )
@@ -69,10 +63,6 @@ def total_text(rows: Sequence[Traffic]) -> str:
     )
 
 
-def _all(by_axes: dict[Axes, list[Traffic]]) -> list[Traffic]:
-    return [row for together in by_axes.values() for row in together]
-
-
 def _rank(op: str) -> tuple[int, str]:
     return OPS.index(op) if op in OPS else len(OPS), op
 
@@ -81,15 +71,8 @@ def _known(rows: Sequence[Traffic]) -> int:
     return sum(max(row.wire_bytes_per_device or 0, 0) for row in rows)
 
 
-def _heading(axes: Axes, rows: Sequence[Traffic], width_px: int) -> str:
-    total = total_text(rows)
-    most = max(labels.fitting(width_px, frame.NOTE_PX) - len(total) - 2, 8)
-    name = labels.middle_cut(mesh_axes_text(axes), most)
-    return f"{labels.escape(name)}  <b>{labels.escape(total)}</b>"
-
-
-def _segments(axes: Axes, rows: Sequence[Traffic], px_per_byte: float) -> tuple[bars.Segment, ...]:
-    segments: list[bars.Segment] = []
+def _segments(axes: Axes, rows: Sequence[Traffic]) -> list[bars.Segment]:
+    segments = []
     for row in sorted(rows, key=lambda row: _rank(row.op)):
         size = max(row.wire_bytes_per_device or 0, 0)
         if not size:
@@ -97,18 +80,12 @@ def _segments(axes: Axes, rows: Sequence[Traffic], px_per_byte: float) -> tuple[
         runs = "unknown" if row.executions is None else f"{row.executions:,}"
         hover = [
             f"{row.op} over {mesh_axes_text(axes)}",
-            f"{exact_bytes_text(row.wire_bytes_per_device)} from each device",
+            f"{exact_bytes_text(size)} from each device",
             f"{counted(row.instructions, 'instruction')}, executions: {runs}",
         ]
+        hatch = "" if row.op in COLORS else "/"
+        text = (bytes_text(size),)
         segments.append(
-            bars.Segment(
-                row.op,
-                segments[-1].stop if segments else 0,
-                size,
-                color_of(row.op),
-                frame.hover(hover),
-                bars.fitting_text([bytes_text(size)], size * px_per_byte),
-                "" if row.op in COLORS else "/",
-            )
+            bars.Segment(row.op, size, color_of(row.op), frame.hover(hover), text, hatch)
         )
-    return tuple(segments)
+    return segments

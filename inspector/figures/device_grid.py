@@ -133,7 +133,6 @@ def device_grid(
         yaxis2=frame.axis(
             **row_axis, overlaying="y", side="right", anchor="x", ticktext=sent[::row_step]
         ),
-        hovermode="closest",
         # A frame, because cells without bytes show the page.
         shapes=[
             {

@@ -44,6 +44,7 @@ def figure(traces: list[Any], width_px: float, height_px: float, **layout: Any) 
             "width": round(width_px),
             "height": round(height_px),
             "hoverlabel": {"align": "left", "namelength": 0},
+            "hovermode": "closest",
             "showlegend": False,
             **layout,
         },
@@ -293,4 +294,4 @@ def map_figure(
 
 
 # The nearest point answers wherever the pointer is, so that a cell's point answers in all of the cell.
-NEAREST_POINT = {"hovermode": "closest", "hoverdistance": -1}
+NEAREST_POINT = {"hoverdistance": -1}

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from inspector.core import formatting
 from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.device_holdings import Holdings
-from inspector.figures import bars, frame, labels, palette
+from inspector.figures import bars, frame, palette
 
 SHARED, ALONE = "also held elsewhere", "only here"
 _COLORS = {SHARED: palette.OKABE_ITO[4], ALONE: palette.OKABE_ITO[5]}
@@ -18,19 +18,13 @@ def holding_bars(held: Holdings, *, width_px: int = 480) -> go.Figure | None:
     rows = bytes_by_group(held)
     if not rows:
         return None
-    placed = bars.place(
+    return bars.stacked(
         [
             bars.Bar(
-                _heading(name, shared, alone, width_px),
-                (_segment(SHARED, 0, shared), _segment(ALONE, shared, alone)),
+                name, _total(shared, alone), (_segment(SHARED, shared), _segment(ALONE, alone))
             )
             for name, shared, alone in rows
-        ]
-    )
-    return bars.figure(
-        placed,
-        placed.traces(width_px / (placed.longest or 1)),
-        placed.longest * 1.02,
+        ],
         width_px,
         heading="Held bytes by group",
     )
@@ -48,13 +42,11 @@ def bytes_by_group(held: Holdings) -> list[tuple[str, int, int]]:
     return rows
 
 
-def _segment(name: str, start: int, size: int) -> bars.Segment:
-    hover = f"{name}: {formatting.exact_bytes_text(size)}"
-    return bars.Segment(name, start, size, _COLORS[name], hover)
+def _segment(name: str, size: int) -> bars.Segment:
+    hover = frame.hover([f"{name}: {formatting.exact_bytes_text(size)}"])
+    return bars.Segment(name, size, _COLORS[name], hover)
 
 
-def _heading(name: str, shared: int, alone: int, width_px: int) -> str:
-    text = f"{name}: {formatting.bytes_text(shared + alone)}"
-    if alone:
-        text += f", {formatting.bytes_text(alone) if shared else 'all'} of it only here"
-    return labels.escape(labels.cut(text, labels.fitting(width_px, frame.NOTE_PX)))
+def _total(shared: int, alone: int) -> str:
+    only = f", {formatting.bytes_text(alone) if shared else 'all'} of it only here" if alone else ""
+    return formatting.bytes_text(shared + alone) + only

@@ -149,7 +149,6 @@ def marked_tree(
             frame.on_paper("<br>".join(lines), x / (width_px - 4), 1, yanchor="bottom", yshift=3)
             for lines, x in zip(heads, lefts, strict=True)
         ],
-        hovermode="closest",
     )
 
 

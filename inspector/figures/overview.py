@@ -167,7 +167,6 @@ def overview(
         ),
         # The same rows, for the sizes at the right.
         yaxis3=frame.axis(**row_axis, overlaying="y", side="right", anchor="x", ticktext=sizes),
-        hovermode="closest",
     )
 
 

@@ -99,7 +99,6 @@ def ratio_intervals(
             for (place, _), value in zip(rows, values, strict=True)
         ],
         shapes=[frame.line(1, 1, 0, y, width=1.5, dash="dot") | {"layer": "below"}],
-        hovermode="closest",
     )
 
 

@@ -113,7 +113,6 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
             for ridge, (_, rate) in zip(ridges, peaks, strict=True)
         ],
         annotations=marks,
-        hovermode="closest",
     )
 
 

@@ -77,7 +77,6 @@ def spec_matrix(
             ticktext=[labels.escape(_cut_title(row, path_characters)) for row in rows],
             fixedrange=True,
         ),
-        hovermode="closest",
     )
 
 

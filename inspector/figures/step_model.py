@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from inspector.core.formatting import counted, seconds_text
-from inspector.figures import bars, frame, labels, palette
+from inspector.figures import bars, frame, palette
 from inspector.machines.prediction import step_model as model
 from inspector.machines.prediction.step_model import Modelled, Term
 
@@ -21,20 +21,18 @@ def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
 
     A term whose seconds are unknown has a heading and no bar.
     """
-    longest = max((term.seconds or 0 for term in modelled.terms), default=0) or 1.0
-    most = labels.fitting(width_px - 2 * bars.SIDE_PX, frame.NOTE_PX)
-    placed = bars.place(
-        [bars.Bar(_heading(term, modelled, most), _segments(term)) for term in modelled.terms]
-    )
-    return bars.figure(
-        placed,
-        placed.traces(width_px / longest, [*_COLORS]),
-        longest,
+    rows = [bars.Bar(term.name, _value(term, modelled), _segments(term)) for term in modelled.terms]
+    return bars.stacked(
+        rows,
         width_px,
         legend=False,
         heading=f"Modelled step of {modelled.program}",
         notes=_notes(modelled),
     )
+
+
+def _value(term: Term, modelled: Modelled) -> str:
+    return seconds_text(term.seconds) + (" · the bound" if term is modelled.ruling else "")
 
 
 def _segments(term: Term) -> tuple[bars.Segment, ...]:
@@ -45,14 +43,7 @@ def _segments(term: Term) -> tuple[bars.Segment, ...]:
         *frame.note_lines([term.formula], 420),
     ]
     color = _COLORS.get(term.kind, palette.UNKNOWN)
-    return (bars.Segment(term.kind, 0, term.seconds, color, frame.hover(hover)),)
-
-
-def _heading(term: Term, modelled: Modelled, most: int) -> str:
-    """Return `HBM  32.1 µs · the bound`, escaped; a name that is too long loses its middle."""
-    value = seconds_text(term.seconds) + (" · the bound" if term is modelled.ruling else "")
-    name = labels.middle_cut(term.name, max(most - len(value) - 3, 8))
-    return f"{labels.escape(name)}  <b>{labels.escape(value)}</b>"
+    return (bars.Segment(term.kind, term.seconds, color, frame.hover(hover)),)
 
 
 def _notes(modelled: Modelled) -> list[str]:

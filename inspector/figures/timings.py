@@ -110,7 +110,6 @@ def steps(
         notes=["every measured step; the box holds the middle half, its line is the median"],
         left=10,
         right=22,
-        hovermode="closest",
     )
     for number, (name, values) in enumerate(measured):
         _add_strip(figure, number, len(measured), name, values, width_px)

@@ -49,7 +49,7 @@ def test_bars_have_the_length_of_their_seconds() -> None:
     assert [drawn_seconds[y] for y in sorted(drawn_seconds)] == [
         term.seconds for term in found.terms
     ]
-    assert figure.layout.xaxis.range == (0, found.lower_seconds)
+    assert figure.layout.xaxis.range == (0, found.lower_seconds * 1.02)
     for term, row in zip(found.terms, rows(figure), strict=True):
         assert row.startswith(term.name)
         assert seconds_text(term.seconds) in row
