@@ -39,13 +39,9 @@ class Fields:
         self.where = where
         self.folder = folder
 
-    def require(self, field: str) -> None:
-        if field not in self._table:
-            raise InvalidInput(f"{self.where} has no field {field}")
-
-    def size(self, field: str) -> int | None:
+    def size(self, field: str, required: bool = False) -> int | None:
         """Return bytes, rounded down to an integer."""
-        value = self._value(field)
+        value = self._value(field, required)
         if value is None:
             return None
         if type(value) is int and 0 <= value <= _MAX_BYTES:
@@ -58,8 +54,8 @@ class Fields:
                 return count
         raise self._invalid(field, value, _SIZE_ALLOWED)
 
-    def percent(self, field: str) -> Decimal | None:
-        value = self._value(field)
+    def percent(self, field: str, required: bool = False) -> Decimal | None:
+        value = self._value(field, required)
         if value is None:
             return None
         # A tiny number such as 1e-999999999 has too many digits to print.
@@ -71,8 +67,8 @@ class Fields:
         allowed = f"a number from 0 to 100 with at most {_MAX_DIGITS} digits after the point"
         raise self._invalid(field, value, allowed)
 
-    def text(self, field: str) -> str | None:
-        value = self._value(field)
+    def text(self, field: str, required: bool = False) -> str | None:
+        value = self._value(field, required)
         if value is not None and not (isinstance(value, str) and value):
             raise self._invalid(field, value, "text")
         return value
@@ -83,16 +79,12 @@ class Fields:
         if value is None:
             return None
         listed = [value] if isinstance(value, str) else value
-        if (
-            isinstance(listed, list)
-            and listed
-            and all(one and isinstance(one, str) for one in listed)
-        ):
+        if listed and isinstance(listed, list) and all(isinstance(o, str) and o for o in listed):
             return tuple(listed)
         raise self._invalid(field, value, "text or a list of one or more texts")
 
-    def choice(self, field: str, allowed: Collection[str]) -> str | None:
-        value = self.text(field)
+    def choice(self, field: str, allowed: Collection[str], required: bool = False) -> str | None:
+        value = self.text(field, required)
         if value is not None:
             check_known(value, allowed, f"{self.where} {field}")
         return value
@@ -112,8 +104,10 @@ class Fields:
                     f"{', '.join(self._known)}{nearest(field, self._known)}"
                 )
 
-    def _value(self, field: str) -> Any:
+    def _value(self, field: str, required: bool = False) -> Any:
         self._known.append(field)
+        if required and field not in self._table:
+            raise InvalidInput(f"{self.where} has no field {field}")
         return self._table.get(field)
 
     def _invalid(self, field: str, value: Any, allowed: str) -> InvalidInput:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from inspector.core.errors import shown
 from inspector.core.snapshot import Snapshot
@@ -32,18 +32,9 @@ class Outcome:
         return not self.violations and self.unknown is None
 
 
-class Rule(Protocol):
-    """One rule of a policy. `title` is the name of its table."""
-
-    title: str
-
-    def outcome(self, snapshot: Snapshot) -> Outcome:
-        """Check a Snapshot.
-
-        Raises:
-          InvalidInput: if the Snapshot lacks a mesh axis, program or array that the rule names.
-        """
-        ...
+# Returns the violations in a Snapshot, and why the rule could not be fully checked, or None. Raises
+# InvalidInput if the Snapshot lacks a mesh axis, program or array that the rule names.
+Check = Callable[[Snapshot], tuple[list[Violation], str | None]]
 
 
 def name(text: str) -> str:
@@ -52,7 +43,7 @@ def name(text: str) -> str:
     return text if harmless else shown(text, _MAX_NAME)
 
 
-def first_and_more(names: list[str]) -> str:
-    """Return the first name and the number of the others: `params/w and 3 more`."""
+def unknown_text(what: str, names: list[str]) -> str | None:
+    """Return `unknown size of params/w and 3 more`; None if there are no names."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return name(names[0]) + more
+    return f"unknown {what} of {name(names[0])}{more}" if names else None

@@ -8,23 +8,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import NamedTuple
 
-from inspector.checks.policy import array_rules, finding_rule, program_rules, spec_rule
+from inspector.checks.policy import array_rules, program_rules, snapshot_rules
 from inspector.checks.policy.fields import Fields, nearest
-from inspector.checks.policy.outcome import Outcome, Rule
+from inspector.checks.policy.outcome import Check, Outcome
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 
-RULES: dict[str, Callable[[Fields], Rule]] = {
-    "replicated": array_rules.read_replicated,
-    "duplicated": array_rules.read_duplicated,
-    "not_fully_sharded": array_rules.read_not_fully_sharded,
-    "bytes_per_device": array_rules.read_bytes_per_device,
-    "memory": program_rules.read_memory,
-    "collectives": program_rules.read_collectives,
-    "specs": spec_rule.read_specs,
-    "findings": finding_rule.read_findings,
+RULES: dict[str, Callable[[Fields], Check]] = {
+    "replicated": array_rules.replicated,
+    "duplicated": array_rules.duplicated,
+    "not_fully_sharded": array_rules.not_fully_sharded,
+    "bytes_per_device": array_rules.bytes_per_device,
+    "memory": program_rules.program_memory,
+    "collectives": program_rules.collectives,
+    "specs": snapshot_rules.specs,
+    "findings": snapshot_rules.findings,
 }
+
+
+class Rule(NamedTuple):
+    """One rule of a policy. `title` is the name of its table."""
+
+    title: str
+    check: Check
 
 
 @dataclass(frozen=True)
@@ -36,11 +44,12 @@ class Policy:
     def check(self, snapshot: Snapshot) -> tuple[Outcome, ...]:
         """Check a Snapshot. A rule about something that the Snapshot lacks is unknown."""
         outcomes = []
-        for rule in self.rules:
+        for title, check in self.rules:
             try:
-                outcomes.append(rule.outcome(snapshot))
+                violations, unknown = check(snapshot)
             except InvalidInput as error:
-                outcomes.append(Outcome(rule.title, (), str(error)))
+                violations, unknown = [], str(error)
+            outcomes.append(Outcome(title, tuple(violations), unknown))
         return tuple(outcomes)
 
 
@@ -87,7 +96,7 @@ def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
             if not isinstance(table, dict):
                 raise InvalidInput(f"{where} must be a table, as in [{kind}]")
             fields = Fields(table, where, folder)
-            rules.append(RULES[kind](fields))
+            rules.append(Rule(kind, RULES[kind](fields)))
             fields.finish()
     if not rules:
         raise InvalidInput(f"{what} has no rule; the rules are {', '.join(RULES)}")

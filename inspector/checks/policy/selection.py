@@ -62,16 +62,11 @@ def read_selection(fields: Fields, groups: tuple[str, ...]) -> Selection:
 
 
 def larger_axes(mesh: Mesh) -> tuple[str, ...]:
-    """Return the mesh axes larger than 1."""
     return tuple(axis.name for axis in mesh.axes if axis.size > 1)
 
 
 def mesh_of(snapshot: Snapshot) -> Mesh:
-    """Return the mesh.
-
-    Raises:
-      InvalidInput: if the mesh is unknown.
-    """
+    """Return the mesh; raise InvalidInput if it is unknown."""
     if snapshot.mesh is None:
         raise InvalidInput("the Snapshot has no mesh")
     return snapshot.mesh
