@@ -185,7 +185,7 @@ def cause(program: Program, one: Collective) -> Section:
     else:
         blocks.append(
             unknown.unknown(
-                "The source of its sharding is unknown. A plan records it: run inspect with --target plan."
+                "The source of its sharding is unknown. A plan records it: inspect the layout with target plan."
             )
         )
     return Section(f"cause-{one.name}", one.name, tuple(blocks))

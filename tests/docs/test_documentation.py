@@ -14,12 +14,15 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from inspector.checks import policy
 from inspector.media.terminal import main
+from inspector.model import own_model
+from inspector.models.catalogue import CATALOGUE
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,6 +51,16 @@ def commands(page: Path, *languages: str) -> list[list[str]]:
 
 def pages_with(*languages: str) -> list[Path]:
     return [page for page in PAGES if commands(page, *languages)]
+
+
+@pytest.fixture(autouse=True)
+def restore_catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove the models that commands of a page register."""
+    monkeypatch.setenv(own_model.VARIABLE, os.environ.get(own_model.VARIABLE, "[]"))
+    before = dict(CATALOGUE)
+    yield
+    CATALOGUE.clear()
+    CATALOGUE.update(before)
 
 
 def run_python(code: str, folder: Path) -> None:

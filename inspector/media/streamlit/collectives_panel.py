@@ -59,7 +59,7 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
 
     def pick(row: int | None) -> None:
         if row is not None:
-            _show_one(snapshot, shown[row])
+            _show_one(snapshot, program, shown[row])
             return
         st.caption(
             f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. Select a row for its "
@@ -69,9 +69,9 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
     render.show([table], {table.key: pick})
 
 
-def _show_one(snapshot: Snapshot, one: Collective) -> None:
+def _show_one(snapshot: Snapshot, program: Program, one: Collective) -> None:
     with st.container(border=True):
-        st.markdown(render.markdown(collectives.detail(one)))
+        render.show(collectives.cause(program, one).blocks)
         if one.op_name:
             st.code(one.op_name, language=None, wrap_lines=True)
         known = {array.path for array in snapshot.arrays}
