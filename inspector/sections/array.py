@@ -21,7 +21,6 @@ from inspector.sections.section import (
     Picture,
     Strong,
     Table,
-    columns,
     text,
 )
 
@@ -34,18 +33,11 @@ def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     reason = why_no_map(array, mesh)
     if reason is not None:
         return (unknown.unknown(reason),)
-    blocks = Picture(
-        f"blocks-{array.path}",
-        f"Blocks of {array.path}",
-        lambda width_px: block_map(array, mesh, width_px=width_px),
-    )
+    path = array.path
+    blocks = Picture.of(f"blocks-{path}", f"Blocks of {path}", block_map, array, mesh)
     # The block map names the array, the mesh map does not.
-    devices = Picture(
-        f"mesh-{array.path}",
-        f"Mesh by block of {array.path}",
-        lambda width_px: mesh_map(array, mesh, width_px=width_px),
-        stamp=(array.path,),
-    )
+    alt = f"Mesh by block of {path}"
+    devices = Picture.of(f"mesh-{path}", alt, mesh_map, array, mesh, stamp=(path,))
     return (Columns(((blocks,), (devices,))),)
 
 
@@ -97,12 +89,17 @@ def shards(array: Array, snapshot: Snapshot) -> Block:
     rows = shard_rows(array, snapshot)
     if rows is None:
         return unknown.unknown(f"The shards of {array.path} are unknown.")
-    headings = columns("device:count", "index", "replica:count", "process:count", "bytes:bytes")
-    cells = tuple(
-        (row["device"], ranges_text(row["index"]), row["replica"], row["process"], row["bytes"])
-        for row in rows
+    return Table.of(
+        "shard_table",
+        rows,
+        {
+            "device:count": lambda row: row["device"],
+            "index": lambda row: ranges_text(row["index"]),
+            "replica:count": lambda row: row["replica"],
+            "process:count": lambda row: row["process"],
+            "bytes:bytes": lambda row: row["bytes"],
+        },
     )
-    return Table("shard_table", headings, cells)
 
 
 def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inspector.core.folding import fold
 from inspector.core.formatting import counted, logical_text, shape_text, spec_text
@@ -18,12 +18,13 @@ from inspector.sections import array as one_array
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
+    Cell,
+    Column,
     Folded,
     Picture,
     Preformatted,
     Section,
     Table,
-    columns,
     text,
 )
 from inspector.sections.text_tree import text_tree
@@ -59,24 +60,17 @@ def bytes_on_devices(
     mesh = snapshot.mesh
     if missing is not None or mesh is None:
         return Section("bytes", "Bytes on each device", (missing,) if missing else ())
-    styles = styles_of_specs(snapshot.arrays, mesh)
     parameters = [array for array in arrays if array.group == "params"] or arrays
     settings = {} if maps is None else {"most_maps": maps}
-    small = Picture(
-        "small_multiples",
-        "Small shard maps of the parameters",
-        lambda width_px: small_multiples(parameters, mesh, width_px=width_px, **settings),
+    alt = "Small shard maps of the parameters"
+    small = Picture.of("small_multiples", alt, small_multiples, parameters, mesh, **settings)
+    first: Block = unknown.unknown(
+        "Bytes per device are unknown: the Snapshot has no bytes of arrays."
     )
     if any(held(array, mesh) is not None for array in arrays):
-        first: Block = Picture(
-            "overview",
-            "Bytes on each device by array",
-            lambda width_px: overview(arrays, mesh, styles, width_px=width_px),
-        )
-    else:
-        first = unknown.unknown(
-            "Bytes per device are unknown: the Snapshot has no bytes of arrays."
-        )
+        styles = styles_of_specs(snapshot.arrays, mesh)
+        alt = "Bytes on each device by array"
+        first = Picture.of("overview", alt, overview, arrays, mesh, styles)
     return Section("bytes", "Bytes on each device", (first, small))
 
 
@@ -87,11 +81,8 @@ def tree_picture(snapshot: Snapshot, arrays: Sequence[Array]) -> Block:
             "The tree cannot be drawn to scale: the sizes of the arrays are unknown."
         )
     styles = styles_of_specs(snapshot.arrays, snapshot.mesh)
-    return Picture(
-        "spec_tree",
-        "Arrays by bytes and PartitionSpec",
-        lambda width_px: spec_tree(arrays, snapshot.mesh, styles, width_px=width_px),
-    )
+    alt = "Arrays by bytes and PartitionSpec"
+    return Picture.of("spec_tree", alt, spec_tree, arrays, snapshot.mesh, styles)
 
 
 def tree_text(arrays: Sequence[Array], folded: bool = True) -> Preformatted:
@@ -102,13 +93,11 @@ def tree_text(arrays: Sequence[Array], folded: bool = True) -> Preformatted:
 def tree(snapshot: Snapshot) -> Section:
     """Return the tree of PartitionSpecs as a figure and as text."""
     missing = unknown.no_arrays(snapshot)
+    if missing is not None:
+        return Section("tree", "PartitionSpecs", (missing,))
     arrays = state_arrays(snapshot)
-    blocks: tuple[Block, ...] = (
-        (missing,)
-        if missing is not None
-        else (tree_picture(snapshot, arrays), Folded("As text", (tree_text(arrays),)))
-    )
-    return Section("tree", "PartitionSpecs", blocks)
+    as_text = Folded("As text", (tree_text(arrays),))
+    return Section("tree", "PartitionSpecs", (tree_picture(snapshot, arrays), as_text))
 
 
 def maps(snapshot: Snapshot, most: int) -> Section:
@@ -154,49 +143,38 @@ def folded_table(snapshot: Snapshot) -> Section:
 
 def table(arrays: Sequence[Array]) -> Table:
     """Return a table with one row per array. Memory kinds have a column if one is not device memory."""
-    outside = any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays)
-    headings = columns(
-        *("Path:code", "Logical axes", "PartitionSpec", "Shape", "Shard shape", "Bytes:bytes"),
-        *("Bytes per device:bytes", "Replicas:count", "Type", "Group"),
-        *(["Memory"] if outside else []),
-    )
-    rows = tuple(
-        (
-            array.path,
-            logical_text(array.logical_axes) or "–",
-            spec_text(array.spec),
-            shape_text(array.shape),
-            "unknown" if array.shard_shape is None else shape_text(array.shard_shape),
-            array.bytes,
-            array.bytes_per_device,
-            array.replicas,
-            array.dtype,
-            GROUP_TITLES.get(array.group, array.group),
-            *([memory_kind(array)] if outside else []),
-        )
-        for array in arrays
-    )
-    return Table("array_table", headings, rows)
+    cells: dict[str | Column, Callable[[Array], Cell]] = {
+        "Path:code": lambda array: array.path,
+        "Logical axes": lambda array: logical_text(array.logical_axes) or "–",
+        "PartitionSpec": lambda array: spec_text(array.spec),
+        "Shape": lambda array: shape_text(array.shape),
+        "Shard shape": lambda array: shape_text(array.shard_shape),
+        "Bytes:bytes": lambda array: array.bytes,
+        "Bytes per device:bytes": lambda array: array.bytes_per_device,
+        "Replicas:count": lambda array: array.replicas,
+        "Type": lambda array: array.dtype,
+        "Group": lambda array: GROUP_TITLES.get(array.group, array.group),
+    }
+    if any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays):
+        cells["Memory"] = memory_kind
+    return Table.of("array_table", arrays, cells)
 
 
 def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
     """Return the arrays that are not in device memory, by memory kind; empty if there are none."""
-    kinds: dict[str, list[Array]] = {}
-    for array in arrays:
-        kind = memory_kind(array)
-        if kind is not None and kind not in _DEVICE_MEMORY:
-            kinds.setdefault(kind, []).append(array)
-    if not kinds:
+    outside = [array for array in arrays if memory_kind(array) not in _DEVICE_MEMORY]
+    if not outside:
         return ()
-    rows = tuple(
-        (kind, array.path, array.bytes_per_device) for kind, of in kinds.items() for array in of
+    table = Table.of(
+        "memory_kinds",
+        sorted(outside, key=lambda array: str(memory_kind(array))),
+        {
+            "Memory": memory_kind,
+            "Path:code": lambda array: array.path,
+            "Bytes per device:bytes": lambda array: array.bytes_per_device,
+        },
     )
-    headings = columns("Memory", "Path:code", "Bytes per device:bytes")
-    return (
-        Section(
-            "host-memory", "Arrays outside device memory", (Table("memory_kinds", headings, rows),)
-        ),
-    )
+    return (Section("host-memory", "Arrays outside device memory", (table,)),)
 
 
 def memory_kind(array: Array) -> str | None:

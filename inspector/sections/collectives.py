@@ -107,46 +107,30 @@ def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]
 
 def each(program: Program, collectives: Sequence[Collective]) -> Table:
     """Return a table with one row per collective."""
-    headings = columns(
-        *("Op", "Mesh axes", "Groups"),
-        Column("Executions", "count", "How often one run of the program executes it."),
-        Column("Payload", "bytes", "Bytes of one execution on one device."),
-        Column(
-            "On the wire",
-            "bytes",
-            "Bytes that leave one device in all executions of one run, by the ring algorithm.",
-        ),
-        *(
-            "Phase",
-            "Module",
-            "Arrays",
-            "Source",
-            "Inserted by",
-            "Asynchronous",
-            "Conditional",
-            "Name:code",
-        ),
+    executions = "How often one run of the program executes it."
+    wire = "Bytes that leave one device in all executions of one run, by the ring algorithm."
+    return Table.of(
+        f"collective_table:{program.name}",
+        collectives,
+        {
+            "Op": lambda one: one.op,
+            "Mesh axes": _axes,
+            "Groups": _groups_short,
+            Column("Executions", "count", executions): lambda one: one.executions,
+            Column("Payload", "bytes", "Bytes of one execution on one device."): lambda one: (
+                one.payload_bytes
+            ),
+            Column("On the wire", "bytes", wire): wire_bytes_of_run,
+            "Phase": phases_text,
+            "Module": modules_text,
+            "Arrays": _arrays_text,
+            "Source": lambda one: one.source or "unknown",
+            "Inserted by": lambda one: "partitioner" if one.spmd_generated else "unknown",
+            "Asynchronous": lambda one: "yes" if one.asynchronous else "no",
+            "Conditional": lambda one: "yes" if one.conditional else "no",
+            "Name:code": lambda one: one.name,
+        },
     )
-    rows = tuple(
-        (
-            one.op,
-            _axes(one),
-            _groups_short(one),
-            one.executions,
-            one.payload_bytes,
-            wire_bytes_of_run(one),
-            phases_text(one),
-            modules_text(one),
-            _arrays_text(one),
-            one.source or "unknown",
-            "partitioner" if one.spmd_generated else "unknown",
-            "yes" if one.asynchronous else "no",
-            "yes" if one.conditional else "no",
-            one.name,
-        )
-        for one in collectives
-    )
-    return Table(f"collective_table:{program.name}", headings, rows)
 
 
 def detail(one: Collective) -> tuple[Inline, ...]:
@@ -175,17 +159,13 @@ def cause(program: Program, one: Collective) -> Section:
         ),
     ]
     if one.origins:
-        columns = (
-            Column("Mesh axis", "code"),
-            Column("Sharding comes from", "code"),
-            Column("By rule", "code"),
-        )
+        headings = columns("Mesh axis:code", "Sharding comes from:code", "By rule:code")
         rows = tuple((origin.mesh_axis, origin.from_, origin.rule) for origin in one.origins)
-        blocks.append(Table(f"origins:{one.name}", columns, rows))
+        blocks.append(Table(f"origins:{one.name}", headings, rows))
     else:
         blocks.append(
             unknown.unknown(
-                "The source of its sharding is unknown. A plan records it: inspect the layout with target plan."
+                "The source of its sharding is unknown. A plan of the layout records it."
             )
         )
     return Section(f"cause-{one.name}", one.name, tuple(blocks))
@@ -199,23 +179,22 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     if not moving:
         also = " It follows the gradient of its parameter." if array.group == "opt_state" else ""
         return (text(f"No collective is known to move this array.{also}", quiet=True),)
-    headings = columns(
-        "Program", "Op", "Mesh axes", "Executions:count", "Payload", "Phase", "Source", "Known from"
+    table = Table.of(
+        "array_collectives",
+        moving,
+        {
+            "Program": lambda one: title(one.program),
+            "Op": lambda one: one.collective.op,
+            "Mesh axes": lambda one: _axes(one.collective),
+            "Executions:count": lambda one: one.collective.executions,
+            "Payload": lambda one: _payload_text(one.collective),
+            "Phase": lambda one: phases_text(one.collective),
+            "Source": lambda one: one.collective.source or "unknown",
+            "Known from": lambda one: (
+                "HLO text" if one.known_by == "followed" else "same module and size"
+            ),
+        },
     )
-    rows = tuple(
-        (
-            title(one.program),
-            one.collective.op,
-            _axes(one.collective),
-            one.collective.executions,
-            _payload_text(one.collective),
-            phases_text(one.collective),
-            one.collective.source or "unknown",
-            "HLO text" if one.known_by == "followed" else "same module and size",
-        )
-        for one in moving
-    )
-    table = Table("array_collectives", headings, rows)
     return (Section("array-collectives", "Collectives of this array", (table,)),)
 
 
@@ -273,47 +252,29 @@ def matching(
 def _figures(
     name: str, collectives: Sequence[Collective], rows: Sequence[Traffic], snapshot: Snapshot
 ) -> Columns:
-    bars = Picture(
-        "collective_bars",
-        "Bytes by mesh axes and op",
-        lambda width_px: collective_bars(rows, of=run_of(name), width_px=width_px),
-    )
+    of = run_of(name)
+    bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
     mesh = snapshot.mesh
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
     sent = device_traffic(collectives, mesh)
-    devices = Picture(
-        "traffic_map",
-        "Bytes between devices",
-        lambda width_px: traffic_map(sent, mesh, of=run_of(name), width_px=width_px),
-    )
+    devices = Picture.of("traffic_map", "Bytes between devices", traffic_map, sent, mesh, of=of)
     return Columns(((bars,), (devices,)))
 
 
 def _by_axes(name: str, rows: Sequence[Traffic]) -> Table:
-    return Table(
+    return Table.of(
         f"traffic:{name}",
-        columns(
-            "Mesh axes",
-            "Op",
-            "Instructions:count",
-            "Executions:count",
-            "Payload of one run:bytes",
-            "On the wire, per device:bytes",
-            "Conditional",
-        ),
-        tuple(
-            (
-                mesh_axes_text(row.mesh_axes),
-                row.op,
-                row.instructions,
-                row.executions,
-                row.payload_bytes,
-                row.wire_bytes_per_device,
-                "yes" if row.conditional else "no",
-            )
-            for row in rows
-        ),
+        rows,
+        {
+            "Mesh axes": lambda row: mesh_axes_text(row.mesh_axes),
+            "Op": lambda row: row.op,
+            "Instructions:count": lambda row: row.instructions,
+            "Executions:count": lambda row: row.executions,
+            "Payload of one run:bytes": lambda row: row.payload_bytes,
+            "On the wire, per device:bytes": lambda row: row.wire_bytes_per_device,
+            "Conditional": lambda row: "yes" if row.conditional else "no",
+        },
     )
 
 

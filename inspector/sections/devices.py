@@ -21,7 +21,6 @@ from inspector.sections.section import (
     Picture,
     Section,
     Table,
-    columns,
     text,
 )
 
@@ -52,17 +51,10 @@ def figures(
     """
     mesh = snapshot.mesh
     assert mesh is not None
-    bars = Picture(
-        "holding_bars",
-        "Bytes held, by group",
-        lambda width_px: holding_bars(held, width_px=width_px),
-    )
+    bars = Picture.of("holding_bars", "Bytes held, by group", holding_bars, held)
     copies = device_holdings.copies_of(snapshot, held.devices, groups)
-    others = Picture(
-        "copies_map",
-        "Devices that hold copies",
-        lambda width_px: copies_map(mesh, copies, held.devices, held.bytes or 0, width_px=width_px),
-    )
+    shown = (mesh, copies, held.devices, held.bytes or 0)
+    others = Picture.of("copies_map", "Devices that hold copies", copies_map, *shown)
     return Columns(((bars,), (others, note)))
 
 
@@ -95,24 +87,20 @@ def ordered(held: Holdings) -> list[Piece]:
 
 def table(held: Holdings) -> Table:
     """Return a table with one row per array that the devices hold."""
-    headings = columns(
-        *("Path:code", "Index", "Bytes:bytes"),
-        Column("Only here", "bytes", "Bytes that no other device holds."),
-        *("Copies elsewhere:count", "Also on", "Type"),
+    only_here = Column("Only here", "bytes", "Bytes that no other device holds.")
+    return Table.of(
+        "device_table",
+        ordered(held),
+        {
+            "Path:code": lambda piece: piece.path,
+            "Index": _index_text,
+            "Bytes:bytes": lambda piece: piece.bytes,
+            only_here: lambda piece: piece.alone,
+            "Copies elsewhere:count": lambda piece: piece.elsewhere,
+            "Also on": lambda piece: devices_text(piece.holders) or "no other device",
+            "Type": lambda piece: piece.dtype,
+        },
     )
-    rows = tuple(
-        (
-            piece.path,
-            _index_text(piece),
-            piece.bytes,
-            piece.alone,
-            piece.elsewhere,
-            devices_text(piece.holders) if piece.holders else "no other device",
-            piece.dtype,
-        )
-        for piece in ordered(held)
-    )
-    return Table("device_table", headings, rows)
 
 
 def uncounted(held: Holdings) -> tuple[Block, ...]:
@@ -120,11 +108,8 @@ def uncounted(held: Holdings) -> tuple[Block, ...]:
     if not held.unknown:
         return ()
     count = counted(len(held.unknown), "array")
-    return (
-        text(
-            f"Not counted: {count} with unknown placement, such as {held.unknown[0]}.", quiet=True
-        ),
-    )
+    note = f"Not counted: {count} with unknown placement, such as {held.unknown[0]}."
+    return (text(note, quiet=True),)
 
 
 def _index_text(piece: Piece) -> str:

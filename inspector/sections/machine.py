@@ -34,11 +34,8 @@ def blocks(snapshot: Snapshot, target: Target, axis: str) -> tuple[Block, ...]:
     """Return the chips colored by the index along `axis`, and the links of every mesh axis."""
     mesh = snapshot.mesh
     assert mesh is not None
-    picture = Picture(
-        "torus_map",
-        "Chips of the machine, colored by mesh index",
-        lambda width_px: torus_map(mesh, highlight_axis=axis, width_px=width_px),
-    )
+    alt = "Chips of the machine, colored by mesh index"
+    picture = Picture.of("torus_map", alt, torus_map, mesh, highlight_axis=axis)
     items: list[tuple[Inline, ...]] = []
     for (name,), link in links_of(mesh, target.chip, [(name,) for name in axes(snapshot)]).items():
         kind = "unknown" if isinstance(link, NoLink) else link.name

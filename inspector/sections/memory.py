@@ -167,40 +167,35 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
 
 def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> Table:
     first = f"{heading}:code" if heading == "Path" else heading
-    headings = columns(
-        first, "Bytes once:bytes", "On all devices:bytes", "Duplicated:bytes", "Copies:ratio"
-    )
-    return Table(
+    return Table.of(
         key,
-        headings,
-        tuple((one.name, one.once, one.everywhere, one.duplicated, one.factor) for one in each),
+        each,
+        {
+            first: lambda one: one.name,
+            "Bytes once:bytes": lambda one: one.once,
+            "On all devices:bytes": lambda one: one.everywhere,
+            "Duplicated:bytes": lambda one: one.duplicated,
+            "Copies:ratio": lambda one: one.factor,
+        },
     )
 
 
 def _donation(programs: Sequence[Breakdown]) -> list[Text]:
     blocks = []
     for program in programs:
+        name = Code(program.program)
         if program.aliased:
-            saved = bytes_text(program.aliased)
-            blocks.append(
-                text(
-                    Code(program.program),
-                    f" writes {saved} of its outputs over donated arguments, which count once. Compare the "
-                    "totals with and without donation: it may need more temporaries.",
-                    quiet=True,
-                )
+            said = (
+                f" writes {bytes_text(program.aliased)} of its outputs over donated arguments, which count "
+                "once. Compare the totals with and without donation: it may need more temporaries."
             )
+            blocks.append(text(name, said, quiet=True))
         if program.not_donated:
-            saved = bytes_text(program.not_donated)
-            blocks.append(
-                text(
-                    "Donating the train state to ",
-                    Code(program.program),
-                    f" would save up to {saved} per device: these outputs have the shapes and shardings of "
-                    "arguments.",
-                    quiet=True,
-                )
+            said = (
+                f" would save up to {bytes_text(program.not_donated)} per device: these outputs have the "
+                "shapes and shardings of arguments."
             )
+            blocks.append(text("Donating the train state to ", name, said, quiet=True))
     return blocks
 
 

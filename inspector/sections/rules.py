@@ -16,7 +16,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    columns,
     text,
 )
 
@@ -75,16 +74,19 @@ def of_array(
 
 def entries(ledger: Sequence[Entry], rules: Sequence[Rule]) -> Table:
     """Return one row per rule and dimension with what Linen and nnx make of it."""
-    rows = tuple(
-        (
-            "–" if one.rule is None else rule_words(one.rule, rules).removeprefix("rule "),
-            f"{one.dimension}{f' {one.logical_axis}' if one.logical_axis else ''}",
-            Strong(one.linen) if one.taken_by_linen else one.linen,
-            Strong(one.nnx) if one.taken_by_nnx else one.nnx,
-        )
-        for one in ledger
+    return Table.of(
+        "ledger",
+        ledger,
+        {
+            "Rule": lambda one: (
+                "–" if one.rule is None else rule_words(one.rule, rules).removeprefix("rule ")
+            ),
+            "Dimension": lambda one: f"{one.dimension} {one.logical_axis or ''}".rstrip(),
+            "Linen": lambda one: Strong(one.linen) if one.taken_by_linen else one.linen,
+            "nnx": lambda one: Strong(one.nnx) if one.taken_by_nnx else one.nnx,
+        },
+        wrap=True,
     )
-    return Table("ledger", columns("Rule", "Dimension", "Linen", "nnx"), rows, wrap=True)
 
 
 def overall(known: Sequence[tuple[Array, Ledger]], reading: RulesSemantics) -> Section:
@@ -107,16 +109,18 @@ def overall(known: Sequence[tuple[Array, Ledger]], reading: RulesSemantics) -> S
 
 def table(known: Sequence[tuple[Array, Ledger]]) -> Table:
     """Return one row per array: its spec, the spec of the rules in Linen and in nnx, and if they agree."""
-    headings = columns("Path:code", "Logical axes", "Actual", "Linen", "Follows", "nnx")
-    rows = tuple(
-        (
-            array.path,
-            logical_text(array.logical_axes),
-            spec_text(array.spec),
-            "invalid" if one.linen is None else spec_text(one.linen),
-            {None: "unknown", True: "yes", False: "no"}[one.follows],
-            spec_text(one.nnx) + (", invalid in JAX" if one.nnx_refusals else ""),
-        )
-        for array, one in known
+    follows = {None: "unknown", True: "yes", False: "no"}
+    return Table.of(
+        "ledger_table",
+        known,
+        {
+            "Path:code": lambda one: one[0].path,
+            "Logical axes": lambda one: logical_text(one[0].logical_axes),
+            "Actual": lambda one: spec_text(one[0].spec),
+            "Linen": lambda one: "invalid" if one[1].linen is None else spec_text(one[1].linen),
+            "Follows": lambda one: follows[one[1].follows],
+            "nnx": lambda one: (
+                spec_text(one[1].nnx) + (", invalid in JAX" if one[1].nnx_refusals else "")
+            ),
+        },
     )
-    return Table("ledger_table", headings, rows)

@@ -9,14 +9,15 @@ All strings are plain text. Names that come from files are never markup; each re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import plotly.graph_objects as go
 
 from inspector.core.formatting import bytes_text, exact_bytes_text, seconds_text, times_text
 
+Record = TypeVar("Record")
 NoticeKind = Literal["info", "unknown", "success", "warning", "error"]
 CellKind = Literal["text", "code", "count", "bytes", "seconds", "ratio"]
 NUMBERS: frozenset[CellKind] = frozenset({"count", "bytes", "seconds", "ratio"})
@@ -102,6 +103,18 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     wrap: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        records: Iterable[Record],
+        cells: Mapping[str | Column, Callable[[Record], Cell]],
+        wrap: bool = False,
+    ) -> Table:
+        """Return a table with one row per record. `cells` has the columns as for `columns`."""
+        rows = tuple(tuple(cell(record) for cell in cells.values()) for record in records)
+        return cls(key, columns(*cells), rows, wrap)
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -134,6 +147,19 @@ class Picture:
     alt: str
     build: Callable[[int], go.Figure | None] = field(compare=False)
     stamp: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        alt: str,
+        draw: Callable[..., go.Figure | None],
+        *data: Any,
+        stamp: tuple[str, ...] = (),
+        **settings: Any,
+    ) -> Picture:
+        """Return the figure that `draw` makes of the data, with the width as `width_px`."""
+        return cls(key, alt, lambda width_px: draw(*data, width_px=width_px, **settings), stamp)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
@@ -13,12 +14,7 @@ from inspector.figures.roofline import roofline
 from inspector.machines import out_of_memory
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
-from inspector.machines.prediction.step_model import (
-    Intensity,
-    Modelled,
-    bound_text,
-    modelled,
-)
+from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import unknown
 from inspector.sections.programs import main_first, title
 from inspector.sections.section import (
@@ -32,7 +28,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    columns,
     listing,
     text,
 )
@@ -70,7 +65,7 @@ def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
 
 
 def modelled_step(
-    snapshot: Snapshot, model: Modelled, roofline_of: Sequence[Modelled] | object = ()
+    snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Modelled] = ()
 ) -> tuple[Block, ...]:
     """Return the time of a step on a chip: the bound, its terms, the roofline, and the formulas.
 
@@ -110,18 +105,11 @@ def modelled_step(
             )
         ),
     ]
-    points = list(roofline_of)  # type: ignore[call-overload]
+    points = list(roofline_of)
     if points:
-        terms = Picture(
-            "step_model",
-            "Modelled terms of a step",
-            lambda width_px: step_model.step_model(model, width_px=width_px),
-        )
-        roofs = Picture(
-            "roofline",
-            "Roofline of the chip with each program",
-            lambda width_px: roofline(model.chip, points, width_px=width_px),
-        )
+        terms = Picture.of("step_model", "Modelled terms of a step", step_model.step_model, model)
+        title = "Roofline of the chip with each program"
+        roofs = Picture.of("roofline", title, roofline, model.chip, points)
         blocks.append(Columns(((terms,), (roofs,))))
     return (*blocks, _formulas(model))
 
@@ -140,16 +128,8 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     else:
         target = snapshot.source.target or "the target"
         note = f"Time that the compiler for {target} took on this machine. No step was run."
-    stages = Picture(
-        "timing_stages",
-        "Compile times",
-        lambda width_px: timings.phases(snapshot.programs, where, width_px=width_px),
-    )
-    steps = Picture(
-        "timing_steps",
-        "Step times",
-        lambda width_px: timings.steps(snapshot.programs, width_px=width_px),
-    )
+    stages = Picture.of("timing_stages", "Compile times", timings.phases, snapshot.programs, where)
+    steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs)
     blocks: list[Block] = [text(note, quiet=True), Columns(((stages,), (steps,)))]
     blocks.append(
         Folded("Measured times", (_times_table(timed), *_timeit(timed))),
@@ -168,10 +148,12 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
         trace = program.trace
         assert trace is not None
         blocks += [
-            Picture(
+            Picture.of(
                 f"operation_times:{program.name}",
                 "Profiled time by kind of operation",
-                lambda width_px, trace=trace: operation_times(trace, mesh.size, width_px=width_px),
+                operation_times,
+                trace,
+                mesh.size,
             ),
             text(
                 f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
@@ -213,10 +195,16 @@ def _failed(snapshot: Snapshot, model: Modelled) -> bool:
 
 
 def _formulas(model: Modelled) -> Folded:
-    headings = columns("Term", "Time:seconds", "Formula", "Based on")
-    rows = tuple(
-        (term.name, term.seconds, term.formula or "–", term.basis or "the compiled program")
-        for term in model.terms
+    terms = Table.of(
+        f"terms:{model.program}",
+        model.terms,
+        {
+            "Term": lambda term: term.name,
+            "Time:seconds": lambda term: term.seconds,
+            "Formula": lambda term: term.formula or "–",
+            "Based on": lambda term: term.basis or "the compiled program",
+        },
+        wrap=True,
     )
     overlap = (
         "The step takes at least its longest term (full overlap) and at most the sum of all terms."
@@ -224,33 +212,27 @@ def _formulas(model: Modelled) -> Folded:
     intensities = [f"{one.name}: {intensity_text(one)}" for one in model.intensities]
     return Folded(
         "Formulas and assumptions",
-        (
-            Table(f"terms:{model.program}", headings, rows, wrap=True),
-            listing(overlap, *intensities, *model.assumptions),
-        ),
+        (terms, listing(overlap, *intensities, *model.assumptions)),
     )
 
 
 def _times_table(programs: Sequence[Program]) -> Table:
-    rows = []
-    for program in programs:
-        seconds = program.seconds
-        assert seconds is not None
-        spread = statistics(seconds.steps)
-        steps = "not measured" if spread is None else statistics_text(spread)
-        rows.append(
-            (
-                program.name,
-                *map(_seconds_cell, (seconds.lower, seconds.compile, seconds.first)),
-                steps,
-            )
-        )
-    headings = columns("Program", "Lower", "Compile", "First run", "Steps")
-    return Table("measured_times", headings, tuple(rows))
+    timed = [(program.name, seconds) for program in programs if (seconds := program.seconds)]
+    return Table.of(
+        "measured_times",
+        timed,
+        {
+            "Program": lambda one: one[0],
+            "Lower": lambda one: _measured(one[1].lower),
+            "Compile": lambda one: _measured(one[1].compile),
+            "First run": lambda one: _measured(one[1].first),
+            "Steps": lambda one: _measured(statistics(one[1].steps), statistics_text),
+        },
+    )
 
 
-def _seconds_cell(seconds: float | None) -> str:
-    return "not measured" if seconds is None else seconds_text(seconds)
+def _measured(value: Any, text: Callable[[Any], str] = seconds_text) -> str:
+    return "not measured" if value is None else text(value)
 
 
 def _timeit(programs: Sequence[Program]) -> list[Block]:

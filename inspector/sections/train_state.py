@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from inspector.core.formatting import bytes_text, counted, spec_text
-from inspector.core.snapshot import Array, ProgramArray, Snapshot
+from inspector.core.snapshot import ProgramArray, Snapshot
 from inspector.figures.live_map import NOBODY, live_map
 from inspector.figures.loss_curve import loss_curve
 from inspector.sections import unknown
@@ -15,7 +17,6 @@ from inspector.sections.section import (
     Notice,
     Picture,
     Table,
-    columns,
     text,
 )
 
@@ -43,29 +44,29 @@ def verdict(snapshot: Snapshot) -> Notice:
 
 def shardings(snapshot: Snapshot, program: str) -> Table:
     """Return the requested and the compiled sharding of each input and output of a program."""
-    headings = columns("Path:code", "Role", "Requested", "Compiled", "Same")
-    rows = tuple(
-        (
-            one.path,
-            one.role,
-            "chosen by the compiler" if one.requested is None else spec_text(one.requested),
-            spec_text(one.compiled) if one.used else "not used by this program",
-            _mark(one),
-        )
-        for each in snapshot.programs
-        if each.name == program
-        for one in each.shardings
+    found = snapshot.program(program)
+    return Table.of(
+        f"shardings:{program}",
+        () if found is None else found.shardings,
+        {
+            "Path:code": lambda one: one.path,
+            "Role": lambda one: one.role,
+            "Requested": lambda one: (
+                "chosen by the compiler" if one.requested is None else spec_text(one.requested)
+            ),
+            "Compiled": lambda one: (
+                spec_text(one.compiled) if one.used else "not used by this program"
+            ),
+            "Same": _mark,
+        },
     )
-    return Table(f"shardings:{program}", headings, rows)
 
 
 def training(snapshot: Snapshot) -> Columns:
     """Return the loss by train step, and the bytes that are alive on each device after the run."""
     step = snapshot.program("train_step")
     losses = () if step is None else step.losses
-    loss = Picture(
-        "loss_curve", "Loss by train step", lambda width_px: loss_curve(losses, width_px=width_px)
-    )
+    loss = Picture.of("loss_curve", "Loss by train step", loss_curve, losses)
     mesh, live = snapshot.mesh, snapshot.live or ()
     if mesh is None or not live:
         return Columns(((loss,),))
@@ -76,39 +77,33 @@ def training(snapshot: Snapshot) -> Columns:
             f"`jax.live_arrays()` contains {bytes_text(unowned)} on all devices that no part of this run "
             "holds."
         )
-    alive = Picture(
-        "live_map",
-        "Bytes alive on each device",
-        lambda width_px: live_map(live, mesh, width_px=width_px),
-    )
+    alive = Picture.of("live_map", "Bytes alive on each device", live_map, live, mesh)
     return Columns(((loss,), (alive, text(note, quiet=True))))
 
 
 def boxes(snapshot: Snapshot) -> tuple[Block, ...]:
     """Return the Flax boxes around values, with names, value and PartitionSpec; empty if there are none."""
-    boxed = [array for array in snapshot.arrays if array.box is not None]
+    boxed = [(array, array.box) for array in snapshot.arrays if array.box is not None]
     if not boxed:
         return ()
-    headings = columns("Path:code", "Box", "names", ".value", "PartitionSpec")
-    rows = tuple(
-        (array.path, array.box.kind, _names_text(array), _value_text(array), spec_text(array.spec))
-        for array in boxed
-        if array.box is not None
+    note = (
+        "Flax keeps the names of a parameter's dimensions in a box around its value. `unbox` returns the "
+        "value with its sharding constraint. `replace_boxed` puts another value into the same box. "
+        "Optimizers see through the box, so moments are sharded like parameters."
     )
-    return (
-        Folded(
-            f"Boxed values: {counted(len(boxed), 'leaf', 'leaves')} with names",
-            (
-                text(
-                    "Flax keeps the names of a parameter's dimensions in a box around its value. `unbox` "
-                    "returns the value with its sharding constraint. `replace_boxed` puts another value into "
-                    "the same box. Optimizers see through the box, so moments are sharded like parameters.",
-                    quiet=True,
-                ),
-                Table("box_table", headings, rows),
-            ),
-        ),
+    table = Table.of(
+        "box_table",
+        boxed,
+        {
+            "Path:code": lambda one: one[0].path,
+            "Box": lambda one: one[1].kind,
+            "names": lambda one: _names_text(one[1].names),
+            ".value": lambda one: f"{one[0].dtype}[{', '.join(map(str, one[0].shape or ()))}]",
+            "PartitionSpec": lambda one: spec_text(one[0].spec),
+        },
     )
+    summary = f"Boxed values: {counted(len(boxed), 'leaf', 'leaves')} with names"
+    return (Folded(summary, (text(note, quiet=True), table)),)
 
 
 def _mark(one: ProgramArray) -> str | Mark:
@@ -117,11 +112,5 @@ def _mark(one: ProgramArray) -> str | Mark:
     return Mark("=", "success") if one.same else Mark("≠", "error")
 
 
-def _names_text(array: Array) -> str:
-    assert array.box is not None
-    entries = ("None" if not names else "+".join(names) for names in array.box.names)
-    return f"({', '.join(entries)})"
-
-
-def _value_text(array: Array) -> str:
-    return f"{array.dtype}[{', '.join(map(str, array.shape or ()))}]"
+def _names_text(names: Iterable[Sequence[str] | None]) -> str:
+    return f"({', '.join('+'.join(each) if each else 'None' for each in names)})"

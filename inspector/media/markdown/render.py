@@ -5,8 +5,8 @@ Figures are left out: a comment cannot hold them, and the tables contain the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 
 from inspector.media.markdown.text import code, folded, html_text, listing, plain, table
 from inspector.media.printable import printable
@@ -24,32 +24,34 @@ def render(blocks: Iterable[section.Block], level: int = 2) -> str:
 
 def parts_text(parts: Sequence[section.Inline]) -> str:
     """Return the parts of a sentence as Markdown on one line."""
-    return "".join(_part(part) for part in parts)
+    return "".join(map(_part, parts))
 
 
-@singledispatch
 def _block(block: section.Block, level: int) -> str:
-    raise TypeError(f"a section contains a {type(block).__name__}, which Markdown cannot render")
+    match block:
+        case section.Text(parts) | section.Notice(_, parts):
+            return f"{parts_text(parts)}\n"
+        case section.Listing(items):
+            return listing(map(parts_text, items))
+        case section.Facts(facts):
+            return listing(f"{plain(fact.label)}: {plain(fact.value)}" for fact in facts)
+        case section.Table():
+            return _table(block)
+        case section.Picture():
+            return ""
+        case section.Columns(columns):
+            return render((each for column in columns for each in column), level)
+        case section.Folded(summary, blocks):
+            body = render(blocks, level)
+            return folded(html_text(summary), body) if body else ""
+        case section.Preformatted():
+            return _preformatted(block)
+        case section.Section(_, heading, blocks):
+            body = render(blocks, level + 1)
+            return f"{'#' * min(level, _MAX_HEADING)} {plain(heading)}\n\n{body}" if body else ""
 
 
-@_block.register(section.Text)
-@_block.register(section.Notice)
-def _(block: section.Text | section.Notice, level: int) -> str:
-    return f"{parts_text(block.parts)}\n"
-
-
-@_block.register
-def _(block: section.Listing, level: int) -> str:
-    return listing(parts_text(item) for item in block.items)
-
-
-@_block.register
-def _(block: section.Facts, level: int) -> str:
-    return listing(f"{plain(fact.label)}: {plain(fact.value)}" for fact in block.facts)
-
-
-@_block.register
-def _(block: section.Table, level: int) -> str:
+def _table(block: section.Table) -> str:
     rows = [
         [_cell(cell, column) for cell, column in zip(row, block.columns, strict=True)]
         for row in block.rows[:MAX_ROWS]
@@ -60,37 +62,12 @@ def _(block: section.Table, level: int) -> str:
     return text + (f"\n{more_text(left_out, 'row')}\n" if left_out else "")
 
 
-@_block.register
-def _(block: section.Picture, level: int) -> str:
-    return ""
-
-
-@_block.register
-def _(block: section.Columns, level: int) -> str:
-    return "\n".join(part for column in block.columns if (part := render(column, level)))
-
-
-@_block.register
-def _(block: section.Folded, level: int) -> str:
-    body = render(block.blocks, level)
-    return folded(html_text(block.summary), body) if body else ""
-
-
-@_block.register
-def _(block: section.Preformatted, level: int) -> str:
+def _preformatted(block: section.Preformatted) -> str:
     lines = [printable(line.expandtabs()) for line in block.text.splitlines()]
     # A fence is longer than any run of backticks in the text, so the text cannot end it.
-    longest = max((len(run) for line in lines for run in _backticks(line)), default=0)
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join((fence + (block.language or ""), *lines, fence)) + "\n"
-
-
-@_block.register
-def _(block: section.Section, level: int) -> str:
-    body = render(block.blocks, level + 1)
-    if not body:
-        return ""
-    return f"{'#' * min(level, _MAX_HEADING)} {plain(block.heading)}\n\n{body}"
 
 
 def _cell(cell: section.Cell, column: section.Column) -> str:
@@ -112,7 +89,3 @@ def _part(part: section.Inline) -> str:
             before = " " if part[:1].isspace() else ""
             after = " " if part[-1:].isspace() and part.strip() else ""
             return f"{before}{plain(part)}{after}"
-
-
-def _backticks(line: str) -> list[str]:
-    return "".join(one if one == "`" else " " for one in line).split()

@@ -38,25 +38,18 @@ def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures") -> Iterator
         picture_buttons.show(drawn, lines, key)
 
 
-def draw(figure: go.Figure, key: str, *, alt: str) -> None:
-    """Draw a figure without a handler for clicks."""
-    st.plotly_chart(figure, key=key, config=CONFIG, alt=alt)
-    _remember(figure, key, alt)
+def draw(
+    figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None] | None = None
+) -> None:
+    """Draw a figure. `on_pick` is called with the custom data of the clicked point, or with None."""
+    settings: dict[str, Any] = {}
+    if on_pick is not None:
 
+        def picked() -> None:
+            on_pick(_custom_data(st.session_state[key].selection.points))
 
-def show(figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None]) -> None:
-    """Draw a figure and call `on_pick` with the custom data of the clicked point, or with None."""
-
-    def picked() -> None:
-        on_pick(_custom_data(st.session_state[key].selection.points))
-
-    st.plotly_chart(
-        figure, key=key, config=CONFIG, alt=alt, on_select=picked, selection_mode="points"
-    )
-    _remember(figure, key, alt)
-
-
-def _remember(figure: go.Figure, key: str, alt: str) -> None:
+        settings = {"on_select": picked, "selection_mode": "points"}
+    st.plotly_chart(figure, key=key, config=CONFIG, alt=alt, **settings)
     drawn = _drawn.get()
     if drawn is not None:
         drawn[key] = (figure, alt)

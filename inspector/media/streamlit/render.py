@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import singledispatch
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -33,16 +32,10 @@ ICONS: dict[section.NoticeKind, str] = {
 
 @dataclass(frozen=True)
 class _Page:
-    """Where blocks are drawn.
-
-    Attributes:
-      width_px: the width that figures may have.
-      picks: by the key of a table or figure, what to call when the user selects in it. A table passes the
-        number of the row, a figure the custom data of the point; both pass None if the selection is empty.
-    """
+    """The width that figures may have, and the handlers of selections."""
 
     width_px: int
-    picks: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+    picks: Mapping[str, Callable[[Any], None]]
 
 
 def show(
@@ -67,41 +60,38 @@ def markdown(parts: Sequence[section.Inline]) -> str:
     return "".join(_part(part) for part in parts)
 
 
-@singledispatch
 def _draw(block: section.Block, page: _Page) -> None:
-    raise TypeError(f"a section contains a {type(block).__name__}, which the dashboard cannot draw")
+    match block:
+        case section.Text(parts, quiet):
+            (st.caption if quiet else st.markdown)(markdown(parts))
+        case section.Notice(kind, parts):
+            boxes = {"success": st.success, "warning": st.warning, "error": st.error}
+            boxes.get(kind, st.info)(markdown(parts), icon=ICONS[kind])
+        case section.Listing(items):
+            st.markdown("\n".join(f"- {markdown(item)}" for item in items))
+        case section.Facts(facts):
+            row = st.grid(len(facts), min_column_width=_LEAST_FACT_PX)
+            for fact in facts:
+                row.metric(plain(fact.label), fact.value, help=fact.help and plain(fact.help))
+        case section.Table():
+            _draw_table(block, page)
+        case section.Picture():
+            figure = block.build(page.width_px)
+            if figure is not None:
+                chart.draw(figure, block.key, alt=block.alt, on_pick=page.picks.get(block.key))
+        case section.Columns():
+            _draw_columns(block, page)
+        case section.Folded(summary, blocks):
+            with st.expander(plain(summary)):
+                show(blocks, page.picks, page.width_px)
+        case section.Preformatted(text, language):
+            st.code(text, language=language, wrap_lines=False)
+        case section.Section(_, heading, blocks):
+            st.markdown(f"##### {plain(heading)}")
+            show(blocks, page.picks, page.width_px)
 
 
-@_draw.register
-def _(block: section.Text, page: _Page) -> None:
-    if block.quiet:
-        st.caption(markdown(block.parts))
-    else:
-        st.markdown(markdown(block.parts))
-
-
-@_draw.register
-def _(block: section.Notice, page: _Page) -> None:
-    box = {"success": st.success, "warning": st.warning, "error": st.error}.get(block.kind, st.info)
-    box(markdown(block.parts), icon=ICONS[block.kind])
-
-
-@_draw.register
-def _(block: section.Listing, page: _Page) -> None:
-    st.markdown("\n".join(f"- {markdown(item)}" for item in block.items))
-
-
-@_draw.register
-def _(block: section.Facts, page: _Page) -> None:
-    row = st.grid(len(block.facts), min_column_width=_LEAST_FACT_PX)
-    for fact in block.facts:
-        row.metric(
-            plain(fact.label), fact.value, help=None if fact.help is None else plain(fact.help)
-        )
-
-
-@_draw.register
-def _(block: section.Table, page: _Page) -> None:
+def _draw_table(block: section.Table, page: _Page) -> None:
     if block.wrap:
         st.markdown(_markdown_table(block))
         return
@@ -109,37 +99,23 @@ def _(block: section.Table, page: _Page) -> None:
         column.heading: _values([row[place] for row in block.rows], column)
         for place, column in enumerate(block.columns)
     }
-    settings: dict[str, Any] = {}
+    config = {column.heading: _config(column, columns[column.heading]) for column in block.columns}
     pick = page.picks.get(block.key)
-    if pick is not None:
-        settings = {"on_select": "rerun", "selection_mode": "single-row"}
+    if pick is None:
+        table.show(columns, block.key, column_config=config)
+        return
     drawn = table.show(
         columns,
         block.key,
-        column_config={
-            column.heading: _config(column, columns[column.heading]) for column in block.columns
-        },
-        **settings,
+        column_config=config,
+        on_select="rerun",
+        selection_mode="single-row",
     )
-    if pick is not None:
-        rows = [row for row in drawn.selection.rows if row < len(block.rows)]
-        pick(rows[0] if rows else None)
+    rows = [row for row in drawn.selection.rows if row < len(block.rows)]
+    pick(rows[0] if rows else None)
 
 
-@_draw.register
-def _(block: section.Picture, page: _Page) -> None:
-    figure = block.build(page.width_px)
-    if figure is None:
-        return
-    pick = page.picks.get(block.key)
-    if pick is None:
-        chart.draw(figure, block.key, alt=block.alt)
-    else:
-        chart.show(figure, block.key, alt=block.alt, on_pick=pick)
-
-
-@_draw.register
-def _(block: section.Columns, page: _Page) -> None:
+def _draw_columns(block: section.Columns, page: _Page) -> None:
     count = len(block.columns)
     if count < 2 or page.width_px < page_width.NARROW_PX:
         for column in block.columns:
@@ -149,23 +125,6 @@ def _(block: section.Columns, page: _Page) -> None:
     for place, column in zip(st.columns(count, gap="medium"), block.columns, strict=True):
         with place:
             show(column, page.picks, width_px)
-
-
-@_draw.register
-def _(block: section.Folded, page: _Page) -> None:
-    with st.expander(plain(block.summary)):
-        show(block.blocks, page.picks, page.width_px)
-
-
-@_draw.register
-def _(block: section.Preformatted, page: _Page) -> None:
-    st.code(block.text, language=block.language, wrap_lines=False)
-
-
-@_draw.register
-def _(block: section.Section, page: _Page) -> None:
-    st.markdown(f"##### {plain(block.heading)}")
-    show(block.blocks, page.picks, page.width_px)
 
 
 def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:

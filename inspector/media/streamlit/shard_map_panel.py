@@ -122,7 +122,7 @@ def _cached_maps(
 
 
 def _chart(figure: go.Figure, name: str, array: Array) -> None:
-    chart.show(
+    chart.draw(
         figure,
         name,
         alt=f"{name.replace('_', ' ').capitalize()} of {array.path}",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 from typing import TYPE_CHECKING, TextIO
 
 from inspector.media.printable import one_line, printable
@@ -74,42 +73,42 @@ def _renderables(blocks: Iterable[section.Block], console: Console) -> list[Rend
     return parts
 
 
-@singledispatch
 def _block(block: section.Block, console: Console) -> list[RenderableType]:
-    raise TypeError(f"a section contains a {type(block).__name__}, which a terminal cannot render")
-
-
-@_block.register(section.Text)
-def _(block: section.Text, console: Console) -> list[RenderableType]:
-    return [_line(block.parts, "dim" if block.quiet else "")]
-
-
-@_block.register(section.Notice)
-def _(block: section.Notice, console: Console) -> list[RenderableType]:
-    return [_line(block.parts, _STYLES[block.kind])]
-
-
-@_block.register(section.Listing)
-def _(block: section.Listing, console: Console) -> list[RenderableType]:
-    return [_line(("- ", *item)) for item in block.items]
-
-
-@_block.register(section.Facts)
-def _(block: section.Facts, console: Console) -> list[RenderableType]:
     from rich.table import Table as RichTable
+    from rich.text import Text as RichText
 
-    grid = RichTable.grid(padding=(0, 2))
-    for fact in block.facts:
-        grid.add_row(_line((fact.label,), "dim"), _line((fact.value,)))
-    return [grid]
+    match block:
+        case section.Text(parts, quiet):
+            return [_line(parts, "dim" if quiet else "")]
+        case section.Notice(kind, parts):
+            return [_line(parts, _STYLES[kind])]
+        case section.Listing(items):
+            return [_line(("- ", *item)) for item in items]
+        case section.Facts(facts):
+            grid = RichTable.grid(padding=(0, 2))
+            for fact in facts:
+                grid.add_row(_line((fact.label,), "dim"), _line((fact.value,)))
+            return [grid]
+        case section.Table():
+            return [_table(block, console.is_terminal)]
+        case section.Picture():
+            return []
+        case section.Columns(columns):
+            return _renderables((each for column in columns for each in column), console)
+        case section.Folded(heading, blocks) | section.Section(_, heading, blocks):
+            inside = _renderables(blocks, console)
+            return [_line((section.Strong(heading),)), *inside] if inside else []
+        case section.Preformatted(text):
+            return [
+                RichText(printable(line.expandtabs()), no_wrap=True, overflow="ignore")
+                for line in text.splitlines()
+            ]
 
 
-@_block.register(section.Table)
-def _(block: section.Table, console: Console) -> list[RenderableType]:
+def _table(block: section.Table, terminal: bool) -> RenderableType:
     from rich import box
     from rich.table import Table as RichTable
 
-    terminal = console.is_terminal
     table = RichTable(
         box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0 if terminal else 1),
         header_style="bold",
@@ -123,39 +122,7 @@ def _(block: section.Table, console: Console) -> list[RenderableType]:
         )
     for row in block.rows:
         table.add_row(*map(_cell, row, block.columns))
-    return [table]
-
-
-@_block.register(section.Picture)
-def _(block: section.Picture, console: Console) -> list[RenderableType]:
-    return []
-
-
-@_block.register(section.Columns)
-def _(block: section.Columns, console: Console) -> list[RenderableType]:
-    return _renderables((each for column in block.columns for each in column), console)
-
-
-@_block.register(section.Folded)
-def _(block: section.Folded, console: Console) -> list[RenderableType]:
-    inside = _renderables(block.blocks, console)
-    return [_line((section.Strong(block.summary),)), *inside] if inside else []
-
-
-@_block.register(section.Preformatted)
-def _(block: section.Preformatted, console: Console) -> list[RenderableType]:
-    from rich.text import Text as RichText
-
-    return [
-        RichText(printable(line.expandtabs()), no_wrap=True, overflow="ignore")
-        for line in block.text.splitlines()
-    ]
-
-
-@_block.register(section.Section)
-def _(block: section.Section, console: Console) -> list[RenderableType]:
-    inside = _renderables(block.blocks, console)
-    return [_line((section.Strong(block.heading),)), *inside] if inside else []
+    return table
 
 
 def _line(parts: Sequence[section.Inline], style: str = "") -> RenderableType:
