@@ -15,7 +15,7 @@ from tests.browser.server import Server
 _FAILED = pytest.StashKey[bool]()
 
 
-# Both end with this package, because Playwright holds an event loop that other tests could not have.
+# Both end with this package, because Playwright's event loop would break other tests.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
@@ -24,21 +24,21 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
-    """The app; in the end it must be gone with all its workers."""
+    """The app. At the end, it and its workers must have ended."""
     server = Server()
     try:
         yield server
     finally:
         left = server.stop()
     assert not left, f"processes {left} outlived the server"
-    # Streamlit itself leaves tracebacks of connections that a browser dropped; ours are mistakes.
+    # Streamlit logs tracebacks of dropped connections; tracebacks of this project are errors.
     log = server.log()
     assert "inspector/" not in log, log[-6000:]
 
 
 @pytest.fixture
 def another_server() -> Iterator[Server]:
-    """A server of the test's own, to be ended by it."""
+    """A server that only this test uses."""
     server = Server()
     yield server
     server.stop()
@@ -46,7 +46,7 @@ def another_server() -> Iterator[Server]:
 
 @pytest.fixture
 def open_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
-    """Makes browser contexts, which share neither cookies nor storage."""
+    """Open browser contexts without shared cookies or storage."""
     contexts: list[BrowserContext] = []
 
     def make(**options: object) -> BrowserContext:
@@ -62,7 +62,7 @@ def open_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember that a test failed, for its fixtures to know."""
+    """Record for the fixtures that a test failed."""
     report = yield
     item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
     return report
@@ -72,9 +72,9 @@ def pytest_runtest_makereport(
 def open_dashboard(
     request: pytest.FixtureRequest, open_context: Callable[..., BrowserContext], server: Server
 ) -> Iterator[Callable[..., Dashboard]]:
-    """Opens tabs with the dashboard; none of them may have had an error in a script.
+    """Open tabs with the dashboard. At the end, no script may have failed.
 
-    Of a test that fails, a picture of every tab is kept.
+    After a failed test, a picture of each tab is saved.
     """
     opened: list[Dashboard] = []
 
@@ -93,5 +93,5 @@ def open_dashboard(
 
 @pytest.fixture
 def dashboard(open_dashboard: Callable[..., Dashboard]) -> Dashboard:
-    """The dashboard as it opens at first."""
+    """The dashboard with the default layout."""
     return open_dashboard()

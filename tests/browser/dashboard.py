@@ -14,7 +14,7 @@ from tests.paths import ROOT
 from tests.service.engine.waiting import until
 
 ARTIFACTS = ROOT / "artifacts"
-PATIENCE_MS = 60_000  # until what never comes fails the test; no test measures it
+PATIENCE_MS = 60_000  # until a missing element fails the test
 POLL_MS = 50
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 
@@ -167,7 +167,7 @@ class Dashboard:
     # State of the page.
 
     def keyed(self, key: str) -> Locator:
-        """The element that the app gave this key."""
+        """Return the element with this key."""
         return self.page.locator(".st-key-" + re.sub(r"[^\w-]", "-", key))
 
     def main(self) -> Locator:
@@ -177,7 +177,7 @@ class Dashboard:
         return self.page.get_by_test_id("stSidebar")
 
     def expect_badge(self, text: str) -> None:
-        """Wait until the page says so of where its figures come from."""
+        """Wait until the badge shows this source."""
         badge = self.main().locator(".stMarkdownBadge")
         # While the page is redrawn, the previous badge can still be visible.
         expect(badge).to_have_text([re.compile(re.escape(text))])
@@ -190,7 +190,7 @@ class Dashboard:
         return self.page.get_by_test_id("stAlert")
 
     def rules(self) -> list[tuple[str, str]]:
-        """The rule table: logical axis and mesh axes of each row."""
+        """Return logical axis and mesh axes of each rule."""
 
         def texts(name: str) -> list[str]:
             fields = self.sidebar().locator(f"[class*=st-key-rule-][class*=-{name}] input")
@@ -199,23 +199,23 @@ class Dashboard:
         return list(zip(texts("name"), texts("axes"), strict=True))
 
     def query(self) -> str:
-        """The query of the tab's URL."""
+        """Return the query of the URL."""
         return urlsplit(self.page.url).query
 
     def figure(self, key: str) -> dict[str, Any] | None:
-        """`data` and `layout` of the figure drawn under a key, None while there is none."""
+        """Return `data` and `layout` of the figure under a key, or None."""
         return self.page.evaluate(_FIGURE, key)
 
     def texts_drawn(self, key: str) -> list[dict[str, Any]]:
-        """Every text in a figure: `text`, its size `px`, and `out`, the pixels beyond the figure."""
+        """Return every text in a figure: `text`, its size `px`, and `out`, the pixels beyond the figure."""
         return self.page.evaluate(_TEXTS, key)
 
     def texts_beyond_their_cells(self, key: str) -> list[str]:
-        """The texts of a heatmap that are wider than its widest cell."""
+        """Return the texts of a heatmap that are wider than its widest cell."""
         return self.page.evaluate(_WIDER_TEXTS, key)
 
     def figure_keys(self) -> list[str]:
-        """The keys of the figures that can be seen."""
+        """Return the keys of the visible figures."""
         return self.page.evaluate(
             "() => [...document.querySelectorAll('.js-plotly-plot')].filter(one => one.offsetParent)"
             ".map(one => one.closest('[class*=st-key-]').className.match(/st-key-([\\w-]+)/)[1])"
@@ -224,12 +224,12 @@ class Dashboard:
     def wait_for_figure(
         self, key: str, condition: Callable[[dict[str, Any]], object] = bool
     ) -> dict[str, Any]:
-        """The figure under this key, as soon as it is as wanted."""
+        """Return the figure under this key when the condition holds."""
 
         def found() -> dict[str, Any] | None:
             figure = self.figure(key)
             if figure is None or not condition(figure):
-                # An error will not become a figure, so waiting on is in vain.
+                # After an error, no figure follows.
                 broken = self.page.get_by_test_id("stException")
                 assert not broken.count(), broken.first.inner_text()
                 self.page.wait_for_timeout(POLL_MS)
@@ -241,13 +241,13 @@ class Dashboard:
         return figure
 
     def block_map(self) -> dict[str, int]:
-        """Which block each cell of the block map shows: the cell's text, and the block's number."""
+        """Return the block number of each cell of the block map, by the cell's text."""
         figure = self.figure("block_map")
         assert figure is not None
         return {text: number for text, number, _ in cells(figure)}
 
     def devices_of_blocks(self) -> list[str]:
-        """The devices named in the cells of the block map, in order."""
+        """Return the devices in the cells of the block map, in order."""
         figure = self.figure("block_map")
         assert figure is not None
         return [
@@ -258,11 +258,11 @@ class Dashboard:
         ]
 
     def screenshot(self, name: str) -> Path:
-        """A picture of the whole page among the artifacts."""
+        """Save a picture of the whole page among the artifacts."""
         path = artifact(name)
         before = self.page.viewport_size
         assert before is not None
-        # The page scrolls inside of the window, so that only a window as high shows all of it.
+        # The page scrolls inside the window, so the window is made as high as the page.
         high = self.page.evaluate(
             "Math.max(...['stMain', 'stSidebarContent'].map(name => "
             "document.querySelector(`[data-testid=${name}]`)?.scrollHeight ?? 0))"
@@ -284,7 +284,7 @@ def artifact(name: str) -> Path:
 
 
 def cells(figure: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """Text, block number and colour of every cell of a map, row by row, gaps left out."""
+    """Return text, block number and color of each cell of a map, row by row."""
     found: dict[tuple[int, int], tuple[str, int, str]] = {}
     for trace in figure["data"]:
         if trace["type"] != "heatmap":
@@ -297,7 +297,7 @@ def cells(figure: dict[str, Any]) -> list[tuple[str, int, str]]:
 
 
 def _colour(trace: dict[str, Any], number: float) -> str:
-    """The colour that Plotly gives a number: that of the colour scale, which has steps or slopes."""
+    """Return the color of a number on Plotly's color scale, which has steps or slopes."""
     share = (number - trace["zmin"]) / (trace["zmax"] - trace["zmin"])
     scale = trace["colorscale"]
     below = max(index for index, (start, _) in enumerate(scale) if start <= share)

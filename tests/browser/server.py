@@ -1,4 +1,4 @@
-"""The real server as a person starts it, and the processes that it has."""
+"""The real server and its processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKER = "inspector.service.engine.worker"
 
 
 class Server:
-    """`streamlit run app.py` on a free port, ready to be asked. Needs Linux's /proc."""
+    """`streamlit run app.py` on a free port. Needs Linux's /proc."""
 
     def __init__(self) -> None:
         self.port = _free_port()
@@ -43,7 +43,7 @@ class Server:
             raise
 
     def workers(self, devices: int | None = None) -> list[int]:
-        """Process ids of the workers, those with so many devices or all."""
+        """Return the process ids of the workers, or of those with this number of devices."""
         found = []
         for pid in _children(self.pid):
             if WORKER not in _read(pid, "cmdline").split("\0") or not alive(pid):
@@ -59,7 +59,7 @@ class Server:
         self._popen.wait(60)
 
     def stop(self) -> list[int]:
-        """Stop as Ctrl-C does; gives the processes that were left behind, which are ended then."""
+        """Stop as Ctrl-C does. Kill and return the processes that are still alive."""
         mine = [self.pid, *_descendants(self.pid)]
         if self._popen.poll() is None:
             self.signal(signal.SIGINT)
@@ -73,7 +73,7 @@ class Server:
         return []
 
     def log(self) -> str:
-        """What the server has printed."""
+        """Return the output of the server."""
         return Path(self._log.name).read_text(errors="replace")
 
     def _answers(self) -> bool:
@@ -86,7 +86,7 @@ class Server:
 
 
 def cpu_ticks(pid: int) -> int:
-    """The processor time that a process has used, in clock ticks."""
+    """Return the processor time of a process in clock ticks."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12]) if fields else 0
 
@@ -95,7 +95,7 @@ def _read(pid: int, name: str) -> str:
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except OSError:
-        return ""  # it ended meanwhile
+        return ""  # it has ended
 
 
 def _children(parent: int) -> list[int]:

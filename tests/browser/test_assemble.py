@@ -19,7 +19,7 @@ FIGURES = ("assemble-good-host", "assemble-good-devices", "assemble-good-array")
 
 @pytest.fixture
 def open_assemble(open_dashboard):
-    """Opens the first page, and from there the page that assembles arrays."""
+    """Open the Assemble page from the Layout page."""
 
     def make(**options: object) -> Dashboard:
         dashboard = open_dashboard(**options)
@@ -33,7 +33,7 @@ def open_assemble(open_dashboard):
 
 
 def choose(dashboard: Dashboard, name: str) -> None:
-    """Press one of the page's segmented choices."""
+    """Click an option of a segmented control."""
     dashboard.main().get_by_text(name, exact=True).click()
     dashboard.settle()
 
@@ -41,7 +41,7 @@ def choose(dashboard: Dashboard, name: str) -> None:
 def break_it(dashboard: Dashboard, title: str) -> None:
     """Choose a mistake from the list."""
     field = dashboard.keyed("assemble:mistake").locator("input")
-    # A list that is open is closed by scrolling, and a click scrolls to what it clicks.
+    # Scrolling closes an open list, and a click scrolls to its target.
     field.scroll_into_view_if_needed()
     dashboard.page.wait_for_timeout(4 * POLL_MS)
     field.click()
@@ -53,7 +53,7 @@ def texts(dashboard: Dashboard, key: str) -> list[str]:
     return [text for text, _, _ in cells(dashboard.wait_for_figure(key)) if text]
 
 
-def test_a_mistake_is_picked_shown_and_removed(open_assemble) -> None:
+def test_a_mistake_is_shown_and_removed(open_assemble) -> None:
     dashboard = open_assemble()
     assert sorted(map(int, texts(dashboard, "assemble-good-array"))) == list(range(64))
     expect(dashboard.alerts()).to_have_count(0)
@@ -68,7 +68,7 @@ def test_a_mistake_is_picked_shown_and_removed(open_assemble) -> None:
     right = dashboard.wait_for_figure("assemble-good-array")
     moved = {text for text, _, _ in cells(swapped)[6:8]}
     assert moved == {"32", "33"} and len(swapped["layout"]["shapes"]) == 2
-    # A number has the color of the block where it belongs.
+    # Each number has the color of its block.
     color = {text: color for text, _, color in cells(right)}
     assert all(color[text] == one for text, _, one in cells(swapped) if text)
     dashboard.screenshot("assemble_swapped")
@@ -90,7 +90,7 @@ def test_fields_keep_their_values_while_another_page_is_open(open_assemble) -> N
 @pytest.mark.parametrize(
     ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
 )
-def test_nothing_is_cut_off(open_assemble, theme, size) -> None:
+def test_no_text_is_cut_off(open_assemble, theme, size) -> None:
     dashboard = open_assemble(size=size, color_scheme=theme)
     choose(dashboard, "Tensor-parallel batch")
     dashboard.wait_for_figure("assemble-resharded")

@@ -1,4 +1,4 @@
-"""The board in the browser: pin three layouts, read what differs, time them, take the report and open it."""
+"""The Board page: pins, differences, times, report, link and file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "<img src=x onerror=window.hacked=1>"
 
 
 def ranges(figure: dict[str, Any]) -> list[tuple[float, ...]]:
-    """What each map shows of the first dimension along its width."""
+    """Return the range of the first dimension that each map shows."""
     axes = [name for name in figure["layout"] if name.startswith("xaxis")]
     return [tuple(round(end, 3) for end in figure["layout"][name]["range"]) for name in axes]
 
@@ -40,7 +40,7 @@ def board(open_dashboard):
 
 def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: Path):
     page = board.page
-    # What differs, each against the first, with the rule that did it.
+    # Each layout is compared with the first. The rule that differs is named.
     main = board.main()
     expect(main.get_by_text(re.compile("compared with Data \\+ tensor 2x4")).first).to_be_visible()
     sentences = board.keyed("board_sentences").inner_text()
@@ -98,7 +98,7 @@ def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: P
     opened.close()
 
 
-def test_one_click_opens_the_board_while_the_pin_menu_is_open(open_dashboard):
+def test_one_click_leaves_an_open_pin_menu(open_dashboard):
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2")
     dashboard.open_pin_menu()
     expect(dashboard.page.get_by_label("Name on the board")).to_be_visible()
@@ -117,7 +117,7 @@ def test_the_pin_menu_closes_and_a_notice_opens_the_board(open_dashboard):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_slide_has_no_controls_and_says_what_it_is_of(open_dashboard, theme):
+def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard, theme):
     pins = "&".join(
         f"pin={name}~~{fields}"
         for name, fields in (
@@ -137,7 +137,7 @@ def test_a_slide_has_no_controls_and_says_what_it_is_of(open_dashboard, theme):
     dashboard.screenshot(f"board_slide_{theme}")
 
 
-def test_the_link_and_the_file_bring_the_board_back(board, open_dashboard, tmp_path: Path):
+def test_link_and_file_restore_the_board(board, open_dashboard, tmp_path: Path):
     link = board.page.url
     assert link.count("pin=") == 3
     other = open_dashboard()

@@ -17,7 +17,7 @@ def ran(open_dashboard):
     return dashboard
 
 
-def test_a_collective_leads_to_its_arrays_and_an_array_to_its_collectives(ran):
+def test_links_between_collectives_and_arrays(ran):
     ran.open_tab("Collectives")
     bars = ran.wait_for_figure("collective_bars")
     assert "data" in str(bars["layout"]["annotations"])
@@ -39,7 +39,7 @@ def test_a_collective_leads_to_its_arrays_and_an_array_to_its_collectives(ran):
     assert path.split("/")[-1] in str(ran.figure("block_map")["layout"]["title"]["text"])
 
 
-def test_the_chip_is_in_the_link_and_stays_from_tab_to_tab(ran, open_dashboard):
+def test_the_chip_is_in_the_link_and_in_every_tab(ran, open_dashboard):
     ran.open_tab("Memory")
     ran.expect_alert("of a TPU v5p chip: it fits")
     ran.field("Chip").click()
@@ -56,7 +56,7 @@ def test_the_chip_is_in_the_link_and_stays_from_tab_to_tab(ran, open_dashboard):
     again.expect_alert("of an NVIDIA H100 SXM")
 
 
-def test_a_chip_that_is_none_gives_a_notice_and_the_default(open_dashboard):
+def test_an_unknown_chip_shows_a_notice_and_the_default(open_dashboard):
     dashboard = open_dashboard("?chip=v99")
     dashboard.expect_alert("chip is 'v99', but must be one of")
     assert dashboard.query() == ""
@@ -64,7 +64,7 @@ def test_a_chip_that_is_none_gives_a_notice_and_the_default(open_dashboard):
     expect(dashboard.field("Chip")).to_have_value("TPU v5p")
 
 
-def test_what_does_not_fit_is_an_answer_with_figures(open_dashboard):
+def test_a_layout_that_does_not_fit_has_figures(open_dashboard):
     dashboard = open_dashboard("?depth=65536&layers=8&mesh=1x2&chip=v5e&target=plan")
     dashboard.open_tab("Memory")
     dashboard.expect_alert("too much")
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_an_answer_with_figures(open_dashboard):
 @pytest.mark.parametrize(
     ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
 )
-def test_no_text_is_drawn_beyond_its_figure(open_dashboard, size, theme):
+def test_no_text_is_cut_off(open_dashboard, size, theme):
     dashboard = open_dashboard(f"?{SMALL}&trace=true", size=size, color_scheme=theme)
     dashboard.run()
     for tab, keys in {

@@ -1,4 +1,4 @@
-"""What is there when the page opens, in every window and both themes."""
+"""The first page in wide and narrow windows and both themes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from playwright.sync_api import expect
 
 from tests.browser.dashboard import NARROW, WIDE, cells
 
-SMALLEST_PX = 8  # the height of the smallest letters that most people can read
+SMALLEST_PX = 8  # height of the smallest readable letters
 PANELS = (
     *("Shard map", "Findings", "Rules", "Overview", "PartitionSpec tree", "Arrays"),
     *("Collectives", "Train state", "Memory", "Time", "Devices", "Code"),
 )
 
 
-def test_opens_with_the_default_layout_drawn(dashboard):
+def test_the_default_layout_is_drawn(dashboard):
     expect(dashboard.page).to_have_title("Sharding Inspector")
     expect(dashboard.main().get_by_role("heading", level=3)).to_have_text(
         "MLP, logical axes on data 2 × model 4"
@@ -29,7 +29,7 @@ def test_opens_with_the_default_layout_drawn(dashboard):
     assert dashboard.query() == ""
 
 
-def test_the_same_colour_is_the_same_block(dashboard):
+def test_equal_colors_are_equal_blocks(dashboard):
     blocks = cells(dashboard.figure("block_map"))
     devices = cells(dashboard.figure("mesh_map"))
     assert [text.split("<br>")[0] for text, _, _ in devices] == [f"device {n}" for n in range(8)]
@@ -52,7 +52,7 @@ def test_every_panel_opens_before_a_run(dashboard):
 @pytest.mark.parametrize(
     ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
 )
-def test_nothing_is_cut_off(open_dashboard, theme, size):
+def test_no_text_is_cut_off(open_dashboard, theme, size):
     dashboard = open_dashboard(size=size, color_scheme=theme)
     cut = {}
     for panel in PANELS:
@@ -107,7 +107,7 @@ def role(node):
 
 
 def describe(session, node):
-    """The element of a node of the accessibility tree, as HTML."""
+    """Return the element of a node of the accessibility tree as HTML."""
     found = session.send("DOM.getOuterHTML", {"backendNodeId": node["backendDOMNodeId"]})
     return role(node), found["outerHTML"][:300]
 
@@ -125,7 +125,7 @@ def css(locator, name):
 
 
 def cut_off(dashboard):
-    """What scrolls sideways, does not fit its place, or is too small to read."""
+    """Return everything that scrolls sideways, is cut off, or is too small to read."""
     page = dashboard.page
     found = page.evaluate(
         """() => [document.documentElement, ...['stMain', 'stSidebarContent'].map(

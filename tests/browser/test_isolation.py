@@ -1,4 +1,4 @@
-"""What the server does not do: import JAX, listen elsewhere, call home, leave workers behind."""
+"""The server does not import JAX, listen on other interfaces, connect to other hosts, or leave workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writ
 LISTENING = "0A"
 
 
-def test_jax_runs_in_the_workers_and_never_in_the_server(open_dashboard, server):
+def test_only_workers_import_jax(open_dashboard, server):
     open_dashboard(f"?{SMALL}&steps=1").run()
     assert all("jaxlib" in mapped(pid) for pid in server.workers())
     assert "jaxlib" not in mapped(server.pid)
@@ -29,7 +29,7 @@ def test_workers_do_not_import_streamlit(open_dashboard, server):
     workers = server.workers()
     assert workers
     for pid in workers:
-        # Streamlit brings native libraries that the workers have no use for.
+        # Streamlit loads native libraries that the workers do not need.
         assert "/pyarrow/" not in mapped(pid)
     assert "/pyarrow/" in mapped(server.pid)
 
@@ -48,7 +48,7 @@ def test_the_server_listens_on_loopback_only(server):
     assert server.port in {port for _, port in listening}
 
 
-def test_the_server_connects_to_nobody(open_dashboard, server):
+def test_the_server_opens_no_connection(open_dashboard, server):
     open_dashboard(f"?{SMALL}&steps=1").run()
     inodes = sockets(server.pid)
     remote = set()
@@ -62,7 +62,7 @@ def test_the_server_connects_to_nobody(open_dashboard, server):
     assert {address for address in remote if address[-8:] != "0100007F"} <= LOOPBACK
 
 
-def test_the_browser_is_sent_to_nobody_else(open_context, server):
+def test_the_browser_requests_no_other_host(open_context, server):
     context = open_context()
     asked = []
     context.on("request", lambda request: asked.append(request.url))
@@ -77,7 +77,7 @@ def test_the_browser_is_sent_to_nobody_else(open_context, server):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_server_that_ends_leaves_no_worker(open_context, another_server, number):
+def test_no_worker_outlives_the_server(open_context, another_server, number):
     dashboard = Dashboard(open_context(), another_server.url).open("?steps=10000")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring")
@@ -88,18 +88,18 @@ def test_a_server_that_ends_leaves_no_worker(open_context, another_server, numbe
 
 
 def mapped(pid):
-    """The files that a process has mapped into its memory."""
+    """Return the files that a process has mapped into memory."""
     return Path(f"/proc/{pid}/maps").read_text()
 
 
 def sockets(pid):
-    """The inodes of a process's open sockets."""
+    """Return the inodes of a process's open sockets."""
     found = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
             target = str(descriptor.readlink())
         except OSError:
-            continue  # closed meanwhile
+            continue  # it is closed
         if target.startswith("socket:["):
             found.add(target.removeprefix("socket:[").removesuffix("]"))
     return found

@@ -1,4 +1,4 @@
-"""A person changes the layout, and sees the map change."""
+"""Changes of the layout, and the figures that follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_another_mesh_redraws_both_maps(dashboard):
         dashboard.screenshot(f"mesh_{mesh}")
 
 
-def test_512_devices_can_be_read(dashboard):
+def test_512_devices_are_readable(dashboard):
     for mesh in ("8x64", "16x32", "2x4x8x8"):
         dashboard.type("Mesh", mesh)
         if mesh == "2x4x8x8":
@@ -83,14 +83,14 @@ def test_rules_are_added_moved_and_deleted(dashboard):
     assert dashboard.query() == ""
 
 
-def test_a_preset_lays_the_model_out(dashboard):
+def test_a_preset_changes_mesh_and_rules(dashboard):
     dashboard.page.get_by_role("radio", name="FSDP + tensor", exact=True).click()
     dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (2, 4))
     expect(dashboard.field("Axis names")).to_have_value("fsdp, tensor")
     assert dashboard.rules() == [("batch", "fsdp"), ("embed", "fsdp"), ("hidden", "tensor")]
 
 
-def test_a_mistake_is_marked_and_the_page_stays(dashboard):
+def test_an_invalid_mesh_is_marked(dashboard):
     dashboard.type("Mesh", "2x")
     expect(dashboard.sidebar().get_by_text("mesh is '2x', but must be axis sizes")).to_be_visible()
     expect(dashboard.alerts()).to_have_count(1)
@@ -112,7 +112,7 @@ def test_markup_in_a_field_is_shown_as_text(dashboard):
     assert_no_markup(dashboard, requests)
 
 
-def test_a_block_that_is_clicked_is_singled_out_in_both_maps(dashboard):
+def test_a_click_highlights_a_block_in_both_maps(dashboard):
     dashboard.page.locator(".st-key-block_map .nsewdrag").click(position={"x": 60, "y": 60})
     mesh_map = dashboard.wait_for_figure("mesh_map", lambda figure: faded(figure) > 0)
     bright = [text for text, number, _ in cells(mesh_map) if number == 0]
@@ -122,14 +122,14 @@ def test_a_block_that_is_clicked_is_singled_out_in_both_maps(dashboard):
     dashboard.screenshot("block_picked")
 
 
-def test_a_row_of_the_table_is_the_array_of_the_map(dashboard):
+def test_a_table_row_selects_the_array_of_the_map(dashboard):
     dashboard.open_tab("Arrays")
     dashboard.type("Filter", "nu DotReluDot_2 W2")
     expect(dashboard.main().get_by_text("1 of 28 arrays")).to_be_visible()
     table = dashboard.page.get_by_test_id("stDataFrame")
     path = "opt_state/0/nu/DotReluDot_2/W2"
     expect(table.locator("canvas td", has_text=path)).to_have_count(1)
-    # The box at the left of the first row; the table is a canvas, so there is only its place.
+    # The box at the left of the first row. The table is a canvas, so the click needs a position.
     table.locator(".dvn-scroller").click(position={"x": 16, "y": 50})
     expect(dashboard.main().get_by_text("The shard map shows")).to_be_visible()
     dashboard.screenshot("array_selected")
@@ -156,7 +156,7 @@ def customdata(figure, name="customdata"):
 
 
 def faded(figure):
-    """How many cells stand back behind the one that was picked."""
+    """Return the number of faded cells."""
     heatmaps = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
     if len(heatmaps) < 2:
         return 0
@@ -164,7 +164,7 @@ def faded(figure):
 
 
 def shape_of(figure):
-    """Rows and columns of a map that is drawn in one heatmap without gaps."""
+    """Return rows and columns of a map that is one heatmap without gaps."""
     heatmap = next(trace for trace in figure["data"] if trace["type"] == "heatmap")
     return len(heatmap["z"]), len(heatmap["z"][0])
 

@@ -78,7 +78,7 @@ def test_another_mesh_runs_the_tutorial_again(open_learn):
     expect(step(learn, "scale_up", 5)).to_contain_text("W1 [0:256, 128:256] on devices 1 3 5 7")
 
 
-def test_a_change_of_the_mesh_replaces_the_running_tutorial(open_learn):
+def test_a_new_mesh_replaces_the_running_tutorial(open_learn):
     learn = open_learn()
     field = learn.field("Mesh")
     field.fill("8x8")
@@ -106,7 +106,7 @@ def test_all_steps_fit_a_narrow_window(open_learn, scheme):
     learn.screenshot(f"learn_narrow_{scheme}")
 
 
-def test_the_script_that_is_downloaded_runs_by_itself(open_learn, tmp_path):
+def test_the_downloaded_script_runs(open_learn, tmp_path):
     learn = open_learn()
     choose(learn, "Build an array from pieces")
     expect(provenance(learn)).to_contain_text("x 2 × y 4")

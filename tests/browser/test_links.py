@@ -1,4 +1,4 @@
-"""The layout is in the URL: links, the back button, and links that are wrong or hostile."""
+"""The layout in the URL: links, the back button, and invalid or hostile links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.browser.test_layout_changes import MARKUP, assert_no_markup, shape_of
 SHARED = "mesh=4x2&rules=batch.data~embed.data~hidden.model&depth=512&scan=true"
 
 
-def test_a_shared_link_opens_the_same_page_and_stays(open_dashboard):
+def test_a_shared_link_opens_the_same_page(open_dashboard):
     dashboard = open_dashboard(f"?{SHARED}")
     assert dashboard.query() == SHARED
     expect(dashboard.field("Mesh")).to_have_value("4x2")
@@ -29,7 +29,7 @@ def test_a_shared_link_opens_the_same_page_and_stays(open_dashboard):
     assert again.figure("mesh_map")["data"] == dashboard.figure("mesh_map")["data"]
 
 
-def test_a_layout_made_by_hand_has_a_link_that_makes_it_again(open_dashboard):
+def test_the_link_of_an_edited_layout_restores_it(open_dashboard):
     made = open_dashboard()
     made.type("Mesh", "4x4")
     made.click("add_rule")
@@ -41,7 +41,7 @@ def test_a_layout_made_by_hand_has_a_link_that_makes_it_again(open_dashboard):
     assert opened.figure("block_map")["data"] == made.figure("block_map")["data"]
 
 
-def test_a_bad_link_gives_a_notice_and_the_defaults(open_dashboard):
+def test_an_invalid_link_shows_a_notice_and_the_defaults(open_dashboard):
     dashboard = open_dashboard("?mesh=64x64&batch=many&colour=red&target=moon&depth=512")
     expect(dashboard.alerts()).to_have_count(1)
     for said in (
@@ -53,7 +53,7 @@ def test_a_bad_link_gives_a_notice_and_the_defaults(open_dashboard):
     ):
         dashboard.expect_alert(said)
     assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]
-    assert dashboard.query() == "depth=512", "what was good in the link stays"
+    assert dashboard.query() == "depth=512", "valid fields of the link stay"
     dashboard.screenshot("bad_link")
     dashboard.type("Depth", "256")
     expect(dashboard.alerts()).to_have_count(0)
@@ -68,16 +68,16 @@ def test_markup_in_a_link_is_shown_as_text(open_dashboard, fields):
     dashboard.page.on("request", lambda request: requests.append(request.url))
     dashboard.open("?" + "&".join(f"{quote(field)}={quote(MARKUP)}" for field in fields))
     dashboard.expect_alert("<b>bold</b>")
-    # What follows the page's own address is no request to the other.
+    # The page's own URL contains the other address too.
     assert_no_markup(dashboard, [url for url in requests if not url.startswith(dashboard.url)])
 
 
-def test_the_back_button_brings_the_layout_back(dashboard):
+def test_the_back_button_restores_the_layout(dashboard):
     dashboard.type("Mesh", "4x2")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     dashboard.type("Mesh axes of rule 2", "data")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 4)
-    expect(dashboard.page).to_have_url(re.compile("rules="))  # comes after the figures
+    expect(dashboard.page).to_have_url(re.compile("rules="))  # the URL changes after the figures
     dashboard.page.go_back()
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     expect(dashboard.field("Mesh axes of rule 2")).to_have_value("model")

@@ -1,4 +1,4 @@
-"""Several processes in the browser: a layout run by two, and arrays that each process has a part of."""
+"""The Processes page, and layouts that several processes run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = "layers=1&depth=64&steps=2"
 
 
 class ProcessesPage(Dashboard):
-    """A tab with the page about arrays of several processes."""
+    """A tab with the Processes page."""
 
     def open(self, query: str = "") -> ProcessesPage:
         self.page.goto(f"{self.url}/processes{query}")
@@ -30,7 +30,7 @@ class ProcessesPage(Dashboard):
         return [text for text, _, _ in cells(self.figure(f"processes-{key}_figure"))]
 
     def row(self, name: str) -> list[str]:
-        """What the processes say, in the table, to what is called so."""
+        """Return a row of the table: the value on each process."""
         row = (
             self.page.get_by_test_id("stTable")
             .get_by_role("row")
@@ -69,7 +69,7 @@ def test_two_processes_exchange_arrays(processes_page: ProcessesPage) -> None:
     page.screenshot("processes")
 
 
-def test_the_guides_mistake_is_made_and_explained(processes_page: ProcessesPage) -> None:
+def test_the_mistake_of_the_migration_guide_is_explained(processes_page: ProcessesPage) -> None:
     page = processes_page
     toggle = page.page.get_by_text("Convert with host_local_array_to_global_array")
     toggle.click()
@@ -97,7 +97,7 @@ def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
     ]
 
 
-def test_a_layout_is_run_by_two_processes(open_dashboard) -> None:
+def test_two_processes_run_a_layout(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}&processes=2")
     planned = dashboard.figure("mesh_map")
     assert [text.split("<br>") for text, _, _ in cells(planned)][4] == [
@@ -105,12 +105,12 @@ def test_a_layout_is_run_by_two_processes(open_dashboard) -> None:
     ]  # fmt: skip
     assert dashboard.devices_of_blocks() == ["0, 2048", "1, 2049", "2, 2050", "3, 2051"]
     dashboard.run()
-    assert dashboard.figure("mesh_map")["data"] == planned["data"], "found where it was planned"
+    assert dashboard.figure("mesh_map")["data"] == planned["data"], "found as planned"
     expect(dashboard.alerts()).to_have_count(0)
     dashboard.screenshot("two-processes")
 
 
-def test_processes_are_chosen_beside_the_mesh(open_dashboard) -> None:
+def test_processes_of_the_mesh(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}")
     dashboard.sidebar().get_by_test_id("stSelectbox").filter(has_text="Processes").locator(
         "input"
@@ -124,9 +124,7 @@ def test_processes_are_chosen_beside_the_mesh(open_dashboard) -> None:
     )
 
 
-def test_a_process_that_is_killed_ends_the_run_with_a_sentence(
-    open_dashboard, server: Server
-) -> None:
+def test_a_killed_process_ends_the_run_with_an_error(open_dashboard, server: Server) -> None:
     dashboard = open_dashboard(
         "?layers=1&depth=64&steps=10000&processes=2&mesh=2x3&rules=batch.data"
     )

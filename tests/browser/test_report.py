@@ -1,4 +1,4 @@
-"""The HTML report opened from disk, offline: figures are drawn, nothing runs or is fetched from a name."""
+"""The HTML report opened offline from disk: figures are drawn, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.media import hostile
 NAME = "<img src=x onerror=window.hacked=1>"
 NOTE = "</script><script>window.hacked=1</script>\n$x^2$ <svg onload=window.hacked=1>"
 
-# Told by the browser itself, before any script of the page.
+# Installed before any script of the page runs.
 _WATCH = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', event => window.violations.push(event.blockedURI));
 """
 
-# For each figure whether what Plotly holds is what the file has of it, and whether it stands in its place.
+# For each figure: whether Plotly has the data of the file, and whether it is drawn in its place.
 _DRAWN = """() => [...document.querySelectorAll('figure[data-figure]')].map(figure => {
     const given = JSON.parse(document.getElementById('figure-' + figure.dataset.figure).textContent);
     const plot = figure.querySelector('.plot');
@@ -33,7 +33,7 @@ _DRAWN = """() => [...document.querySelectorAll('figure[data-figure]')].map(figu
 })"""
 
 
-def test_a_report_opened_from_disk(
+def test_a_report_works_offline(
     open_context: Callable[..., BrowserContext], tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
@@ -80,7 +80,7 @@ def test_a_report_opened_from_disk(
     assert [width, high] == [2 * size[0], 2 * size[1]]
 
     page.emulate_media(color_scheme="dark")
-    # Figures are drawn anew for another theme, which takes a moment.
+    # Figures are drawn again for another theme, which takes a moment.
     page.wait_for_function(
         "() => getComputedStyle(document.body).backgroundColor === 'rgb(13, 17, 23)'"
         " && getComputedStyle(document.querySelector('.gtitle')).fill === 'rgb(230, 237, 243)'"

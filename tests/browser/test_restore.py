@@ -1,4 +1,4 @@
-"""Save under one layout and restore under another, as a person does it."""
+"""The Restore page: save under one layout, restore under another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.browser.dashboard import NARROW, WIDE, Dashboard
 from tests.service.engine.waiting import until
 
 SMALL = "?layers=2&depth=64"
-# Long enough for a click on Cancel in the middle.
+# Long enough to click Cancel.
 LARGE = "?layers=16&depth=1024"
 
 
 @pytest.fixture
 def open_restore(open_dashboard):
-    """Opens a layout on the first page, and from there the page of save and restore."""
+    """Open a layout, then the Restore page."""
 
     def make(query: str = SMALL, **options: object) -> Dashboard:
         dashboard = open_dashboard(query, **options)
@@ -33,11 +33,11 @@ def open_restore(open_dashboard):
 
 
 def folders() -> set[Path]:
-    """The folders of checkpoints that there are."""
+    """Return the folders of checkpoints."""
     return set(Path(tempfile.gettempdir()).glob(PREFIX + "*"))
 
 
-def test_restores_across_layouts_and_says_that_all_values_are_equal(open_restore) -> None:
+def test_all_values_are_equal_after_a_restore(open_restore) -> None:
     before = folders()
     dashboard = open_restore()
     expect(dashboard.field("New mesh")).to_have_value("4x2")
@@ -60,7 +60,7 @@ def test_restores_across_layouts_and_says_that_all_values_are_equal(open_restore
     dashboard.screenshot("restore_done")
     until(lambda: not folders() - before, "the end of the checkpoint's folder")
 
-    # The page is left and opened again: what was typed and found is still there.
+    # Fields and results stay while another page is open.
     dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
     dashboard.go_to("Restore")
@@ -68,7 +68,7 @@ def test_restores_across_layouts_and_says_that_all_values_are_equal(open_restore
     dashboard.expect_alert("equal bit by bit")
 
 
-def test_cancel_in_the_middle_leaves_nothing(open_restore) -> None:
+def test_cancel_deletes_the_checkpoint(open_restore) -> None:
     before = folders()
     dashboard = open_restore(LARGE)
     dashboard.click("restore_button")
@@ -83,7 +83,7 @@ def test_cancel_in_the_middle_leaves_nothing(open_restore) -> None:
 )
 def test_no_text_is_cut_off_or_too_small(open_dashboard, theme: str, size: dict) -> None:
     dashboard = open_dashboard(SMALL, size=WIDE, color_scheme=theme)
-    # The links fold away in a narrow window, so that it is made narrow only then.
+    # A narrow window hides the links, so the window is narrowed after the click.
     dashboard.go_to("Restore")
     dashboard.page.set_viewport_size(size)
     dashboard.wait_for_figure("transfer_map")
@@ -96,7 +96,7 @@ def test_no_text_is_cut_off_or_too_small(open_dashboard, theme: str, size: dict)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_server_that_is_ended_takes_the_checkpoint_along(
+def test_a_stopping_server_deletes_the_checkpoint(
     open_context, another_server, number: signal.Signals
 ) -> None:
     before = folders()

@@ -1,4 +1,4 @@
-"""Build and run: progress, figures from the live arrays, cancelling, and workers that die."""
+"""Build and run: progress, figures from live arrays, Cancel, and killed workers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.browser.dashboard import cells
 from tests.browser.server import cpu_ticks
 from tests.service.engine.waiting import alive, until
 
-# The fewest bytes that are still cut eight ways, so that a run takes as little as can be.
+# The smallest model that eight devices can shard: the run is short.
 SMALL = "depth=64&batch=8&layers=2"
-# Minutes of few threads: a run that a test has to stop, and that lets others work.
+# A run of minutes on few threads: the test must stop it, and other tests can run meanwhile.
 ENDLESS = "mesh=2x1&steps=10000&depth=512&batch=256"
 RUN_WORKERS = min(2, os.cpu_count() or 1)
 
 
-def test_a_run_shows_what_was_planned_from_live_arrays(open_dashboard):
+def test_live_arrays_are_placed_as_planned(open_dashboard):
     dashboard = open_dashboard()
     planned = maps(dashboard)
     dashboard.click("run_button")
@@ -66,14 +66,14 @@ def test_a_run_belongs_to_its_layout(open_dashboard):
     dashboard.expect_badge("Run")
 
 
-def test_a_cancelled_run_stops_and_the_next_one_works(open_dashboard, server):
+def test_a_run_works_after_a_cancelled_run(open_dashboard, server):
     dashboard = open_dashboard(f"?{ENDLESS}")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
     dashboard.screenshot("running")
     busy = server.workers(devices=2)
     assert busy
-    dashboard.click("cancel_run")  # once; a click that is lost fails the next line
+    dashboard.click("cancel_run")  # once: a lost click fails the next line
     expect(dashboard.keyed("run_button")).to_be_visible()
     expect(dashboard.alerts()).to_have_count(1)
     dashboard.expect_alert("Cancelled during")
@@ -82,7 +82,7 @@ def test_a_cancelled_run_stops_and_the_next_one_works(open_dashboard, server):
     assert_next_run_works(dashboard)
 
 
-def test_a_killed_worker_is_told_and_the_next_run_works(open_dashboard, server):
+def test_a_run_works_after_a_killed_worker(open_dashboard, server):
     dashboard = open_dashboard(f"?{ENDLESS}")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
@@ -105,7 +105,7 @@ def test_a_killed_planner_is_replaced(open_dashboard, server):
     expect(dashboard.alerts()).to_have_count(0)
 
 
-def test_a_model_that_is_too_large_is_refused_with_estimate_and_limit(open_dashboard, server):
+def test_a_too_large_model_is_refused(open_dashboard, server):
     dashboard = open_dashboard("?depth=200000&layers=64")
     before = server.workers(devices=8)
     dashboard.click("run_button")
@@ -118,8 +118,8 @@ def test_a_model_that_is_too_large_is_refused_with_estimate_and_limit(open_dashb
     assert_next_run_works(dashboard)
 
 
-def test_tabs_wait_for_a_worker_and_are_told_their_place(open_dashboard):
-    # All are opened first: once the runs have the processors, opening a page takes its time.
+def test_waiting_tabs_show_their_place_in_the_queue(open_dashboard):
+    # All tabs are opened first, because a page opens slowly while runs use the processors.
     running = [open_dashboard(f"?{ENDLESS}&layers={n}") for n in range(1, RUN_WORKERS + 1)]
     first, second = (open_dashboard(f"?{SMALL}&steps={n}") for n in (1, 2))
     for dashboard in running:
@@ -136,8 +136,8 @@ def test_tabs_wait_for_a_worker_and_are_told_their_place(open_dashboard):
         dashboard.expect_badge("Run on emulated devices")
 
 
-def test_the_same_layout_in_several_tabs_is_one_run(open_dashboard):
-    # One tab more than there are workers: each would have to wait for another if it were not shared.
+def test_tabs_with_the_same_layout_share_a_run(open_dashboard):
+    # One tab more than workers: without a shared run, one tab would wait.
     tabs = [open_dashboard(f"?{ENDLESS}") for _ in range(RUN_WORKERS + 1)]
     for dashboard in tabs:
         dashboard.click("run_button")
@@ -162,13 +162,13 @@ def progress(dashboard):
 
 
 def measured_step(dashboard):
-    dashboard.page.wait_for_timeout(50)  # let the page take in what the server sends
+    dashboard.page.wait_for_timeout(50)  # for the page to receive the update
     found = re.search(r"step ([\d,]+) of", progress(dashboard).inner_text())
     return int(found[1].replace(",", "")) if found else 0
 
 
 def maps(dashboard):
-    """What both maps show, without how wide they are drawn."""
+    """Return the data of both maps, without their width."""
     return [
         [(text, number) for text, number, _ in cells(dashboard.wait_for_figure(key))]
         for key in ("block_map", "mesh_map")
@@ -176,7 +176,7 @@ def maps(dashboard):
 
 
 def texts_of(figure):
-    """Every text that a figure is drawn from."""
+    """Return every text of a figure."""
     found = []
 
     def collect(value):
@@ -194,7 +194,7 @@ def texts_of(figure):
 
 
 def is_idle(pid, dashboard):
-    """Whether a process is gone, or uses no processor for a while."""
+    """Return whether a process has ended or is idle."""
     before = cpu_ticks(pid)
     dashboard.page.wait_for_timeout(300)  # 30 clock ticks; a busy worker uses most of them
     return not alive(pid) or cpu_ticks(pid) <= before + 1

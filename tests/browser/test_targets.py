@@ -33,7 +33,7 @@ def compile_(dashboard: Dashboard) -> None:
     dashboard.settle()
 
 
-def test_choose_a_slice_compile_read_the_verdict_and_take_another_machine(open_dashboard):
+def test_a_compile_for_a_slice_and_another_chip(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}")
     choose_kind(dashboard, "TPU")
     choose(dashboard, "Generation", "v5e")
@@ -64,7 +64,7 @@ def test_choose_a_slice_compile_read_the_verdict_and_take_another_machine(open_d
     dashboard.expect_badge("Compiled, not run")
 
 
-def test_a_mesh_of_another_size_and_a_compile_that_is_cancelled_are_said(open_dashboard):
+def test_a_wrong_mesh_size_and_a_cancelled_compile(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}&target=tpu:v5p:8x8x8&mesh=64x8&batch=512&depth=8192")
     dashboard.type("Mesh", "4x8")
     expect(dashboard.sidebar().get_by_text("but tpu:v5p:8x8x8 has 512")).to_be_visible()
@@ -76,7 +76,7 @@ def test_a_mesh_of_another_size_and_a_compile_that_is_cancelled_are_said(open_da
     expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
 
 
-def test_what_does_not_fit_says_so_with_the_compilers_own_figures(open_dashboard):
+def test_out_of_memory_shows_the_figures_of_the_compiler(open_dashboard):
     dashboard = open_dashboard("?depth=32768&layers=4&mesh=4x4&target=tpu:v5e:4x4")
     dashboard.click("run_button")
     dashboard.expect_badge("Compiled, not run")
@@ -89,7 +89,7 @@ def test_what_does_not_fit_says_so_with_the_compilers_own_figures(open_dashboard
 @pytest.mark.parametrize(
     ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
 )
-def test_no_text_of_the_torus_is_drawn_beyond_its_figure(open_dashboard, size, theme):
+def test_no_text_of_the_torus_is_cut_off(open_dashboard, size, theme):
     query = f"?{SMALL}&target=tpu:v5p:4x4x4&mesh=16x4&device_order=torus"
     dashboard = open_dashboard(query, size=size, color_scheme=theme)
     compile_(dashboard)

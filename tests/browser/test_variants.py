@@ -9,7 +9,7 @@ from tests.browser.dashboard import PATIENCE_MS
 TWO_RUNS_MS = 4 * PATIENCE_MS  # two cold compilations on a machine that is busy with other tests
 
 
-def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashboard) -> None:
+def test_logical_and_device_axes_agree(open_dashboard) -> None:
     dashboard = open_dashboard("?mesh=4x2&depth=64&layers=2&steps=2")
     dashboard.go_to("Variants")
     main = dashboard.main()
@@ -27,7 +27,7 @@ def test_logical_and_device_axes_agree_as_planned_and_in_live_arrays(open_dashbo
     assert "mesh=4x2" in dashboard.query()
 
 
-def test_a_loop_and_a_scan_stand_side_by_side_with_their_times(open_dashboard) -> None:
+def test_loop_and_scan_side_by_side(open_dashboard) -> None:
     dashboard = open_dashboard("?depth=64&layers=2&steps=2")
     dashboard.go_to("Variants")
     main = dashboard.main()

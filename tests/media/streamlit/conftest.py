@@ -1,4 +1,4 @@
-"""The page's script run without a browser, on real workers."""
+"""The page's script without a browser, on real workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 @pytest.fixture(scope="session")
 def _workers() -> Iterator[None]:
-    """The process's one service, whose workers end with the tests."""
+    """Stop the workers of the shared service after the tests."""
     yield
     inspection.shared().close()
     inspection.shared.cache_clear()
@@ -24,21 +24,21 @@ def _workers() -> Iterator[None]:
 
 @pytest.fixture
 def open_page(_workers: None) -> Callable[..., ScriptedPage]:
-    """Opens the page as a new session, with the given fields in its URL."""
+    """Open the page in a new session, with the given fields in its URL."""
     return ScriptedPage
 
 
 @pytest.fixture
 def page(open_page: Callable[..., ScriptedPage]) -> ScriptedPage:
-    """The page as it opens at first."""
+    """The page with the default layout."""
     return open_page()
 
 
 @pytest.fixture
 def shown(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., AppTest]:
-    """Draws a part of the page by the module's SCRIPT, of a Snapshot as read from its file.
+    """Draw a part of the page with the module's SCRIPT, for a Snapshot.
 
-    The script finds the file at `path` in the state of a session of its own, beside what else is given.
+    The session state has the Snapshot's file as `path`, and the other arguments.
     """
 
     def show(one: Snapshot, **state: str) -> AppTest:

@@ -1,4 +1,4 @@
-"""The page as its script makes it: what it says, and what a person would type."""
+"""A session of the page without a browser: user actions and drawn elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from tests.paths import ROOT
 
 SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "entry.py"
-PATIENCE = 120.0  # seconds until a script that does not end fails the test; no test measures it
+PATIENCE = 120.0  # seconds until a script that does not end fails the test
 
 
 class ScriptedPage:
@@ -24,7 +24,7 @@ class ScriptedPage:
         self._check()
 
     def type(self, key: str, text: str) -> None:
-        """Write into a text field, and leave it."""
+        """Fill a text field."""
         self._do(self.test.text_input(key=key).set_value(text))
 
     def set(self, key: str, number: float) -> None:
@@ -32,7 +32,7 @@ class ScriptedPage:
         self._do(self.test.number_input(key=key).set_value(number))
 
     def choose(self, key: str, value: str) -> None:
-        """Choose from a list."""
+        """Choose an option of a list."""
         self._do(self.test.selectbox(key=key).set_value(value))
 
     def switch(self, key: str, on: bool) -> None:
@@ -48,7 +48,7 @@ class ScriptedPage:
         self._do(menu.click(action))
 
     def open(self, drawer: str) -> None:
-        """Open what holds more: an expander, a popover."""
+        """Open an expander or a popover."""
         self.test.session_state[drawer] = True
         self._do(self.test)
 
@@ -61,35 +61,35 @@ class ScriptedPage:
         self._do(self.test.button_group(key="preset").set_value(name))
 
     def value(self, key: str) -> Any:
-        """What the widget with this key holds."""
+        """Return the value of the widget with this key."""
         for element in self._sidebar():
             if element.key == key:
                 return element.value
         raise KeyError(f"{key} is not in the sidebar")
 
     def field_keys(self) -> list[str]:
-        """The keys of the sidebar's widgets, from top to bottom."""
+        """Return the keys of the sidebar's widgets, from top to bottom."""
         return [element.key for element in self._sidebar() if element.key]
 
     def rules(self) -> list[tuple[str, str]]:
-        """The rule table: logical axis and mesh axes of each row."""
+        """Return logical axis and mesh axes of each rule."""
         texts = [
             self.value(key) for key in self.field_keys() if re.match(r"rule:\d+:(name|axes)$", key)
         ]
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def rule_key(self, position: int, what: str) -> str:
-        """The key of a row's field (`name`, `axes`) or of its `menu`."""
+        """Return the key of a rule's field (`name`, `axes`) or `menu`."""
         names = [key for key in self.field_keys() if re.match(r"rule:\d+:name$", key)]
         number = names[position].split(":")[1]
         return f"rule_menu:{number}" if what == "menu" else f"rule:{number}:{what}"
 
     def problems(self) -> list[str]:
-        """All red sentences of the sidebar."""
+        """Return all problems in the sidebar."""
         return [sentence for element in self._sidebar() if (sentence := _problem(element))]
 
     def problems_beside(self, *keys: str) -> list[str]:
-        """The red sentences between these fields, which share a line, and the next field."""
+        """Return the problems between these fields, which share a line, and the next field."""
         found: list[str] = []
         reached = False
         for element in self._sidebar():
@@ -98,7 +98,7 @@ class ScriptedPage:
             elif reached and (sentence := _problem(element)):
                 found.append(sentence)
             elif reached and element.key and element.type != "menu_button":
-                break  # the menu is the rule's own
+                break  # the menu belongs to the rule
         return found
 
     def heading(self) -> str:
@@ -111,11 +111,11 @@ class ScriptedPage:
         return [_plain(error.value) for error in self.test.error]
 
     def query(self) -> dict[str, str]:
-        """The URL's fields."""
+        """Return the fields of the URL."""
         return {name: "".join(value) for name, value in self.test.query_params.items()}
 
     def block_map(self) -> list[list[str]]:
-        """What stands in the cells of the block map, row by row."""
+        """Return the texts in the cells of the block map, row by row."""
         chart = next(one for one in self.test.get("plotly_chart") if one.key == "block_map")
         return json.loads(chart.proto.spec)["data"][0]["text"]
 

@@ -1,4 +1,4 @@
-"""The Assemble page's script, on real workers: what it says, shows and offers."""
+"""The Assemble page on real workers: texts, figures and downloads."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def page(_workers: None) -> AssemblePage:
     return AssemblePage()
 
 
-def test_opens_with_the_references_array_in_three_pictures(page: AssemblePage) -> None:
+def test_the_default_array_has_three_figures(page: AssemblePage) -> None:
     assert "Global shape **(8, 8)**, per device **(4, 2)**." in page.texts()
     assert list(page.figures()) == ["good:host", "good:devices", "good:array"]
     for figure in ("good:host", "good:array"):
@@ -91,13 +91,13 @@ def test_opens_with_the_references_array_in_three_pictures(page: AssemblePage) -
 
 
 @pytest.mark.parametrize("way", ["callback", "device_put"])
-def test_every_way_ends_in_the_same_array(page: AssemblePage, way: str) -> None:
+def test_all_functions_make_the_same_array(page: AssemblePage, way: str) -> None:
     page.press("way", way)
     assert sorted(map(int, page.numbers("good:array"))) == list(range(64))
     assert f"jax.{assemblies.WAYS[way]}(" in page.code()[-1]
 
 
-def test_the_recipe_says_how_its_shape_comes_about(page: AssemblePage) -> None:
+def test_the_global_shape_of_a_batch_is_explained(page: AssemblePage) -> None:
     page.press("loading", "batch")
     assert (
         "Global shape **(16, 32)**, per device **(2, 32)**: "
@@ -124,7 +124,7 @@ def test_a_tensor_parallel_batch_is_resharded_inside_jit(page: AssemblePage) -> 
     assert table["From"][0] == "1 (64 B), 2 (64 B), 3 (64 B)"
 
 
-def test_a_mistake_that_jax_refuses(page: AssemblePage) -> None:
+def test_a_mistake_that_jax_reports(page: AssemblePage) -> None:
     page.break_it("shape")
     (outcome,) = page.said()
     assert outcome == (
@@ -136,7 +136,7 @@ def test_a_mistake_that_jax_refuses(page: AssemblePage) -> None:
     assert "broken:array" not in page.figures() and "broken:devices" in page.figures()
 
 
-def test_a_mistake_that_jax_does_not_see(page: AssemblePage) -> None:
+def test_a_mistake_that_jax_does_not_report(page: AssemblePage) -> None:
     page.break_it("swapped")
     page.put("device", 0)
     (outcome,) = [plain(warning.value) for warning in page.test.warning]
@@ -147,7 +147,7 @@ def test_a_mistake_that_jax_does_not_see(page: AssemblePage) -> None:
     assert page.numbers("broken:array") != page.numbers("good:array")
 
 
-def test_the_order_of_the_list_does_no_harm(page: AssemblePage) -> None:
+def test_the_order_of_pieces_does_not_matter(page: AssemblePage) -> None:
     page.break_it("list_order")
     assert [plain(success.value) for success in page.test.success] == [
         "JAX made the array, and every number is where it belongs. In the list they stood in another "
@@ -155,7 +155,7 @@ def test_the_order_of_the_list_does_no_harm(page: AssemblePage) -> None:
     ]
 
 
-def test_a_mistake_that_another_array_does_not_have_is_let_go(page: AssemblePage) -> None:
+def test_an_impossible_mistake_is_reset(page: AssemblePage) -> None:
     page.put("spec", "x")
     page.break_it("copies")
     assert page.said()
@@ -164,7 +164,7 @@ def test_a_mistake_that_another_array_does_not_have_is_let_go(page: AssemblePage
     assert page.said() == []
 
 
-def test_a_shape_that_does_not_divide_is_jaxs_to_refuse(page: AssemblePage) -> None:
+def test_an_indivisible_shape_is_an_error_of_jax(page: AssemblePage) -> None:
     page.put("shape", "9x8")
     assert page.said() == [
         "JAX refused when it was asked which part belongs to which device. Dimension 0 of 9×8 of "
@@ -174,7 +174,7 @@ def test_a_shape_that_does_not_divide_is_jaxs_to_refuse(page: AssemblePage) -> N
     assert not page.test.selectbox, "there is nothing left to break"
 
 
-def test_a_wrong_field_is_said_and_mended(page: AssemblePage) -> None:
+def test_an_invalid_field_is_reported_until_corrected(page: AssemblePage) -> None:
     page.put("mesh", "3x")
     assert page.said() == ["mesh is '3x', but must be axis sizes joined by x, such as 2x4"]
     assert page.figures() == {}
@@ -185,7 +185,7 @@ def test_a_wrong_field_is_said_and_mended(page: AssemblePage) -> None:
     assert page.said() == ["rows is '0', but must be an integer from 1 to 4,096"]
 
 
-def test_a_mesh_of_another_rank_takes_the_names_along(page: AssemblePage) -> None:
+def test_a_mesh_of_another_rank_changes_axis_names(page: AssemblePage) -> None:
     page.put("mesh", "2x2x2")
     assert page.test.text_input(key="assemble:axes").value == "x, y, z"
     assert page.said() == [] and len(page.figures()) == 3
@@ -225,7 +225,7 @@ def test_fields_keep_their_values_while_another_page_is_open(_workers: None) -> 
     assert page.test.selectbox(key="assemble:mistake").value == "missing"
 
 
-def test_every_figure_can_be_saved_and_says_what_was_done(page: AssemblePage) -> None:
+def test_every_figure_has_downloads_with_provenance(page: AssemblePage) -> None:
     page.press("loading", "reshard")
     page.break_it("swapped")
     keys = drawn(page.test)

@@ -1,4 +1,4 @@
-"""*Copy as code* shows the script of the layout."""
+"""The Code panel shows the script of the layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ code_panel.show(None, layouts.parse({"mesh": "4x2"}).unwrap())
 """
 
 
-def test_the_script_is_shown_to_be_copied() -> None:
+def test_the_script_is_shown() -> None:
     page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE).run()
     assert not page.exception
     assert page.code[0].value == script(layouts.parse({"mesh": "4x2"}).unwrap()).strip()
@@ -28,7 +28,7 @@ def test_the_script_is_shown_to_be_copied() -> None:
 
 
 @pytest.mark.parametrize("module", ["theirs.of_them", "theirs.class"])
-def test_a_model_of_ones_own_has_a_script_or_a_sentence(module: str, monkeypatch) -> None:
+def test_a_custom_model_has_a_script_or_a_reason(module: str, monkeypatch) -> None:
     name = f"{module}:build"
     entry = ModelEntry(name, name, name, (), {"a": "a dimension"}, (), {}, own=True)
     monkeypatch.setitem(catalogue.CATALOGUE, name, entry)

@@ -8,7 +8,7 @@ from inspector import layout as layouts
 from inspector.layout.presets import MLP_PRESETS as PRESETS
 
 
-def test_opens_with_the_default_layout(page):
+def test_the_default_layout(page):
     assert (
         page.heading()
         == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
@@ -34,8 +34,8 @@ def test_an_invalid_mesh_is_marked(page, text):
     page.type("field:mesh", text)
     (problem,) = page.problems_beside("field:mesh", "field:processes")
     assert text in problem
-    assert_shows_the_last_good_layout(page)
-    assert page.value("field:mesh") == text, "what was typed must not be lost"
+    assert_shows_the_last_valid_layout(page)
+    assert page.value("field:mesh") == text, "the typed text must stay"
     page.type("field:mesh", "4x2")
     assert not page.problems() and not page.warnings()
     assert page.heading().endswith("on data\N{NO-BREAK SPACE}4 × model\N{NO-BREAK SPACE}2")
@@ -43,12 +43,12 @@ def test_an_invalid_mesh_is_marked(page, text):
 
 
 @pytest.mark.parametrize("text", ["data, mo del", "<b>data</b>, model"])
-def test_invalid_axis_names_are_marked_and_leave_the_rules_alone(page, text):
+def test_invalid_axis_names_do_not_change_rules(page, text):
     page.type("field:axes", text)
     (problem,) = page.problems_beside("field:axes")
     assert problem.startswith("axes has ")
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
-    assert_shows_the_last_good_layout(page)
+    assert_shows_the_last_valid_layout(page)
     page.type("field:axes", "data, model")
     assert not page.problems()
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
@@ -62,7 +62,7 @@ def test_an_invalid_rule_is_marked(page, what, text, word):
     (problem,) = page.problems_beside(page.rule_key(1, "axes"))
     assert word in problem
     assert page.problems_beside(page.rule_key(0, "axes")) == []
-    assert_shows_the_last_good_layout(page)
+    assert_shows_the_last_valid_layout(page)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_an_invalid_number_is_marked(page, key, number):
     (problem,) = page.problems_beside(*line)
     assert problem.startswith(f"{key.partition(':')[2]} is '{number}'")
     assert page.problems() == [problem]
-    assert_shows_the_last_good_layout(page)
+    assert_shows_the_last_valid_layout(page)
 
 
-def test_a_closed_drawer_keeps_what_was_typed_and_opens_for_a_mistake(open_page):
+def test_a_closed_expander_keeps_its_values_and_opens_for_a_problem(open_page):
     drawer = "drawer:Training and measurement"
     page = open_page()
     assert "field:steps" not in page.field_keys()
@@ -97,7 +97,7 @@ def test_a_closed_drawer_keeps_what_was_typed_and_opens_for_a_mistake(open_page)
     assert page.problems_beside("field:steps") != []
 
 
-def test_several_mistakes_are_each_said_beside_their_field(page):
+def test_each_problem_is_next_to_its_field(page):
     page.type("field:mesh", "0x4")
     page.set("size:batch", 0)
     page.open("drawer:Training and measurement")
@@ -107,7 +107,7 @@ def test_several_mistakes_are_each_said_beside_their_field(page):
     sizes = page.problems_beside("size:batch", "size:layers", "size:depth")
     assert "batch is '0'" in sizes[0]
     assert "steps is '0'" in page.problems_beside("field:steps")[0]
-    assert_shows_the_last_good_layout(page)
+    assert_shows_the_last_valid_layout(page)
 
 
 @pytest.mark.parametrize(("place", "text"), [("W1", "None, expert"), ("layer", "stage")])
@@ -123,14 +123,14 @@ def test_an_invalid_spec_is_marked(open_page, place, text):
     assert page.query() == {"model": "mlp"}
 
 
-def test_a_batch_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
+def test_an_indivisible_batch_is_reported_at_its_rule(page):
     page.set("size:batch", 7)
     said = page.problems_beside(page.rule_key(0, "axes"))
     assert len(said) == 1 and said[0].startswith("batch of size 7 is not divisible by 2 (data)")
     assert page.problems() == said
 
 
-def test_a_depth_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
+def test_an_indivisible_depth_is_reported_at_its_rule(page):
     page.set("size:depth", 1000)
     assert not page.problems()
     page.type("field:mesh", "2x3")
@@ -141,8 +141,8 @@ def test_a_depth_that_the_mesh_does_not_divide_is_said_beside_its_rule(page):
     assert not page.problems()
 
 
-def test_of_two_rules_for_an_axis_the_one_that_was_taken_has_the_sentence(open_page):
-    # Both rules name batch; the first one is free, is taken, and does not divide 8 rows.
+def test_an_indivisible_size_is_reported_at_the_applied_rule(open_page):
+    # Both rules are for batch. The first applies, and its mesh axis does not divide 8 rows.
     page = open_page(mesh="16x4", target="plan", rules="batch.data~batch.model~hidden.model")
     said = page.problems_beside(page.rule_key(0, "axes"))
     assert len(said) == 1 and said[0].startswith("batch of size 8 is not divisible by 16 (data)")
@@ -157,7 +157,7 @@ def test_an_uneven_layout_is_not_run(page):
 
 
 @pytest.mark.parametrize(("mesh", "offered"), [("512", True), ("1024", False)])
-def test_a_plan_is_not_run_on_more_devices_than_are_emulated(open_page, mesh, offered):
+def test_more_devices_than_can_be_emulated_are_not_run(open_page, mesh, offered):
     page = open_page(mesh=mesh, axes="data", target="plan", batch="1024", rules="batch.data")
     assert not page.problems()
     assert page.test.button(key="run_button").disabled != offered
@@ -167,7 +167,7 @@ def test_a_plan_is_not_run_on_more_devices_than_are_emulated(open_page, mesh, of
 
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-def test_a_preset_sets_mesh_and_rules_on_as_many_devices(open_page, preset, model):
+def test_a_preset_keeps_the_number_of_devices(open_page, preset, model):
     page = open_page(model=model, mesh="4x4", batch="16")
     page.choose_preset(preset.name)
     assert not page.problems() and not page.warnings()
@@ -182,7 +182,7 @@ def test_a_preset_sets_mesh_and_rules_on_as_many_devices(open_page, preset, mode
         assert page.rules() == [(name, " + ".join(axes)) for name, axes in preset.rules]
 
 
-def test_a_change_of_rules_leaves_the_preset(page):
+def test_a_changed_rule_clears_the_preset(page):
     page.type(page.rule_key(0, "axes"), "")
     assert page.value("preset") is None
     page.type(page.rule_key(0, "axes"), "data")
@@ -208,19 +208,19 @@ def test_rules_are_added_moved_and_deleted(page):
     assert page.rules() == [("batch", "")]
 
 
-def test_the_order_of_rules_decides_who_has_a_mesh_axis(page):
+def test_the_first_rule_gets_the_mesh_axis(page):
     page.press("add_rule")
     page.type(page.rule_key(2, "axes"), "model")
     hidden_first = page.block_map()
     page.act_on_rule(2, "Move up")
     assert page.rules() == [("batch", "data"), ("embed", "model"), ("hidden", "model")]
     embed_first = page.block_map()
-    # A kernel of shape embed × hidden: cut along its columns, and then along its rows.
+    # A kernel of shape embed × hidden: sharded along its columns, then along its rows.
     assert (len(hidden_first), len(hidden_first[0])) == (1, 4)
     assert (len(embed_first), len(embed_first[0])) == (4, 1)
 
 
-def test_the_ends_of_the_rules_cannot_be_moved_further(page):
+def test_first_and_last_rule_have_fewer_actions(page):
     def actions(position: int) -> list[str]:
         return page.test.menu_button(key=page.rule_key(position, "menu")).options
 
@@ -265,7 +265,7 @@ def test_a_renamed_mesh_axis_is_renamed_in_the_specs(open_page):
     assert not page.problems()
 
 
-def test_exchanged_names_exchange_the_axes_and_not_the_rules(page):
+def test_swapped_axis_names_do_not_change_rules(page):
     page.type("field:axes", "model, data")
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
     assert page.heading().endswith("on model\N{NO-BREAK SPACE}2 × data\N{NO-BREAK SPACE}4")
@@ -279,7 +279,7 @@ def test_exchanged_names_exchange_the_axes_and_not_the_rules(page):
         ("2x2x2x1", "data, model, fsdp, expert"),
     ],
 )
-def test_a_mesh_of_another_rank_has_as_many_names(page, mesh, names):
+def test_a_mesh_of_another_rank_changes_axis_names(page, mesh, names):
     page.type("field:mesh", mesh)
     assert page.value("field:axes") == names
     assert page.problems_beside("field:mesh", "field:processes") == []
@@ -288,7 +288,7 @@ def test_a_mesh_of_another_rank_has_as_many_names(page, mesh, names):
     assert not page.problems() and not page.warnings()
 
 
-def test_a_rule_to_an_axis_that_the_smaller_mesh_lacks_is_said_beside_it(page):
+def test_a_rule_to_a_removed_mesh_axis_is_marked(page):
     page.type("field:mesh", "8")
     assert page.problems() == page.problems_beside(page.rule_key(1, "axes"))
     assert page.problems() == ["rule hidden names mesh axis 'model', but the mesh has data"]
@@ -307,7 +307,7 @@ def test_scan_stacks_the_layers(open_page, model):
 
 
 @pytest.mark.parametrize(("field", "value"), [("mesh", "2x"), ("target", "moon")])
-def test_an_invalid_link_gives_a_notice_and_the_default(open_page, field, value):
+def test_an_invalid_link_shows_a_notice_and_the_default(open_page, field, value):
     page = open_page(**{field: value, "depth": "512"})
     (warning,) = page.warnings()
     assert f"{field} is '{value}'" in warning
@@ -318,13 +318,13 @@ def test_an_invalid_link_gives_a_notice_and_the_default(open_page, field, value)
     assert not page.warnings(), "the first change removes the notice"
 
 
-def test_a_link_with_unknown_fields_gives_a_notice(open_page):
+def test_a_link_with_unknown_fields_shows_a_notice(open_page):
     page = open_page(colour="red")
     assert len(page.warnings()) == 1
     assert "'colour' is not a field of model logical_mlp" in page.warnings()[0]
 
 
-def assert_shows_the_last_good_layout(page):
+def assert_shows_the_last_valid_layout(page):
     assert (
         page.heading()
         == "### MLP, logical axes on data\N{NO-BREAK SPACE}2 × model\N{NO-BREAK SPACE}4"
@@ -334,18 +334,18 @@ def assert_shows_the_last_good_layout(page):
     assert page.query() == {}
 
 
-def test_a_click_that_comes_before_the_new_url_changes_nothing(open_page):
+def test_a_click_with_the_old_url_keeps_the_layout(open_page):
     page = open_page(mesh="4x2")
     page.type("field:mesh", "8x1")
     assert page.query() == {"mesh": "8x1"}
     page.test.query_params.clear()
-    page.test.query_params["mesh"] = "4x2"  # as the browser has it still
+    page.test.query_params["mesh"] = "4x2"  # the URL that the browser still has
     page.set("size:layers", 2)
     assert (page.value("field:mesh"), page.value("size:layers")) == ("8x1", 2)
     assert page.query() == {"mesh": "8x1", "layers": "2"}
 
 
-def test_the_back_button_brings_the_last_layout_back(open_page):
+def test_the_back_button_restores_the_layout(open_page):
     page = open_page(mesh="4x2")
     page.type("field:mesh", "8x1")
     page.test.query_params.clear()
@@ -354,7 +354,7 @@ def test_the_back_button_brings_the_last_layout_back(open_page):
     assert page.value("field:mesh") == "4x2"
 
 
-def test_a_panel_that_fails_costs_no_field(page, monkeypatch):
+def test_fields_stay_after_an_error_in_a_panel(page, monkeypatch):
     from inspector.media.streamlit import snapshot_panels
 
     page.type("field:mesh", "4x2")
@@ -367,7 +367,7 @@ def test_a_panel_that_fails_costs_no_field(page, monkeypatch):
     assert page.value("field:mesh") == "4x2"
 
 
-def test_a_size_whose_name_streamlit_keeps_to_itself_is_in_the_link(open_page):
+def test_a_size_with_a_reserved_name_is_in_the_link(open_page):
     small = {"model": "transformer", "layers": "2", "batch": "8", "seq": "64", "vocab": "512"}
     page = open_page(**small)
     page.set("size:embed", 512)

@@ -1,4 +1,4 @@
-"""The page of the tutorials: choosing one, its steps, another mesh, and what is said when it goes wrong."""
+"""The Learn page: choice of a tutorial, its steps, its mesh, and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.service.engine.waiting import PATIENCE
 
 
 def script() -> None:
-    """The page alone; Streamlit runs the text of this function."""
+    """Draw the page alone; Streamlit runs the source of this function."""
     from inspector.media.streamlit import learn_page
 
     learn_page.show()
@@ -61,19 +61,19 @@ class LearnPage:
         return [one.value for one in self.test.code]
 
     def said(self) -> str:
-        """All text of the page, unescaped."""
+        """Return all text of the page, unescaped."""
         kinds = ("markdown", "caption", "error")
         return plain("\n".join(one.value for kind in kinds for one in self.test.get(kind)))
 
     def charts(self) -> dict[str, dict[str, Any]]:
-        """Every figure by the last three parts of its key: step, array, and kind."""
+        """Return every figure by the last three parts of its key: step, array and kind."""
         return {
             one.key.split(":", 2)[2]: json.loads(one.proto.spec)
             for one in self.test.get("plotly_chart")
         }
 
     def blocks(self, key: str) -> list[str]:
-        """What stands in the cells of a block map, in order."""
+        """Return the texts in the cells of a block map, in order."""
         rows = self.charts()[key]["data"][0]["text"]
         return [re.sub(r"<br>|\s", " ", text) for row in rows for text in row]
 
@@ -87,7 +87,7 @@ def open_learn(_workers: None) -> type[LearnPage]:
     return LearnPage
 
 
-def test_the_first_step_is_open_and_the_others_are_titles(open_learn) -> None:
+def test_only_the_first_step_is_open(open_learn) -> None:
     page = open_learn()
     assert page.steps() == [
         "**1** · What each device needs",
@@ -134,7 +134,7 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     assert page.code() == [] and page.charts() == {}
 
 
-def test_another_mesh_runs_the_walk_again(open_learn) -> None:
+def test_another_mesh_runs_the_tutorial_again(open_learn) -> None:
     page = open_learn(**{"pieces:step_3": True})
     assert len(page.blocks("3:joined:block_map")) == 8
     page.type("pieces", "mesh", "1x2")
@@ -146,7 +146,7 @@ def test_another_mesh_runs_the_walk_again(open_learn) -> None:
     assert "P('up', 'down')" in page.code()[-1]
 
 
-def test_a_bad_mesh_is_said_beside_the_field_while_the_last_walk_stays(open_learn) -> None:
+def test_an_invalid_mesh_keeps_the_last_result(open_learn) -> None:
     page = open_learn()
     before = page.code()
     for name, text, sentence in (
@@ -163,7 +163,7 @@ def test_a_bad_mesh_is_said_beside_the_field_while_the_last_walk_stays(open_lear
         assert sentence not in page.said()
 
 
-def test_each_walk_keeps_its_own_mesh(open_learn) -> None:
+def test_each_tutorial_keeps_its_mesh(open_learn) -> None:
     page = open_learn()
     page.type("pieces", "mesh", "1x2")
     page.choose("arrays")
@@ -178,14 +178,14 @@ def test_each_walk_keeps_its_own_mesh(open_learn) -> None:
     assert "Run on mesh x 1 × y 2" in page.said()
 
 
-def test_the_link_to_the_page_that_runs_several_processes(open_learn) -> None:
+def test_the_link_to_the_processes_page(open_learn) -> None:
     page = open_learn(
         "arrays", **{"arrays:mesh": "2", "arrays:axes": "data", "arrays:step_10": True}
     )
     assert "[Processes](processes)" in page.said()
 
 
-def test_a_failed_step_shows_its_sentence_and_the_rest_stays(open_learn) -> None:
+def test_a_failed_step_shows_its_error_and_the_others(open_learn) -> None:
     request = TutorialRequest("pieces", (1, 2), ("x", "y"))
     steps = (
         Step("One", "First words.", "one = 1", output="fine"),

@@ -1,4 +1,4 @@
-"""The Library page and the Keep button, on a library of their own."""
+"""The Library page and the Keep button on a temporary library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = "<img src=x onerror=alert(1)> **b** $x$ :red[x]"
 
 
 def page_script() -> None:
-    """The page alone; Streamlit runs the text of this function."""
+    """Draw the page alone; Streamlit runs the source of this function."""
     from inspector.media.streamlit import library_page
 
     library_page.show()
@@ -42,7 +42,7 @@ def button_script() -> None:
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    """An empty library; buttons that lead to other pages, which are not here, say where to."""
+    """An empty library. Instead of opening another page, buttons show its name."""
     monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(
         page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
@@ -78,7 +78,7 @@ class Page:
         return list(tables[0].value["Name"]) if tables else []
 
     def said(self, *kinds: str) -> str:
-        """All text, or that of these kinds of elements, unescaped."""
+        """Return all text, or the text of these kinds of elements, unescaped."""
         kinds = kinds or ("markdown", "caption", "error", "info")
         texts = [element.value for kind in kinds for element in self.test.get(kind)]
         return re.sub(r"\\(.)", r"\1", "\n".join(texts))
@@ -88,18 +88,18 @@ def opened(page: Page) -> tuple[str, Snapshot]:
     return page.test.session_state[library_page.OPENED]
 
 
-def test_an_empty_library_says_how_to_fill_it(library: Library) -> None:
+def test_an_empty_library_explains_keep(library: Library) -> None:
     page = Page(page_script)
     assert "The library is empty" in page.said("info") and page.names() == []
 
 
-def test_what_is_kept_is_searched_chosen_and_opened(library: Library) -> None:
+def test_search_choose_and_open(library: Library) -> None:
     library.save("base", "why\nand how", FOUND)
     library.save("other", "", LAID_OUT)
     page = Page(page_script)
     assert page.names() == ["other", "base"]
     assert page.said("caption").startswith("2 Snapshots, ")
-    # The newest is looked at until another is chosen.
+    # The newest is shown until another is selected.
     assert "#### other" in page.said() and "No note" in page.said()
     page.search("WHY")
     assert page.names() == ["base"] and "#### base" in page.said()
@@ -114,7 +114,7 @@ def test_what_is_kept_is_searched_chosen_and_opened(library: Library) -> None:
     assert opened(page) == ("base", FOUND) and page.test.session_state["went_to"] == "open"
 
 
-def test_a_layout_is_edited_on_the_layout_page(library: Library) -> None:
+def test_edit_layout_opens_the_layout_page(library: Library) -> None:
     library.save("with", "", LAID_OUT)
     page = Page(page_script)
     page.press("library_edit")
@@ -125,7 +125,7 @@ def test_a_layout_is_edited_on_the_layout_page(library: Library) -> None:
     assert not [button for button in page.test.button if button.key == "library_edit"]
 
 
-def test_a_note_is_written_and_a_snapshot_deleted(library: Library) -> None:
+def test_save_note_and_delete(library: Library) -> None:
     library.save("base", "", FOUND)
     library.save("other", "", FOUND)
     page = Page(page_script)
@@ -138,7 +138,7 @@ def test_a_note_is_written_and_a_snapshot_deleted(library: Library) -> None:
     assert page.names() == ["base"] and [one.name for one in library.entries()] == ["base"]
 
 
-def test_what_another_tab_has_deleted_meanwhile_is_told(library: Library) -> None:
+def test_a_snapshot_deleted_in_another_tab_is_reported(library: Library) -> None:
     library.save("base", "", FOUND)
     library.save("other", "", FOUND)
     page = Page(page_script)
@@ -147,7 +147,7 @@ def test_what_another_tab_has_deleted_meanwhile_is_told(library: Library) -> Non
     assert "no Snapshot named 'other'" in page.said("error") and page.names() == ["base"]
 
 
-def test_what_is_opened_is_what_stood_there_also_if_deleted_since(library: Library) -> None:
+def test_a_shown_snapshot_opens_even_if_deleted(library: Library) -> None:
     library.save("base", "", FOUND)
     library.save("other", "", LAID_OUT)
     page = Page(page_script)
@@ -157,19 +157,19 @@ def test_what_is_opened_is_what_stood_there_also_if_deleted_since(library: Libra
     assert opened(page) == ("other", LAID_OUT) and page.test.session_state["went_to"] == "open"
 
 
-def test_pinning_puts_it_on_the_board(library: Library) -> None:
+def test_pin_to_the_board(library: Library) -> None:
     library.save("base", "", FOUND)
     page = Page(page_script)
     page.press("library_pin")
     assert page.test.session_state["board"].names == ("base",)
 
 
-def test_names_and_notes_are_text(library: Library) -> None:
+def test_names_and_notes_are_escaped(library: Library) -> None:
     library.save(HOSTILE, HOSTILE, FOUND)
     page = Page(page_script)
     raw = [element.value for kind in ("markdown", "caption") for element in page.test.get(kind)]
     for text in raw:
-        bare = re.sub(r"\\.", "", text)  # all that is escaped, taken away
+        bare = re.sub(r"\\.", "", text)  # without escaped characters
         assert not re.search(r"[<$]|\*\*b|:red\[x", bare), text
     assert HOSTILE in page.said()
 
@@ -184,7 +184,7 @@ def test_a_damaged_snapshot_can_still_be_deleted(library: Library) -> None:
     assert library.entries() == ()
 
 
-def test_a_damaged_file_is_moved_aside_only_when_asked(library: Library) -> None:
+def test_a_damaged_file_is_moved_by_the_button_only(library: Library) -> None:
     library.path.write_bytes(b"nothing that SQLite knows " * 50)
     page = Page(page_script)
     assert "damaged or not a library" in page.said("error")
@@ -195,14 +195,14 @@ def test_a_damaged_file_is_moved_aside_only_when_asked(library: Library) -> None
     assert kept == [b"nothing"]
 
 
-def test_another_programs_file_is_told_and_not_moved(library: Library) -> None:
+def test_a_file_of_another_program_is_not_moved(library: Library) -> None:
     with sqlite3.connect(library.path) as database:
         database.execute("CREATE TABLE theirs (x)")
     page = Page(page_script)
     assert "another program" in page.said("error") and not page.test.button
 
 
-def test_keeping_asks_before_it_replaces(library: Library) -> None:
+def test_keep_asks_before_replacing(library: Library) -> None:
     page = Page(button_script, found=FOUND)
 
     def keep(**fields: str) -> None:

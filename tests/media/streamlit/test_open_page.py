@@ -1,4 +1,4 @@
-"""The Open page: uploads read by real workers, every panel of what is then shown, and hostile files."""
+"""The Open page: uploads read by real workers, all panels, and hostile files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAGE = """
 from inspector.media.streamlit import open_page
 open_page.show()
 """
-# Panels are drawn without tabs, which are closed but for one.
+# Panels are drawn without tabs, because only one tab can be open.
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
@@ -48,7 +48,7 @@ snapshot_panels.PANELS[st.session_state["panel"]](found, None)
 
 
 def opened(*files: tuple[str, bytes], kind: str | None = None) -> AppTest:
-    """The page after these files were uploaded and read."""
+    """The page with the Snapshot of these uploads."""
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE).run()
     if kind is not None:
         page.selectbox(key="open_kind").set_value(kind)
@@ -100,7 +100,7 @@ def test_a_zip_of_a_checkpoint(_workers: None) -> None:
     assert folders() <= before, "the upload's folder is gone"
 
 
-def test_files_that_belong_together(_workers: None) -> None:
+def test_several_files_of_one_job(_workers: None) -> None:
     logical = {KEY: {"partition_spec": ["embed", "mlp"], "shape": [8, 6]}}
     page = opened(
         ("named_shardings.json", json.dumps({KEY: ENTRY}).encode()),
@@ -109,7 +109,7 @@ def test_files_that_belong_together(_workers: None) -> None:
     found = snapshot_of(page)
     assert found.source.kind == "maxtext"
     assert found.arrays[0].logical_axes == ("embed", "mlp")
-    # Another file takes its place, and its kind may be said.
+    # Another file replaces it, and its type can be chosen.
     uploads = [("a.txt", module().encode(), "text/plain")]
     page.selectbox(key="open_kind").set_value("HLO text")
     page.get("file_uploader")[0].set_value(uploads)
@@ -154,7 +154,7 @@ def hostile() -> dict[str, tuple[tuple[tuple[str, bytes], ...], str]]:
 
 
 @pytest.mark.parametrize("case", hostile())
-def test_a_hostile_upload_is_a_sentence(_workers: None, case: str) -> None:
+def test_a_hostile_upload_is_an_error_message(_workers: None, case: str) -> None:
     files, words = hostile()[case]
     before = folders()
     page = opened(*files)
@@ -165,7 +165,7 @@ def test_a_hostile_upload_is_a_sentence(_workers: None, case: str) -> None:
     assert folders() <= before
 
 
-def test_a_wrong_kind_is_a_sentence(_workers: None) -> None:
+def test_a_wrong_type_is_an_error_message(_workers: None) -> None:
     page = opened(("a.hlo", module().encode()), kind="Orbax checkpoint")
     assert errors(page) == ["a.hlo is a file, but an Orbax checkpoint is a folder"]
 
@@ -174,7 +174,7 @@ def test_a_wrong_kind_is_a_sentence(_workers: None) -> None:
 
 
 def kinds() -> dict[str, Snapshot]:
-    """Snapshots with little in them, such as readers make."""
+    """Snapshots with few fields, as readers make them."""
     many = Mesh(tuple(MeshAxis(f"axis{n}", 4 if n == 3 else 1) for n in range(12)), tuple(range(4)))
     source = Source("maxtext", None, "2026-01-01")
     shapeless = Array("params/a", "params", None, "unknown", spec=(("axis3",),), replicas=1)
@@ -195,7 +195,7 @@ def kinds() -> dict[str, Snapshot]:
 
 @pytest.mark.parametrize("panel", PANELS)
 @pytest.mark.parametrize("kind", [*kinds(), "hlo"])
-def test_every_panel_says_what_is_not_known(
+def test_every_panel_reports_unknown_values(
     shown: Callable[..., AppTest], tmp_path: Path, kind: str, panel: str
 ) -> None:
     if kind == "hlo":
@@ -207,11 +207,11 @@ def test_every_panel_says_what_is_not_known(
     said = [one.value for one in (*page.info, *page.caption, *page.markdown)]
     figures = page.get("plotly_chart")
     assert figures or page.dataframe or len(said) > 2
-    # Nothing that is unknown is called nothing.
+    # Unknown values are not shown as zero or none.
     assert not any(re.search(r"\b0 B\b", text) for text in said), said
 
 
 @given.needs_cases
 @pytest.mark.parametrize("panel", ["Shard map", "Overview", "PartitionSpec tree", "Memory"])
-def test_a_golden_in_full(shown: Callable[..., AppTest], panel: str) -> None:
+def test_every_panel_of_a_golden(shown: Callable[..., AppTest], panel: str) -> None:
     shown(maxtext.read(given.GOLDENS[-1].parent, "it"), panel=panel)

@@ -1,4 +1,4 @@
-"""The section on a page: two layouts timed for real, what is said before and after, and Cancel."""
+"""The section that times layouts: a real timing, its texts, and Cancel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Opened = Callable[..., AppTest]
 
 @pytest.fixture
 def opened(tmp_path: Path, _workers: None) -> Opened:
-    """Draws the section with these pins: fields of a layout each."""
+    """Draw the section with these pins, each given by the fields of its layout."""
 
     def draw(*pins: dict[str, str], baseline: int = 0) -> AppTest:
         paths = []
@@ -50,7 +50,7 @@ def words(page: AppTest) -> str:
 
 
 def finish(page: AppTest) -> None:
-    """Draw the page again, as its fragment does by itself, until the job has ended."""
+    """Draw the page again until the job has ended."""
     end = time.monotonic() + PATIENCE
     while page.session_state["timing_task"] is not None:
         assert time.monotonic() < end
@@ -58,7 +58,7 @@ def finish(page: AppTest) -> None:
         page.run()
 
 
-def test_layouts_are_timed_and_the_verdict_is_said(opened: Opened) -> None:
+def test_layouts_are_timed_and_compared(opened: Opened) -> None:
     page = opened({"mesh": "2x4"}, {"mesh": "2x2"}, {"target": "tpu:v5p:2x2x1", "mesh": "2x2"})
     assert "2 layouts in turn in one process with 8 emulated devices" in words(page)
     assert "for a TPU cannot be timed: its target is 'tpu:v5p:2x2x1'" in words(page)
@@ -73,7 +73,7 @@ def test_layouts_are_timed_and_the_verdict_is_said(opened: Opened) -> None:
     assert list(page.dataframe[0].value["Layout"]) == ["one", "<b>other</b>"] * 2
     assert page.number_input(key="timing_rounds").value == 6
 
-    # The pins change places, and one that was not timed comes: nothing has to be timed again.
+    # The pins are reordered and an untimed one is added: nothing is timed again.
     one, other, _ = page.session_state["pins"]
     _, times = page.session_state["timing_result"]
     page.session_state["pins"] = [other, one]
@@ -85,7 +85,7 @@ def test_layouts_are_timed_and_the_verdict_is_said(opened: Opened) -> None:
     assert "Pin a second layout" in words(page)
 
 
-def test_cancel_stops_it(opened: Opened) -> None:
+def test_cancel_stops_the_timing(opened: Opened) -> None:
     page = opened({"mesh": "2x4", "layers": "64"}, {"mesh": "4x2", "layers": "64"})
     page.button(key="timing_button").click().run()
     page.button(key="cancel_timing").click().run()
@@ -94,10 +94,10 @@ def test_cancel_stops_it(opened: Opened) -> None:
     assert not page.get("plotly_chart")
 
 
-def test_one_that_can_be_timed_is_too_few(opened: Opened) -> None:
+def test_one_layout_is_too_few(opened: Opened) -> None:
     page = opened({"mesh": "2x4"}, {"target": "plan"})
     assert page.button(key="timing_button").disabled
     lines = page.caption[0].value.replace("\\", "").splitlines()
     assert [line for line in lines if line.startswith("- ")] == [
         "- <b>other</b> cannot be timed: its target is 'plan', but must be cpu."
-    ], "a line of its own for each that is left out"
+    ], "a separate line for each excluded layout"

@@ -1,4 +1,4 @@
-"""The page about several processes: what can be saved of its figures."""
+"""The Processes page: downloads of its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.media.streamlit.scripted_page import PATIENCE
 PAGE = "from inspector.media.streamlit import processes_page\nprocesses_page.show()\n"
 
 
-def test_every_figure_can_be_saved_and_says_what_was_done(_workers: None) -> None:
+def test_every_figure_has_downloads_with_provenance(_workers: None) -> None:
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
     page.run()
     assert not page.exception, [error.value for error in page.exception]

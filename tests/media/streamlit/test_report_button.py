@@ -20,7 +20,7 @@ from tests.media import hostile
 
 pins = [("one", hostile.snapshot("a")), (st.session_state["name"], hostile.snapshot("b"))]
 report_button.show(pins, key="report", baseline=1)
-with chart.of(lambda: ['what it is of']):
+with chart.of(lambda: ['its provenance']):
     chart.draw(overview(pins[0][1].arrays, pins[0][1].mesh), "bytes", alt="Bytes")
 chart.draw(overview(pins[0][1].arrays, pins[0][1].mesh), "unstamped", alt="Bytes")
 """
@@ -40,7 +40,7 @@ def labels(page: AppTest) -> list[str]:
     return [one.proto.label for one in page.get("download_button")]
 
 
-def test_nothing_is_offered_before_a_click() -> None:
+def test_no_download_before_a_click() -> None:
     page = opened()
     assert labels(page) == []
     # The figure outside `chart.of` has no provenance, so it has no Pictures button.
@@ -48,7 +48,7 @@ def test_nothing_is_offered_before_a_click() -> None:
     assert [button.key for button in page.button] == ["report:menu", "pictures"]
 
 
-def test_dialogs_offer_every_form_and_name_the_baseline() -> None:
+def test_dialogs_have_all_formats_and_the_baseline() -> None:
     page = opened("report:menu")
     assert labels(page) == ["HTML", "Markdown", "PNG", "SVG"]
     assert page.caption[0].value.replace("\\", "") == f"{NAME}, one (baseline: {NAME})"
@@ -63,7 +63,7 @@ def test_a_missing_browser_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "none was found" in page.caption[-1].value
 
 
-def test_why_a_picture_failed_is_kept_for_the_page() -> None:
+def test_the_page_shows_why_a_picture_failed() -> None:
     def fail():
         raise report.InvalidInput("no such figure")
 
@@ -73,7 +73,7 @@ def test_why_a_picture_failed_is_kept_for_the_page() -> None:
     assert problems == {"key": "no such figure"}
 
 
-def test_the_whole_board_is_one_figure_with_every_answer() -> None:
+def test_the_board_picture_has_every_answer() -> None:
     pins = [("one", hostile.snapshot("a")), (NAME, hostile.snapshot("a", (None, ("modela",))))]
     figure = report_button._board_picture(pins, None)
     texts = [text for trace in figure.data if trace.type == "scatter" for text in trace.text]

@@ -1,4 +1,4 @@
-"""The page of save and restore: both layouts, what moves at once, and what came of a real run."""
+"""The Restore page: both layouts, the planned transfer, and the result of a real run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {"layers": "2", "depth": "64"}
 
 
 def script() -> None:
-    """The page alone; Streamlit runs the text of this function."""
+    """Draw the page alone; Streamlit runs the source of this function."""
     from inspector.media.streamlit import restore_page
 
     restore_page.show()
@@ -33,7 +33,7 @@ class RestorePage:
 
     def __init__(self, **fields: str) -> None:
         self.test = AppTest.from_function(script, default_timeout=PATIENCE)
-        # As the layout page leaves it, whichever page is open.
+        # The state that the Layout page leaves.
         self.test.session_state["last_layout"] = layouts.parse(SMALL | fields).unwrap()
         self.run()
 
@@ -49,7 +49,7 @@ class RestorePage:
         return self.test.text_input(key=f"restore:{name}").value
 
     def said(self) -> str:
-        """All text of the page, unescaped."""
+        """Return all text of the page, unescaped."""
         kinds = ("markdown", "caption", "error", "success", "info")
         texts = [element.value for kind in kinds for element in self.test.get(kind)]
         return re.sub(r"\\(.)", r"\1", "\n".join(texts))
@@ -58,7 +58,7 @@ class RestorePage:
         return {metric.label: metric.value for metric in self.test.metric}
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Run the page, as its fragment does in a browser, until the condition holds."""
+        """Run the page again until the condition holds."""
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end, self.said()
@@ -68,7 +68,7 @@ class RestorePage:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for temporary files that nobody else uses."""
+    """An empty folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -78,7 +78,7 @@ def open_restore(_workers: None) -> type[RestorePage]:
     return RestorePage
 
 
-def test_what_moves_is_there_at_once_and_says_that_nothing_was_run(open_restore) -> None:
+def test_the_transfer_is_planned_without_a_run(open_restore) -> None:
     page = open_restore()
     assert (page.value("mesh"), page.value("axes")) == ("4x2", "data, model")
     assert page.value("rules") == "batch=data, hidden=model"
@@ -96,7 +96,7 @@ def test_what_moves_is_there_at_once_and_says_that_nothing_was_run(open_restore)
     assert "Values" not in table.columns
 
 
-def test_one_array_alone(open_restore) -> None:
+def test_transfer_of_one_array(open_restore) -> None:
     page = open_restore()
     path = "params/DotReluDot_0/W2"
     page.test.selectbox(key="restore_array").set_value(path)
@@ -112,7 +112,7 @@ def test_one_array_alone(open_restore) -> None:
     assert page.test.selectbox(key="restore_array").value == path
 
 
-def test_a_run_proves_the_values_equal(open_restore, temporary: Path) -> None:
+def test_all_values_are_equal_after_a_run(open_restore, temporary: Path) -> None:
     page = open_restore()
     page.type("mesh", "4x1")
     page.test.button(key="restore_button").click()
@@ -125,12 +125,12 @@ def test_a_run_proves_the_values_equal(open_restore, temporary: Path) -> None:
     assert not page.test.error
     assert list(temporary.iterdir()) == []
     page.type("mesh", "2x2")
-    assert "equal bit by bit" not in page.said(), "what was run was another layout"
+    assert "equal bit by bit" not in page.said(), "the run was of another layout"
     page.type("mesh", "4x1")
     assert "equal bit by bit" in page.said()
 
 
-def test_cancel_leaves_the_page_ready(open_restore, temporary: Path) -> None:
+def test_the_page_works_after_cancel(open_restore, temporary: Path) -> None:
     page = open_restore(layers="8", depth="512")
     page.test.button(key="restore_button").click()
     page.run()
@@ -153,14 +153,16 @@ def test_cancel_leaves_the_page_ready(open_restore, temporary: Path) -> None:
         ),
     ],
 )
-def test_a_bad_field_is_said_and_stays(open_restore, field: str, text: str, sentence: str) -> None:
+def test_an_invalid_field_is_reported_and_stays(
+    open_restore, field: str, text: str, sentence: str
+) -> None:
     page = open_restore()
     page.type(field, text)
     assert sentence in page.said() and page.value(field) == text
     assert not page.metrics() and not page.test.button
 
 
-def test_a_mesh_that_does_not_divide_is_said(open_restore) -> None:
+def test_an_indivisible_mesh_is_reported(open_restore) -> None:
     page = open_restore()
     page.type("mesh", "2x3")
     assert "hidden of size 64 is not divisible by 3 (model)" in page.test.error[0].value.replace(
@@ -169,7 +171,7 @@ def test_a_mesh_that_does_not_divide_is_said(open_restore) -> None:
     assert not page.metrics()
 
 
-def test_another_rank_gets_axis_names_and_a_preset_sets_all(open_restore) -> None:
+def test_a_new_rank_changes_axis_names_and_a_preset_all_fields(open_restore) -> None:
     page = open_restore()
     page.type("mesh", "2x2x2")
     assert page.value("axes") == "data, model, fsdp"
@@ -188,9 +190,7 @@ def test_a_model_with_device_axes_has_specs(open_restore) -> None:
 
 
 @pytest.mark.parametrize(("mesh", "suggested"), [("2x4", "4x2"), ("8", "4"), ("3x3", "3x3")])
-def test_a_layout_to_begin_with_differs_where_it_can(
-    open_restore, mesh: str, suggested: str
-) -> None:
+def test_the_suggested_layout_differs_if_possible(open_restore, mesh: str, suggested: str) -> None:
     page = open_restore(mesh=mesh, rules="")
     assert page.value("mesh") == suggested
     assert page.metrics()

@@ -1,4 +1,4 @@
-"""The target in the sidebar: what is chosen is the layout's target, and the mesh has its devices."""
+"""The target in the sidebar, and the mesh with its devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def query(page) -> dict[str, str]:
     return {name: value if isinstance(value, str) else value[0] for name, value in given}
 
 
-def test_a_tpu_slice_is_picked_by_generation_and_topology(page):
+def test_choose_a_tpu_slice(page):
     choose_kind(page, "tpu")
     assert query(page) == {"target": "tpu:v5p:2x2x2"}
     assert page.value("field:mesh") == "2x4"
@@ -33,12 +33,12 @@ def test_a_tpu_slice_is_picked_by_generation_and_topology(page):
     assert page.value("field:mesh") == "8x8"
     assert targets.parse("tpu:v5p:4x4x4").sentence in sidebar_text(page)
     page.choose("target:generation", "v6e")
-    # It has no 4x4x4: its smallest slice of at least eight chips stands in.
+    # It has no 4x4x4, so its smallest slice of at least eight chips is chosen.
     assert query(page) == {"target": "tpu:v6e:2x4"}
     assert page.value("field:mesh") == "2x4"
 
 
-def test_gpus_are_picked_by_chip_and_number(page):
+def test_choose_gpus(page):
     choose_kind(page, "gpu")
     assert query(page) == {"target": "gpu:h100:8"}
     page.choose("target:gpu", "b200")
@@ -47,7 +47,7 @@ def test_gpus_are_picked_by_chip_and_number(page):
     assert page.value("field:mesh") == "8x8"
 
 
-def test_leaving_a_machine_leaves_no_more_devices_than_can_be_emulated(open_page):
+def test_emulated_devices_limit_the_mesh(open_page):
     page = open_page(target="tpu:v5p:16x16x16")
     assert page.value("field:mesh") == "64x64"
     choose_kind(page, "cpu")
@@ -62,18 +62,18 @@ def test_the_device_order_is_in_the_link(open_page):
     assert query(page) == {"target": "tpu:v5e:4x4"}
 
 
-def test_a_mesh_of_another_size_is_said_beside_it(open_page):
+def test_a_wrong_mesh_size_is_marked(open_page):
     page = open_page(target="tpu:v5p:4x4x4")
     page.type("field:mesh", "8x4")
     assert "mesh 8x4 has 32 devices, but tpu:v5p:4x4x4 has 64" in sidebar_text(page)
 
 
-def test_every_kind_begins_with_a_target_that_there_is():
+def test_every_kind_has_a_valid_first_target():
     for kind, text in target_picker._FIRST.items():
         assert targets.parse(text).kind == kind
 
 
-def test_a_compiler_that_is_missing_is_named_with_what_installs_it(open_page, monkeypatch):
+def test_a_missing_compiler_is_named_with_its_package(open_page, monkeypatch):
     monkeypatch.setattr(targets, "_COMPILERS", {"tpu": ("no_such_package", "requirements-tpu.txt")})
     page = open_page(target="tpu:v5e:2x4")
     assert "pip install -r requirements-tpu.txt" in sidebar_text(page)
@@ -82,13 +82,13 @@ def test_a_compiler_that_is_missing_is_named_with_what_installs_it(open_page, mo
 
 
 @pytest.mark.parametrize("target", ["tpu:v5p:16x16x16", "gpu:h100:4096"])
-def test_thousands_of_devices_are_planned_and_drawn(open_page, target):
+def test_thousands_of_devices(open_page, target):
     page = open_page(target=target)
     assert {metric.label: metric.value for metric in page.test.metric}["Devices"] == "4,096"
     assert [chart.key for chart in page.test.get("plotly_chart")] == ["block_map", "mesh_map"]
 
 
-def test_what_compilers_answered_is_counted_and_cleared(open_page):
+def test_the_compile_cache_is_counted_and_cleared(open_page):
     kept = inspection.shared().compiled
     kept.clear()
     page = open_page(target="tpu:v5e:2x4")

@@ -43,7 +43,7 @@ def test_the_modelled_step_comes_first_with_its_bound(shown, found: Snapshot) ->
     ]
     one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     assert f"On 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)
-    # Four devices along `model` do what one could.
+    # Four devices along `model` repeat the same work.
     assert {metric.label: metric.value for metric in page.metric}["Repeated work"] == "75.0%"
 
 

@@ -1,4 +1,4 @@
-"""The Variants page: its verdict names exactly what differs."""
+"""The Variants page: its verdict names exactly the different leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.media.streamlit.scripted_page import PATIENCE
 
 
 def variants_of(query: str) -> AppTest:
-    """The Variants page in a session whose layout is this one."""
+    """Open the Variants page with this layout."""
     script = f"""
 import streamlit as st
 from inspector import layout as layouts
@@ -28,7 +28,7 @@ def test_equal_leaves_are_counted() -> None:
     ]
 
 
-def test_what_differs_is_counted_and_listed() -> None:
+def test_different_leaves_are_counted_and_listed() -> None:
     page = variants_of("depth=64&layers=2&model=mlp&specs=W2=None.model")
     assert page.warning[0].value == "6 of 16 leaves have different shardings, as planned."
     different = page.dataframe[0].value
@@ -36,7 +36,7 @@ def test_what_differs_is_counted_and_listed() -> None:
     assert set(different["Device axes"]) == {"P(None, 'model')"}
 
 
-def test_a_scans_layer_axis_is_named_with_what_splits_it() -> None:
+def test_the_layer_axis_of_a_scan_is_named() -> None:
     page = variants_of("depth=64&layers=2&rules=layer=data,hidden=model")
     page.button_group(key="pair").set_value("Loop · scan").run()
     assert "layer, sharded over data" in page.info[0].value

@@ -28,7 +28,7 @@ def upload(dashboard: Dashboard, name: str, content: bytes) -> None:
 
 
 def search(dashboard: Dashboard, words: str) -> None:
-    # The table has a button of this name, too.
+    # The table has a button of this name too.
     field = dashboard.page.get_by_role("textbox", name="Search")
     field.fill(words)
     field.press("Enter")
@@ -46,7 +46,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     dashboard = open_dashboard("?depth=64&layers=2&rules=batch.data")
     page = dashboard.page
 
-    # Nothing splits the parameters: the audit says so, and makes the layout that does.
+    # No rule shards the parameters: the audit reports it and offers a fix.
     dashboard.open_tab("Findings")
     finding = page.locator("[class*=st-key-finding-]").filter(has_text="replicated").first
     make = finding.get_by_role("button", name="Apply fix")
@@ -61,7 +61,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     dashboard.click("keep:open")
     page.get_by_label("Note").fill(NOTE)
     page.get_by_label("Note").press("Tab")
-    # A dialog that is closed by mistake keeps what was typed.
+    # A closed dialog keeps its text.
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     dashboard.settle()
@@ -89,7 +89,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
         content = archive.read(files[0])
     assert json.loads(content)["layout"] == mended.to_json()
 
-    # Another session opens the file, after two that are refused.
+    # Another session opens the file after two invalid files.
     dashboard.go_to("Open")
     upload(dashboard, "climbing.zip", climbing_zip())
     expect_refusal(dashboard, "outside.json")
