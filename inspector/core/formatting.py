@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from inspector.core.snapshot import Array, Mesh, Spec
 
@@ -11,6 +11,18 @@ UNKNOWN_AXES = "unknown axes"
 
 _THOUSANDS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def numbered(names: Iterable[str]) -> Iterator[str]:
+    """Yield each name. A name that occurred before gets a number: `loss`, `loss (2)`."""
+    taken: set[str] = set()
+    for name in names:
+        unique, number = name, 1
+        while unique in taken:
+            number += 1
+            unique = f"{name} ({number})"
+        taken.add(unique)
+        yield unique
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -16,14 +16,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import JaxError
-from inspector.guides.assembly import (
-    Assembled,
-    Assembly,
-    Contents,
-    Piece,
-    Stage,
-    Step,
-)
+from inspector.guides.assembly import Assembled, Assembly, Contents, Piece, Stage, Step
 from inspector.producers.build import jax_entry
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array

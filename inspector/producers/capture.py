@@ -17,14 +17,9 @@ from jax.sharding import PartitionSpec
 
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
+from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Finding, Group, Snapshot, Source
-from inspector.producers.captured_arrays import (
-    ArrayRecords,
-    CapturedArray,
-    first_paths,
-    main_mesh,
-)
+from inspector.producers.captured_arrays import ArrayRecords, CapturedArray, first_paths, main_mesh
 from inspector.producers.captured_program import CapturedProgram
 from inspector.producers.leaves import Leaf, Names, unboxed
 
@@ -77,7 +72,8 @@ def capture(
     axis_names = () if main is None else tuple(main.axis_names)
     given_names = None if logical_axes is None else _names_by_path(logical_axes, arrays)
     captured = []
-    paths = _unique(leaf.path or "array" for leaf in arrays)
+    # A key can contain a slash, so two leaves can have one path.
+    paths = numbered(leaf.path or "array" for leaf in arrays)
     for leaf, array_path in zip(arrays, paths, strict=True):
         _refuse_traced(leaf.value, array_path)
         names = _logical(leaf, axis_names) if given_names is None else given_names.get(leaf.path)
@@ -244,18 +240,6 @@ def _is_names(node: Any) -> bool:
     if not isinstance(node, (tuple, PartitionSpec)) or hasattr(node, "_fields"):
         return False
     return all(name is None or isinstance(name, str) for name in node)
-
-
-def _unique(paths: Iterable[str]) -> Iterator[str]:
-    """Number repeated paths. A key can contain a slash, so two leaves can have one path."""
-    seen: set[str] = set()
-    for path in paths:
-        name, number = path, 1
-        while name in seen:
-            number += 1
-            name = f"{path} ({number})"
-        seen.add(name)
-        yield name
 
 
 def _left_out(leaves: list[Leaf]) -> Iterator[Finding]:

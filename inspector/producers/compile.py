@@ -16,16 +16,7 @@ from inspector import layout as layouts
 from inspector.core import sharding, snapshot, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import (
-    Array,
-    Finding,
-    Memory,
-    Program,
-    Seconds,
-    Snapshot,
-    Source,
-    Spec,
-)
+from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan
 from inspector.machines import out_of_memory, targets

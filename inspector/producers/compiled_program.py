@@ -39,10 +39,7 @@ class _Calls:
     """Repeated calls of one executable."""
 
     def __init__(
-        self,
-        executable: Any,
-        arguments: tuple[Any, ...],
-        next_arguments: NextArguments | None,
+        self, executable: Any, arguments: tuple[Any, ...], next_arguments: NextArguments | None
     ) -> None:
         self.arguments = arguments
         self._executable = executable

@@ -20,14 +20,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.rules import Rule
 from inspector.layout import RESERVED_NAMES, Layout
-from inspector.model import (
-    Model,
-    ModelEntry,
-    Names,
-    RulesSemantics,
-    Size,
-    own_model,
-)
+from inspector.model import Model, ModelEntry, Names, RulesSemantics, Size, own_model
 from inspector.producers.leaves import leaves_of, without_eager_sharding
 
 

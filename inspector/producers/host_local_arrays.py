@@ -15,12 +15,7 @@ from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
-from inspector.guides.processes import (
-    Exchanged,
-    Held,
-    HostLocal,
-    View,
-)
+from inspector.guides.processes import Exchanged, Held, HostLocal, View
 from inspector.producers.build import jax_entry
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from inspector.core import strict_json
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
+from inspector.core.typed_json import LARGEST
 from inspector.producers.readers import limits
 
 # Receives the number of parts that are done and the number of all parts.
@@ -150,6 +151,41 @@ def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES
     if _has_more_values(raw, most_values):
         raise InvalidInput(f"{what} has more than {most_values:,} values, the most that are read")
     return strict_json.parse(raw, what)
+
+
+def array_entries(plain: Any, what: str, expected: str) -> dict[str, Any]:
+    """Return parsed JSON if it is an object with an entry per array. `expected` names such a file.
+
+    Raises:
+      InvalidInput: it is something else, or has more than `MOST_ARRAYS` entries.
+    """
+    if not isinstance(plain, dict) or not plain:
+        raise InvalidInput(
+            f"{what} is {shown(plain)}, but must be an object with an entry per array"
+        )
+    if isinstance(plain.get("format"), str):
+        raise InvalidInput(f"{what} is a {shown(plain['format'])} file, not {expected}")
+    refuse_many_arrays(len(plain), what)
+    return plain
+
+
+def refuse_many_arrays(count: int, what: str) -> None:
+    """Raise InvalidInput if a file has more than `MOST_ARRAYS` arrays."""
+    if count > limits.MOST_ARRAYS:
+        raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays, the most allowed")
+
+
+def size_list(plain: Any, what: str) -> tuple[int, ...]:
+    """Return the shape that a JSON list of sizes contains.
+
+    Raises:
+      InvalidInput: it is something else.
+    """
+    if not isinstance(plain, list) or not all(
+        type(size) is int and 0 <= size <= LARGEST for size in plain
+    ):
+        raise InvalidInput(f"{what} has the shape {shown(plain)}, but must have a list of sizes")
+    return tuple(plain)
 
 
 def _has_more_values(raw: bytes, most: int) -> bool:

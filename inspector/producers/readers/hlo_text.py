@@ -1,6 +1,10 @@
 """Read HLO text: one program per module with its collectives and its work, without arrays.
 
 The text has one module or several, and may be cut off or gzip. A folder of texts is read too.
+
+A folder that `--xla_dump_to` wrote has files named `module_0012.jit_step.cpu_after_optimizations.txt`:
+number, program, stage. A timestamp can precede the name and the compiler's version can follow the program;
+old versions omit the program.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
+from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Collective, Finding, Mesh, MeshAxis, Program, Snapshot, Source
 from inspector.layout.plan import now
-from inspector.producers.readers import content, hlo_dump, limits
+from inspector.producers.readers import content, limits
 from inspector.producers.readers.content import Report, Sample, no_report
 
 CUT = "file-cut"
@@ -33,6 +37,27 @@ _PROTO = re.compile(r"\s*(?:name|hlo_module)\s*[:{]")
 _MESH = re.compile(r"^mesh\[([^\]]*)\](?!.*device_ids)", re.S)
 _AXIS = re.compile(r"['\"]([^'\"=]+)['\"]=(\d{1,9})")
 _INVENTED_AXIS = re.compile(r"_?axis_\d+")
+_DUMPED = re.compile(
+    r"(?:\d+\.)?(?P<number>(?:module_)?\d+)\.(?:(?P<program>.+?)\.)?(?:cl_\d+\.)?"
+    r"(?P<stage>(?:[\w.\-]*_)?(?:before|after)_[\w\-]+)\.(?:txt|hlo)(?:\.gz)?"
+)
+# Stages after the last optimization, the latest first.
+_FINAL = (
+    "after_codegen",
+    "after_optimizations_after_buffer_assignment",
+    "after_optimizations_before_buffer_assignment",
+    "after_optimizations",
+)
+_AS_TEXT = "dump again with --xla_dump_hlo_as_text"
+_TEXT_FILE = re.compile(r".+\.(?:hlo|txt)(?:\.gz)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _DumpedText:
+    """A text file and the name of its program."""
+
+    path: Path
+    program: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +73,7 @@ class _Text:
 def recognizes(sample: Sample) -> bool:
     """Return whether a file is gzip or text other than JSON, or a folder has files named like texts."""
     if sample.path.is_dir():
-        return any(hlo_dump.TEXT.fullmatch(name) for name in sample.names or ())
+        return any(_TEXT_FILE.fullmatch(name) for name in sample.names or ())
     return not sample.is_json
 
 
@@ -70,14 +95,11 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         )
     mesh = mesh_of([module for _, module in modules])
     findings += [Finding("warning", CUT, f"{text.cut}.") for text in texts if text.cut is not None]
-    programs: list[Program] = []
-    taken: dict[str, int] = {}
-    for text, module in modules:
-        name = module.name or text.name
-        taken[name] = taken.get(name, 0) + 1
-        if taken[name] > 1:
-            name = f"{name} ({taken[name]})"
-        programs.append(_program(name, module, mesh, findings))
+    names = numbered(module.name or text.name for text, module in modules)
+    programs = [
+        _program(name, module, mesh, findings)
+        for name, (_, module) in zip(names, modules, strict=True)
+    ]
     if mesh is None:
         note = (
             "The text has no mesh with named axes, so the mesh axes of the collectives are unknown."
@@ -133,7 +155,7 @@ def refuse_other_text(text: str, what: str) -> None:
 
 
 def _read_folder(path: Path, what: str, findings: list[Finding], report: Report) -> list[_Text]:
-    chosen = hlo_dump.final_texts(path, what)
+    chosen = _final_texts(path, what)
     texts: list[_Text] = []
     left = limits.MOST_TEXT_BYTES_TOGETHER
     refusals: list[str] = []
@@ -161,7 +183,7 @@ def _read_folder(path: Path, what: str, findings: list[Finding], report: Report)
 def _read_text(path: Path, what: str, name: str) -> _Text:
     if what.lower().endswith((".pb", ".pb.gz")):
         raise InvalidInput(
-            f"{what} is a binary proto, but must be HLO text that begins with HloModule: {hlo_dump.AS_TEXT}"
+            f"{what} is a binary proto, but must be HLO text that begins with HloModule: {_AS_TEXT}"
         )
     text = content.read_text(path, what)
     refuse_other_text(text.text, what)
@@ -213,3 +235,35 @@ def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
         if one.source_target_pairs is None and one.groups is not None and one.group_size is not None
     }
     return counts.pop() if len(counts) == 1 else None
+
+
+def _final_texts(folder: Path, what: str) -> list[_DumpedText]:
+    """Return the largest final text of each program of a dump, or all texts of another folder."""
+    files = content.files_below(folder, what)
+    dumped = [(path, found) for path in files if (found := _DUMPED.fullmatch(path.name))]
+    final: dict[str, list[tuple[int, int, Path]]] = {}
+    for path, found in dumped:
+        rank = next((n for n, end in enumerate(_FINAL) if found["stage"].endswith(end)), None)
+        if rank is not None:
+            program = found["program"] or found["number"]
+            final.setdefault(program, []).append((rank, -path.stat().st_size, path))
+    if final:
+        # Files are in the order of the dump, so a tie keeps the first one.
+        return [
+            _DumpedText(min(each, key=lambda one: one[:2])[2], program)
+            for program, each in final.items()
+        ]
+    if dumped:
+        raise InvalidInput(
+            f"{what} is an XLA dump without text after optimizations: dump again, and let the compiler finish"
+        )
+    texts = [path for path in files if _TEXT_FILE.fullmatch(path.name)]
+    if not texts:
+        protos = any(path.name.endswith(".pb") for path in files)
+        more = f", only protos; {_AS_TEXT}" if protos else ""
+        raise InvalidInput(f"{what} contains no HLO text: no file ends in .hlo or .txt{more}")
+    if len(texts) > limits.MOST_PROGRAMS:
+        raise InvalidInput(
+            f"{what} contains {len(texts):,} texts, but at most {limits.MOST_PROGRAMS:,} are read"
+        )
+    return [_DumpedText(path, path.name) for path in texts]

@@ -1,18 +1,20 @@
-"""Make the Array record of one stored array from its shape, its dtype and its saved sharding."""
+"""Make the Array records of a file from shapes, dtypes and saved shardings."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.core import sharding
 from inspector.core.formatting import counted, mesh_text, spec_text
-from inspector.core.snapshot import Array, Finding, Group, Mesh, Shard
+from inspector.core.snapshot import Array, Finding, Group, Mesh, Shard, Snapshot, Source, Spec
 from inspector.core.typed_json import LARGEST
+from inspector.layout.plan import now
 from inspector.producers.readers import limits
-from inspector.producers.readers.saved_sharding import SavedSharding, key_of
+from inspector.producers.readers.saved_sharding import SavedSharding, common_mesh, key_of
 
 UNKNOWN_DTYPE = "unknown"
 _BITS = re.compile(r"(?:u?int|float|complex|bfloat)(\d{1,3})(?:_\w+)?")
@@ -26,139 +28,131 @@ class Stored:
     shape: tuple[int, ...] | None = None
     dtype: str = UNKNOWN_DTYPE
 
-
-@dataclass
-class ShardBudget:
-    """The number of shards that a Snapshot can still list."""
-
-    shards: int = limits.MOST_SHARDS
-
-
-def group_of(path: str) -> Group:
-    """Return the first of `params` and `opt_state` among the keys of a path, else `other`."""
-    return next((_GROUPS[key] for key in path.split("/") if key in _GROUPS), "other")
+    @property
+    def itemsize(self) -> int | None:
+        """Bytes of an element in JAX, at least 1; None if the dtype is unknown."""
+        if self.dtype == "bool":
+            return 1
+        found = _BITS.fullmatch(self.dtype)
+        return max(1, int(found[1]) // 8) if found else None
 
 
-def itemsize(dtype: str) -> int | None:
-    """Return the bytes of an element in JAX, at least 1; None if the dtype is unknown."""
-    if dtype == "bool":
-        return 1
-    found = _BITS.fullmatch(dtype)
-    return max(1, int(found[1]) // 8) if found else None
+class ImportedArrays:
+    """The arrays of one Snapshot, with findings, on the most frequent mesh of their shardings."""
 
+    def __init__(self, shardings: Iterable[SavedSharding] = ()) -> None:
+        self.mesh = common_mesh(saved.mesh for saved in shardings)
+        self.arrays: list[Array] = []
+        self.findings: list[Finding] = []
+        self._shards_left = limits.MOST_SHARDS
 
-def imported_array(
-    path: str,
-    stored: Stored,
-    saved: SavedSharding | None,
-    mesh: Mesh | None,
-    logical_axes: tuple[str | None, ...] | None = None,
-    group: Group | None = None,
-    budget: ShardBudget | None = None,
-) -> tuple[Array, Finding | None]:
-    """Return the record of an array, and a finding if the record cannot express its sharding.
+    def add(
+        self,
+        path: str,
+        stored: Stored,
+        saved: SavedSharding | None,
+        logical_axes: tuple[str | None, ...] | None = None,
+        group: Group | None = None,
+    ) -> None:
+        """Add an array, and a finding if the record cannot express its sharding.
 
-    A spec with fewer entries than dimensions leaves the other dimensions unsharded, as in JAX.
+        An array on another mesh gets explicit shards. A spec with fewer entries than dimensions leaves the
+        other dimensions unsharded, as in JAX. By default the group is derived from the path.
+        """
+        array = _array(path, stored, logical_axes, group)
+        if saved is not None:
+            array = replace(array, memory_kind=saved.memory_kind)
+            array, problem = self._with_sharding(array, stored.itemsize, saved)
+            if problem is not None:
+                message = f"{path} {problem}: its sharding is unknown."
+                self.findings.append(Finding("warning", "sharding-unknown", message, array=path))
+        self.arrays.append(array)
 
-    Args:
-      mesh: the mesh of the Snapshot. An array on another mesh gets explicit shards.
-      group: the group of the array; None to derive it from the path.
-      budget: shared by all arrays of a Snapshot; explicit shards are taken from it.
-    """
-    shape, finding = stored.shape, None
-    spec, shards = None, None
-    if saved is not None and saved.spec is not None and saved.mesh is not None:
-        # Identity first, because thousands of arrays share one mesh.
-        on_mesh = mesh is not None and (saved.mesh is mesh or key_of(saved.mesh) == key_of(mesh))
-        spec = saved.spec
-        if shape is not None and len(spec) > len(shape):
-            finding = _finding(
-                path,
-                f"has a PartitionSpec of {counted(len(spec), 'entry', 'entries')}, "
-                f"but {counted(len(shape), 'dimension')}",
-            )
-            spec = None
-        elif shape is not None:
-            spec = (*spec, *(None,) * (len(shape) - len(spec)))
-        if spec is not None and not on_mesh:
-            shards = _shards(shape, spec, saved.mesh, budget or ShardBudget())
+    def add_host_array(self, path: str, stored: Stored) -> None:
+        """Add an array in host memory: it has no shards and no bytes on devices."""
+        array = _array(path, stored)
+        if array.shape is not None:
+            array = replace(array, shards=(), bytes_per_device=0)
+        self.arrays.append(array)
+
+    def snapshot(
+        self, kind: str, what: str, processes: int = 1, extra: dict[str, Any] | None = None
+    ) -> Snapshot:
+        """Return the Snapshot of the arrays and findings. `extra` is added to its source."""
+        extra = {"file": what} | (extra or {})
+        return Snapshot(
+            source=Source(kind, None, now(), processes=processes, extra=extra),
+            layout=None,
+            mesh=self.mesh,
+            arrays=tuple(self.arrays),
+            findings=tuple(self.findings),
+        )
+
+    def _with_sharding(
+        self, array: Array, itemsize: int | None, saved: SavedSharding
+    ) -> tuple[Array, str | None]:
+        """Return the array with its sharding, and why the record cannot express it."""
+        mesh, shape, spec = saved.mesh, array.shape, saved.spec
+        if spec is not None and mesh is not None:
+            if shape is not None:
+                if len(spec) > len(shape):
+                    entries = counted(len(spec), "entry", "entries")
+                    rank = counted(len(shape), "dimension")
+                    return array, f"has a PartitionSpec of {entries}, but {rank}"
+                spec = (*spec, *(None,) * (len(shape) - len(spec)))
+            # Identity first, because thousands of arrays share one mesh.
+            if self.mesh is not None and (mesh is self.mesh or key_of(mesh) == key_of(self.mesh)):
+                return _with_spec(array, itemsize, spec, self.mesh), None
+            shards = self._shards(shape, spec, mesh)
             if shards is None:
-                axes = mesh_text(saved.mesh)
-                finding = _finding(
-                    path, f"was {spec_text(spec)} on another mesh than most arrays ({axes})"
-                )
-            spec = None
-    elif saved is not None and saved.device is not None:
-        if shape is not None:
+                on = mesh_text(mesh)
+                return array, f"was {spec_text(spec)} on another mesh than most arrays ({on})"
+        elif saved.device is None:
+            return array, f"was saved with {saved.problem}"
+        elif shape is None:
+            return array, None
+        else:
             shards = (Shard(saved.device, tuple((0, size) for size in shape), 0),)
-    elif saved is not None:
-        finding = _finding(path, f"was saved with {saved.problem}")
-    array = _array(path, stored, spec, shards, mesh, logical_axes, group)
-    return replace(array, memory_kind=None if saved is None else saved.memory_kind), finding
+        # The largest shard, as in a captured array; other devices may have a smaller one.
+        pieces = [tuple(stop - start for start, stop in shard.index) for shard in shards]
+        replicas = 1 + max(shard.replica for shard in shards)
+        array = replace(array, shards=shards, replicas=replicas)
+        return _with_shard_shape(array, itemsize, max(pieces, key=math.prod)), None
 
-
-def host_array(path: str, stored: Stored) -> Array:
-    """Return the record of an array in host memory: it has no shards and no bytes on devices."""
-    array = _array(path, stored)
-    if array.shape is None:
-        return array
-    return replace(array, shards=(), bytes_per_device=0)
+    def _shards(
+        self, shape: tuple[int, ...] | None, spec: Spec, mesh: Mesh
+    ) -> tuple[Shard, ...] | None:
+        """Return the shards on another mesh, None if the shape is unknown or there are too many."""
+        if shape is None or mesh.size > self._shards_left:
+            return None
+        shards = sharding.shards(Array("", "other", shape, "", spec=spec), mesh)
+        self._shards_left -= len(shards or ())
+        return shards
 
 
 def _array(
     path: str,
     stored: Stored,
-    spec: Any = None,
-    shards: tuple[Shard, ...] | None = None,
-    mesh: Mesh | None = None,
     logical_axes: tuple[str | None, ...] | None = None,
     group: Group | None = None,
 ) -> Array:
-    shape = stored.shape
-    size = itemsize(stored.dtype)
-    total = None
-    if shape is not None and size is not None and math.prod(shape) * size <= LARGEST:
-        total = math.prod(shape) * size
-    shard_shape, replicas = None, None
-    if spec is not None and mesh is not None:
-        replicas = sharding.replicas(spec, mesh)
-        if shape is not None and not any(sharding.indivisible(shape, spec, mesh)):
-            shard_shape = sharding.shard_shape(shape, spec, mesh)
-    elif shards is not None:
-        replicas = 1 + max(shard.replica for shard in shards)
-        # The largest shard, as in a captured array; other devices may have a smaller one.
-        pieces = [tuple(stop - start for start, stop in shard.index) for shard in shards]
-        shard_shape = max(pieces, key=math.prod)
-    per_device = None
-    if shard_shape is not None and size is not None and total is not None:
-        per_device = math.prod(shard_shape) * size
-    return Array(
-        path=path,
-        group=group or group_of(path),
-        shape=shape,
-        dtype=stored.dtype,
-        logical_axes=logical_axes,
-        spec=spec,
-        shard_shape=shard_shape,
-        bytes=total,
-        bytes_per_device=per_device,
-        replicas=replicas,
-        shards=shards,
-    )
+    """Return the record without a sharding. The group is the first key of the path that is a group."""
+    group = group or next((_GROUPS[key] for key in path.split("/") if key in _GROUPS), "other")
+    array = Array(path, group, stored.shape, stored.dtype, logical_axes=logical_axes)
+    if stored.shape is None or stored.itemsize is None:
+        return array
+    total = math.prod(stored.shape) * stored.itemsize
+    return replace(array, bytes=total) if total <= LARGEST else array
 
 
-def _shards(
-    shape: tuple[int, ...] | None, spec: Any, mesh: Mesh, budget: ShardBudget
-) -> tuple[Shard, ...] | None:
-    """Return the shards on another mesh, None if the shape is unknown or the budget is used up."""
-    if shape is None or mesh.size > budget.shards:
-        return None
-    found = sharding.shards(Array("", "other", shape, "", spec=spec), mesh)
-    budget.shards -= len(found or ())
-    return found
+def _with_spec(array: Array, itemsize: int | None, spec: Spec, mesh: Mesh) -> Array:
+    array = replace(array, spec=spec, replicas=sharding.replicas(spec, mesh))
+    if array.shape is None or any(sharding.indivisible(array.shape, spec, mesh)):
+        return array
+    return _with_shard_shape(array, itemsize, sharding.shard_shape(array.shape, spec, mesh))
 
 
-def _finding(path: str, words: str) -> Finding:
-    return Finding(
-        "warning", "sharding-unknown", f"{path} {words}: its sharding is unknown.", array=path
-    )
+def _with_shard_shape(array: Array, itemsize: int | None, shape: tuple[int, ...]) -> Array:
+    known = itemsize is not None and array.bytes is not None
+    held = math.prod(shape) * itemsize if known else None
+    return replace(array, shard_shape=shape, bytes_per_device=held)

@@ -8,17 +8,17 @@ spec and mesh of every array of the train state, `logical_shardings.json` the lo
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Finding, Mesh, Snapshot, Source
-from inspector.layout.plan import now
-from inspector.producers.readers import content, limits, saved_sharding
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.producers.readers import content, limits
 from inspector.producers.readers.content import Report, Sample, no_report
-from inspector.producers.readers.imported_array import ShardBudget, Stored, imported_array
+from inspector.producers.readers.imported_array import ImportedArrays, Stored
 from inspector.producers.readers.saved_sharding import Meshes, SavedSharding, mesh_axes, spec_of
 
 NAMED = "named_shardings.json"
@@ -36,7 +36,6 @@ _VALUE = re.compile(r"(.+?):\s*(\w+)\[((?:\d+(?:,\s*\d+)*)?)\]", re.S)
 # `P('fsdp', None)`, `P(('fsdp', 'expert'), None)`, `('activation_batch', None)`
 _NAME = r"'([\w\-.]+)'|\"([\w\-.]+)\""
 _TOKEN = re.compile(rf"\s*(?:{_NAME}|(None)|([(),]))")
-_MOST_SIZE = 2**63
 
 
 def recognizes(sample: Sample) -> bool:
@@ -60,20 +59,16 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         key: _named(value, f"{what} at {shown(key, 200)}", meshes)
         for key, value in _object(file, NAMED if is_folder else what).items()
     }
-    mesh = saved_sharding.common_mesh(saved.mesh for _, saved in entries.values())
-    logical, findings = _logical(file.with_name(LOGICAL), {k: s for k, (s, _) in entries.items()})
-    arrays: list[Array] = []
+    arrays = ImportedArrays(saved for _, saved in entries.values())
+    findings = arrays.findings
+    stored_arrays = {key: stored for key, (stored, _) in entries.items()}
+    logical = _logical(file.with_name(LOGICAL), stored_arrays, findings)
     paths = _paths(entries, what)
-    budget = ShardBudget()
     for key, (stored, saved) in entries.items():
-        array, finding = imported_array(
-            paths[key], stored, saved, mesh, logical.get(key), budget=budget
-        )
-        arrays.append(array)
-        findings += [finding] if finding is not None else []
-    if is_folder and file.with_name(INPUT).is_file() and mesh is not None:
-        arrays += _activations(file.with_name(INPUT), mesh)
-    without = sum(stored.shape is None for stored, _ in entries.values())
+        arrays.add(paths[key], stored, saved, logical.get(key))
+    if is_folder and file.with_name(INPUT).is_file():
+        _add_activations(file.with_name(INPUT), arrays)
+    without = sum(stored.shape is None for stored in stored_arrays.values())
     if without:
         note = (
             f"The golden lacks the shape of {counted(without, 'array')}, so their size is unknown."
@@ -81,13 +76,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         findings.append(Finding("warning", SHAPES_UNKNOWN, note))
     note = "A golden has no types and no devices: bytes are unknown, devices are numbered in mesh order."
     findings.append(Finding("note", "types-and-devices-unknown", note))
-    return Snapshot(
-        source=Source("maxtext", None, now(), extra={"file": what}),
-        layout=None,
-        mesh=mesh,
-        arrays=tuple(arrays),
-        findings=tuple(findings),
-    )
+    return arrays.snapshot("maxtext", what)
 
 
 def path_of(key: str) -> str:
@@ -149,19 +138,11 @@ def _folder(given: Path, what: str) -> Path:
 
 def _object(path: Path, what: str) -> dict[str, Any]:
     plain = content.read_json(path, what)
-    if not isinstance(plain, dict) or not plain:
-        raise InvalidInput(
-            f"{what} is {shown(plain)}, but must be an object with an entry per array"
-        )
-    if _ACTIVATIONS in plain:
+    if isinstance(plain, dict) and _ACTIVATIONS in plain:
         raise InvalidInput(
             f"{what} contains only activations: give the {NAMED} next to it, or the folder"
         )
-    if isinstance(plain.get("format"), str):
-        raise InvalidInput(f"{what} is a {shown(plain['format'])} file, not a MaxText golden")
-    if len(plain) > limits.MOST_ARRAYS:
-        raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays, the most allowed")
-    return plain
+    return content.array_entries(plain, what, "a MaxText golden")
 
 
 def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedSharding]:
@@ -189,14 +170,7 @@ def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedShardin
 
 def _shape(plain: dict[str, Any], where: str) -> tuple[int, ...] | None:
     """Return the shape of an entry, None if it has none, as in the first goldens."""
-    if "shape" not in plain:
-        return None
-    value = plain["shape"]
-    if not isinstance(value, list) or not all(
-        type(size) is int and 0 <= size < _MOST_SIZE for size in value
-    ):
-        raise InvalidInput(f"{where} has the shape {shown(value)}, but must have a list of sizes")
-    return tuple(value)
+    return content.size_list(plain["shape"], where) if "shape" in plain else None
 
 
 def _paths(keys: Iterable[str], what: str) -> dict[str, str]:
@@ -211,12 +185,13 @@ def _paths(keys: Iterable[str], what: str) -> dict[str, str]:
 
 
 def _logical(
-    path: Path, named: dict[str, Stored]
-) -> tuple[dict[str, tuple[str | None, ...]], list[Finding]]:
-    """Return the logical axes of each key from the file next to the golden, and a finding if some lack."""
+    path: Path, named: dict[str, Stored], findings: list[Finding]
+) -> dict[str, tuple[str | None, ...]]:
+    """Return the logical axes of each key from the file next to the golden. Add a finding if some lack."""
     if not path.is_file():
         note = f"There is no {LOGICAL} next to the golden, so logical axes are unknown."
-        return {}, [Finding("note", "logical-axes-unknown", note)]
+        findings.append(Finding("note", "logical-axes-unknown", note))
+        return {}
     axes: dict[str, tuple[str | None, ...]] = {}
     for key, value in _object(path, LOGICAL).items():
         where = f"{LOGICAL} at {shown(key, 200)}"
@@ -234,8 +209,8 @@ def _logical(
     missing = len(named.keys() - axes.keys())
     if missing:
         note = f"{LOGICAL} lacks {counted(missing, 'array')}, so their logical axes are unknown."
-        return axes, [Finding("note", "logical-axes-unknown", note)]
-    return axes, []
+        findings.append(Finding("note", "logical-axes-unknown", note))
+    return axes
 
 
 def _is_name(entry: Any) -> bool:
@@ -243,14 +218,15 @@ def _is_name(entry: Any) -> bool:
     return entry is None or isinstance(entry, str) or several
 
 
-def _activations(path: Path, mesh: Mesh) -> list[Array]:
-    """Return the constrained activations in order. Repeated names get a number."""
+def _add_activations(path: Path, arrays: ImportedArrays) -> None:
+    """Add the constrained activations in order. Repeated names get a number."""
     plain = content.read_json(path, INPUT)
     rows = plain.get(_ACTIVATIONS) if isinstance(plain, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidInput(f"{INPUT} must have a list under {_ACTIVATIONS}")
-    arrays: list[Array] = []
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
+    mesh = arrays.mesh
+    assert mesh is not None  # every entry of a golden has a mesh
     for row in rows[: limits.MOST_ARRAYS]:
         for key, value in row.items():
             where = f"{INPUT} at {shown(key, 200)}"
@@ -260,20 +236,11 @@ def _activations(path: Path, mesh: Mesh) -> list[Array]:
             shape = tuple(int(size[:19]) for size in re.findall(r"\d+", found[3]))
             names = _logical_of(value.get("logic_axes"), len(shape), where)
             spec = spec_of(entries_of(_text(value, "PartitionSpec", where), where), mesh, where)
-            path_here = f"activations/{found[1]}"
-            seen[path_here] = seen.get(path_here, 0) + 1
-            if seen[path_here] > 1:
-                path_here = f"{path_here}#{seen[path_here]}"
-            array, _ = imported_array(
-                path_here,
-                Stored(shape, found[2]),
-                SavedSharding(mesh, spec),
-                mesh,
-                names,
-                "activation",
-            )
-            arrays.append(array)
-    return arrays
+            name = f"activations/{found[1]}"
+            seen[name] += 1
+            name = f"{name}#{seen[name]}" if seen[name] > 1 else name
+            stored, saved = Stored(shape, found[2]), SavedSharding(mesh, spec)
+            arrays.add(name, stored, saved, names, "activation")
 
 
 def _padded(entries: list[Any], rank: int, where: str) -> tuple[str | None, ...]:

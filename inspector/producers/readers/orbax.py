@@ -16,23 +16,10 @@ from typing import Any
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Finding, Snapshot, Source
-from inspector.layout.plan import now
-from inspector.producers.readers import (
-    content,
-    orbax_folder,
-    orbax_leaves,
-    saved_sharding,
-    sharding_file,
-)
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.producers.readers import content, orbax_folder, orbax_leaves, sharding_file
 from inspector.producers.readers.content import Report, Sample, no_report
-from inspector.producers.readers.imported_array import (
-    UNKNOWN_DTYPE,
-    ShardBudget,
-    Stored,
-    host_array,
-    imported_array,
-)
+from inspector.producers.readers.imported_array import UNKNOWN_DTYPE, ImportedArrays, Stored
 from inspector.producers.readers.orbax_folder import (
     ARRAY_FILES,
     COMMITTED,
@@ -81,12 +68,11 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
     """
     found = orbax_folder.find(path, what, step)
     checkpoint = _checkpoint_metadata(found)
-    findings = _uncommitted(found, checkpoint, what)
     trees = {name: _tree(folder, what) for name, folder in found.trees.items()}
-    saved_shardings = [saved for tree in trees.values() for saved in tree.saved.values()]
-    mesh = saved_sharding.common_mesh(saved.mesh for saved in saved_shardings)
-    arrays: list[Array] = []
-    budget = ShardBudget()
+    shardings = [saved for tree in trees.values() for saved in tree.saved.values()]
+    arrays = ImportedArrays(shardings)
+    findings = arrays.findings
+    findings += _uncommitted(found, checkpoint, what)
     for item, tree in trees.items():
         findings += tree.findings
         without: list[str] = []
@@ -96,12 +82,10 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
             saved = tree.saved.get(name)
             stored = tree.stored.get(name, Stored())
             if saved is None and name in tree.on_host:
-                arrays.append(host_array(place, stored))
+                arrays.add_host_array(place, stored)
                 hosted.append(place)
                 continue
-            array, finding = imported_array(place, stored, saved, mesh, budget=budget)
-            arrays.append(array)
-            findings += [finding] if finding is not None else []
+            arrays.add(place, stored, saved)
             if saved is None and tree.saved:
                 without.append(place)
         if without:
@@ -110,28 +94,17 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         if hosted:
             words = f"On the host when saved, as NumPy arrays or numbers: {_some(hosted)}."
             findings.append(Finding("note", ON_HOST, words, array=hosted[0]))
-    if not arrays and any((folder / MSGPACK).is_file() for folder in found.trees.values()):
+    if not arrays.arrays and any((folder / MSGPACK).is_file() for folder in found.trees.values()):
         raise InvalidInput(
             f"{what} is an old checkpoint of one msgpack file without metadata: restore it and save it again"
         )
-    if not arrays:
+    if not arrays.arrays:
         raise InvalidInput(f"{what} is an Orbax checkpoint without arrays")
-    if mesh is not None and not all(saved.numbered for saved in saved_shardings):
+    if arrays.mesh is not None and not all(saved.numbered for saved in shardings):
         note = "The checkpoint has no device ids, so devices are numbered in mesh order."
         findings.append(Finding("note", "devices-unknown", note))
-    return Snapshot(
-        source=Source(
-            "orbax",
-            None,
-            now(),
-            processes=max(map(_processes, found.trees.values())),
-            extra={"file": what} | _step_and_time(found, checkpoint),
-        ),
-        layout=None,
-        mesh=mesh,
-        arrays=tuple(arrays),
-        findings=tuple(findings),
-    )
+    processes = max(map(_processes, found.trees.values()))
+    return arrays.snapshot("orbax", what, processes, _step_and_time(found, checkpoint))
 
 
 def stored_array(metadata: bytes, what: str) -> Stored:
@@ -143,12 +116,8 @@ def stored_array(metadata: bytes, what: str) -> Stored:
     plain = strict_json.parse(metadata, what)
     if not isinstance(plain, dict):
         raise InvalidInput(f"{what} is {shown(plain)}, but must be an object")
-    shape = plain.get("shape")
-    if not isinstance(shape, list) or not all(
-        type(size) is int and 0 <= size < 2**63 for size in shape
-    ):
-        raise InvalidInput(f"{what} has the shape {shown(shape)}, but must have a list of sizes")
-    return Stored(tuple(shape), _dtype(plain.get("data_type", plain.get("dtype"))))
+    shape = content.size_list(plain.get("shape"), what)
+    return Stored(shape, _dtype(plain.get("data_type", plain.get("dtype"))))
 
 
 def _dtype(written: Any) -> str:
@@ -213,21 +182,18 @@ def _checkpoint_metadata(found: CheckpointFolders) -> dict[str, Any]:
 
 def _uncommitted(found: CheckpointFolders, checkpoint: dict[str, Any], what: str) -> list[Finding]:
     """Return a finding for each unfinished item, and one if the checkpoint began but never ended."""
-    findings = [
-        Finding(
-            "error", UNCOMMITTED, f"{what} has the item {shown(name)}, which was never committed."
-        )
+    messages = [
+        f"{what} has the item {shown(name)}, which was never committed."
         for name in found.unfinished
     ]
     began = checkpoint.get("init_timestamp_nsecs")
     ended = checkpoint.get("commit_timestamp_nsecs")
     if began and not ended and not (found.top / COMMITTED).is_file():
-        message = (
+        messages.append(
             f"{what} was never committed: {STEP} has no commit time, and {COMMITTED} is missing. "
             "Arrays may be missing."
         )
-        findings.append(Finding("error", UNCOMMITTED, message))
-    return findings
+    return [Finding("error", UNCOMMITTED, message) for message in messages]
 
 
 def _step_and_time(found: CheckpointFolders, checkpoint: dict[str, Any]) -> dict[str, Any]:

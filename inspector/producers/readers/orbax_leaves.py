@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import numbered
 from inspector.producers.readers import content, limits
 
 # Value types of arrays in `_METADATA`, which also has strings, None and empty containers.
@@ -75,21 +76,8 @@ def paths_of(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
     paths = {name: path if counts[path] == 1 else name for name, path in paths.items()}
     if len(set(paths.values())) != len(paths):
         paths = {name: name for name in paths}
-    return _numbered({name: _printable(path) or _ALONE for name, path in paths.items()})
-
-
-def _numbered(paths: dict[str, str]) -> dict[str, str]:
-    """Add a number to each path that occurred before, as `capture` does."""
-    taken: set[str] = set()
-    found = {}
-    for name, path in paths.items():
-        unique, number = path, 1
-        while unique in taken:
-            number += 1
-            unique = f"{path} ({number})"
-        taken.add(unique)
-        found[name] = unique
-    return found
+    printable = (_printable(path) or _ALONE for path in paths.values())
+    return dict(zip(paths, numbered(printable), strict=True))
 
 
 def _printable(text: str) -> str:

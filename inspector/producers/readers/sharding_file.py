@@ -15,11 +15,10 @@ from pathlib import Path
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Finding, Snapshot, Source
-from inspector.layout.plan import now
+from inspector.core.snapshot import Finding, Snapshot
 from inspector.producers.readers import content, limits, orbax_leaves, saved_sharding
 from inspector.producers.readers.content import Report, Sample, no_report
-from inspector.producers.readers.imported_array import ShardBudget, Stored, imported_array
+from inspector.producers.readers.imported_array import ImportedArrays, Stored
 from inspector.producers.readers.orbax_folder import SHARDING
 from inspector.producers.readers.saved_sharding import Meshes, SavedSharding
 
@@ -61,29 +60,18 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
         own = path / SHARDING
         path = own if own.is_file() else content.only_file(path, what)
     entries = read_entries(path, what)
-    mesh = saved_sharding.common_mesh(one.mesh for one in entries.by_key.values())
-    arrays, findings = [], []
+    arrays = ImportedArrays(entries.by_key.values())
     if entries.cut is not None:
-        findings.append(Finding("warning", CUT, entries.cut))
+        arrays.findings.append(Finding("warning", CUT, entries.cut))
     note = (
         f"{what} has the sharding of {counted(len(entries.by_key), 'array')}, but no shapes and no "
         "types, so bytes are unknown. Import the whole checkpoint to see them."
     )
-    findings.append(Finding("note", SHAPES_UNKNOWN, note))
+    arrays.findings.append(Finding("note", SHAPES_UNKNOWN, note))
     paths = paths_of(entries.by_key)
-    budget = ShardBudget()
     for key, saved in entries.by_key.items():
-        array, finding = imported_array(paths[key], Stored(), saved, mesh, budget=budget)
-        arrays.append(array)
-        if finding is not None:
-            findings.append(finding)
-    return Snapshot(
-        source=Source("sharding", None, now(), extra={"file": what}),
-        layout=None,
-        mesh=mesh,
-        arrays=tuple(arrays),
-        findings=tuple(findings),
-    )
+        arrays.add(paths[key], Stored(), saved)
+    return arrays.snapshot("sharding", what)
 
 
 def read_entries(path: Path, what: str) -> Entries:
@@ -99,17 +87,9 @@ def read_entries(path: Path, what: str) -> Entries:
         plain = content.parse_json(raw, what)
     except InvalidInput as refused:
         return _complete_part(content.decode(raw, what, cut=True), len(raw), what, refused)
-    if not isinstance(plain, dict) or not plain:
-        raise InvalidInput(
-            f"{what} is {shown(plain)}, but must be an object with an entry per array"
-        )
-    if isinstance(plain.get("format"), str):
-        raise InvalidInput(f"{what} is a {shown(plain['format'])} file, not Orbax's _sharding")
-    _refuse_many(len(plain), what)
+    members = content.array_entries(plain, what, "Orbax's _sharding")
     meshes = Meshes()
-    return Entries(
-        {_key(key, what): _entry(key, value, what, meshes) for key, value in plain.items()}
-    )
+    return Entries(dict(_entry(key, value, what, meshes) for key, value in members.items()))
 
 
 def paths_of(keys: Iterable[str]) -> dict[str, str]:
@@ -127,11 +107,11 @@ def _complete_part(text: str, size: int, what: str, refused: InvalidInput) -> En
     at = start.end()
     while member := _MEMBER.match(text, at):
         key, value = (strict_json.parse(member[place], what) for place in (1, 2))
-        name = _key(key, what)
+        name, saved = _entry(key, value, what, meshes)
         if name in found:
             raise InvalidInput(f"{what} has the key {shown(name)} twice in one object")
-        found[name] = _entry(key, value, what, meshes)
-        _refuse_many(len(found), what)
+        found[name] = saved
+        content.refuse_many_arrays(len(found), what)
         at = member.end()
         if member[3] == "}":
             raise refused  # the object is complete, so something wrong follows it
@@ -146,31 +126,18 @@ def _complete_part(text: str, size: int, what: str, refused: InvalidInput) -> En
     return Entries(found, cut)
 
 
-def _key(key: str, what: str) -> str:
-    """Return the key path that base64 encodes.
-
-    Raises:
-      InvalidInput: it is not base64 of UTF-8 text.
-    """
+def _entry(key: str, value: object, what: str, meshes: Meshes) -> tuple[str, SavedSharding]:
+    """Return the key path that base64 encodes, and its sharding."""
     try:
-        decoded = base64.b64decode(key.encode("ascii"), altchars=b"-_", validate=True)
-        return decoded.decode("utf-8")
+        path = base64.b64decode(key.encode("ascii"), altchars=b"-_", validate=True).decode("utf-8")
     except (binascii.Error, ValueError):
         raise InvalidInput(
             f"{what} has the key {shown(key)}, but must have base64 of key paths, as Orbax's _sharding"
         ) from None
-
-
-def _entry(key: str, value: object, what: str, meshes: Meshes) -> SavedSharding:
-    where = f"{what} at {shown(_key(key, what))}"
+    where = f"{what} at {shown(path)}"
     if not isinstance(value, str):
         raise InvalidInput(f"{where} has {shown(value)}, but must have JSON as text")
     try:
-        return saved_sharding.read_text(value, where, meshes)
+        return path, saved_sharding.read_text(value, where, meshes)
     except InvalidInput as refused:
-        return SavedSharding(problem=f"a sharding that cannot be read: {refused}")
-
-
-def _refuse_many(count: int, what: str) -> None:
-    if count > limits.MOST_ARRAYS:
-        raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays, the most allowed")
+        return path, SavedSharding(problem=f"a sharding that cannot be read: {refused}")

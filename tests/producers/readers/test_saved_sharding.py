@@ -1,4 +1,4 @@
-"""Thousands of arrays on thousands of devices: each mesh is kept once, and read once."""
+"""Tests of saved shardings, whose meshes are read and stored once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.producers.readers import limits, saved_sharding, sharding_file
-from inspector.producers.readers.imported_array import ShardBudget, Stored, imported_array
+from inspector.producers.readers.imported_array import ImportedArrays, Stored
 from inspector.producers.readers.saved_sharding import Meshes
 
 DEVICES = [[{"id": 4 * row + column} for column in range(4)] for row in range(2)]
@@ -33,7 +33,7 @@ def write(path: Path, entries: dict[str, Any]) -> Path:
     return path
 
 
-def test_equal_meshes_are_one(tmp_path: Path) -> None:
+def test_equal_meshes_are_stored_once(tmp_path: Path) -> None:
     other = NAMED | {"device_mesh": {"mesh": DEVICES[::-1]}}
     explicit = NAMED | {"axis_types": ["Explicit", "Auto"]}
     without = {key: NAMED[key] for key in NAMED if key != "device_mesh"}
@@ -42,7 +42,7 @@ def test_equal_meshes_are_one(tmp_path: Path) -> None:
     assert by_key["a"].mesh is by_key["c"].mesh and by_key["b"].mesh is by_key["d"].mesh
     assert by_key["b"].mesh.devices == (4, 5, 6, 7, 0, 1, 2, 3)
     assert not by_key["f"].numbered and by_key["f"].mesh.devices == tuple(range(8))
-    # A spec means the same whatever the types of the axes are.
+    # Axis types do not change the meaning of a spec.
     found = sharding_file.read(tmp_path / "it", "it")
     assert {one.path: one.spec for one in found.arrays if one.spec} == dict.fromkeys(
         "acef", (("data",), None)
@@ -58,7 +58,9 @@ def test_equal_meshes_are_one(tmp_path: Path) -> None:
     st.sampled_from([None, 0, 1]),
     st.sampled_from([",", ", "]),
 )
-def test_a_grid_is_read_as_the_whole_text_is(grid: Any, more: Any, comma: str) -> None:
+def test_a_cached_grid_gives_the_same_sharding_as_the_whole_text(
+    grid: Any, more: Any, comma: str
+) -> None:
     device_mesh = {"mesh": grid} | ({} if more is None else {"more": more})
     plain = NAMED | {"shape": [2], "axis_names": ["data"], "device_mesh": device_mesh}
     text = json.dumps(plain, separators=(comma, ":" + comma[1:]))
@@ -70,12 +72,12 @@ def test_a_grid_is_read_as_the_whole_text_is(grid: Any, more: Any, comma: str) -
 @pytest.mark.parametrize(
     "text", ['"{"mesh": [{"id": 1}]}"', '{"a": {"mesh": [[}}', '{"mesh": [1,]}', '{"mesh": [[]]']
 )
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_invalid_json_is_an_error(text: str) -> None:
     with pytest.raises(InvalidInput, match="it is not JSON"):
         saved_sharding.read_text(text, "it", Meshes())
 
 
-def test_different_meshes_are_kept_up_to_a_limit(
+def test_devices_of_all_meshes_have_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_DEVICES_TOGETHER", 20)
@@ -91,18 +93,21 @@ def test_different_meshes_are_kept_up_to_a_limit(
 
 def test_a_spec_with_fewer_entries_than_dimensions_leaves_the_others_unsharded() -> None:
     saved = saved_sharding.read(NAMED | {"partition_spec": ["data"], "memory_kind": "pinned_host"})
-    array, finding = imported_array("a", Stored((8, 4, 2)), saved, saved.mesh)
-    assert finding is None
+    arrays = ImportedArrays([saved])
+    arrays.add("a", Stored((8, 4, 2)), saved)
+    (array,) = arrays.arrays
+    assert arrays.findings == []
     assert array.spec == (("data",), None, None) and array.shard_shape == (4, 4, 2)
     assert array.memory_kind == "pinned_host"
 
 
-def test_shards_are_listed_until_the_budget_is_used_up() -> None:
-    saved = saved_sharding.read(NAMED)
-    budget = ShardBudget(20)
-    found = [imported_array(name, Stored((8, 4)), saved, None, budget=budget) for name in "abc"]
-    assert [array.shards and len(array.shards) for array, _ in found] == [8, 8, None]
-    assert [finding is None for _, finding in found] == [True, True, False]
+def test_shards_are_listed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_SHARDS", 20)
+    arrays = ImportedArrays()
+    for name in "abc":
+        arrays.add(name, Stored((8, 4)), saved_sharding.read(NAMED))
+    assert [array.shards and len(array.shards) for array in arrays.arrays] == [8, 8, None]
+    assert [finding.array for finding in arrays.findings] == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +121,6 @@ def test_shards_are_listed_until_the_budget_is_used_up() -> None:
         ("device three", None),
     ],
 )
-def test_devices_of_plugins_are_known_by_their_number(text: str, device: int | None) -> None:
+def test_device_ids_of_plugins(text: str, device: int | None) -> None:
     plain = {"sharding_type": "SingleDeviceSharding", "device_str": text}
     assert saved_sharding.read(plain).device == device
