@@ -30,9 +30,11 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def and_text(words: Sequence[str]) -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def and_text(words: Sequence[str], conjunction: str = "and") -> str:
+    """Return `a`, `a and b`, `a, b and c`; empty without words."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
 
 
 def devices_text(devices: Sequence[int], most: int = 4) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
-from inspector.checks.audit.context import AuditContext, finding, names_text
-from inspector.core.formatting import counted
+from inspector.checks.audit.context import AuditContext, finding
+from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
+from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS
 
 CODE = "collectives-larger-than-parameters"
@@ -14,8 +16,8 @@ CODE = "collectives-larger-than-parameters"
 _STEP = "train_step"
 
 
-def findings(context: AuditContext) -> list[Finding]:
-    """Return one note per mesh axes over which activations move more bytes than gathered parameters have.
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one note per mesh axes over which activations move more bytes than gathered parameters have.
 
     Collectives that move train state or gradients do not count, so FSDP gathers never do. A collective
     whose arrays are unknown does not count either.
@@ -26,26 +28,23 @@ def findings(context: AuditContext) -> list[Finding]:
     for one in (program.collectives if program else None) or ():
         if one.mesh_axes and _moves_activations(one, groups):
             by_axes[one.mesh_axes].append(one)
-    found = []
     for axes, collectives in by_axes.items():
-        payload = _payload(collectives)
+        payload = sum_known(
+            None if one.executions is None or one.payload_bytes is None
+            else one.executions * one.payload_bytes
+            for one in collectives
+        )  # fmt: skip
         gathered = _gathered(context, axes)
         if payload is None or not gathered or payload <= max(gathered, context.least):
             continue
         executions = sum(one.executions or 0 for one in collectives)
-        found.append(
-            finding(
-                "note",
-                CODE,
-                f"A train step moves {context.amount(payload)} of activations per device over mesh axis "
-                f"{names_text(axes)} in {counted(executions, 'collective')}. The parameters sharded over it "
-                f"are {context.amount(gathered)} after an all-gather, so FSDP would move less. A smaller "
-                "batch per device or fewer devices on this axis also help.",
-                axes=list(axes),
-                payload_bytes=payload,
-            )
+        message = (
+            f"A train step moves {context.amount(payload)} of activations per device over mesh axis "
+            f"{and_text(axes)} in {counted(executions, 'collective')}. The parameters sharded over it are "
+            f"{context.amount(gathered)} after an all-gather, so FSDP would move less. A smaller batch per "
+            "device or fewer devices on this axis also help."
         )
-    return found
+        yield finding("note", CODE, message, axes=list(axes), payload_bytes=payload)
 
 
 def _moves_activations(collective: Collective, groups: dict[str, str]) -> bool:
@@ -57,16 +56,6 @@ def _moves_activations(collective: Collective, groups: dict[str, str]) -> bool:
         groups.get(path, path.partition("/")[0]) in (*STATE_GROUPS, "gradient")
         for path in collective.arrays
     )
-
-
-def _payload(collectives: list[Collective]) -> int | None:
-    """Return the bytes of all executions in one step, or None if unknown."""
-    total = 0
-    for one in collectives:
-        if one.executions is None or one.payload_bytes is None:
-            return None
-        total += one.executions * one.payload_bytes
-    return total
 
 
 def _gathered(context: AuditContext, axes: tuple[str, ...]) -> int:

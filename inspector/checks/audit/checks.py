@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 
 from inspector.checks.audit import (
     activation_traffic,
-    batch,
     dropped_axis,
-    imbalance,
-    linen_and_nnx,
     mesh_axes,
     optimizer_state,
     replicated,
@@ -34,7 +31,7 @@ class Check:
 
     question: str
     codes: tuple[str, ...]
-    findings: Callable[[AuditContext], list[Finding]]
+    findings: Callable[[AuditContext], Iterable[Finding]]
     fixable: bool = True
 
 
@@ -43,15 +40,30 @@ CHECKS = (
     Check("replicated parameters and optimizer state", replicated.CODES, replicated.findings),
     Check(
         "optimizer state sharded unlike its parameters",
-        optimizer_state.CODES,
+        (optimizer_state.NOT_FOLLOWING, optimizer_state.UNEXPLAINED),
         optimizer_state.findings,
     ),
-    Check("mesh axes that shard nothing or only the batch", mesh_axes.CODES, mesh_axes.findings),
-    Check("a batch that is not sharded", (batch.CODE,), batch.findings),
-    Check("uneven and padded shards", uneven_shards.CODES, uneven_shards.findings),
-    Check("devices that hold more than others", (imbalance.CODE,), imbalance.findings),
     Check(
-        "unused rules, and rules with unknown mesh axes", unused_rules.CODES, unused_rules.findings
+        "mesh axes that shard nothing or only the batch",
+        (mesh_axes.UNUSED, mesh_axes.REPEATED, mesh_axes.SIZE_1),
+        mesh_axes.findings,
+    ),
+    Check("a batch that is not sharded", (mesh_axes.BATCH,), mesh_axes.batch_findings),
+    # `indivisible` is also a finding of plans, so an audit does not replace it.
+    Check(
+        "uneven and padded shards",
+        (uneven_shards.UNEVEN, uneven_shards.PADDED),
+        uneven_shards.findings,
+    ),
+    Check(
+        "devices that hold more than others",
+        (uneven_shards.IMBALANCE,),
+        uneven_shards.imbalance_findings,
+    ),
+    Check(
+        "unused rules, and rules with unknown mesh axes",
+        (unused_rules.ABSENT_AXIS, unused_rules.NEVER_USED),
+        unused_rules.findings,
     ),
     Check(
         "activation traffic above the size of the parameters",
@@ -61,12 +73,11 @@ CHECKS = (
     ),
     Check(
         "rules that Linen and nnx read differently",
-        (linen_and_nnx.CODE,),
-        linen_and_nnx.findings,
+        (unused_rules.DISAGREE,),
+        unused_rules.differing_findings,
         fixable=False,
     ),
 )
-# `indivisible` is also a finding of plans, so an audit does not replace it.
 CODES = frozenset(code for check in CHECKS for code in check.codes)
 
 _LEVELS = ("error", "warning", "note")

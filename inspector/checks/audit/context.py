@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inspector.checks.audit.moments import parameters_of_moments
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.rules import Rule, RulesSemantics
@@ -24,6 +24,8 @@ LEAST_SHARE = 0.01
 LEAST_BYTES = 1024
 # The rest of the findings of one kind are combined into one.
 MOST_OF_A_KIND = 5
+# MaxText and Orbax write keys as `['name']`, `[0]` and `.name`.
+_QUOTES = ".[]'\""
 # More than six free mesh axes larger than 1 need a mesh of at least 128 devices.
 _MOST_FREE_AXES = 6
 
@@ -75,6 +77,11 @@ class AuditContext:
         return parameters_of_moments(self.snapshot.arrays)
 
     @functools.cached_property
+    def fold_paths(self) -> dict[str, str]:
+        """The path of the fold of each parameter, by the parameter's path."""
+        return {array.path: one.path for one in self.folds("params") for array in one.arrays}
+
+    @functools.cached_property
     def trivial(self) -> frozenset[str]:
         """Mesh axes of size 1."""
         return frozenset(axis.name for axis in self.mesh.axes if axis.size == 1)
@@ -92,6 +99,15 @@ class AuditContext:
 
     def of_group(self, *groups: str) -> list[Array]:
         return [array for array in self.arrays if array.group in groups]
+
+    @functools.cached_property
+    def state(self) -> list[Array]:
+        """The arrays of the train state with a known shape."""
+        return self.of_group(*STATE_GROUPS)
+
+    def held_text(self, arrays: Iterable[Array]) -> str:
+        """Return the bytes of these arrays on one device as text."""
+        return self.amount(sum(array.bytes_per_device or 0 for array in arrays))
 
     def folds(self, *groups: str) -> tuple[Fold, ...]:
         return fold(self.of_group(*groups))
@@ -180,7 +196,7 @@ def finding(
 
     Args:
       saved: the bytes per device that a fix saves.
-      remedy: what to do, as a sentence.
+      remedy: the fix, as a sentence.
       extra: more facts for the Snapshot file and for the search for a fix.
     """
     facts: dict[str, object] = {"per_device": True} if saved is not None else {}
@@ -209,8 +225,31 @@ def largest(candidates: Iterable[tuple[int, Fold]], least: float) -> tuple[Candi
     return single, rest if sum(saved for saved, _ in rest) >= least else []
 
 
-def names_text(names: Sequence[str], conjunction: str = "and") -> str:
-    """Return `a`, `a and b`, or `a, b and c`."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} {conjunction} {names[-1]}"
+def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
+    """Return the parameter of each moment, by the moment's path. Moments without one are left out.
+
+    A moment has the shape of its parameter and the same end of the path. The longest common end wins, then
+    the parameter with the shortest path.
+    """
+    arrays = list(arrays)
+    by_end: dict[tuple[str, ...], list[tuple[int, Array]]] = defaultdict(list)
+    for array in arrays:
+        if array.group == "params":
+            keys = _keys(array.path)
+            for start in range(len(keys)):
+                by_end[keys[start:]].append((len(keys), array))
+    parameters = {}
+    for array in arrays:
+        if array.group != "opt_state":
+            continue
+        keys = _keys(array.path)
+        for start in range(len(keys)):
+            same = [one for one in by_end.get(keys[start:], ()) if one[1].shape == array.shape]
+            if same:
+                parameters[array.path] = min(same, key=lambda one: one[0])[1]
+                break
+    return parameters
+
+
+def _keys(path: str) -> tuple[str, ...]:
+    return tuple(key.strip(_QUOTES) for key in path.split("/"))

@@ -7,11 +7,11 @@ takes it, and Flax Linen skips the other without a warning.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from inspector.checks.audit.context import AuditContext, finding, fold_text, names_text
+from inspector.checks.audit.context import AuditContext, finding, fold_text
 from inspector.core.folding import fold
-from inspector.core.formatting import counted
+from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule, Trial, ledger
 from inspector.core.rules.sentences import rule_words
 from inspector.core.snapshot import Array, Finding
@@ -19,28 +19,21 @@ from inspector.core.snapshot import Array, Finding
 CODE = "dropped-logical-axis"
 
 
-@dataclass(frozen=True)
-class _Dropped:
-    """One parameter whose dimension a rule would have sharded, had its mesh axis been free."""
-
-    array: Array
-    trial: Trial
-
-
-def findings(context: AuditContext) -> list[Finding]:
-    """Return one finding per skipped rule and mesh axis, over all parameters.
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one finding per skipped rule and mesh axis, over all parameters.
 
     Activations are left out, because their batch dimension is expected to take the mesh axis first.
     """
     rules = context.rules
     if rules is None or context.semantics != "linen":
-        return []  # nnx uses the mesh axis twice, which JAX rejects
-    by_rule: dict[tuple[int, str], list[_Dropped]] = defaultdict(list)
+        return  # nnx uses the mesh axis twice, which JAX rejects
+    by_rule: dict[tuple[int, str | None], list[tuple[Array, Trial]]] = defaultdict(list)
     for array in context.of_group("params"):
         for trial in _skipped(array, rules, context.trivial):
-            by_rule[trial.rule, trial.busy_axis or ""].append(_Dropped(array, trial))
-    found = (_finding(context, rules, dropped) for dropped in by_rule.values())
-    return [one for one in found if one is not None]
+            by_rule[trial.rule, trial.busy_axis].append((array, trial))
+    for dropped in by_rule.values():
+        if (found := _finding(context, rules, dropped)) is not None:
+            yield found
 
 
 def _skipped(array: Array, rules: tuple[Rule, ...], trivial: frozenset[str]) -> list[Trial]:
@@ -61,10 +54,11 @@ def _skipped(array: Array, rules: tuple[Rule, ...], trivial: frozenset[str]) -> 
 
 
 def _finding(
-    context: AuditContext, rules: tuple[Rule, ...], dropped: list[_Dropped]
+    context: AuditContext, rules: tuple[Rule, ...], dropped: list[tuple[Array, Trial]]
 ) -> Finding | None:
-    dropped = sorted(dropped, key=lambda one: -(one.array.bytes_per_device or 0))
-    arrays = [one.array for one in dropped]
+    """Return the finding about parameters whose dimension a rule would shard if its mesh axis were free."""
+    dropped = sorted(dropped, key=lambda one: -(one[0].bytes_per_device or 0))
+    arrays = [array for array, _ in dropped]
     paths = {array.path for array in arrays}
     moments = [
         moment
@@ -75,34 +69,34 @@ def _finding(
         return None
     saved = sum(context.saved(array) for array in (*arrays, *moments))
     folds = fold(arrays)
-    trial, first = dropped[0].trial, arrays[0]
+    first, trial = dropped[0]
     name = (first.logical_axes or ())[trial.dimension] or ""
     where = fold_text(folds[0])
     if len(folds) > 1:
         where += f" and {counted(len(arrays) - folds[0].count, 'more array')}"
-    winners = sorted({one.trial.busy_rule for one in dropped if one.trial.busy_rule is not None})
+    winners = sorted({one.busy_rule for _, one in dropped if one.busy_rule is not None})
     names = list(dict.fromkeys([*(rules[number][0] for number in winners), name]))
     comes = rule_words(winners[0], rules) + ", comes"
     if len(winners) > 1:
-        comes = f"rules {names_text([str(number + 1) for number in winners])} come"
+        comes = f"rules {and_text([str(number + 1) for number in winners])} come"
     free = [axes for one in folds if (axes := context.finest(one.first)[1])]
     axes = list(dict.fromkeys(axis for each in free for axis in each))
     end = "No other mesh axis is free that divides it."
     if axes:
         some = "" if len(free) == len(folds) else " in some of them"
         end = (
-            f"Mesh axis {names_text(axes, 'or')} is free{some}: sharding over it saves "
+            f"Mesh axis {and_text(axes, 'or')} is free{some}: sharding over it saves "
             f"{context.amount(saved)} of parameters and optimizer state per device."
         )
     return finding(
         "warning" if saved >= context.least else "note",
         CODE,
-        f"Logical axes {names_text(names)} are mapped to mesh axis {trial.busy_axis}, but an array can use "
+        f"Logical axes {and_text(names)} are mapped to mesh axis {trial.busy_axis}, but an array can use "
         f"it only once. In {where}, {comes} first. Flax skips {rule_words(trial.rule, rules)}, so {name} "
         f"(dimension {trial.dimension}, size {first.shape[trial.dimension]}) is not sharded. {end}",
         folds=folds,
         saved=saved if axes else None,
-        remedy=f"Map {name} to {names_text(axes, 'or')}." if axes else None,
+        remedy=f"Map {name} to {and_text(axes, 'or')}." if axes else None,
         axes=axes,
         rule=trial.rule,
         logical_axis=name,

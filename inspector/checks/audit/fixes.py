@@ -20,13 +20,7 @@ from inspector.core import sharding
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import nnx
-from inspector.core.snapshot import (
-    Array,
-    Finding,
-    Mesh,
-    Snapshot,
-    Spec,
-)
+from inspector.core.snapshot import Array, Finding, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
@@ -68,12 +62,15 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         return None  # the layout and the shapes alone do not explain the finding
     kinds = _kinds(current)
     candidates = (rule_fixes if entry.has_rules else spec_fixes).candidates
-    arrays = Counter(_keys(now.arrays, layout))
-    scored = []
-    for candidate in candidates(now, finding, layout):
-        score = _score(candidate, arrays, layout, now.mesh)
-        if score is not None:
-            scored.append((score, candidate))
+    arrays = Counter(
+        (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
+        for array in now.arrays
+    )
+    scored = [
+        (score, candidate)
+        for candidate in candidates(now, finding, layout)
+        if (score := _score(candidate, arrays, layout, now.mesh)) is not None
+    ]
     scored.sort(key=lambda one: one[0])
     before = state_totals(now).per_device
     for candidate in _best(candidate for _, candidate in scored):
@@ -81,10 +78,9 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         if after is None or not _is_better(now, after, finding):
             continue
         left = audit(after)
-        if any(_same(one, finding) for one in left):
-            continue
         # To fix an error, a new warning is acceptable.
-        if finding.level != "error" and not _kinds(left) <= kinds:
+        new_warning = finding.level != "error" and not _kinds(left) <= kinds
+        if new_warning or any(_same(one, finding) for one in left):
             continue
         held = state_totals(after).per_device
         saves = None if before is None or held is None else before - held
@@ -110,16 +106,10 @@ def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
         naming = naming_of(array, layout)
         if naming is None and not layout.entry.has_rules and any(array.spec or ()):
             return None
-        arrays.append(
-            AbstractArray(
-                array.path,
-                array.group,
-                array.shape,
-                array.dtype,
-                array.bytes // elements if elements else 0,
-                _names(naming, len(array.shape), layout),
-            )
-        )
+        itemsize = array.bytes // elements if elements else 0
+        dimensions = _names(naming, len(array.shape), layout)
+        facts = (array.path, array.group, array.shape, array.dtype, itemsize, dimensions)
+        arrays.append(AbstractArray(*facts))
     names = "logical" if layout.entry.has_rules else "mesh"
     state = AbstractState(names, tuple(arrays), dict(snapshot.source.versions))
     try:
@@ -182,13 +172,6 @@ def _loses_rows(array: Array) -> bool:
 
 # What decides the bytes per device of an array, and whether it is train state.
 _Key = tuple[Naming, tuple[int, ...], int | None, bool]
-
-
-def _keys(arrays: tuple[Array, ...], layout: Layout) -> list[_Key]:
-    return [
-        (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
-        for array in arrays
-    ]
 
 
 def _score(

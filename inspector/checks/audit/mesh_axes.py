@@ -1,40 +1,83 @@
-"""Mesh axes that shard nothing, that shard only the batch, or that have size 1."""
+"""Mesh axes that shard nothing or only the batch, that have size 1, or that could shard the batch."""
 
 from __future__ import annotations
 
-from inspector.checks.audit.context import AuditContext, finding, finest_split, names_text
-from inspector.core.formatting import counted
+from collections.abc import Iterator
+
+from inspector.checks.audit.context import AuditContext, finding, finest_split
+from inspector.core.folding import fold
+from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Array, Finding, MeshAxis
 from inspector.core.totals import STATE_GROUPS
 
 UNUSED = "unused-mesh-axis"
 REPEATED = "state-repeated-over-axis"
 SIZE_1 = "size-1-mesh-axis"
-CODES = (UNUSED, REPEATED, SIZE_1)
+BATCH = "batch-not-sharded"
 
 # Data parallelism is a choice, so a note about it needs this share of the train state.
 _LEAST_REPEATED_SHARE = 0.10
 _PLACED = (*STATE_GROUPS, "batch", "output", "activation")
 
 
-def findings(context: AuditContext) -> list[Finding]:
-    """Return one finding per mesh axis that repeats the train state, and one for all axes of size 1."""
-    larger = [axis for axis in context.mesh.axes if axis.size > 1]
-    found = [one for axis in larger if (one := _of_axis(context, axis)) is not None]
-    return found + _of_size_1(context)
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one finding per mesh axis that repeats the train state, and one for all axes of size 1."""
+    for axis in context.mesh.axes:
+        if axis.size > 1 and (found := _of_axis(context, axis)) is not None:
+            yield found
+    named = {axis for _, axes in context.rules or () for axis in axes}
+    named.update(axis for array in context.snapshot.arrays for axis in _used(array))
+    trivial = [name for name in context.mesh.axis_names if name in named & context.trivial]
+    if trivial:
+        noun = "axis" if len(trivial) == 1 else "axes"
+        used = f"Rules or PartitionSpecs use mesh {noun} {and_text(trivial)}"
+        yield finding("note", SIZE_1, f"{used} of size 1: they shard nothing.", axes=trivial)
+
+
+def batch_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one finding for all arrays of the batch that every device holds whole.
+
+    It is a note if every mesh axis shards parameters, as in pure tensor parallelism.
+    """
+    whole = [a for a in context.of_group("batch") if a.shape and context.is_replicated(a)]
+    if not whole:
+        return
+    used = {axis for array in context.state for axis in _used(array)}
+    idle = [axis.name for axis in context.mesh.axes if axis.size > 1 and axis.name not in used]
+    saved, folds = sum(map(context.saved, whole)), fold(whole)
+    message = (
+        f"Each of the {context.mesh.size} devices holds the whole batch ({context.held_text(whole)}) and "
+        "computes all rows."
+    )
+    if not idle:
+        message += " Every mesh axis shards parameters, as in pure tensor parallelism."
+        yield finding("note", BATCH, message, folds=folds, saved=saved)
+        return
+    axes = and_text(idle, "or")
+    message += (
+        f" Mesh axis {axes} is free: sharding the batch over it would save {context.amount(saved)} of input "
+        "per device, and the same share of activations and work."
+    )
+    # The first dimensions are the rows.
+    rows = (array.logical_axes[0] for array in whole if array.logical_axes)
+    names = list(dict.fromkeys(name for name in rows if name))
+    remedy = f"Shard the first dimension of the batch over {axes}."
+    if names:
+        remedy = f"Add the rule `{names[0]} → {idle[0]}`."
+    facts = {"axes": idle, "logical_axes": names}
+    yield finding("warning", BATCH, message, folds=folds, saved=saved, remedy=remedy, **facts)
 
 
 def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     placed = [array for array in context.snapshot.arrays if array.group in _PLACED]
-    state = context.of_group(*STATE_GROUPS)
     if not placed or any(a.spec is None for a in placed if a.group in STATE_GROUPS):
         return None  # an array without a spec may use the axis
-    using = any(_uses(array, axis.name) for array in placed)
+    using = any(axis.name in _used(array) for array in placed)
     # Arrays that are replicated on all devices have separate findings.
     repeated = [
         array
-        for array in state
-        if not _uses(array, axis.name) and not (using and context.is_replicated(array))
+        for array in context.state
+        if axis.name not in _used(array) and not (using and context.is_replicated(array))
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
     if not using:
@@ -50,34 +93,25 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         )
     if saved < max(context.least, _LEAST_REPEATED_SHARE * context.state_bytes):
         return None
-    held = context.amount(sum(array.bytes_per_device or 0 for array in repeated))
-    plain = "" if any(_uses(array, axis.name) for array in state) else " (plain data parallelism)"
+    plain = (
+        ""
+        if any(axis.name in _used(array) for array in context.state)
+        else " (plain data parallelism)"
+    )
     return finding(
         "note",
         REPEATED,
-        f"Mesh axis {axis.name}: {axis.size} devices hold the same {held} of train state in "
-        f"{counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, as FSDP does, "
-        f"saves up to {context.amount(saved)} per device, but parameters must then be gathered.",
+        f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(repeated)} of "
+        f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, as "
+        f"FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be gathered.",
         saved=saved,
         remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}.",
         axes=[axis.name],
     )
 
 
-def _of_size_1(context: AuditContext) -> list[Finding]:
-    named = {axis for _, axes in context.rules or () for axis in axes}
-    for array in context.snapshot.arrays:
-        named.update(axis for axes in array.spec or () for axis in axes or ())
-    trivial = [name for name in context.mesh.axis_names if name in named & context.trivial]
-    if not trivial:
-        return []
-    noun = "axis" if len(trivial) == 1 else "axes"
-    message = f"Rules or PartitionSpecs use mesh {noun} {names_text(trivial)} of size 1: they shard nothing."
-    return [finding("note", SIZE_1, message, axes=trivial)]
-
-
-def _uses(array: Array, axis: str) -> bool:
-    return any(axis in (axes or ()) for axes in array.spec or ())
+def _used(array: Array) -> set[str]:
+    return {axis for axes in array.spec or () for axis in axes or ()}
 
 
 def _saved(context: AuditContext, array: Array, axis: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding, fold_text, largest
 from inspector.core.folding import Fold
@@ -11,22 +12,20 @@ from inspector.core.snapshot import Array, Finding
 
 NOT_FOLLOWING = "optimizer-not-following"
 UNEXPLAINED = "state-larger-than-parameters"
-CODES = (NOT_FOLLOWING, UNEXPLAINED)
-
 _REMEDY = (
     "Give the optimizer state the shardings of its parameters, for example as out_shardings of the jitted "
     "init."
 )
 
 
-def findings(context: AuditContext) -> list[Finding]:
-    """Return moments that are sharded less than their parameter, and large state without a parameter."""
-    return [*_not_following(context), *_unexplained(context)]
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield moments that are sharded less than their parameter, and large state without a parameter."""
+    yield from _not_following(context)
+    yield from _unexplained(context)
 
 
-def _not_following(context: AuditContext) -> list[Finding]:
+def _not_following(context: AuditContext) -> Iterator[Finding]:
     by_parameter: dict[str, list[tuple[int, Array]]] = defaultdict(list)
-    paths = {array.path: one.path for one in context.folds("params") for array in one.arrays}
     for moment in context.of_group("opt_state"):
         parameter = context.parameters.get(moment.path)
         if parameter is None or moment.bytes_per_device is None:
@@ -35,7 +34,9 @@ def _not_following(context: AuditContext) -> list[Finding]:
             continue
         expected = moment.bytes * parameter.bytes_per_device // parameter.bytes
         if moment.bytes_per_device > expected:
-            by_parameter[paths[parameter.path]].append((moment.bytes_per_device - expected, moment))
+            by_parameter[context.fold_paths[parameter.path]].append(
+                (moment.bytes_per_device - expected, moment)
+            )
     single, rest = largest(
         (
             (sum(more for more, _ in held), Fold(path, tuple(array for _, array in held)))
@@ -43,7 +44,6 @@ def _not_following(context: AuditContext) -> list[Finding]:
         ),
         context.least,
     )
-    found = []
     for saved, one in single:
         spec, expected_spec = (
             spec_text(array.spec) for array in (one.first, context.parameters[one.first.path])
@@ -53,26 +53,20 @@ def _not_following(context: AuditContext) -> list[Finding]:
             f"{one.first.path} is {spec}, but its parameter is {expected_spec}. With the parameter's spec "
             f"it would take {context.amount(saved)} less."
         )
-        found.append(
-            finding("warning", NOT_FOLLOWING, message, folds=[one], saved=saved, remedy=_REMEDY)
-        )
+        yield finding("warning", NOT_FOLLOWING, message, folds=[one], saved=saved, remedy=_REMEDY)
     if rest:
-        saved = sum(number for number, _ in rest)
+        saved, folds = sum(number for number, _ in rest), [one for _, one in rest]
         message = (
             f"Optimizer state of {len(rest)} smaller parameters is sharded less than the parameters, which "
             f"takes {context.amount(saved)} per device."
         )
-        folds = [one for _, one in rest]
-        found.append(
-            finding("warning", NOT_FOLLOWING, message, folds=folds, saved=saved, remedy=_REMEDY)
-        )
-    return found
+        yield finding("warning", NOT_FOLLOWING, message, folds=folds, saved=saved, remedy=_REMEDY)
 
 
-def _unexplained(context: AuditContext) -> list[Finding]:
+def _unexplained(context: AuditContext) -> Iterator[Finding]:
     parameters = sum(array.bytes_per_device or 0 for array in context.of_group("params"))
     if not parameters:
-        return []
+        return
     candidates = []
     for one in context.folds("opt_state", "other"):
         alone = tuple(array for array in one.arrays if array.path not in context.parameters)
@@ -81,13 +75,9 @@ def _unexplained(context: AuditContext) -> list[Finding]:
             own = Fold(one.path, alone)
             candidates.append((own.bytes_per_device or 0, own))
     single, _ = largest(candidates, max(context.least, parameters))
-    return [
-        finding(
-            "note",
-            UNEXPLAINED,
+    for held, one in single:
+        message = (
             f"{fold_text(one)} takes {context.amount(held)} per device, more than all parameters "
-            f"({context.amount(parameters)}), and matches the shape of none.",
-            folds=[one],
+            f"({context.amount(parameters)}), and matches the shape of none."
         )
-        for held, one in single
-    ]
+        yield finding("note", UNEXPLAINED, message, folds=[one])

@@ -32,23 +32,18 @@ class Candidate:
     order: int = 0
 
 
-@dataclass(frozen=True)
-class _Change:
-    kind: str
-    rules: tuple[Rule, ...]
-    words: str
-    axes: int
-    position: int
+# What a change does, the rules after it, and a change as words; then its mesh axes and position, for ranks.
+_Change = tuple[str, tuple[Rule, ...], str, int, int]
 
 
 def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Candidate]:
     """Yield every change of one rule that may fix the finding."""
     seen = set()
-    for one in _changes(now, finding, layout):
-        if (one.kind, one.rules) not in seen:
-            seen.add((one.kind, one.rules))
-            size = _KINDS.index(one.kind), one.axes
-            yield Candidate(replace(layout, rules=one.rules), one.words, 1, size, -one.position)
+    for kind, rules, words, axes, position in _changes(now, finding, layout):
+        if (kind, rules) not in seen:
+            seen.add((kind, rules))
+            size = _KINDS.index(kind), axes
+            yield Candidate(replace(layout, rules=rules), words, 1, size, -position)
 
 
 def axis_choices(finding: Finding, layout: Layout) -> Iterator[tuple[str, ...]]:
@@ -98,21 +93,20 @@ def _names(now: Snapshot, finding: Finding) -> list[str]:
 def _added(rules: tuple[Rule, ...], rule: Rule, at: int) -> _Change:
     place = "" if at == len(rules) else f" before {rule_words(at, rules)}"
     words = f"add the rule `{rule_text(rule)}`{place}"
-    return _Change("add", (*rules[:at], rule, *rules[at:]), words, len(rule[1]), at)
+    return "add", (*rules[:at], rule, *rules[at:]), words, len(rule[1]), at
 
 
 def _changed(rules: tuple[Rule, ...], at: int, rule: Rule) -> _Change:
     words = f"change {rule_words(at, rules)}, to `{rule_text(rule)}`"
-    return _Change("change", (*rules[:at], rule, *rules[at + 1 :]), words, len(rule[1]), at)
+    return "change", (*rules[:at], rule, *rules[at + 1 :]), words, len(rule[1]), at
 
 
 def _moved(rules: tuple[Rule, ...], at: int, to: int) -> _Change:
     rest = [*rules[:at], *rules[at + 1 :]]
     rest.insert(to, rules[at])
     place = f"{'before' if to < at else 'after'} {rule_words(to, rules)}"
-    return _Change("move", tuple(rest), f"move {rule_words(at, rules)}, {place}", 0, to)
+    return "move", tuple(rest), f"move {rule_words(at, rules)}, {place}", 0, to
 
 
 def _deleted(rules: tuple[Rule, ...], at: int) -> _Change:
-    rest = (*rules[:at], *rules[at + 1 :])
-    return _Change("delete", rest, f"delete {rule_words(at, rules)}", 0, at)
+    return "delete", (*rules[:at], *rules[at + 1 :]), f"delete {rule_words(at, rules)}", 0, at

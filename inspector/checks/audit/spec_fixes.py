@@ -115,16 +115,9 @@ class _Search:
         if place in layout.unconstrained:
             return True
         names = self._names(place)
-        known = [
-            (self._sizes[name], axes)
-            for name, axes in zip(names, layout.specs[place] or (), strict=True)
-            if name in self._sizes
-        ]
-        return not any(
-            sharding.indivisible(
-                [size for size, _ in known], tuple(axes for _, axes in known), self._mesh
-            )
-        )
+        # A size of 0 is unknown, and any number of devices divides it.
+        sizes = [self._sizes.get(name, 0) for name in names]
+        return not any(sharding.indivisible(sizes, layout.specs[place] or (), self._mesh))
 
     def _equal(self) -> Iterator[list[tuple[str, int]]]:
         """Yield the spots of one logical axis that have the same mesh axes now."""
@@ -138,12 +131,9 @@ class _Search:
         """Yield other mesh axes for a spot: others, more, or, to fix an error, fewer."""
         now = self._now(spot)
         more = [axes for choice in self._choices for axes in (choice, (*now, *choice))]
-        fewer = (
-            [axes for count in range(len(now)) for axes in itertools.combinations(now, count)]
-            if self._finding.level == "error"
-            else []
-        )
-        for axes in dict.fromkeys((*more, *fewer)):
+        if self._finding.level == "error":
+            more += [axes for n in range(len(now)) for axes in itertools.combinations(now, n)]
+        for axes in dict.fromkeys(more):
             if axes != now and len(set(axes)) == len(axes):
                 yield axes
 
@@ -168,21 +158,19 @@ def _changed(layout: Layout, entries: _Entries) -> dict[str, Spec]:
 
 
 def _candidate(layout: Layout, changed: Layout) -> Candidate:
-    pairs = {
-        place: (spec, changed.specs[place])
-        for place, spec in layout.specs.items()
-        if spec != changed.specs[place]
-    }
+    changed_specs = [
+        (place, old or (), changed.specs[place] or ())
+        for place, old in layout.specs.items()
+        if old != changed.specs[place]
+    ]
     each = [
-        f"of {place} from {spec_text(old)} to {spec_text(new)}"
-        for place, (old, new) in pairs.items()
+        f"of {place} from {spec_text(old)} to {spec_text(new)}" for place, old, new in changed_specs
     ]
     entries = [
         axes or ()
-        for old, new in pairs.values()
-        for was, axes in zip(old or (), new or (), strict=True)
+        for _, old, new in changed_specs
+        for was, axes in zip(old, new, strict=True)
         if was != axes
     ]
-    noun = "PartitionSpec" if len(each) == 1 else "PartitionSpecs"
-    words = f"change the {noun} {and_text(each)}"
-    return Candidate(changed, words, len(pairs), (len(entries), sum(map(len, entries))))
+    words = f"change the PartitionSpec{'s' if len(each) > 1 else ''} {and_text(each)}"
+    return Candidate(changed, words, len(each), (len(entries), sum(map(len, entries))))

@@ -1,26 +1,34 @@
-"""Dimensions that their mesh axes do not divide: JAX rejects them for arrays and pads them inside jit."""
+"""Dimensions that their mesh axes do not divide, and devices that hold more than others.
+
+JAX rejects uneven dimensions of arrays, and XLA pads them inside jit.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from inspector.checks.audit.context import AuditContext, finding, fold_text, largest
+import numpy as np
+
+from inspector.checks.audit.context import LEAST_BYTES, AuditContext, finding, fold_text, largest
 from inspector.core import sharding
 from inspector.core.folding import Fold, fold
-from inspector.core.formatting import shape_text
+from inspector.core.formatting import devices_text, shape_text
 from inspector.core.snapshot import Array, Finding
 from inspector.layout.plan import INDIVISIBLE
 
 UNEVEN = "uneven-shards"
 PADDED = "padded-shards"
-# `INDIVISIBLE` belongs to the plan, which an audit does not replace.
-CODES = (UNEVEN, PADDED)
+IMBALANCE = "imbalance"
+
+# How far the fullest device may be above the mean.
+_MOST_IMBALANCE = 0.05
 
 _INSIDE_STEP = ("activation", "gradient")
 
 
-def findings(context: AuditContext) -> list[Finding]:
-    """Return arrays that JAX rejects, values that the compiler pads, and shards of different sizes."""
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield arrays that JAX rejects, values that the compiler pads, and shards of different sizes."""
     reported = {one.array for one in context.snapshot.findings if one.code == INDIVISIBLE}
     uneven = [
         array
@@ -29,18 +37,23 @@ def findings(context: AuditContext) -> list[Finding]:
         and array.shards is None
         and any(sharding.indivisible(array.shape, array.spec, context.mesh))
     ]
-    padded = fold(array for array in uneven if array.group in _INSIDE_STEP)
-    rejected = fold(array for array in uneven if array.group not in _INSIDE_STEP)
-    return [
+    for one in fold(array for array in uneven if array.group not in _INSIDE_STEP):
         # A plan reports a fold once, by its first array.
-        *(
-            _rejected(context, one)
-            for one in rejected
-            if reported.isdisjoint(array.path for array in one.arrays)
-        ),
-        *_padded(context, padded),
-        *_of_different_sizes(context),
-    ]
+        if reported.isdisjoint(array.path for array in one.arrays):
+            yield _rejected(context, one)
+    padded = fold(array for array in uneven if array.group in _INSIDE_STEP)
+    single, _ = largest(
+        ((sum(_padding_bytes(array, context) for array in one.arrays), one) for one in padded),
+        context.least,
+    )
+    remedy = "Make its size a multiple of the number of parts."
+    for padding, one in single:
+        message = (
+            f"{fold_text(one)}, {shape_text(one.first.shape)}, is not divided evenly by its mesh axes: each "
+            f"device stores and computes {context.amount(padding)} of padding."
+        )
+        yield finding("note", PADDED, message, folds=[one], saved=padding, remedy=remedy)
+    yield from _of_different_sizes(context)
 
 
 def _padding_bytes(array: Array, context: AuditContext) -> int:
@@ -61,27 +74,7 @@ def _rejected(context: AuditContext, one: Fold) -> Finding:
     return finding("error", INDIVISIBLE, message, folds=[one])
 
 
-def _padded(context: AuditContext, folds: tuple[Fold, ...]) -> list[Finding]:
-    single, _ = largest(
-        ((sum(_padding_bytes(array, context) for array in one.arrays), one) for one in folds),
-        context.least,
-    )
-    return [
-        finding(
-            "note",
-            PADDED,
-            f"{fold_text(one)}, {shape_text(one.first.shape)}, is not divided evenly by its mesh axes: each "
-            f"device stores and computes {context.amount(padding)} of padding.",
-            folds=[one],
-            saved=padding,
-            remedy="Make its size a multiple of the number of parts.",
-        )
-        for padding, one in single
-    ]
-
-
-def _of_different_sizes(context: AuditContext) -> list[Finding]:
-    found = []
+def _of_different_sizes(context: AuditContext) -> Iterator[Finding]:
     for one in fold(array for array in context.arrays if array.shards):
         shapes = {
             tuple(stop - start for start, stop in shard.index) for shard in one.first.shards or ()
@@ -96,5 +89,41 @@ def _of_different_sizes(context: AuditContext) -> list[Finding]:
             f"{fold_text(one)} has shards of {len(shapes)} shapes, from {min(sizes):,} to {max(sizes):,} "
             f"elements. Devices with the largest hold {context.amount(more)} more and set the step time."
         )
-        found.append(finding("note", UNEVEN, message, folds=[one]))
-    return found
+        yield finding("note", UNEVEN, message, folds=[one])
+
+
+def imbalance_findings(context: AuditContext) -> list[Finding]:
+    """Return one finding if the fullest device is well above the mean."""
+    held = _state_bytes_by_device(context)
+    if held is None or not held.size or held.mean() == 0:
+        return []
+    most, mean = int(held.max()), int(held.mean())
+    more = int(held.max() - held.mean())
+    if more <= _MOST_IMBALANCE * held.mean() or more < LEAST_BYTES:
+        return []
+    fullest = [context.mesh.devices[at] for at in np.flatnonzero(held == held.max()).tolist()]
+    several = f"Devices {devices_text(fullest)} hold"
+    subject = f"Device {fullest[0]} holds" if len(fullest) == 1 else several
+    message = (
+        f"{subject} {context.amount(most)} of train state; the mean is {context.amount(mean)}. The fullest "
+        "device decides what fits."
+    )
+    return [finding("warning", IMBALANCE, message, saved=more)]
+
+
+def _state_bytes_by_device(context: AuditContext) -> np.ndarray | None:
+    """Return the bytes of train state per device, in mesh order, or None if a placement is unknown."""
+    position = {device: at for at, device in enumerate(context.mesh.devices)}
+    held = np.zeros(context.mesh.size)
+    for array in context.state:
+        if array.shards is not None and array.bytes is not None:
+            elements = math.prod(array.shape)
+            for shard in array.shards:
+                if elements and shard.device in position:
+                    part = math.prod(stop - start for start, stop in shard.index)
+                    held[position[shard.device]] += array.bytes * part / elements
+        elif array.bytes_per_device is not None:
+            held += array.bytes_per_device
+        else:
+            return None
+    return held

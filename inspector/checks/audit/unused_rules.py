@@ -1,48 +1,59 @@
-"""Rules without an effect: unknown logical axes, unknown mesh axes, or hidden by another rule."""
+"""Rules without an effect, and rules that Flax Linen and Flax nnx read differently."""
 
 from __future__ import annotations
 
 import difflib
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
-from inspector.checks.audit.context import AuditContext, finding, names_text
+from inspector.checks.audit.context import AuditContext, finding
+from inspector.core.folding import fold
+from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule
+from inspector.core.rules.disagreement import EXPLANATIONS, disagreements
 from inspector.core.rules.sentences import rule_text, rule_words
-from inspector.core.snapshot import Finding
+from inspector.core.snapshot import Array, Finding
 from inspector.models.catalogue import CATALOGUE
 
 ABSENT_AXIS = "rule-names-absent-axis"
 NEVER_USED = "rule-never-used"
-CODES = (ABSENT_AXIS, NEVER_USED)
+DISAGREE = "linen-and-nnx-disagree"
+
+_MOST_NAMES = 4  # in a message
 
 
-def findings(context: AuditContext) -> list[Finding]:
-    """Return one finding per rule with an unknown mesh axis, and one per rule that no array can use."""
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one finding per rule with an unknown mesh axis, and then one per rule that no array can use."""
     rules = context.rules or ()
     axes, names = context.mesh.axis_names, _logical_axes(context)
-    found = []
-    for number, (name, used) in enumerate(rules):
-        rule = f"Rule {rule_words(number, rules).removeprefix('rule ')},"
-        facts = {"rule": number, "rule_text": rule_text(rules[number])}
-        absent = [axis for axis in used if axis not in axes]
+    found = [
+        (number, f"Rule {rule_words(number, rules).removeprefix('rule ')},", rule)
+        for number, rule in enumerate(rules)
+    ]
+    for number, words, rule in found:
+        absent = [axis for axis in rule[1] if axis not in axes]
         if absent:
             message = (
-                f"{rule} uses {names_text(absent)}, but the mesh axes are {names_text(axes)}. Flax does "
-                "not check this, and JAX rejects the array."
+                f"{words} uses {and_text(absent)}, but the mesh axes are {and_text(axes)}. Flax does not "
+                "check this, and JAX rejects the array."
             )
-            remedy = _nearest(absent[0], axes)
-            found.append(finding("error", ABSENT_AXIS, message, remedy=remedy, **facts))
+            facts = {"rule": number, "rule_text": rule_text(rule)}
+            yield finding("error", ABSENT_AXIS, message, remedy=_nearest(absent[0], axes), **facts)
+    for number, words, rule in found:
         hidden_by = _hidden_by(rules, number, context)
         if hidden_by is not None:
-            why = "nnx uses the last rule of a name" if hidden_by > number else "it comes first"
-            message = f"{rule} is never used: {rule_words(hidden_by, rules)}, wins, as {why}."
+            wins = "nnx uses the last rule of a name" if hidden_by > number else "it comes first"
+            why = f"{rule_words(hidden_by, rules)}, wins, as {wins}"
             remedy = "Remove it."
-        elif names is not None and name not in names:
-            message = f"{rule} is never used: the model has no logical axis {name}."
-            remedy = _nearest(name, names)
+        elif names is not None and rule[0] not in names:
+            why, remedy = f"the model has no logical axis {rule[0]}", _nearest(rule[0], names)
         else:
             continue
-        found.append(finding("warning", NEVER_USED, message, remedy=remedy, **facts))
-    return sorted(found, key=lambda one: one.code != ABSENT_AXIS)
+        facts = {"rule": number, "rule_text": rule_text(rule)}
+        yield finding(
+            "warning", NEVER_USED, f"{words} is never used: {why}.", remedy=remedy, **facts
+        )
 
 
 def shadowing(rules: tuple[Rule, ...], number: int) -> int | None:
@@ -51,14 +62,10 @@ def shadowing(rules: tuple[Rule, ...], number: int) -> int | None:
     Linen takes a rule if all of its mesh axes are free, so a subset of the axes is enough.
     """
     name, axes = rules[number]
-    return next(
-        (
-            before
-            for before, (other, earlier) in enumerate(rules[:number])
-            if other == name and set(earlier) <= set(axes)
-        ),
-        None,
-    )
+    for before, (other, earlier) in enumerate(rules[:number]):
+        if other == name and set(earlier) <= set(axes):
+            return before
+    return None
 
 
 def _hidden_by(rules: tuple[Rule, ...], number: int, context: AuditContext) -> int | None:
@@ -68,8 +75,8 @@ def _hidden_by(rules: tuple[Rule, ...], number: int, context: AuditContext) -> i
     return later[-1] if later else None
 
 
-def _nearest(name: str, known) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
     return f"Change it to {near[0]}, or remove the rule." if near else "Remove the rule."
 
 
@@ -78,3 +85,28 @@ def _logical_axes(context: AuditContext) -> set[str] | None:
     model = (context.snapshot.layout or {}).get("model")
     entry = CATALOGUE.get(model) if isinstance(model, str) else None
     return None if entry is None or entry.own else set(entry.logical_axes)
+
+
+def differing_findings(context: AuditContext) -> list[Finding]:
+    """Return one note per cause, over all arrays that it affects."""
+    rules = context.rules
+    if rules is None:
+        return []
+    differing = functools.cache(lambda names: disagreements(names, rules))
+    names: dict[str, dict[str, None]] = defaultdict(dict)
+    arrays: dict[str, dict[str, Array]] = defaultdict(dict)
+    for array in context.snapshot.arrays:
+        for one in differing(array.logical_axes) if array.logical_axes is not None else ():
+            names[one.cause][one.logical_axis] = None
+            arrays[one.cause][array.path] = array
+    other = "nnx" if context.semantics == "linen" else "Linen"
+    found = []
+    for cause, affected in arrays.items():
+        first, more = list(names[cause])[:_MOST_NAMES], len(names[cause]) - _MOST_NAMES
+        listed = f"{', '.join(first)} and {more} more" if more > 0 else and_text(first)
+        message = (
+            f"Flax {other} would shard {counted(len(affected), 'array')} differently by these rules: "
+            f"{EXPLANATIONS[cause]}. Logical axes: {listed}."
+        )
+        found.append(finding("note", DISAGREE, message, folds=fold(affected.values()), cause=cause))
+    return found

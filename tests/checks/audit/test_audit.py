@@ -10,7 +10,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.checks.audit import CHECKS, CODES, audit, audited, merged_by_logical_axis, questions
-from inspector.checks.audit.moments import parameters_of_moments
+from inspector.checks.audit.context import parameters_of_moments
 from inspector.checks.audit.unused_rules import shadowing
 from inspector.core import snapshot, typed_json
 from inspector.core.snapshot import (
