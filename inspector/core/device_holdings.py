@@ -7,7 +7,7 @@ being equal count as different data.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.core.statistics import sum_known
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,6 @@ class Piece:
     elsewhere: int
     holders: tuple[int, ...]
 
-    @property
-    def shared(self) -> int | None:
-        """Return the bytes of which another device has a copy."""
-        return None if self.bytes is None or self.alone is None else self.bytes - self.alone
-
 
 @dataclass(frozen=True)
 class Holdings:
@@ -59,12 +55,12 @@ class Holdings:
 
     @property
     def bytes(self) -> int | None:
-        return _sum(piece.bytes for piece in self.pieces)
+        return sum_known(piece.bytes for piece in self.pieces)
 
     @property
     def alone(self) -> int | None:
         """Return the bytes that are lost if all chosen devices fail."""
-        return _sum(piece.alone for piece in self.pieces)
+        return sum_known(piece.alone for piece in self.pieces)
 
     @property
     def lost(self) -> tuple[Piece, ...]:
@@ -73,33 +69,21 @@ class Holdings:
         return tuple(sorted(lost, key=lambda piece: -(piece.alone or 0)))
 
 
-@dataclass(frozen=True)
-class Everyone:
-    """Bytes on each device, and bytes that no other device holds: two (devices,) arrays in mesh order."""
-
-    held: np.ndarray
-    alone: np.ndarray
-
-
 def holdings(
-    found: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
+    snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
 ) -> Holdings:
     """Return the blocks that `devices` hold of the arrays in `groups` (by default of all arrays).
 
     Raises:
       InvalidInput: the Snapshot has no mesh, a device is not on it, or `devices` is empty.
     """
-    mesh = _mesh(found)
+    mesh = _mesh(snapshot)
     chosen = _positions(devices, mesh)
-    places = _Places(mesh)
     pieces, unknown = [], []
-    for array in found.arrays:
-        if groups is not None and array.group not in groups:
-            continue
-        placed = places.of(array)
-        if placed is None:
+    for array, blocks in _placed(snapshot, mesh, groups):
+        if blocks is None:
             unknown.append(array.path)
-        elif (piece := _piece(array, mesh, chosen, placed)) is not None:
+        elif (piece := _piece(array, mesh, chosen, blocks)) is not None:
             pieces.append(piece)
     return Holdings(
         tuple(mesh.devices[at] for at in np.flatnonzero(chosen).tolist()),
@@ -108,29 +92,8 @@ def holdings(
     )
 
 
-def everyone(found: Snapshot, groups: Sequence[str] | None = None) -> Everyone:
-    """Return the bytes on each device of the mesh, and the bytes that no other device holds.
-
-    Arrays with unknown placement or unknown bytes are not counted.
-
-    Raises:
-      InvalidInput: the Snapshot has no mesh.
-    """
-    mesh = _mesh(found)
-    places = _Places(mesh)
-    held, alone = np.zeros(mesh.size, np.int64), np.zeros(mesh.size, np.int64)
-    for array in found.arrays:
-        placed = places.of(array)
-        if placed is None or array.bytes is None or (groups and array.group not in groups):
-            continue
-        size = _bytes(array, placed.elements)
-        held += placed.each(size)
-        alone += placed.each(np.where(placed.holders == 1, size, 0))
-    return Everyone(held, alone)
-
-
 def copies_of(
-    found: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
+    snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None
 ) -> np.ndarray:
     """Return (devices,) bytes in mesh order: copies of the chosen devices' data on each device.
 
@@ -139,27 +102,23 @@ def copies_of(
     Raises:
       InvalidInput: as `holdings`.
     """
-    mesh = _mesh(found)
+    mesh = _mesh(snapshot)
     chosen = _positions(devices, mesh)
-    places = _Places(mesh)
     held = np.zeros(mesh.size, np.int64)
-    for array in found.arrays:
-        placed = places.of(array)
-        if placed is None or array.bytes is None or (groups and array.group not in groups):
-            continue
-        mine = placed.block[chosen]
-        size = placed.each(_bytes(array, placed.elements))
-        held += np.where(placed.has_any(mine[mine >= 0]), size, 0)
+    for array, blocks in _placed(snapshot, mesh, groups):
+        if blocks is not None and array.bytes is not None:
+            size = np.append(_bytes(array, blocks.elements), 0)[blocks.block]  # 0 without a block
+            held += np.where(np.isin(blocks.block, blocks.block[chosen]), size, 0)
     return held
 
 
-def devices_of_process(found: Snapshot, process: int) -> tuple[int, ...]:
+def devices_of_process(snapshot: Snapshot, process: int) -> tuple[int, ...]:
     """Return the devices of one process (host), in mesh order.
 
     Raises:
       InvalidInput: the Snapshot has no process indices, or does not have this process.
     """
-    mesh = _mesh(found)
+    mesh = _mesh(snapshot)
     if mesh.processes is None:
         raise InvalidInput("this Snapshot has no process indices for its devices")
     devices = tuple(
@@ -190,75 +149,36 @@ class _Blocks:
     elements: np.ndarray
     holders: np.ndarray
 
-    def each(self, values: np.ndarray) -> np.ndarray:
-        """Return (devices,) the value of each device's block, 0 for a device without a block."""
-        return np.where(self.block >= 0, values[self.block], 0)
 
-    def has_any(self, blocks: np.ndarray) -> np.ndarray:
-        """Return (devices,) whether each device holds one of these blocks."""
-        chosen = np.zeros(len(self.holders), bool)
-        chosen[blocks] = True
-        return (self.block >= 0) & chosen[self.block]
-
-
-class _Places:
-    """Computes the blocks of arrays, once for all arrays with the same shape and spec."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
-        self._known: dict[Hashable, _Blocks | None] = {}
-
-    def of(self, array: Array) -> _Blocks | None:
-        if array.shards is not None:
-            return _blocks(array, self._mesh)
-        key = (array.shape, array.spec)
-        if key not in self._known:
-            self._known[key] = _blocks(array, self._mesh)
-        return self._known[key]
+def _placed(
+    snapshot: Snapshot, mesh: Mesh, groups: Sequence[str] | None
+) -> Iterator[tuple[Array, _Blocks | None]]:
+    """Yield the arrays of these groups and their blocks, None if the placement is unknown."""
+    known: dict[Hashable, _Blocks | None] = {}
+    for array in snapshot.arrays:
+        if groups is not None and array.group not in groups:
+            continue
+        key = array.path if array.shards is not None else (array.shape, array.spec)
+        if key not in known:
+            known[key] = _blocks(array, mesh)
+        yield array, known[key]
 
 
 def _blocks(array: Array, mesh: Mesh) -> _Blocks | None:
-    if array.shape is None:
-        return None
-    if array.shards is not None:
-        return _of_shards(array, mesh)
-    placement = sharding.place_array(array, mesh)
+    place = sharding.place_array if array.shards is None else sharding.place_shards
+    placement = place(array, mesh)
     if placement is None:
         return None
-    return _numbered(placement.block, placement.starts, placement.stops)
-
-
-def _of_shards(array: Array, mesh: Mesh) -> _Blocks | None:
-    """Return the blocks of explicit shards. A device has at most one shard, and may have no shard."""
-    position = {device: at for at, device in enumerate(mesh.devices)}
-    here = [shard for shard in array.shards or () if shard.device in position]
-    places = np.array([position[shard.device] for shard in here], np.int64)
-    rank = len(array.shape)
-    if not array.shards:  # the array is only in host memory
-        nowhere = np.zeros((0, rank), np.int64)
-        return _numbered(np.full(mesh.size, -1, np.int64), nowhere, nowhere)
-    if not here or len(set(places.tolist())) != len(here):
-        return None
-    ranges = np.array([shard.index for shard in here], np.int64).reshape(len(here), 2 * rank)
-    _, number = np.unique(ranges, axis=0, return_inverse=True)
-    block = np.full(mesh.size, -1, np.int64)
-    block[places] = number.reshape(-1)
-    bounds = np.zeros((mesh.size, 2 * rank), np.int64)
-    bounds[places] = ranges
-    return _numbered(block, bounds[:, 0::2], bounds[:, 1::2])
-
-
-def _numbered(block: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> _Blocks:
-    held = np.flatnonzero(block >= 0)
-    _, first = np.unique(block[held], return_index=True)
-    at = held[first]
+    held = np.flatnonzero(placement.block >= 0)
+    _, first = np.unique(placement.block[held], return_index=True)
+    starts, stops = placement.starts[held[first]], placement.stops[held[first]]
     return _Blocks(
-        block,
-        starts[at],
-        stops[at],
+        placement.block,
+        starts,
+        stops,
         # Floats do not overflow, and are exact below 2**53 elements.
-        np.prod(stops[at] - starts[at], axis=1, dtype=float),
-        np.bincount(block[held]),
+        np.prod(stops - starts, axis=1, dtype=float),
+        np.bincount(placement.block[held]),
     )
 
 
@@ -269,7 +189,7 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
         return None
     among_chosen = np.bincount(mine[mine >= 0], minlength=len(blocks.holders))
     others = (blocks.holders - among_chosen)[held]
-    sharing = blocks.has_any(held) & ~chosen
+    sharing = np.isin(blocks.block, held) & ~chosen
     size = None if array.bytes is None else _bytes(array, blocks.elements)[held]
     ranges = np.stack([blocks.starts[held], blocks.stops[held]], axis=-1).tolist()
     return Piece(
@@ -292,28 +212,21 @@ def _bytes(array: Array, elements: np.ndarray) -> np.ndarray:
     return np.rint(elements * (array.bytes / every)).astype(np.int64)
 
 
-def _mesh(found: Snapshot) -> Mesh:
-    if found.mesh is None:
+def _mesh(snapshot: Snapshot) -> Mesh:
+    if snapshot.mesh is None:
         raise InvalidInput("this Snapshot has no mesh, so its devices are unknown")
-    return found.mesh
+    return snapshot.mesh
 
 
 def _positions(devices: Sequence[int], mesh: Mesh) -> np.ndarray:
     """Return (devices,) whether each device of the mesh is in `devices`."""
-    position = {device: at for at, device in enumerate(mesh.devices)}
-    absent = [device for device in devices if device not in position]
-    if absent:
+    known = set(mesh.devices)
+    absent = next((device for device in devices if device not in known), None)
+    if absent is not None:
         raise InvalidInput(
-            f"device is {shown(absent[0])}, but the mesh has {mesh.size} devices, "
+            f"device is {shown(absent)}, but the mesh has {mesh.size} devices, "
             f"{mesh.devices[0]} to {mesh.devices[-1]}"
         )
     if not devices:
         raise InvalidInput("devices is empty, but must name at least one device")
-    chosen = np.zeros(mesh.size, bool)
-    chosen[[position[device] for device in devices]] = True
-    return chosen
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    known = list(numbers)
-    return None if any(number is None for number in known) else sum(known)
+    return np.isin(mesh.devices, devices)

@@ -57,7 +57,7 @@ class FieldParser:
             return default
 
     def reject_unknown(self, known: Collection[str], owner: str) -> None:
-        """Add an error for each field that is not in `known`. `owner` names what has these fields."""
+        """Add an error for each field that is not in `known`. `owner` names the object in the error."""
         for name in self.fields.keys() - set(known):
             self.problems[name] = (
                 f"{shown(name)} is not a field of {owner}, which has {', '.join(sorted(known))}"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from inspector.core.snapshot import Array
+from inspector.core.statistics import sum_known
 
 _NUMBER = re.compile(r"([0-9]+)")
 
@@ -36,11 +38,11 @@ class Fold:
 
     @property
     def bytes(self) -> int | None:
-        return _sum(array.bytes for array in self.arrays)
+        return sum_known(array.bytes for array in self.arrays)
 
     @property
     def bytes_per_device(self) -> int | None:
-        return _sum(array.bytes_per_device for array in self.arrays)
+        return sum_known(array.bytes_per_device for array in self.arrays)
 
 
 # A path split at its numbers: text, numbers, text, numbers, … text. Numbers are kept as strings.
@@ -100,29 +102,14 @@ def numbers_text(numbers: Sequence[str]) -> str:
     return f"{','.join(numbers[:3])}…{numbers[-1]}"
 
 
+# Equal for all arrays of one fold. `extra` is not shown, so it may differ.
+_ARRAY_KEY = attrgetter(
+    *("group", "shape", "dtype", "logical_axes", "spec"),
+    *("shard_shape", "bytes", "bytes_per_device", "replicas"),
+)
+_SHARD_KEY = attrgetter("device", "index", "replica", "process")
+
+
 def _layout_key(array: Array) -> Hashable:
-    """Return what the arrays of one fold have in common. `extra` is not shown, so it is left out."""
     shards = array.shards
-    return (
-        array.group,
-        array.shape,
-        array.dtype,
-        array.logical_axes,
-        array.spec,
-        array.shard_shape,
-        array.bytes,
-        array.bytes_per_device,
-        array.replicas,
-        None
-        if shards is None
-        else tuple((shard.device, shard.index, shard.replica, shard.process) for shard in shards),
-    )
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
+    return _ARRAY_KEY(array), None if shards is None else tuple(map(_SHARD_KEY, shards))

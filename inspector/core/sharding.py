@@ -117,17 +117,44 @@ _place_and_keep = functools.lru_cache(maxsize=32)(_place)
 
 
 def place_array(array: Array, mesh: Mesh) -> Placement | None:
-    """Return the placement of an array, from its explicit shards if it has them, or from its spec.
+    """Return the placement of an array, from its explicit shards if there are any, or from its spec.
 
     Return None if the shape or the sharding is unknown, or if a device of the mesh has no shard.
     """
     if array.shape is None:
         return None
     if array.shards is not None:
-        return _place_shards(array.shards, len(array.shape), mesh)
+        placement = place_shards(array, mesh)
+        return None if placement is None or placement.block.min() < 0 else placement
     if array.spec is None or any(indivisible(array.shape, array.spec, mesh)):
         return None
     return place(array.shape, array.spec, mesh)
+
+
+def place_shards(array: Array, mesh: Mesh) -> Placement | None:
+    """Return the placement of an array with explicit shards. A device without a shard has block -1.
+
+    Return None if no shard is on the mesh, if a device has two shards, or if the shape is unknown.
+    """
+    if array.shape is None:
+        return None
+    position = {device: at for at, device in enumerate(mesh.devices)}
+    here = [shard for shard in array.shards or () if shard.device in position]
+    at = [position[shard.device] for shard in here]
+    rank = len(array.shape)
+    if len(set(at)) != len(at) or any(len(shard.index) != rank for shard in here):
+        return None
+    block, replica = np.full((2, mesh.size), -1, np.int64)
+    bounds = np.zeros((mesh.size, 2 * rank), np.int64)
+    if here:
+        bounds[at] = np.array([shard.index for shard in here], np.int64).reshape(
+            len(here), 2 * rank
+        )
+        block[at] = np.unique(bounds[at], axis=0, return_inverse=True)[1].reshape(-1)
+        replica[at] = [shard.replica for shard in here]
+    elif array.shards:
+        return None
+    return Placement(bounds[:, 0::2], bounds[:, 1::2], block, replica)
 
 
 def shards(array: Array, mesh: Mesh) -> tuple[Shard, ...] | None:
@@ -180,21 +207,3 @@ def _running_count(block: np.ndarray) -> np.ndarray:
     count = np.empty_like(block)
     count[order] = np.arange(block.size) - run_start
     return count
-
-
-def _place_shards(explicit: tuple[Shard, ...], rank: int, mesh: Mesh) -> Placement | None:
-    by_device = {shard.device: shard for shard in explicit}
-    if any(device not in by_device for device in mesh.devices):
-        return None
-    ordered = [by_device[device] for device in mesh.devices]
-    if any(len(shard.index) != rank for shard in ordered):
-        return None
-    ranges = np.array([shard.index for shard in ordered], dtype=np.int64)
-    ranges = ranges.reshape(len(ordered), rank, 2)
-    _, block = np.unique(ranges.reshape(len(ordered), 2 * rank), axis=0, return_inverse=True)
-    return Placement(
-        ranges[..., 0],
-        ranges[..., 1],
-        block.reshape(-1).astype(np.int64),
-        np.array([shard.replica for shard in ordered], dtype=np.int64),
-    )

@@ -20,7 +20,7 @@ class Reader:
       module: the module with the functions `recognizes` and `read`.
       path: what to give on the command line.
       upload: what to upload on the Open page.
-      contains: what the file contains, in a few words.
+      contains: the contents of the file, in a few words.
       has_arrays: False if such a file contains programs only.
       has_steps: whether one folder can contain several training steps.
     """

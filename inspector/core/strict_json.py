@@ -1,4 +1,4 @@
-"""Parse JSON files that may be broken or hostile. Only what the JSON standard allows is accepted."""
+"""Parse JSON files that may be broken or hostile. Only strict JSON is accepted."""
 
 from __future__ import annotations
 

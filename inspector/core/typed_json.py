@@ -2,7 +2,7 @@
 
 A record is a frozen dataclass that derives from `Record`. msgspec converts and checks its fields. This
 module adds what msgspec lacks: unknown keys are kept and written back, old keys are still read, and an
-error names the path of the field, its value and what is allowed.
+error names the path of the field, its value and the allowed values.
 
 The annotations are `NonNegativeInt`, `PositiveInt`, `FiniteFloat`, `str`, `bool`, `X | None`,
 `tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `Literal`, `Any` and other records. An underscore at the
@@ -80,7 +80,7 @@ def encode(value: Any) -> Any:
 def decode_file(
     kind: type[AnyRecord], value: Any, what: str, format_name: str, version: int
 ) -> AnyRecord:
-    """Return the record in a file whose keys `format` and `version` say what the file is.
+    """Return the record in a file with the keys `format` and `version`.
 
     Raises:
       InvalidInput: the file has another format, a newer version, or a wrong field.
@@ -209,7 +209,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
 def _explain(message: str, kind: Any, value: Any, where: str) -> str:
-    """Return msgspec's error as a sentence: the field's path, its value, and what is allowed."""
+    """Return msgspec's error as a sentence: the field's path, its value, and the allowed values."""
     path = message.rpartition(" - at `$")[2].rstrip("`") if " - at `$" in message else ""
     for name, index in _STEP.findall(path):
         kind = _without_none(kind)
@@ -244,7 +244,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _allowed(kind: Any) -> str:
-    """Return what a value of this type must be, in words."""
+    """Return the allowed values of this type, in words."""
     inner = _without_none(kind)
     if inner is not kind:
         return f"{_allowed(inner)} or null"

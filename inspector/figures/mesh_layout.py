@@ -115,8 +115,9 @@ def folding_text(mesh: Mesh, folded: Sequence[int]) -> str:
     """Return a note that names the folded axes; empty if there are none."""
     if not folded:
         return ""
-    names = " × ".join(f"{mesh.axes[axis].name} ({mesh.shape[axis]:,})" for axis in folded)
-    return f"equal along {names}: each cell is {devices_per_cell(mesh, folded):,} devices"
+    names, sizes = zip(*((mesh.axes[axis].name, mesh.shape[axis]) for axis in folded), strict=True)
+    along = formatting.mesh_sizes_text(names, sizes)
+    return f"equal along {along}: each cell is {devices_per_cell(mesh, folded):,} devices"
 
 
 def mesh_grid(mesh: Mesh, drawn: Sequence[np.ndarray] = (), first: int = 0) -> MeshGrid:

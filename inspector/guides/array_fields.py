@@ -1,7 +1,8 @@
-"""Parsers and records that the requests of the guides share."""
+"""Parsers, records and the Snapshot that the guides share."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
@@ -13,20 +14,35 @@ from inspector import layout as layouts
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Spec
+from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source, Spec
 from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
+from inspector.layout.layout import DEVICE_NUMBERS_PER_PROCESS
 
 MAX_MESH_AXES = 3
+REFUSED = "refused-by-jax"  # the code of the finding if JAX raised an error
 
 
 class MeshRequest:
-    """A mixin for requests on a mesh of emulated devices."""
+    """A mixin for requests on a mesh of emulated devices in one or several processes."""
 
     mesh_shape: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    processes: int = 1
 
     @property
     def devices(self) -> int:
         return math.prod(self.mesh_shape)
+
+    def mesh(self) -> Mesh:
+        """Return the mesh of the devices of all processes, in JAX's order."""
+        share = self.devices // self.processes
+        places = range(self.devices)
+        return Mesh(
+            axes=tuple(map(MeshAxis, self.axis_names, self.mesh_shape)),
+            devices=tuple(p // share * DEVICE_NUMBERS_PER_PROCESS + p % share for p in places),
+            processes=tuple(place // share for place in places),
+            device_kind="cpu",
+        )
 
     def to_json(self) -> dict[str, Any]:
         return typed_json.encode(self)
@@ -51,6 +67,26 @@ class JaxError(Record):
     kind: str
     text: str
     processes: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+def result_snapshot(
+    mesh: Mesh,
+    arrays: Sequence[Array],
+    error: tuple[str, str] | None,
+    versions: dict[str, str],
+    extra: dict[str, Any],
+    processes: int = 1,
+) -> Snapshot:
+    """Return the arrays that JAX made as a Snapshot. `error` is the code and the message of a finding."""
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Snapshot(
+        source=Source("cpu", "cpu", created, versions, processes=processes),
+        layout=None,
+        mesh=mesh,
+        arrays=tuple(arrays),
+        findings=() if error is None else (Finding("error", *error),),
+        extra=extra,
+    )
 
 
 def parse_mesh(text: str, max_devices: int) -> tuple[int, ...]:

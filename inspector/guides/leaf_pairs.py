@@ -21,8 +21,8 @@ class LeafPair:
 def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> tuple[LeafPair, ...]:
     """Return all leaves of these groups in the order of `left`, then the leaves that only `right` has.
 
-    Equal leaves have the same shape and put the same index ranges on the same devices of the mesh; two
-    specs that say it differently (`P('data')`, `P('data', None)`, an axis of size 1) are equal.
+    Equal leaves have the same shape and put the same index ranges on the same devices. Their specs can be
+    different: `P('data')` and `P('data', None)`, or an axis of size 1.
     """
     others = {array.path: array for array in right.arrays if array.group in groups}
     pairs = []

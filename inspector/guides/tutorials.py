@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Array, Mesh
 from inspector.core.typed_json import NonNegativeInt, Record
+from inspector.guides.array_fields import MeshRequest
 
 MOST_DEVICES = 64  # the tutorials keep copies of most arrays on each device
 DEFAULT_MESH = (2, 4)
@@ -58,23 +58,12 @@ DEFAULT_TUTORIAL = "scale_up"
 
 
 @dataclass(frozen=True)
-class TutorialRequest(Record):
+class TutorialRequest(MeshRequest, Record):
     """A valid request for a tutorial on a mesh."""
 
     guide: str
     mesh_shape: tuple[NonNegativeInt, ...]
     axis_names: tuple[str, ...]
-
-    @property
-    def devices(self) -> int:
-        return math.prod(self.mesh_shape)
-
-    def to_json(self) -> dict[str, Any]:
-        return typed_json.encode(self)
-
-    def key(self) -> str:
-        """Return text that identifies the request."""
-        return json.dumps(self.to_json(), sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,7 @@ class Step(Record):
 
     Attributes:
       words: Markdown text.
-      output: What the code printed.
+      output: The printed output of the code.
       refusal: JAX's error message if the step demonstrates an error.
       problem: Why the step failed or did not run. None if it ran.
     """

@@ -23,8 +23,8 @@ class Variants:
 def logical_and_device_axes(layout: Layout) -> Variants:
     """Return a layout with rules, and one with PartitionSpecs at the arrays, on the same mesh.
 
-    A layout with rules gets the specs that its rules make; one with specs is put beside the model's own
-    rules, as far as the mesh has their axes, and need not agree with them.
+    For a layout with rules, the specs follow from the rules. For a layout with specs, the rules are those of
+    the model whose mesh axes exist, so they can make other specs.
     """
     if layout.entry.has_rules:
         entry = CATALOGUE[DEVICE]

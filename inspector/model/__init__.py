@@ -1,8 +1,8 @@
 """Descriptions of models: static facts in the catalogue, and the `Model` that a build function returns.
 
 Your own model is a function `build(**sizes) -> Model`, passed as `--model package.module:build`. Its keyword
-parameters with a number, text or bool as default are the sizes that can be set. `examples/` has one for Flax
-Linen and one for Flax nnx.
+parameters with a number, text or bool as default are the sizes that can be set. See `examples/` for Linen
+and nnx.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Model:
         names is replicated.
       step: (state, batch) -> (state, loss), one training step with a scalar loss.
       batch: key -> batch, random input arrays by name.
-      apply: (state, batch) -> output, inference; None if the model has none.
+      apply: (state, batch) -> output, inference, or None.
       batch_axes: names of the dimensions of batch arrays. A missing array is replicated.
       output_axes: names of the dimensions of the output; None replicates it.
       names: whether these are logical axes or mesh axes.

@@ -32,7 +32,7 @@ def parse_name(text: str) -> tuple[str, str]:
     if not FORM.fullmatch(text):
         raise InvalidInput(
             f"--model is {shown(text)}, but must be the name of a model, or "
-            "package.module:function for a model of yours"
+            "package.module:function for your own model"
         )
     module, _, function = text.partition(":")
     return module, function

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from inspector.core import formatting
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, in_elements, state_totals
 from inspector.sections import provenance
 from inspector.sections.section import Fact, Facts
 
-_MAX_AXES = 6  # of a mesh that a heading names; axes of size 1 come last
 _TITLES = {"target": "Source", "date": "Created"}
 
 
@@ -70,13 +70,7 @@ def mesh_text(snapshot: Snapshot) -> str:
     programs = f"{counted(len(snapshot.programs), 'program')}, " if snapshot.programs else ""
     if snapshot.mesh is None:
         return f"{programs}mesh unknown"
-    large = [axis for axis in snapshot.mesh.axes if axis.size > 1]
-    named = " × ".join(f"{axis.name} {axis.size}" for axis in large[:_MAX_AXES])
-    if len(large) > _MAX_AXES:
-        named += " × …"
-    small = len(snapshot.mesh.axes) - len(large)
-    rest = f"{counted(small, 'axis', 'axes')} of size 1" if small else ""
-    return programs + ", and ".join(filter(None, (named, rest)))
+    return programs + formatting.mesh_text(snapshot.mesh, max_axes_of_size_1=0)
 
 
 def state_text(state: Totals) -> str:

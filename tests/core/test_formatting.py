@@ -1,52 +1,106 @@
-"""Quantities in words."""
+"""Tests of the text of quantities, shardings and devices."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.formatting import bytes_text, counted, seconds_text, times_text
+from inspector.core import formatting
+from inspector.core.snapshot import Array, Mesh, MeshAxis
 
-UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
-
-
-@given(st.integers(0, 2**59))
-def test_bytes_read_back_to_within_the_digit_that_is_shown(count: int) -> None:
-    number, unit = bytes_text(count).split()
-    assert float(number) * UNITS[unit] == pytest.approx(count, abs=0.0501 * UNITS[unit], rel=0.006)
-    assert len(re.sub(r"[.]", "", number).lstrip("0")) <= 4
+MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4)), tuple(range(8)))
 
 
 @pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_576, "1.0 MiB"), (None, "unknown")],
+    ("devices", "text"),
+    [
+        ((5,), "5"),
+        ((0, 4), "0, 4"),
+        (tuple(range(64)), "0–63 (64×)"),
+        (tuple(range(0, 512, 8)), "0, 8, … 504 (64×)"),
+        ((*range(8), *range(32, 40)), "0–7, 32–39 (16×)"),
+        ((*range(4), *range(8, 12), *range(16, 20)), "0–3, … 16–19 (12×)"),
+        ((0, 3, 7, 9, 20), "0, 3, 7, … 20 (5×)"),
+    ],
 )
-def test_bytes_at_the_edges(count: int | None, words: str) -> None:
-    assert bytes_text(count) == words
+def test_devices(devices: tuple[int, ...], text: str) -> None:
+    assert formatting.devices_text(devices) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1048576, "1.0 MiB"),
+        (1048575, "1.0 MiB"),
+        (4194304, "4.0 MiB"),
+        (268435456, "256 MiB"),
+        (int(73.22 * 2**30), "73.2 GiB"),
+        (None, "unknown"),
+    ],
+)
+def test_bytes(count: int | None, text: str) -> None:
+    assert formatting.bytes_text(count) == text
+
+
+@given(st.integers(0, 2**62))
+def test_bytes_are_rounded_correctly(count: int) -> None:
+    number, unit = formatting.bytes_text(count).split()
+    scale = 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].index(unit)
+    step = 0.1 if "." in number else 1
+    assert abs(float(number) * scale - count) <= step / 2 * scale * (1 + 1e-9)
+    assert len(number.replace(".", "").lstrip("0")) <= 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
     [
         (0.0000123, "12.3 µs"),
-        (0.0701, "70.1 ms"),
-        (3.0, "3.00 s"),
+        (5e-5, "50.0 µs"),
+        (0.0703, "70.3 ms"),
+        (0.99996, "1.00 s"),
+        (1.25, "1.25 s"),
+        (26, "26.0 s"),
         (150.0, "2 min 30 s"),
         (None, "unknown"),
     ],
 )
-def test_seconds(seconds: float | None, words: str) -> None:
-    assert seconds_text(seconds) == words
+def test_seconds(seconds: float | None, text: str) -> None:
+    assert formatting.seconds_text(seconds) == text
 
 
 def test_counted() -> None:
-    assert (counted(1, "device"), counted(8, "device")) == ("1 device", "8 devices")
+    assert formatting.counted(1, "device") == "1 device"
+    assert formatting.counted(8, "device") == "8 devices"
 
 
-def test_times_have_three_figures_or_all() -> None:
-    assert [times_text(one) for one in (None, 1, 2.5, 999.4, 999.6, 8230.4, 131072)] == [
+def test_factors_have_three_digits_or_all() -> None:
+    factors = (None, 1, 2.5, 999.4, 999.6, 8230.4, 131072)
+    assert [formatting.times_text(factor) for factor in factors] == [
         *("unknown", "1", "2.5", "999", "1,000", "8,230", "131,072")
     ]
+
+
+def test_spec() -> None:
+    assert formatting.spec_text((("data",), None)) == "P('data', None)"
+    assert formatting.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
+    assert formatting.spec_text(()) == "P()"
+    assert formatting.spec_text(None) == "unknown"
+
+
+def test_mesh() -> None:
+    assert formatting.mesh_text(MESH) == "data 2 × model 4"
+    assert formatting.mesh_text(None) == "unknown"
+    ones = tuple(MeshAxis(f"one{n}", 1) for n in range(11))
+    many = Mesh((MeshAxis("fsdp", 16), *ones), tuple(range(16)))
+    assert formatting.mesh_text(many) == "fsdp 16, and 11 axes of size 1"
+
+
+def test_dimension() -> None:
+    axes, spec = ("embed", "hidden"), (None, ("model",))
+    kernel = Array("kernel", "params", (1024, 1024), "float32", logical_axes=axes, spec=spec)
+    assert formatting.dimension_text(kernel, MESH, 0) == "dim 0 · embed · 1024"
+    assert formatting.dimension_text(kernel, MESH, 1) == "dim 1 · hidden · 1024 ÷ 4 over model"

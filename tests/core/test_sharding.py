@@ -9,7 +9,7 @@ from itertools import product
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core import sharding
@@ -84,7 +84,6 @@ def computed_shards(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[Sha
     return found
 
 
-@settings(max_examples=200)
 @given(placements(divisible=True), st.sampled_from(DTYPES))
 def test_shards_are_those_of_a_real_jax_array(
     case: tuple[tuple[int, ...], Spec, Mesh], dtype: str
@@ -107,7 +106,6 @@ def test_shards_are_those_of_a_real_jax_array(
     assert [shard.device for shard in computed] == [d.id for d in expected.mesh.devices.flat]
 
 
-@settings(max_examples=200)
 @given(placements(divisible=False))
 def test_jax_refuses_exactly_the_indivisible_shapes(
     case: tuple[tuple[int, ...], Spec, Mesh],
@@ -138,7 +136,6 @@ def test_jax_refuses_exactly_the_indivisible_shapes(
             jax_sharding(alone, mesh).shard_shape(shape)
 
 
-@settings(max_examples=120)
 @given(placements(divisible=True))
 def test_blocks_tile_the_array_and_devices_of_a_block_hold_the_same(
     case: tuple[tuple[int, ...], Spec, Mesh],
@@ -170,7 +167,6 @@ def test_blocks_tile_the_array_and_devices_of_a_block_hold_the_same(
         assert placement.replica[places].tolist() == list(range(len(places)))
 
 
-@settings(max_examples=200)
 @given(placements(divisible=True))
 def test_explicit_shards_place_an_array_as_its_spec_does(
     case: tuple[tuple[int, ...], Spec, Mesh],

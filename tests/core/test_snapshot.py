@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -149,7 +149,6 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 # --- The file -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200)
 @given(snapshots())
 def test_a_snapshot_survives_its_text_and_obeys_the_schema(made: Snapshot) -> None:
     parsed = strict_json.parse(snapshot.dumps(made), "it")
@@ -158,7 +157,6 @@ def test_a_snapshot_survives_its_text_and_obeys_the_schema(made: Snapshot) -> No
     assert snapshot.from_json(parsed).to_json() == parsed
 
 
-@settings(max_examples=50)
 @given(snapshots())
 def test_the_text_has_a_line_for_each_array_and_program(made: Snapshot) -> None:
     lines = [line.strip().rstrip(",") for line in snapshot.dumps(made).split("\n")]
@@ -291,7 +289,6 @@ EXACT_VALIDATOR = jsonschema.validators.extend(
 )(SCHEMA)
 
 
-@settings(max_examples=200)
 @given(mutated())
 def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) -> None:
     try:
@@ -307,7 +304,6 @@ def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) ->
         assert snapshot.from_json(written) == read
 
 
-@settings(max_examples=200)
 @given(mutated())
 def test_the_schema_allows_just_what_has_the_form_of_a_snapshot(value: Any) -> None:
     """The form alone, each value by itself: whether values fit together a schema cannot say."""
@@ -321,7 +317,6 @@ def test_the_schema_allows_just_what_has_the_form_of_a_snapshot(value: Any) -> N
     assert EXACT_VALIDATOR.is_valid(value) == form
 
 
-@settings(max_examples=120)
 @given(mutated().map(json.dumps), st.data())
 def test_a_file_with_bytes_changed_is_read_or_refused(text: str, data: st.DataObject) -> None:
     content = bytearray(text.encode())

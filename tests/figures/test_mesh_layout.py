@@ -60,9 +60,7 @@ def test_131072_devices_are_folded_into_a_small_figure():
     array = samples.array("params/kernel", (64, 64), (("fsdp",), None), mesh)
     figure = mesh_map(array, mesh)
     said = json.dumps(figure.to_dict()["layout"], default=str)
-    assert (
-        "131,072 devices" in said and "equal along data (8,192): each cell is 8,192 devices" in said
-    )
+    assert "131,072 devices" in said and "equal along data 8192: each cell is 8,192 devices" in said
     cells = figure.data[-1]
     assert list(cells.customdata) == list(range(16))
     assert "as device 3" in cells.text[3] and "all of data, fsdp 3" in cells.text[3]

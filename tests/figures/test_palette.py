@@ -5,78 +5,12 @@ from __future__ import annotations
 import html
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import formatting
 from inspector.figures import labels, palette
 
 from . import samples
-
-
-@pytest.mark.parametrize(
-    ("devices", "text"),
-    [
-        ((5,), "5"),
-        ((0, 4), "0, 4"),
-        (tuple(range(64)), "0–63 (64×)"),
-        (tuple(range(0, 512, 8)), "0, 8, … 504 (64×)"),
-        ((*range(8), *range(32, 40)), "0–7, 32–39 (16×)"),
-        ((*range(4), *range(8, 12), *range(16, 20)), "0–3, … 16–19 (12×)"),
-        ((0, 3, 7, 9, 20), "0, 3, 7, … 20 (5×)"),
-    ],
-)
-def test_devices_text(devices: tuple[int, ...], text: str) -> None:
-    assert formatting.devices_text(devices) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1048576, "1.0 MiB"),
-        (1048575, "1.0 MiB"),
-        (4194304, "4.0 MiB"),
-        (268435456, "256 MiB"),
-        (int(73.22 * 2**30), "73.2 GiB"),
-        (None, "unknown"),
-    ],
-)
-def test_bytes_text(count: int | None, text: str) -> None:
-    assert formatting.bytes_text(count) == text
-
-
-@given(st.integers(0, 2**62))
-def test_bytes_text_is_rounded_correctly(count: int) -> None:
-    number, unit = formatting.bytes_text(count).split()
-    scale = 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].index(unit)
-    step = 0.1 if "." in number else 1
-    assert abs(float(number) * scale - count) <= step / 2 * scale * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(1.25, "1.25 s"), (0.0703, "70.3 ms"), (5e-5, "50.0 µs"), (0.99996, "1.00 s"), (26, "26.0 s")],
-)
-def test_seconds_text(seconds: float, text: str) -> None:
-    assert formatting.seconds_text(seconds) == text
-
-
-def test_spec_text() -> None:
-    assert formatting.spec_text((("data",), None)) == "P('data', None)"
-    assert formatting.spec_text((("fsdp", "tensor"), None)) == "P(('fsdp', 'tensor'), None)"
-    assert formatting.spec_text(()) == "P()"
-    assert formatting.spec_text(None) == "unknown"
-
-
-def test_dimension_text() -> None:
-    kernel = samples.kernel()
-    assert formatting.dimension_text(kernel, samples.DEFAULT_MESH, 0) == "dim 0 · embed · 1024"
-    text = formatting.dimension_text(kernel, samples.DEFAULT_MESH, 1)
-    assert text == "dim 1 · hidden · 1024 ÷ 4 over model"
 
 
 @given(st.text())

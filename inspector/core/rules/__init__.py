@@ -6,5 +6,3 @@ nnx does, `rules.entries` compares both, and `rules.disagreement` finds their di
 
 from inspector.core.rules.linen import ledger, partition_spec
 from inspector.core.rules.rule import Rule, RulesSemantics, Trial
-
-__all__ = ["Rule", "RulesSemantics", "Trial", "ledger", "partition_spec"]

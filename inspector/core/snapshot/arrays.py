@@ -20,7 +20,7 @@ class MeshAxis(Record):
     """One named mesh axis.
 
     Attributes:
-      name: Name of the mesh axis. No other axis of the mesh has it.
+      name: Name of the mesh axis, unique in the mesh.
       size: Number of devices along the axis.
       type: JAX's AxisType in lower case: auto, explicit or manual. The default is auto.
     """
@@ -127,26 +127,23 @@ class Array(Record):
     """One array and its sharding.
 
     Attributes:
-      path: Path of the array in its tree, keys joined by "/". No other array has it.
-      group: What the array is used for.
-      shape: Global shape, elements in each dimension. None if a file has the sharding but no shape.
-        `spec` may then have fewer entries than the array has dimensions.
+      path: Path of the array in its tree, keys joined by "/", unique in the Snapshot.
+      group: Use of the array.
+      shape: Global shape. None if unknown; `spec` may then have fewer entries than dimensions.
       dtype: Element type as NumPy and JAX name it: float32, bfloat16, int32.
       memory_kind: Kind of memory that holds the array, as JAX names it: device, pinned_host.
-      logical_axes: Logical axis of each dimension, None for a dimension without one. None as a whole
-        if the model has no logical axes.
-      spec: The PartitionSpec, one entry per dimension: the mesh axes that shard it, major first, or
-        None if it is not sharded. None as a whole if the array has no NamedSharding.
-      shard_shape: Shape of one device's shard, elements in each dimension. None if unknown or if
-        devices differ.
+      logical_axes: Logical axis of each dimension, or None. None as a whole if the model has no logical
+        axes.
+      spec: The PartitionSpec: for each dimension the mesh axes that shard it, major first, or None. None
+        as a whole if the array has no NamedSharding.
+      shard_shape: Shape of one device's shard. None if unknown or if devices differ.
       bytes: Bytes of the whole array, counted once.
       bytes_per_device: Bytes of the array on one device. None if unknown or if devices differ.
       replicas: Number of devices that hold each element.
       shards: The shard of each device. None if `spec` describes them.
       box: The Flax box around the array. None if it has no box, or if this is unknown.
       facts: Properties of the live array. None if it was not alive.
-      program: Name of the compiled program that contains this value. None for an array outside
-        programs.
+      program: Name of the compiled program that contains this value. None outside programs.
     """
 
     path: str

@@ -21,14 +21,12 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Source(Record):
-    """Where a Snapshot comes from.
+    """The origin of a Snapshot.
 
     Attributes:
-      kind: The producer: plan (nothing compiled), cpu (run on emulated devices), local (run on the
-        accelerators of this machine), tpu and gpu (compiled for that target), capture (a user's job),
-        or the reader of a file format.
-      target: The target: plan, cpu, local, tpu:<generation>:<topology> such as tpu:v5p:4x4x4, or
-        gpu:<chip>:<count> such as gpu:h100:8.
+      kind: The producer: plan (nothing compiled), cpu (run on emulated devices), local (run on this
+        machine's accelerators), tpu and gpu (compiled), capture (a user's job), or a file format.
+      target: The target: plan, cpu, local, tpu:<generation>:<topology> or gpu:<chip>:<count>.
       created: Time of creation in ISO 8601.
       versions: Version of each library that took part, by library name.
       processes: Number of processes that took part.
@@ -66,7 +64,7 @@ class LiveBytes(Record):
 
     Attributes:
       device: Id of the device.
-      owner: What holds the arrays: state, batch, output, or nobody.
+      owner: The owner of the arrays: state, batch, output, or nobody.
       arrays: Number of arrays.
       bytes: Bytes of these arrays on the device.
     """
@@ -79,7 +77,7 @@ class LiveBytes(Record):
 
 @dataclass(frozen=True)
 class ArrayTransfer(Record):
-    """What a change of layout does to one array. Bytes are summed over the devices of the new layout.
+    """The effect of a new layout on one array. Bytes are summed over the devices of the new layout.
 
     Attributes:
       path: Path of the array in its tree, keys joined by "/".
@@ -88,8 +86,7 @@ class ArrayTransfer(Record):
       kept: Bytes that were on the same device before.
       moved: Bytes that were not on the same device before.
       unequal: Number of elements whose bits changed. None if nothing was restored.
-      first_unequal: Index of the first changed element, with one position per dimension. None if no
-        element changed.
+      first_unequal: Index of the first changed element. None if no element changed.
     """
 
     path: str
@@ -109,8 +106,8 @@ class Transfer(Record):
       saved_layout: The layout that saved the state, in the form of a layout file.
       sources: Device ids of the layout that saved the state.
       targets: Device ids of this layout.
-      routes: Bytes between each pair of devices, as [id of the source device, id of the target device,
-        bytes]. Bytes that stay have the same device twice.
+      routes: Bytes of each route, as [source device id, target device id, bytes]. Bytes that stay have
+        the same device twice.
       arrays: All arrays of the train state.
     """
 
@@ -123,19 +120,17 @@ class Transfer(Record):
 
 @dataclass(frozen=True)
 class Snapshot(Record):
-    """All facts about one layout: the mesh, the arrays on it, and its programs. Bytes and counts are
-    integers, times are seconds. Unknown keys are allowed in every object and are kept.
+    """The mesh, the arrays and the programs of one layout. Unknown keys of all objects are kept.
 
     Attributes:
-      source: Where the Snapshot comes from.
+      source: The origin of the Snapshot.
       layout: The inspected layout, in the form of a layout file.
       mesh: The mesh.
       arrays: All arrays.
       programs: All programs. Empty if nothing was compiled.
       findings: Problems and notes for the reviewer.
       live: Bytes that are alive on each device after a run, by owner. None if not measured.
-      transfer: What moved when this layout restored the train state of another layout. None if it did
-        not.
+      transfer: The data that moved when this layout restored the state of another layout, or None.
     """
 
     source: Source

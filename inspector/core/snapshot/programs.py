@@ -36,7 +36,7 @@ class Memory(Record):
 
 @dataclass(frozen=True)
 class Origin(Record):
-    """Where the sharding over a mesh axis, which a collective resolves, comes from.
+    """The origin of the sharding over a mesh axis that a collective resolves.
 
     Attributes:
       mesh_axis: Name of the mesh axis.
@@ -54,35 +54,30 @@ class Collective(Record):
     """One collective instruction of a program.
 
     Attributes:
-      op: The operation: all-reduce, all-gather, reduce-scatter, all-to-all, ragged-all-to-all,
-        collective-permute, collective-broadcast or collective-reduce.
+      op: The operation as HLO names it, such as all-reduce or collective-permute.
       asynchronous: Whether it is a pair of instructions, start and done. A pair counts once.
       name: Name of the instruction in the compiled text.
       computation: Name of the computation that contains the instruction.
-      executions: How often one run of the program executes it: the product of the trip counts of the
-        enclosing loops, summed over call sites. Each branch of a conditional counts as taken. None if
-        a trip count is unknown.
+      executions: Executions in one run of the program. Each branch of a conditional counts as taken.
+        None if the trip count of an enclosing loop is unknown.
       conditional: Whether the instruction is in a branch of a conditional.
-      mesh_axes: The mesh axes whose product forms exactly these groups. For a collective-permute, the
-        axes along which it moves data. None if unknown, or if no mesh axes form the groups.
+      mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. None
+        if unknown, or if no mesh axes form the groups.
       group_size: Number of devices in one group. None if unknown or if groups differ.
       groups: Number of groups.
-      payload_bytes: Bytes of one execution on one device: the operand (all-reduce, reduce-scatter,
-        all-to-all, collective-permute) or the result (all-gather).
-      wire_bytes_per_device: Bytes that one device sends in one execution by the ring algorithm, with
-        payload p and g devices in a group, rounded down. all-reduce: 2·p·(g−1)/g. all-gather,
-        reduce-scatter and all-to-all: p·(g−1)/g. collective-permute, collective-broadcast and
-        collective-reduce: p.
+      payload_bytes: Bytes of one execution on one device: of the result for an all-gather, of the operand
+        for other operations.
+      wire_bytes_per_device: Bytes that one device sends in one execution, with payload p and g devices in
+        a group. all-reduce: 2·p·(g−1)/g. all-gather, reduce-scatter and all-to-all: p·(g−1)/g. Others: p.
       op_name: The operation of the model, from the compiler's metadata.
       source: File and line of the operation, such as file.py:31.
       spmd_generated: Whether the partitioner inserted it. None if the compiler does not say.
-      source_target_pairs: The sender and the receiver of each transfer of a collective-permute, each
-        as the index of a device in the mesh's devices. None for other operations.
-      device_groups: The groups, each device as its index in the mesh's devices. None if mesh axes form
-        the groups, or if the groups are unknown.
-      arrays: Paths of the arrays of this Snapshot that it moves, if the text shows them.
-        None if this was not analyzed.
-      origins: Where the sharding over each mesh axis comes from.
+      source_target_pairs: Sender and receiver of each transfer of a collective-permute, as positions in
+        the mesh's devices. None for other operations.
+      device_groups: The groups, as positions in the mesh's devices. None if mesh axes form the groups, or
+        if unknown.
+      arrays: Paths of the arrays of this Snapshot that it moves. None if this was not analyzed.
+      origins: The origin of the sharding over each mesh axis.
     """
 
     op: str
@@ -208,11 +203,9 @@ class ProgramArray(Record):
     Attributes:
       role: Whether it is an input or an output.
       path: Path in the tree of inputs or outputs, keys joined by "/".
-      requested: The requested PartitionSpec, with one entry per dimension. None if the compiler was
-        free to choose.
-      compiled: The PartitionSpec of the compiled program, with one entry per dimension.
-      same: Whether both place the array the same way. None if no spec was requested or if the program
-        does not use the array.
+      requested: The requested PartitionSpec. None if the compiler was free to choose.
+      compiled: The PartitionSpec of the compiled program.
+      same: Whether both place the array the same way. None if no spec was requested, or if it is not used.
       used: Whether the program uses it. false for an input that the compiler dropped.
     """
 
@@ -250,17 +243,15 @@ class Program(Record):
     """One program.
 
     Attributes:
-      name: What it does: init, train_step, apply, …
+      name: Name of the function: init, train_step, apply, …
       flops_per_device: Floating-point operations of one run on one device.
       memory: Bytes on one device.
       collectives: All collective instructions. None if they were not counted.
       seconds: Measured wall-clock seconds. None if nothing was measured.
-      losses: Loss of each train step, including the first, in order. A number without a unit, or None
-        if it was infinite or NaN.
+      losses: Loss of each train step, including the first. None if it was infinite or NaN.
       shardings: Requested and compiled sharding of each input and output.
       work: FLOPs and memory traffic of one device. None if not counted.
-      ideal: FLOPs and memory traffic of the program before partitioning, for all devices together.
-        None if not counted.
+      ideal: FLOPs and memory traffic of all devices before partitioning. None if not counted.
       trace: A summary of what JAX's profiler recorded. None if it did not run.
       stage: How far the program got: propagated (sharding propagation only), compiled, or run.
       prediction: The predicted time of one step. None if there is no prediction.

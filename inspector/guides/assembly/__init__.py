@@ -15,22 +15,3 @@ from inspector.guides.assembly.request import (
     swap_partner,
 )
 from inspector.guides.assembly.result import Assembled, Contents, Piece, Stage
-
-__all__ = [
-    "DEFAULTS",
-    "MISTAKES",
-    "NO_MISTAKE",
-    "WAYS",
-    "Assembled",
-    "Assembly",
-    "Contents",
-    "Piece",
-    "Stage",
-    "Step",
-    "applicable",
-    "from_json",
-    "given_shape",
-    "parse",
-    "recipe",
-    "swap_partner",
-]

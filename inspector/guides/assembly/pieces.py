@@ -1,7 +1,6 @@
 """Compute the block that belongs on each device, and check the pieces that JAX was given.
 
-Everything is found by comparing what was handed over, or read back, with what the sharding asks for; the
-name of a deliberate mistake is never looked at.
+The checks compare the pieces and the shards with the sharding. They do not know the deliberate mistake.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from inspector.core.snapshot import Spec
 from inspector.guides.assembly import Assembled, Assembly, Piece, Stage
 from inspector.guides.restore import transfer
 
-DTYPE = "int32"  # of every number that is assembled
+DTYPE = "int32"  # of all arrays
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,16 @@ def placement(assembly: Assembly, shape: Sequence[int] | None = None) -> Placeme
 
 def home_blocks(assembly: Assembly) -> np.ndarray:
     """Return the number of the block of each element, in the shape of the global array."""
-    found = placement(assembly)
+    placed = placement(assembly)
     numbers = np.zeros(assembly.shape, dtype=np.int64)
-    if found is not None:
-        for start, stop, block in zip(found.starts, found.stops, found.block, strict=True):
+    if placed is not None:
+        for start, stop, block in zip(placed.starts, placed.stops, placed.block, strict=True):
             numbers[window(start, stop)] = block
     return numbers
 
 
 def blocks_of_values(assembly: Assembly, values: np.ndarray) -> np.ndarray:
-    """The block that each of these numbers is loaded in; those of a later batch count as in the first."""
+    """Return the block of each of these numbers. Numbers of later batches count as in the first batch."""
     return home_blocks(assembly).ravel()[values % assembly.elements]
 
 
@@ -93,9 +92,7 @@ def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
 def faults(assembly: Assembly, made: Assembled) -> tuple[Fault, ...]:
     """Return the mistakes in the pieces, whether or not JAX detects them."""
     mesh = assembly.mesh()
-    for spec in (assembly.spec, assembly.target):
-        if spec is None:
-            continue
+    for spec in filter(None, (assembly.spec, assembly.target)):
         for uneven in sharding.indivisible(made.shape, spec, mesh):
             return (
                 Fault(
@@ -103,80 +100,69 @@ def faults(assembly: Assembly, made: Assembled) -> tuple[Fault, ...]:
                     "so the pieces cannot have equal shapes."
                 ),
             )
-    asked = sharding.place(made.shape, assembly.spec, mesh)
-    found: list[Fault] = []
-    if assembly.way == "pieces":
-        found += _faults_of_places(assembly, made.pieces)
-    found += _faults_of_shapes(assembly, made, asked)
-    found += _faults_of_dtypes(assembly, made.pieces)
-    if not found:
-        found += _faults_of_values(assembly, made)
-    return tuple(found)
+    found = [
+        *(_faults_of_places(assembly, made.pieces) if assembly.way == "pieces" else ()),
+        *(_faults_of_shapes(assembly, made) if assembly.way != "device_put" else ()),
+        *_faults_of_dtypes(assembly, made.pieces),
+    ]
+    return tuple(found or _faults_of_values(assembly, made))
 
 
 def verdict(assembly: Assembly, made: Assembled) -> str:
     """Return a sentence on what JAX did."""
     if made.refusal is not None:
         doing = {
-            "cut": "when it was asked which part belongs to which device",
-            "move": "when the pieces were moved",
-            "join": "when it was to make the array",
-            "reshard": "when it was to reshard the array",
+            "cut": "compute the part of each device",
+            "move": "move the pieces",
+            "join": "make the array",
+            "reshard": "reshard the array",
         }[made.refusal.step]
-        return f"JAX refused {doing}."
-    assert made.joined is not None  # there is an array unless it was refused
+        return f"JAX refused to {doing}."
+    assert made.joined is not None  # JAX made the array
     wrong = wrong_elements(assembly, made.joined)
-    if not wrong:
-        if made.joined.array.dtype != DTYPE:
-            return (
-                f"JAX made the array without a word, and every number is right, but it is "
-                f"{made.joined.array.dtype} now."
-            )
-        if any(piece.dtype != DTYPE for piece in made.pieces):
-            return f"JAX made the array, changed to {DTYPE} without a word; every number is right."
-        on = [piece.on for piece in made.pieces if piece.on is not None]
-        order = (
-            " In the list they stood in another order: JAX goes by the device that a piece is on."
+    if wrong:
+        elements = sum(int(mask.sum()) for mask in wrong.values())
+        return (
+            f"JAX made the array without an error, but {counted(elements, 'number')} on "
+            f"{counted(len(wrong), 'device')} ({devices_text(tuple(wrong))}) "
+            f"{'is' if elements == 1 else 'are'} wrong."
         )
-        return "JAX made the array, and every number is where it belongs." + order * (
-            on != sorted(on, key=assembly.mesh().devices.index)
-        )
-    elements = sum(int(mask.sum()) for mask in wrong.values())
-    return (
-        f"JAX made the array without a word, but {counted(elements, 'number')} on "
-        f"{counted(len(wrong), 'device')} ({devices_text(tuple(wrong))}) "
-        f"{'is' if elements == 1 else 'are'} not what belongs there."
-    )
+    if made.joined.array.dtype != DTYPE:
+        return f"JAX made the array, and every number is right, but its dtype is {made.joined.array.dtype}."
+    if any(piece.dtype != DTYPE for piece in made.pieces):
+        return f"JAX made the array, and silently changed it to {DTYPE}; every number is right."
+    on = [piece.on for piece in made.pieces if piece.on is not None]
+    words = "JAX made the array, and every number is on the right device."
+    if on != sorted(on, key=assembly.mesh().devices.index):
+        words += " JAX ignores the order of the list: only the device of each piece matters."
+    return words
 
 
 def arrivals(assembly: Assembly, made: Assembled) -> tuple[Arrival, ...]:
-    """Return where the bytes of each shard after the reshard come from, in mesh order.
+    """Return the sources of each shard's bytes in the reshard, in mesh order.
 
-    What it held before it keeps; the rest is counted as sent by the first device that held it.
+    A device keeps the bytes that it already holds. The first device that holds another part sends it.
     """
     if made.joined is None or made.resharded is None:
         return ()
     mesh = assembly.mesh()
     before = sharding.place_array(made.joined.array, mesh)
     after = sharding.place_array(made.resharded.array, mesh)
-    assert before is not None and after is not None  # JAX has placed both on every device
+    assert before is not None and after is not None  # both are on every device
     itemsize = np.dtype(made.resharded.array.dtype).itemsize
     sent = transfer.moving_elements(before, after, mesh, mesh) * itemsize
     return tuple(
         Arrival(
             device,
-            int(sent[place, place]),
-            tuple(
-                (mesh.devices[source], int(size))
-                for source, size in enumerate(sent[:, place].tolist())
-                if size and source != place
-            ),
+            sizes[device],
+            tuple((source, size) for source, size in sizes.items() if size and source != device),
         )
-        for place, device in enumerate(mesh.devices)
+        for device, column in zip(mesh.devices, sent.T.tolist(), strict=True)
+        for sizes in [dict(zip(mesh.devices, column, strict=True))]
     )
 
 
-def spec_in_words(spec: Spec) -> str:
+def _spec_in_words(spec: Spec) -> str:
     """Return how a spec shards an array: `dimension 0 cut over x × y`, `nothing cut`."""
     parts = [
         f"dimension {dimension} cut over {mesh_axes_text(axes)}"
@@ -198,51 +184,38 @@ def _faults_of_places(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault
         device, numbers = next(iter(crowded.items()))
         few = len(numbers) <= 4
         which = f"Pieces {' and '.join(map(str, numbers))}" if few else f"{len(numbers)} pieces"
-        lacking = "" if not empty else f", and {_devices(empty)} {_has(empty)} none"
-        return [Fault(f"{which} lie on device {device}{lacking}.", (*crowded, *empty))]
+        lacking = f", and {_devices(empty)} {_has(empty)} none" if empty else ""
+        return [Fault(f"{which} are on device {device}{lacking}.", (*crowded, *empty))]
     if empty:
-        return [
-            Fault(
-                f"{_devices(empty).capitalize()} {_has(empty)} no piece: every device of the mesh must "
-                "have exactly one, also a device that holds a copy.",
-                empty,
-            )
-        ]
+        text = (
+            f"{_devices(empty).capitalize()} {_has(empty)} no piece: every device of the mesh must "
+            "have exactly one, also a device that holds a copy."
+        )
+        return [Fault(text, empty)]
     return []
 
 
-def _faults_of_shapes(assembly: Assembly, made: Assembled, asked: Placement) -> list[Fault]:
-    found: list[Fault] = []
-    needed = tuple((asked.stops[0] - asked.starts[0]).tolist())
-    if assembly.way == "device_put":
-        return found
-    nothing = [piece for piece in made.pieces if piece.shape is None]
-    if nothing:
-        found.append(
-            Fault(
-                f"The callback gave nothing for {_devices(_meant(nothing))}, where it must give "
-                f"{shape_text(needed)} {DTYPE}.",
-                _meant(nothing),
-            )
+def _faults_of_shapes(assembly: Assembly, made: Assembled) -> list[Fault]:
+    found = []
+    needed = sharding.shard_shape(made.shape, assembly.spec, assembly.mesh())
+    if nothing := _meant(piece for piece in made.pieces if piece.shape is None):
+        text = (
+            f"The callback returned None for {_devices(nothing)}, but must return "
+            f"{shape_text(needed)} {DTYPE}."
         )
-    wrong = [piece for piece in made.pieces if piece.shape not in (needed, None)]
-    if wrong:
-        has = "is" if len(wrong) == 1 else "are"
-        which = f"The piece for {_devices(_meant(wrong))}"
+        found.append(Fault(text, nothing))
+    if wrong := [piece for piece in made.pieces if piece.shape not in (needed, None)]:
+        meant = _meant(wrong)
+        which = f"The piece for {_devices(meant)} is"
         if len(wrong) > 1:
-            which = (
-                f"All {len(wrong)} pieces"
-                if len(wrong) == len(made.pieces)
-                else (f"The pieces for {_devices(_meant(wrong))}")
-            )
-        cut = spec_in_words(assembly.spec)
-        found.append(
-            Fault(
-                f"{which} {has} {shape_text(wrong[0].shape or ())}, but each must be "
-                f"{shape_text(needed)}: that is {shape_text(made.shape)} with {cut}.",
-                _meant(wrong),
-            )
+            which = f"The pieces for {_devices(meant)} are"
+            if len(wrong) == len(made.pieces):
+                which = f"All {len(wrong)} pieces are"
+        text = (
+            f"{which} {shape_text(wrong[0].shape or ())}, but each must be {shape_text(needed)}: "
+            f"that is {shape_text(made.shape)} with {_spec_in_words(assembly.spec)}."
         )
+        found.append(Fault(text, meant))
     return found
 
 
@@ -251,59 +224,42 @@ def _faults_of_dtypes(assembly: Assembly, pieces: Sequence[Piece]) -> list[Fault
     if not other:
         return []
     if assembly.way == "device_put":
-        return [Fault(f"The host array is {other[0].dtype}, not {DTYPE} as JAX has it by default.")]
-    is_all = len(other) == len(pieces)
-    rest = f"it must be {DTYPE}" if is_all else f"the others are {DTYPE}"
-    return [
-        Fault(
-            f"The piece for {_devices(_meant(other))} is {other[0].dtype}; {rest}.", _meant(other)
-        )
-    ]
+        return [Fault(f"The host array is {other[0].dtype}, not JAX's default {DTYPE}.")]
+    rest = f"{'it must be' if len(other) == len(pieces) else 'the others are'} {DTYPE}"
+    meant = _meant(other)
+    return [Fault(f"The piece for {_devices(meant)} is {other[0].dtype}; {rest}.", meant)]
 
 
 def _faults_of_values(assembly: Assembly, made: Assembled) -> list[Fault]:
     """Return mistakes about pieces whose numbers belong on another device."""
-    if made.joined is None:
+    wrong = {} if made.joined is None else wrong_elements(assembly, made.joined)
+    if made.joined is None or not wrong:
         return []
-    wrong = wrong_elements(assembly, made.joined)
-    if not wrong:
-        return []
-    asked = sharding.place_array(made.joined.array, assembly.mesh())
-    assert asked is not None  # JAX has placed it on every device
+    placed = sharding.place_array(made.joined.array, assembly.mesh())
+    assert placed is not None  # the array is on every device
     sentences = []
-    for held in made.joined.contents:
+    for held, start, stop in zip(made.joined.contents, placed.starts, placed.stops, strict=True):
         if held.device not in wrong:
             continue
-        place = assembly.mesh().devices.index(held.device)
-        index = ranges_text(list(zip(asked.starts[place], asked.stops[place], strict=True)))
-        right = belonging(assembly, asked.starts[place], asked.stops[place])
+        index = ranges_text(list(zip(start, stop, strict=True)))
+        right = belonging(assembly, start, stop)
         sentences.append(
             f"device {held.device} holds {held.values[0]} … {held.values[-1]}, but {index} of the "
             f"array is {right.flat[0]} … {right.flat[-1]}"
         )
     shown = sentences[:2] + ([f"and so on for {len(sentences) - 2} more"] if sentences[2:] else [])
     text = "; ".join(shown) + "."
-    differing = _differing_copies(assembly, made.joined)
-    if differing:
+    held = {contents.device: contents.values for contents in made.joined.contents}
+    copies = sharding.devices_by_block(placed, assembly.mesh())
+    differing = (devices for devices in copies if len({held[device] for device in devices}) > 1)
+    if devices := next(differing, None):
         text += (
-            f" Devices {devices_text(differing)} should hold the same and do not, which JAX does not "
+            f" Devices {devices_text(devices)} should hold the same and do not, which JAX does not "
             "check: reading the whole array shows only the first copy."
         )
     else:
-        text += " JAX goes by the device that a piece is on, and does not know what belongs in it."
+        text += " JAX uses the device of a piece, and does not check its contents."
     return [Fault(text[0].upper() + text[1:], tuple(wrong))]
-
-
-def _differing_copies(assembly: Assembly, stage: Stage) -> tuple[int, ...]:
-    """Return the devices of the first block whose copies differ."""
-    asked = sharding.place_array(stage.array, assembly.mesh())
-    if asked is None:
-        return ()
-    held = {contents.device: contents.values for contents in stage.contents}
-    for devices in sharding.devices_by_block(asked, assembly.mesh()):
-        if len({held[device] for device in devices}) > 1:
-            return devices
-    return ()
 
 
 def _meant(pieces: Iterable[Piece]) -> tuple[int, ...]:
@@ -320,9 +276,7 @@ def _has(devices: Sequence[int]) -> str:
 
 def values_of(piece: Piece) -> np.ndarray | None:
     """Return the numbers of the piece in its shape. None if JAX was given nothing."""
-    if piece.shape is None:
-        return None
-    return np.array(piece.values, dtype=np.int64).reshape(piece.shape)
+    return None if piece.shape is None else np.array(piece.values, np.int64).reshape(piece.shape)
 
 
 def nbytes(piece: Piece) -> int:

@@ -14,7 +14,7 @@ from inspector import layout as layouts
 from inspector.core import sharding, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from inspector.core.snapshot import Mesh, Spec
 from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import (
     MeshRequest,
@@ -31,7 +31,7 @@ Way = Literal["callback", "pieces", "device_put"]
 Loading = Literal["array", "batch", "reshard"]
 Step = Literal["cut", "move", "join", "reshard"]
 
-# Every number travels to the page, from each device that holds it: a megabyte at the most.
+# The page shows every number of every device, which must stay below a megabyte.
 MOST_ELEMENTS = 4096
 MOST_HELD = 65_536  # numbers on all devices together
 MOST_DEVICES = 64
@@ -88,8 +88,10 @@ MISTAKES: Mapping[str, Mistake] = {
 
 @dataclass(frozen=True)
 class Assembly(MeshRequest, Record):
-    """A valid request. `spec` and `target` have an entry a dimension; without a target nothing is
-    resharded. `device` is the position, in mesh order, of the piece that the mistake is made with.
+    """A valid request. `spec` and `target` have one entry per dimension.
+
+    Without `target`, the array is not resharded. `device` is the position, in mesh order, of the device
+    whose piece has the mistake.
     """
 
     way: Way
@@ -105,21 +107,11 @@ class Assembly(MeshRequest, Record):
     def elements(self) -> int:
         return math.prod(self.shape)
 
-    def mesh(self) -> Mesh:
-        """Return the mesh of emulated devices 0 … n−1 in row-major order."""
-        axes = zip(self.axis_names, self.mesh_shape, strict=True)
-        return Mesh(
-            axes=tuple(MeshAxis(name, size) for name, size in axes),
-            devices=tuple(range(self.devices)),
-            processes=(0,) * self.devices,
-            device_kind="cpu",
-        )
-
     def with_mistake(self, mistake: str, device: int) -> Assembly:
         """Return the request with a mistake.
 
         Raises:
-          InvalidInput: it cannot be made here; the sentence says which can.
+          InvalidInput: the mistake is not possible with this request.
         """
         return _checked(replace(self, mistake=mistake, device=device))
 
@@ -127,8 +119,8 @@ class Assembly(MeshRequest, Record):
 def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     """Parse an Assembly from the text of its fields. Absent fields have their default.
 
-    `loading` says which others count: `array` takes `shape` and `spec`; `batch` takes `rows` per device,
-    `features` and `batch_axes`; `reshard` takes those and `target`, the PartitionSpec to end in.
+    The field `loading` selects the fields that are read. `array` reads `shape` and `spec`. `batch` reads
+    `rows` per device, `features` and `batch_axes`. `reshard` reads these and `target`, the final spec.
     """
     texts = DEFAULTS | dict(fields)
     parser = FieldParser(texts)
@@ -161,8 +153,9 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     device = read("device", lambda text: parse_integer(text, "device", 0, last), 0)
     if not problems:
         try:
-            found = Assembly(way, mesh_shape, axes, shape, spec, target, mistake, device)
-            return Parsed(_checked(found))
+            return Parsed(
+                _checked(Assembly(way, mesh_shape, axes, shape, spec, target, mistake, device))
+            )
         except InvalidInput as refused:
             problems["mistake" if "mistake" in str(refused) else "shape"] = str(refused)
     return Parsed(None, problems)
@@ -172,21 +165,20 @@ def from_json(value: Any) -> Assembly:
     """Return the Assembly in parsed JSON.
 
     Raises:
-      InvalidInput: it is not one, or not a valid one.
+      InvalidInput: a field is missing or invalid.
     """
-    found = typed_json.decode(Assembly, value, "the assembly")
-    # Through the same parsers as text, so that there is one rule for both.
-    shape = _parse_mesh(layouts.print_mesh(found.mesh_shape))
-    layouts.parse_axes(",".join(found.axis_names), shape)
-    _parse_shape("x".join(map(str, found.shape)))
-    for name, spec in (("spec", found.spec), ("target", found.target)):
-        if spec is not None and len(spec) != len(found.shape):
-            raise InvalidInput(
-                f"{name} must have one entry for each of {len(found.shape)} dimensions"
-            )
+    request = typed_json.decode(Assembly, value, "the assembly")
+    # The parsers of the text fields also check the values in JSON.
+    shape = _parse_mesh(layouts.print_mesh(request.mesh_shape))
+    layouts.parse_axes(",".join(request.axis_names), shape)
+    _parse_shape(_times(request.shape))
+    rank = len(request.shape)
+    for name, spec in (("spec", request.spec), ("target", request.target)):
+        if spec is not None and len(spec) != rank:
+            raise InvalidInput(f"{name} must have one entry for each of {rank} dimensions")
         if spec is not None:
-            parse_spec(print_spec(spec), name, len(spec), found.axis_names)
-    return _checked(found)
+            parse_spec(print_spec(spec), name, rank, request.axis_names)
+    return _checked(request)
 
 
 def recipe(
@@ -213,12 +205,8 @@ def applicable(assembly: Assembly) -> Iterator[str]:
         "copies": mesh.size > ways and (assembly.way == "pieces" or ways > 1),
         "indivisible": ways > 1,
     }
-    for name, mistake in MISTAKES.items():
-        if (
-            assembly.way in mistake.ways
-            and possible.get(name, True)
-            and (divides or name == NO_MISTAKE)
-        ):
+    for name in MISTAKES if divides else (NO_MISTAKE,):
+        if assembly.way in MISTAKES[name].ways and possible.get(name, True):
             yield name
 
 
@@ -260,11 +248,7 @@ def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) 
 
 
 def _checked(assembly: Assembly) -> Assembly:
-    """Return the request if its fields are consistent.
-
-    Raises:
-      InvalidInput: they do not.
-    """
+    """Return the request, or raise InvalidInput if its fields contradict each other."""
     if assembly.mistake not in MISTAKES:
         raise InvalidInput(
             f"mistake is {shown(assembly.mistake)}, but must be one of {', '.join(MISTAKES)}"
@@ -301,10 +285,10 @@ def _parse_shape(text: str) -> tuple[int, ...]:
 
 
 def _refuse_too_many(shape: tuple[int, ...]) -> None:
-    if math.prod(shape) > MOST_ELEMENTS:
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS:
         raise InvalidInput(
-            f"shape {_times(shape)} has {math.prod(shape):,} elements, at most {MOST_ELEMENTS:,} are "
-            "allowed, so that each of them can be looked at"
+            f"shape {_times(shape)} has {count:,} elements, but may have at most {MOST_ELEMENTS:,}"
         )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from inspector.core import sharding
-from inspector.core.snapshot import Spec
+from inspector.core.formatting import spec_text
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembly
 
 _HEAD = """\
 import os
 
-# {devices} emulated devices; leave these two lines out where there are real ones.
+# {devices} emulated devices. Delete these two lines to run on real devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUM_CPU_DEVICES"] = "{devices}"
 
@@ -22,7 +24,7 @@ devices = np.array(jax.devices()[:{devices}]).reshape({mesh_shape})
 mesh = Mesh(devices, {names})
 sharding = NamedSharding(mesh, {spec})
 
-# Every element is its own number, so that it can be seen where it ends up.
+# Each element is its own position, so that the output shows which device holds it.
 host = np.arange({elements}, dtype=np.int32).reshape({shape})
 """
 
@@ -53,7 +55,7 @@ array = jax.device_put(host, sharding)
 """
 
 _RESHARD = """
-# What follows may need another sharding: inside jit, JAX moves what has to move.
+# Change the sharding inside jit: JAX moves the data.
 target = NamedSharding(mesh, {target})
 array = jax.jit(lambda x: x, out_shardings=target)(array)
 """
@@ -69,15 +71,12 @@ def script(assembly: Assembly) -> str:
     """Return the script. It prints the last sharding, and the shard of each device on one line."""
     given = assemblies.given_shape(assembly)
     shape = assembly.shape if assembly.mistake == "global_shape" else given
-    count = 1
-    for size in shape:
-        count *= size
     text = _HEAD.format(
         devices=assembly.devices,
         mesh_shape=assembly.mesh_shape,
-        names=_quoted(assembly.axis_names),
-        spec=_spec(assembly.spec),
-        elements=count,
+        names=assembly.axis_names,
+        spec=spec_text(assembly.spec),
+        elements=math.prod(shape),
         shape=shape,
     )
     if assembly.way == "callback":
@@ -86,14 +85,12 @@ def script(assembly: Assembly) -> str:
         moved = "[jax.device_put(piece, device) for device, piece in pieces]"
         if assembly.mistake == "unmoved":
             moved = "[jax.numpy.asarray(piece) for _, piece in pieces]  # the mistake: all on one device"
-        told = "host.shape"
-        if assembly.mistake == "global_shape":
-            told = f"{given}"
-        text += _PIECES.format(mistake=_pieces_mistake(assembly), arrays=moved, shape=told)
+        shape_text = str(given) if assembly.mistake == "global_shape" else "host.shape"
+        text += _PIECES.format(mistake=_pieces_mistake(assembly), arrays=moved, shape=shape_text)
     else:
         text += _DEVICE_PUT.format(mistake=_host_mistake(assembly))
     if assembly.target is not None:
-        text += _RESHARD.format(target=_spec(assembly.target))
+        text += _RESHARD.format(target=spec_text(assembly.target))
     return text + _TAIL
 
 
@@ -134,7 +131,7 @@ def _pieces_mistake(assembly: Assembly) -> str:
 
 def _callback_mistake(assembly: Assembly) -> str:
     ways = sharding.ways_per_dimension(assembly.spec, assembly.mesh())
-    # What is the same everywhere is asked for only once.
+    # JAX calls the callback once if all devices hold the same block.
     place = assembly.device if any(count > 1 for count in ways) else 0
     condition = f"if number == {place}:"
     lines: tuple[str, ...] = ()
@@ -181,15 +178,3 @@ def _marked(lines: tuple[str, ...], indent: str = "") -> str:
 def _one_row_off(assembly: Assembly) -> str:
     rows = sharding.shard_shape(assembly.shape, assembly.spec, assembly.mesh())[0]
     return "piece[:-1]" if rows > 1 else "np.concatenate([piece, piece])"
-
-
-def _quoted(names: tuple[str, ...]) -> str:
-    listed = ", ".join(f'"{name}"' for name in names)
-    return f"({listed},)" if len(names) == 1 else f"({listed})"
-
-
-def _spec(spec: Spec) -> str:
-    entries = [
-        "None" if not axes else _quoted(axes) if len(axes) > 1 else f'"{axes[0]}"' for axes in spec
-    ]
-    return f"P({', '.join(entries)})"

@@ -16,18 +16,3 @@ from inspector.guides.processes.result import (
     differing_copies,
     verdict,
 )
-
-__all__ = [
-    "DEFAULTS",
-    "PROCESS_COUNTS",
-    "Exchanged",
-    "Held",
-    "HostLocal",
-    "View",
-    "differing_copies",
-    "from_json",
-    "global_shape",
-    "local_mesh",
-    "parse",
-    "verdict",
-]

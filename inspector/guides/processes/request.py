@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from inspector import layout as layouts
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from inspector.core.snapshot import Spec
 from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import (
     MeshRequest,
@@ -27,17 +27,16 @@ from inspector.guides.array_fields import (
     parse_spec,
     print_spec,
 )
-from inspector.layout.layout import DEVICE_NUMBERS_PER_PROCESS
 
 Data = Literal["own", "same"]
 
-# Every number is drawn, in three pictures, and the rows of four processes stand under each other.
+# Every number is drawn, in three figures, with the rows of up to four processes below each other.
 MOST_SIZE = 16
 MOST_DEVICES = 32
 MOST_DIMENSIONS = 2
 PROCESS_COUNTS = (2, 4)
 
-# The migration guide's: eight devices in two processes, of which each has four rows.
+# The example of JAX's migration guide: eight devices in two processes with four rows each.
 DEFAULTS = {
     "processes": "2",
     "mesh": "8",
@@ -51,31 +50,19 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class HostLocal(MeshRequest, Record):
-    """A valid request. `spec` has one entry per dimension. `data` is `own` if processes have different data.
+    """A valid request, with one entry of `spec` per dimension.
 
-    Without `convert` the host-local arrays are given to jit as they are, which is the mistake that the
-    migration guide warns of.
+    `data` is `own` if each process has different data. Without `convert`, jit gets the host-local arrays
+    as they are: the mistake that JAX's migration guide warns of.
     """
 
-    processes: NonNegativeInt
+    processes: NonNegativeInt = field()  # without the default of MeshRequest
     mesh_shape: tuple[NonNegativeInt, ...]
     axis_names: tuple[str, ...]
     spec: Spec
     local_shape: tuple[NonNegativeInt, ...]
     data: Data = "own"
     convert: bool = True
-
-    def mesh(self) -> Mesh:
-        """Return the mesh of the devices of all processes, in JAX's order."""
-        axes = zip(self.axis_names, self.mesh_shape, strict=True)
-        share = self.devices // self.processes
-        places = range(self.devices)
-        return Mesh(
-            axes=tuple(MeshAxis(name, size) for name, size in axes),
-            devices=tuple(p // share * DEVICE_NUMBERS_PER_PROCESS + p % share for p in places),
-            processes=tuple(place // share for place in places),
-            device_kind="cpu",
-        )
 
     def given(self, process: int) -> np.ndarray:
         """Return the host-local array of a process: different integers in each process, or the same."""
@@ -106,18 +93,17 @@ def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
     convert = read("convert", lambda text: parse_choice(text, "convert", ("true", "false")), "true")
     if problems:
         return Parsed(None, problems)
-    found = HostLocal(processes, shape, axes, spec, local, data, convert == "true")
-    return Parsed(found)
+    return Parsed(HostLocal(processes, shape, axes, spec, local, data, convert == "true"))
 
 
 def from_json(value: Any) -> HostLocal:
     """Return the HostLocal in parsed JSON.
 
     Raises:
-      InvalidInput: it is not one, or not a valid one.
+      InvalidInput: a field is missing or invalid.
     """
     found = typed_json.decode(HostLocal, value, "the request")
-    # Through the same parsers as text, so that there is one rule for both.
+    # The parsers of the text fields also check the values in JSON.
     fields = {
         "processes": str(found.processes),
         "mesh": "x".join(map(str, found.mesh_shape)),
@@ -130,30 +116,30 @@ def from_json(value: Any) -> HostLocal:
     return parse(fields).unwrap()
 
 
-def local_mesh(wanted: HostLocal, process: int = 0) -> tuple[int, ...] | None:
+def local_mesh(request: HostLocal, process: int = 0) -> tuple[int, ...] | None:
     """Return the shape of a process's part of the mesh. None if its devices are not a block of the mesh."""
-    mine = np.array(wanted.mesh().processes).reshape(wanted.mesh_shape) == process
+    mine = np.array(request.mesh().processes).reshape(request.mesh_shape) == process
     places = np.argwhere(mine)
     extent = tuple((places.max(axis=0) - places.min(axis=0) + 1).tolist())
     return extent if math.prod(extent) == len(places) else None
 
 
-def global_shape(wanted: HostLocal) -> tuple[int, ...] | None:
+def global_shape(request: HostLocal) -> tuple[int, ...] | None:
     """Return the shape of the global array. None if the host-local arrays do not form one."""
-    part = local_mesh(wanted)
+    part = local_mesh(request)
     if part is None:
         return None
     shape = []
-    for size, axes in zip(wanted.local_shape, wanted.spec, strict=True):
-        here, everywhere = ways(axes, wanted, part), ways(axes, wanted, wanted.mesh_shape)
+    for size, axes in zip(request.local_shape, request.spec, strict=True):
+        here, everywhere = ways(axes, request, part), ways(axes, request, request.mesh_shape)
         if size % here:
             return None
         shape.append(size // here * everywhere)
     return tuple(shape)
 
 
-def ways(axes: tuple[str, ...] | None, wanted: HostLocal, sizes: tuple[int, ...]) -> int:
-    by_name = dict(zip(wanted.axis_names, sizes, strict=True))
+def ways(axes: tuple[str, ...] | None, request: HostLocal, sizes: tuple[int, ...]) -> int:
+    by_name = dict(zip(request.axis_names, sizes, strict=True))
     return math.prod(by_name[axis] for axis in axes or ())
 
 
@@ -163,7 +149,3 @@ def _parse_processes(text: str, shape: tuple[int, ...]) -> int:
             f"processes is {shown(text)}, but must be {' or '.join(map(str, PROCESS_COUNTS))}"
         )
     return layouts.parse_processes(text, shape)
-
-
-def tuple_text(shape: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"

@@ -10,7 +10,7 @@ from inspector.core.formatting import mesh_axes_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import JaxError
-from inspector.guides.processes.request import HostLocal, global_shape, local_mesh, tuple_text, ways
+from inspector.guides.processes.request import HostLocal, global_shape, local_mesh, ways
 
 
 @dataclass(frozen=True)
@@ -76,70 +76,70 @@ def differing_copies(exchanged: Exchanged) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def verdict(wanted: HostLocal, exchanged: Exchanged) -> str:
+def verdict(request: HostLocal, exchanged: Exchanged) -> str:
     """Return one or two sentences that explain the result."""
-    local = tuple_text(wanted.local_shape)
+    local = str(request.local_shape)
     if exchanged.refusal is not None:
-        return _explanation(wanted, local)
+        return _explanation(request, local)
     assert exchanged.array is not None  # JAX raised no error
-    whole = tuple_text(exchanged.array.shape)
-    if not wanted.convert:
+    whole = str(exchanged.array.shape)
+    if not request.convert:
         return (
             f"JAX took each process's {local} for the whole array, which no mesh axis splits. That is "
-            "right only if every process gives the same numbers: nobody checks it."
+            "right only if every process gives the same numbers, which JAX does not check."
         )
     pairs = differing_copies(exchanged)
     if pairs:
         one, other = pairs[0]
         return (
-            f"The PartitionSpec says that processes hold copies of each other, but they gave different "
+            "The PartitionSpec says that processes hold copies of each other, but they gave different "
             f"numbers: devices {one} and {other} should hold the same and do not. JAX does not check "
-            "it, and what a computation gives then is undefined."
+            "it, and the results of computations are undefined."
         )
     if whole == local:
         return (
-            f"{wanted.processes} processes with {local} each make one global array of {whole}: no mesh "
-            "axis that splits it crosses a process, so that each process has a copy of all of it."
+            f"{request.processes} processes with {local} each make one global array of {whole}. No mesh "
+            "axis shards it across processes, so each process holds all of it."
         )
     return (
-        f"{wanted.processes} processes with {local} each make one global array of {whole}; jit takes "
+        f"{request.processes} processes with {local} each make one global array of {whole}; jit takes "
         f"that, and each process gets its {local} back."
     )
 
 
-def _explanation(wanted: HostLocal, local: str) -> str:
+def _explanation(request: HostLocal, local: str) -> str:
     """Return the reason for the error."""
-    part = local_mesh(wanted)
-    if not wanted.convert:
-        for dimension, (size, axes) in enumerate(zip(wanted.local_shape, wanted.spec, strict=True)):
-            count = ways(axes, wanted, wanted.mesh_shape)
+    part = local_mesh(request)
+    if not request.convert:
+        given = f"jit takes global shapes, and was given each process's own {local}"
+        convert = "Convert it first with host_local_array_to_global_array"
+        for dimension, (size, axes) in enumerate(
+            zip(request.local_shape, request.spec, strict=True)
+        ):
+            count = ways(axes, request, request.mesh_shape)
             if size % count:
-                makes = global_shape(wanted)
-                cure = f", which makes {tuple_text(makes)}" if makes else ""
+                makes = global_shape(request)
                 return (
-                    f"jit takes global shapes, and was given each process's own {local}: dimension "
-                    f"{dimension} should be divisible by {count}, the devices along "
-                    f"{mesh_axes_text(axes or ())}, but it is equal to {size}. Convert it first with "
-                    f"host_local_array_to_global_array{cure}."
+                    f"{given}: dimension {dimension} should be divisible by {count}, the devices along "
+                    f"{mesh_axes_text(axes or ())}, but it is equal to {size}. {convert}"
+                    + (f", which makes {makes}." if makes else ".")
                 )
         return (
-            f"jit takes global shapes, and was given each process's own {local}. It divides, so that "
-            "JAX cannot see the mistake in the shape; it refuses a NumPy array here because "
-            "processes may hold different ones. Convert it first with "
-            "host_local_array_to_global_array."
+            f"{given}. It divides, so that JAX cannot see the mistake in the shape; it refuses a NumPy "
+            f"array here because processes may hold different ones. {convert}."
         )
     if part is None:
         return (
-            f"The devices of a process must be a block of the mesh, and the "
-            f"{wanted.devices // wanted.processes} of each process here are not one of "
-            f"{layouts.print_mesh(wanted.mesh_shape)}. Choose mesh sizes that the processes divide, or "
+            f"The devices of a process must be a block of the mesh, but the "
+            f"{request.devices // request.processes} of each process here are not one of "
+            f"{layouts.print_mesh(request.mesh_shape)}. Choose mesh sizes that the processes divide, or "
             "use make_array_from_callback, which takes any mesh."
         )
-    for dimension, (size, axes) in enumerate(zip(wanted.local_shape, wanted.spec, strict=True)):
-        here = ways(axes, wanted, part)
+    for dimension, (size, axes) in enumerate(zip(request.local_shape, request.spec, strict=True)):
+        here = ways(axes, request, part)
         if size % here:
             return (
                 f"A process has {here} of the devices along {mesh_axes_text(axes or ())}, and they cannot "
                 f"share the {size} rows of dimension {dimension} of its {local}."
             )
-    return "JAX refused for a reason that the shapes do not show; its own words stand beside."
+    return "JAX refused for a reason that the shapes do not show: see its message."

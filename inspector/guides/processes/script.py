@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.core.snapshot import Spec
+from inspector.core.formatting import spec_text
 from inspector.guides.processes import HostLocal
 
 _SCRIPT = """\
@@ -46,26 +46,18 @@ whole = multihost_utils.host_local_array_to_global_array(local, mesh, spec)
 """
 
 
-def script(wanted: HostLocal) -> str:
+def script(request: HostLocal) -> str:
     """Return the script."""
-    count = wanted.given(0).size
+    count = request.given(0).size
     return _SCRIPT.format(
-        processes=wanted.processes,
-        share=wanted.devices // wanted.processes,
-        mesh_shape=wanted.mesh_shape,
-        names=wanted.axis_names,
-        spec=_spec(wanted.spec),
+        processes=request.processes,
+        share=request.devices // request.processes,
+        mesh_shape=request.mesh_shape,
+        names=request.axis_names,
+        spec=spec_text(request.spec),
         elements=count,
-        local_shape=wanted.local_shape,
-        offset=f" + {count} * index" if wanted.data == "own" else "",
-        convert=_CONVERT if wanted.convert else "",
-        argument="whole" if wanted.convert else "local",
+        local_shape=request.local_shape,
+        offset=f" + {count} * index" if request.data == "own" else "",
+        convert=_CONVERT if request.convert else "",
+        argument="whole" if request.convert else "local",
     )
-
-
-def _spec(spec: Spec) -> str:
-    entries = (
-        repr(axes[0]) if axes and len(axes) == 1 else repr(tuple(axes)) if axes else "None"
-        for axes in spec
-    )
-    return f"P({', '.join(entries)})"

@@ -1,35 +1,29 @@
 """Compute the bytes that move between devices if a train state changes its layout.
 
-Computed from both placements alone, in exact integers. A part of a device's new shard that lay in its
-old shard stays where it is. Every other part comes from the device that held replica 0 of it: one
-sender for each part, whatever else is free. This is the least that must move; what a checkpoint does goes
-through files and moves more.
+The result is exact and follows from both placements. The part of a device's new shard that was in its old
+shard stays on the device. Each other part is sent by the device that held replica 0 of it. This is the
+minimum that must move: a restore from a checkpoint reads files and moves more.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from cachetools import LRUCache
 
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.sharding import Placement
-from inspector.core.snapshot import (
-    Array,
-    ArrayTransfer,
-    Mesh,
-    Snapshot,
-    Transfer,
-)
+from inspector.core.snapshot import Array, ArrayTransfer, Mesh, Snapshot, Transfer
 from inspector.core.totals import STATE_GROUPS
 from inspector.core.typed_json import LARGEST
 
-_REMEMBERED = 32  # matrices of elements; 2 MB each for 512 devices
+_MATRICES_TO_KEEP = 32  # 2 MB each for 512 devices
 
 
 @dataclass(frozen=True)
@@ -65,18 +59,16 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
         )
     _refuse_too_large(afters.values(), new_mesh)
     matrix = np.zeros((old_mesh.size, new_mesh.size), dtype=np.int64)
-    known: OrderedDict[Hashable, np.ndarray] = OrderedDict()
+    known: LRUCache[Hashable, np.ndarray] = LRUCache(_MATRICES_TO_KEEP)
     records = []
     for path, after in afters.items():
         before = befores[path]
         _refuse_different(before, after)
-        # Layers of one kind move alike; what has explicit shards is rare and computed each time.
+        # Repeated layers share one matrix. Arrays with explicit shards are rare.
         explicit = before.shards is not None or after.shards is not None
         key = path if explicit else (after.shape, before.spec, after.spec)
         if key not in known:
             known[key] = _elements(before, old_mesh, after, new_mesh)
-            if len(known) > _REMEMBERED:
-                known.popitem(last=False)
         elements = math.prod(after.shape)
         itemsize = _itemsize(after, elements)
         moving = known[key] * itemsize
@@ -112,13 +104,12 @@ def parts(
 ) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
     """Return the index ranges of one array that move on each route.
 
-    A route is one box: what the source held of the part that the target wants.
+    A route moves one box: the part of the target's new shard that the source holds.
     """
     old, new = _mesh(saved, "saved"), _mesh(restored, "restored")
     before = sharding.place_array(saved.array(path), old)
     after = sharding.place_array(restored.array(path), new)
-    rows = {device: place for place, device in enumerate(old.devices)}
-    columns = {device: place for place, device in enumerate(new.devices)}
+    rows, columns = _positions(old.devices), _positions(new.devices)
     boxes = {}
     for source, target, _ in of_array(saved, restored, path).routes:
         row, column = rows[source], columns[target]
@@ -131,8 +122,8 @@ def parts(
 def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -> np.ndarray:
     """Return the elements that each device of the new mesh takes from each device of the old mesh.
 
-    (old devices, new devices) int64, both in mesh order; what a device takes from itself it keeps.
-    Every column sums to the elements of that device's new shard.
+    The shape is (old devices, new devices), both in mesh order. A device keeps the elements that it takes
+    from itself. Each column sums to the size of that device's new shard.
     """
     _, first_old = np.unique(before.block, return_index=True)
     _, first_new = np.unique(after.block, return_index=True)
@@ -153,8 +144,8 @@ def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -
 
 def dense(found: Transfer) -> np.ndarray:
     """Return the bytes of all routes as a (sources, targets) int64 matrix in mesh order."""
-    row = {device: place for place, device in enumerate(found.sources)}
-    column = {device: place for place, device in enumerate(found.targets)}
+    row = _positions(found.sources)
+    column = _positions(found.targets)
     matrix = np.zeros((len(row), len(column)), dtype=np.int64)
     for source, target, size in found.routes:
         if source in row and target in column:  # a file may name devices that it does not list
@@ -165,9 +156,9 @@ def dense(found: Transfer) -> np.ndarray:
 def totals(found: Transfer) -> Totals:
     """Return the sums over all routes."""
     kept = sum(size for source, target, size in found.routes if source == target)
-    moves = [(source, target) for source, target, size in found.routes if source != target and size]
-    moved = sum(size for source, target, size in found.routes if source != target)
-    return Totals(kept, moved, len({s for s, _ in moves}), len({t for _, t in moves}))
+    moves = [route for route in found.routes if route[0] != route[1] and route[2]]
+    sources, targets, sizes = zip(*moves, strict=True) if moves else ((), (), ())
+    return Totals(kept, sum(sizes), len(set(sources)), len(set(targets)))
 
 
 def received(found: Transfer) -> Counter[int]:
@@ -236,7 +227,7 @@ def _percent(part: int, whole: int) -> str:
 
 def _mesh(found: Snapshot, which: str) -> Mesh:
     if found.mesh is None:
-        raise InvalidInput(f"the mesh of the {which} train state is not known")
+        raise InvalidInput(f"the mesh of the {which} train state is unknown")
     return found.mesh
 
 
@@ -245,24 +236,24 @@ def _train_state(found: Snapshot) -> dict[str, Array]:
 
 
 def _refuse_different(before: Array, after: Array) -> None:
-    for what in ("shape", "dtype", "bytes"):
-        old, new = getattr(before, what), getattr(after, what)
+    for name in ("shape", "dtype", "bytes"):
+        old, new = getattr(before, name), getattr(after, name)
         if old != new:
             raise InvalidInput(
-                f"{what} of {shown(after.path, 200)} is {shown(str(old))} in the saved and "
+                f"{name} of {shown(after.path, 200)} is {shown(str(old))} in the saved and "
                 f"{shown(str(new))} in the restored train state, but both must be equal"
             )
 
 
 def _refuse_too_large(arrays: Iterable[Array], mesh: Mesh) -> None:
-    # So that no product or sum of them leaves int64.
+    # All products and sums must fit in int64.
     if sum(max(math.prod(a.shape), a.bytes or 0) for a in arrays) * mesh.size > LARGEST:
         raise InvalidInput("the train state is too large: more than 2^63 bytes on all devices")
 
 
 def _itemsize(array: Array, elements: int) -> int:
     if array.bytes is None or (elements and array.bytes % elements):
-        raise InvalidInput(f"the bytes of one element of {shown(array.path, 200)} are not known")
+        raise InvalidInput(f"the bytes of one element of {shown(array.path, 200)} are unknown")
     return array.bytes // elements if elements else 0
 
 
@@ -271,7 +262,7 @@ def _elements(before: Array, old: Mesh, after: Array, new: Mesh) -> np.ndarray:
     for array, placement, which in ((before, was, "saved"), (after, becomes, "restored")):
         if placement is None or not _is_partition(placement, array.shape):
             raise InvalidInput(
-                f"where {shown(array.path, 200)} lies in the {which} layout is not known"
+                f"the placement of {shown(array.path, 200)} in the {which} layout is unknown"
             )
     return moving_elements(was, becomes, old, new)
 
@@ -302,6 +293,10 @@ def _holders(placement: Placement) -> np.ndarray:
     order = np.lexsort((placement.replica, placement.block))
     _, first = np.unique(placement.block[order], return_index=True)
     return order[first]
+
+
+def _positions(devices: Sequence[int]) -> dict[int, int]:
+    return {device: position for position, device in enumerate(devices)}
 
 
 def _same_device(old: Mesh, new: Mesh) -> np.ndarray:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.core import snapshot as snapshots
+from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
@@ -35,9 +36,7 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> No
     screenshot_mode.hide_controls()
     text, controls = page_width.beside([3, 2], align="top")
     with text:
-        mesh = " × ".join(
-            f"{axis.name}\N{NO-BREAK SPACE}{axis.size}" for axis in snapshot.mesh.axes
-        )
+        mesh = mesh_text(snapshot.mesh)
         machine = f" of {layout.machine.chip.title}" if layout.machine else ""
         st.markdown(f"### {plain(layout.entry.title)} on {plain(mesh + machine)}")
         icon, label, color = SOURCE_BADGES[snapshot.source.kind]

@@ -61,7 +61,7 @@ def test_a_tensor_parallel_batch_ends_in_the_target() -> None:
         ({"shape": "8xx8"}, "shape", "shape is '8xx8', but must be sizes joined by x"),
         ({"shape": "0x8"}, "shape", "shape is '0x8', but each size must be from 1"),
         ({"shape": "2x2x2x2"}, "shape", "has 4 dimensions, but may have at most 3"),
-        ({"shape": "64x65"}, "shape", "has 4,160 elements, at most 4,096 are allowed"),
+        ({"shape": "64x65"}, "shape", "has 4,160 elements, but may have at most 4,096"),
         (
             {"mesh": "64", "axes": "x", "shape": "64x64", "spec": ""},
             "shape",
@@ -76,7 +76,7 @@ def test_a_tensor_parallel_batch_ends_in_the_target() -> None:
             "rows is '0', but must be an integer from 1",
         ),
         ({"loading": "batch", "rows": ""}, "rows", "rows is '', but must be an integer from 1"),
-        ({"loading": "batch", "rows": "999"}, "rows", "at most 4,096 are allowed"),
+        ({"loading": "batch", "rows": "999"}, "rows", "at most 4,096"),
         ({"loading": "batch", "batch_axes": "x+x"}, "batch_axes", "each mesh axis only once"),
         ({"loading": "reshard", "target": "q"}, "target", "target names mesh axis 'q'"),
         ({"way": "magic"}, "way", "way is 'magic', but must be one of callback, pieces"),
@@ -86,9 +86,7 @@ def test_a_tensor_parallel_batch_ends_in_the_target() -> None:
         ({"device": "8"}, "device", "device is '8', but must be an integer from 0 to 7"),
     ],
 )
-def test_a_wrong_field_is_said_in_a_sentence(
-    fields: dict[str, str], field: str, sentence: str
-) -> None:
+def test_the_error_of_a_wrong_field(fields: dict[str, str], field: str, sentence: str) -> None:
     parsed = assemblies.parse(fields)
     assert parsed.value is None
     assert list(parsed.problems) == [field]

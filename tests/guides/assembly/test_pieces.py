@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -75,7 +75,6 @@ def made_by_jax(assembly: assemblies.Assembly, listed: list) -> Assembled:
 
 
 @given(handed_over())
-@settings(max_examples=150)
 def test_a_fault_is_found_exactly_where_jax_refuses_or_numbers_are_wrong(case: tuple) -> None:
     assembly, listed = case
     made = made_by_jax(assembly, listed)

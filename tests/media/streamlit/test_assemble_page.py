@@ -128,7 +128,7 @@ def test_a_mistake_that_jax_reports(page: AssemblePage) -> None:
     page.break_it("shape")
     (outcome,) = page.said()
     assert outcome == (
-        "JAX refused when it was to make the array. The piece for device 3 is 3×2, but each must be "
+        "JAX refused to make the array. The piece for device 3 is 3×2, but each must be "
         "4×2: that is 8×8 with dimension 0 cut over x and dimension 1 cut over y."
     )
     assert page.code()[0].startswith("ValueError: Expected shard shape (4, 2) doesn't match")
@@ -141,8 +141,8 @@ def test_a_mistake_that_jax_does_not_report(page: AssemblePage) -> None:
     page.put("device", 0)
     (outcome,) = [plain(warning.value) for warning in page.test.warning]
     assert outcome.startswith(
-        "JAX made the array without a word, but 16 numbers on 2 devices (0, 1) are not what belongs "
-        "there. Device 0 holds 2 … 27, but [0:4, 0:2] of the array is 0 … 25;"
+        "JAX made the array without an error, but 16 numbers on 2 devices (0, 1) are wrong. "
+        "Device 0 holds 2 … 27, but [0:4, 0:2] of the array is 0 … 25;"
     )
     assert page.numbers("broken:array") != page.numbers("good:array")
 
@@ -150,8 +150,8 @@ def test_a_mistake_that_jax_does_not_report(page: AssemblePage) -> None:
 def test_the_order_of_pieces_does_not_matter(page: AssemblePage) -> None:
     page.break_it("list_order")
     assert [plain(success.value) for success in page.test.success] == [
-        "JAX made the array, and every number is where it belongs. In the list they stood in another "
-        "order: JAX goes by the device that a piece is on."
+        "JAX made the array, and every number is on the right device. JAX ignores the order of the "
+        "list: only the device of each piece matters."
     ]
 
 
@@ -167,7 +167,7 @@ def test_an_impossible_mistake_is_reset(page: AssemblePage) -> None:
 def test_an_indivisible_shape_is_an_error_of_jax(page: AssemblePage) -> None:
     page.put("shape", "9x8")
     assert page.said() == [
-        "JAX refused when it was asked which part belongs to which device. Dimension 0 of 9×8 of "
+        "JAX refused to compute the part of each device. Dimension 0 of 9×8 of "
         "size 9 is not divisible by 2 (x), so the pieces cannot have equal shapes."
     ]
     assert page.code()[0].startswith("IndivisibleError:")
