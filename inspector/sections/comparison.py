@@ -1,4 +1,4 @@
-"""Comparison of several Snapshots with the first: sentences, the board, specs that differ, and maps."""
+"""Comparison of several Snapshots: sentences, the board, specs that differ, and maps."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
+    columns,
     listing,
     more_text,
     text,
@@ -46,7 +47,6 @@ SIGNS = {
 _ALWAYS = ("Source", "Mesh")
 _MAX_MAPS = 3  # arrays with shard maps; one if there are more than four Snapshots
 _MAX_SPECS = 60
-_MAX_SENTENCES = 12
 _MAX_TITLES = 3
 
 # Remarks that repeat the answer: beginnings of the answer and of its remark.
@@ -66,35 +66,51 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
 
 def sentences(named: Named, chip: Chip | None) -> Section:
     """Return what changes from the first Snapshot to each of the others, with caveats."""
-    baseline, before = named[0]
-    blocks: list[Block] = []
-    for number, (name, after) in enumerate(named[1:]):
+    changes = differences(named, chip)
+    blocks: tuple[Block, ...] = tuple(
+        Section(f"difference-{number}", f"{name} compared with {named[0][0]}", inside)
+        for number, (name, inside) in enumerate(changes)
+    )
+    return Section("difference", "Differences", blocks if len(changes) > 1 else changes[0][1])
+
+
+def differences(
+    named: Named, chip: Chip | None, baseline: int = 0, most: int = 12, most_caveats: int = 12
+) -> list[tuple[str, tuple[Block, ...]]]:
+    """Return, by name, what changes from the baseline to each other Snapshot, with caveats.
+
+    Args:
+      most, most_caveats: the sentences that are shown; the others open on request.
+    """
+    before = named[baseline][1]
+    made = []
+    for name, after in (*named[:baseline], *named[baseline + 1 :]):
         said = difference.sentences(before, after, chip)
-        inside: list[Block] = [listing(*said[:_MAX_SENTENCES])]
-        if len(said) > _MAX_SENTENCES:
-            rest = listing(*said[_MAX_SENTENCES:])
-            inside.append(Folded(f"{len(said) - _MAX_SENTENCES} more differences", (rest,)))
-        caveats = difference.caveats(before, after)
+        caveats = [caveat.text for caveat in difference.caveats(before, after)]
+        blocks: list[Block] = [listing(*said[:most])]
         if caveats:
-            inside += [text("Caveats:", quiet=True), listing(*(one.text for one in caveats))]
-        if len(named) > 2:
-            inside = [Section(f"difference-{number}", f"{name} against {baseline}", tuple(inside))]
-        blocks += inside
-    return Section("difference", "Differences", tuple(blocks))
+            blocks.append(text(f"Caveats: {' '.join(caveats[:most_caveats])}", quiet=True))
+        if rest := [*said[most:], *caveats[most_caveats:]]:
+            blocks.append(Folded(counted(len(rest), "more sentence"), (listing(*rest),)))
+        made.append((name, tuple(blocks)))
+    return made
 
 
 def board(named: Named, chip: Chip | None) -> Section:
     """Return one row per question and one column per Snapshot; equal rows open on request."""
-    rows = difference.questions([snapshot for _, snapshot in named], 0, chip)
-    main, equal = board_rows(rows)
+    main, equal = board_rows(difference.questions([snapshot for _, snapshot in named], 0, chip))
     names = [name for name, _ in named]
     blocks: list[Block] = [board_table("board", names, main)]
     if equal:
         count = counted(len(equal), "question")
         blocks.append(Folded(f"{count} with equal answers", (board_table("equal", names, equal),)))
-    legend = f"Compared with {names[0]}. Answers without a mark are equal to it."
-    blocks += [text(line, quiet=True) for line in (legend, *notes(main))]
-    return Section("board", "Side by side", tuple(blocks))
+    return Section("board", "Side by side", (*blocks, *legend(names[0], main)))
+
+
+def legend(baseline: str, rows: Sequence[Question]) -> list[Block]:
+    """Return what the marks mean, and the notes of these rows."""
+    marks = f"Compared with {baseline}. Answers without a mark are equal to it."
+    return [text(line, quiet=True) for line in (marks, *notes(rows))]
 
 
 def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]]:
@@ -103,10 +119,13 @@ def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]
     return main, [row for row in rows if row not in main]
 
 
-def board_table(key: str, names: Sequence[str], rows: Sequence[Question]) -> Table:
+def board_table(
+    key: str, names: Sequence[str], rows: Sequence[Question], baseline: int = 0
+) -> Table:
     """Return a table of questions, grouped by section, with marked answers."""
     headings = [
-        f"{name} (baseline)" if not n and names[1:] else name for n, name in enumerate(names)
+        f"{name} (baseline)" if place == baseline and len(names) > 1 else name
+        for place, name in enumerate(names)
     ]
     cells: list[tuple[Cell, ...]] = []
     section = None
@@ -115,8 +134,7 @@ def board_table(key: str, names: Sequence[str], rows: Sequence[Question]) -> Tab
             section = row.section
             cells.append((Strong(section), *("" for _ in names)))
         cells.append((row.title, *map(_cell, row.answers, beside)))
-    columns = tuple(Column(heading) for heading in ("Question", *headings))
-    return Table(key, columns, tuple(cells), wrap=True)
+    return Table(key, columns("Question", *map(Column, headings)), tuple(cells), wrap=True)
 
 
 def notes(rows: Sequence[Question]) -> list[str]:
@@ -135,21 +153,15 @@ def specs(named: Named, rows: Sequence[SpecRow]) -> Section:
     """Return the PartitionSpecs that differ, and on request those that do not."""
     changed = [row for row in rows if row.differs]
     same = [row for row in rows if not row.differs]
-    blocks: list[Block] = []
+    blocks: list[Block] = [text("All PartitionSpecs are equal.")]
     if changed:
-        blocks.append(_spec_table("specs", named, changed[:_MAX_SPECS]))
-        if len(changed) > _MAX_SPECS:
-            blocks.append(text(more_text(len(changed) - _MAX_SPECS, "row"), quiet=True))
-    else:
-        blocks.append(text("All PartitionSpecs are equal."))
+        blocks = [_spec_table("specs", named, changed[:_MAX_SPECS])]
+    if len(changed) > _MAX_SPECS:
+        blocks.append(text(more_text(len(changed) - _MAX_SPECS, "row"), quiet=True))
     if same:
         arrays = counted(sum(len(row.paths) for row in same), "array")
-        blocks.append(
-            Folded(
-                f"{arrays} with equal PartitionSpecs",
-                (_spec_table("equal-specs", named, same[:_MAX_SPECS]),),
-            )
-        )
+        table = _spec_table("equal-specs", named, same[:_MAX_SPECS])
+        blocks.append(Folded(f"{arrays} with equal PartitionSpecs", (table,)))
     return Section("specs", "PartitionSpecs", tuple(blocks))
 
 
@@ -158,8 +170,8 @@ def maps(named: Named, rows: Sequence[SpecRow]) -> Section:
     most = _MAX_MAPS if len(named) <= 4 else 1
     blocks: list[Block] = []
     for number, path in enumerate(differing(named, rows, most)):
-        columns = tuple((text(Strong(name)), _map(path, name, found)) for name, found in named)
-        blocks.append(Section(f"differing-{number}", path, (Columns(columns),)))
+        drawn = tuple((text(Strong(name)), _map(path, name, found)) for name, found in named)
+        blocks.append(Section(f"differing-{number}", path, (Columns(drawn),)))
     if not blocks:
         reason = "No array is sharded differently."
         if any(row.differs for row in rows):

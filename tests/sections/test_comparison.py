@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.compare.difference import Answer, Question
 from inspector.sections import comparison
+from inspector.sections.section import Mark, Strong
 
 
 def row(section: str, *remarks: str, verdict: str = "not comparable") -> Question:
@@ -44,3 +45,18 @@ def test_notes_list_at_most_three_titles() -> None:
     assert comparison.titles_text(titles[:1]) == "train_step, all"
     assert comparison.titles_text(titles[:4]) == " · ".join(titles[:4])
     assert comparison.titles_text(titles) == f"{' · '.join(titles[:3])} · 2 more rows"
+
+
+def test_any_column_of_the_board_can_be_the_baseline() -> None:
+    answers = (Answer(2, "2", "worse", "+100%", "another model"), Answer(1, "1", "baseline"))
+    row_ = Question("Memory", "train_step", "less", answers)
+    table = comparison.board_table("board", ["one", "two"], [row_], baseline=1)
+    assert [column.heading for column in table.columns] == ["Question", "one", "two (baseline)"]
+    assert table.rows == (
+        (Strong("Memory"), "", ""),
+        (
+            "train_step",
+            ("2", " ", Mark("✗ +100% worse", "error"), " (another model)"),
+            ("1",),
+        ),
+    )

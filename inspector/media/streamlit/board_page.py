@@ -16,7 +16,6 @@ from inspector.media.streamlit import (
     board_maps,
     board_pins,
     board_specs,
-    board_trees,
     chart,
     chip_choice,
     page_width,
@@ -28,17 +27,12 @@ from inspector.media.streamlit import (
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 
-
-def _time_together(board: Board) -> None:
-    paired_times_section.show(board.named, board.baseline)
-
-
 SECTIONS: dict[str, Callable[[Board], None]] = {
     "Side by side": board_comparison.show,
     "Shard maps": board_maps.show,
-    "Trees": board_trees.show,
-    "PartitionSpecs": board_specs.show,
-    "Times": _time_together,
+    "Trees": board_specs.show_trees,
+    "PartitionSpecs": board_specs.show_matrix,
+    "Times": lambda board: paired_times_section.show(board.named, board.baseline),
 }
 
 

@@ -14,10 +14,8 @@ from inspector import layout as layouts
 from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import Board
-from inspector.compare.difference import Answer, Question
 from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot, Source
-from inspector.media.streamlit import board_table
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
@@ -122,7 +120,7 @@ LINK = {
 }
 
 
-def test_a_link_is_planned_and_says_what_it_could_not_say(page_of) -> None:
+def test_a_link_is_planned(page_of) -> None:
     page = page_of(query=LINK | {"baseline": ["FSDP"], "chip": ["h100"]})
     board = board_of(page)
     assert board.names == ("Data + tensor", "FSDP") and board.baseline == 1
@@ -147,7 +145,7 @@ def test_a_link_is_planned_and_says_what_it_could_not_say(page_of) -> None:
 def test_a_bad_link_gives_a_notice_and_the_rest_of_it(page_of) -> None:
     query = {
         "pin": ["nonsense", "good~~layers.2 depth.64", HOSTILE + "~~mesh.0"],
-        "baseline": ["nobody"],
+        "baseline": ["absent"],
     }
     page = page_of(query=query | {"chip": ["abacus"], "screenshot": ["yes"]})
     assert names(page) == ("good",)
@@ -156,7 +154,7 @@ def test_a_bad_link_gives_a_notice_and_the_rest_of_it(page_of) -> None:
     for sentence in (
         "pin is 'nonsense', but must be a name",
         "mesh 0 has an axis of size 0",
-        "baseline is 'nobody'",
+        "baseline is 'absent'",
         "chip is 'abacus', but must be one of",
         "screenshot is 'yes', but must be",
     ):
@@ -164,24 +162,30 @@ def test_a_bad_link_gives_a_notice_and_the_rest_of_it(page_of) -> None:
     assert not read_as_markup(warning.value)
 
 
+def table_of(page: AppTest) -> dict[str, list[str]]:
+    """Return the cells of the table by the first cell of their row."""
+    (table,) = (one.value for one in page.markdown if one.value.startswith("| Question"))
+    rows = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in table.splitlines()]
+    plain = [[cell.replace("\\", "") for cell in row] for row in rows]
+    return {first: cells for first, *cells in plain}
+
+
 def test_the_table_marks_differences_by_sign_and_word(page_of) -> None:
     page = page_of(three())
-    table = page.table[0].value
-    assert [head.split("  \n")[0] for head in table.columns[:2]] == ["**one**", "**two**"]
-    assert "baseline" in table.columns[0]
-    row = next(title for title in table.index if title.endswith("Bytes per device"))
-    assert "worse" in table.loc[row].iloc[1] and "100%" in table.loc[row].iloc[1]
-    assert "one** against" not in said(page), "the baseline is not held against itself"
+    table = table_of(page)
+    assert table["Question"][:2] == ["one (baseline)", "two"]
+    assert "✗ +100% worse" in table["Bytes per device"][1]
     assert "**two** compared with **one**" in said(page)
+    assert "**one** compared with" not in said(page)
 
 
 def test_another_baseline_another_verdict(page_of) -> None:
     page = page_of(three())
     page.button(key="pin_baseline:1").click()
     checked(page.run())
-    table = page.table[0].value
-    row = next(title for title in table.index if title.endswith("Bytes per device"))
-    assert "better" in table.loc[row].iloc[0] and "baseline" in table.columns[1]
+    table = table_of(page)
+    assert table["Question"][:2] == ["one", "two (baseline)"]
+    assert "better" in table["Bytes per device"][0]
 
 
 def test_pins_are_renamed_moved_and_removed(page_of) -> None:
@@ -208,7 +212,7 @@ def test_pins_are_renamed_moved_and_removed(page_of) -> None:
 
 
 @pytest.mark.parametrize("section", ["Side by side", "Shard maps", "Trees", "PartitionSpecs"])
-def test_whatever_stands_together_every_section_is_drawn(page_of, section: str) -> None:
+def test_every_section_draws_unlike_snapshots(page_of, section: str) -> None:
     bare = replace(
         found(5),
         mesh=None,
@@ -256,12 +260,11 @@ def test_maps_of_one_array_are_chosen_once(page_of) -> None:
 def test_hostile_names_are_text_on_the_page(page_of) -> None:
     page = page_of(three())
     texts = [e.value for kind in ("markdown", "caption") for e in page.get(kind)]
-    texts += list(page.table[0].value.columns)
     assert any("onerror" in text for text in texts)
     assert not any(map(read_as_markup, texts))
 
 
-def test_what_is_in_no_link_is_named(page_of) -> None:
+def test_layouts_without_a_link_are_named(page_of) -> None:
     board = three()
     layout = layouts.parse({"layers": "2", "depth": "64"}).unwrap()
     planned = replace(found(), source=replace(found().source, kind="cpu"), layout=layout.to_json())
@@ -272,7 +275,7 @@ def test_what_is_in_no_link_is_named(page_of) -> None:
     assert query_of(page)["pin"][0].startswith("ran~~") and len(query_of(page)["pin"]) == 1
 
 
-def test_the_uploaded_file_is_opened_or_refused(page_of, tmp_path: Path) -> None:
+def test_an_uploaded_file_is_opened_or_rejected(page_of, tmp_path: Path) -> None:
     page = page_of()
     page.get("file_uploader")[0].set_value(
         ("board.json", boards.dumps(three()).encode(), "application/json")
@@ -287,7 +290,7 @@ def test_the_uploaded_file_is_opened_or_refused(page_of, tmp_path: Path) -> None
     assert names(page) == three().names
 
 
-def test_screenshot_mode_says_what_the_picture_is_of(page_of) -> None:
+def test_screenshot_mode_shows_the_provenance(page_of) -> None:
     page = page_of(three())
     assert "2026-01-01" not in " ".join(
         caption.value.replace("\\", "") for caption in page.caption[-2:]
@@ -306,22 +309,6 @@ def test_screenshot_mode_says_what_the_picture_is_of(page_of) -> None:
     assert "screenshot" not in page.query_params
 
 
-def test_a_brief_legend_keeps_what_qualifies_marks() -> None:
-    worse = Answer(2, "2", "worse", "+100%", "another model")
-    planned = Answer(None, "not compiled", "not comparable", remark="it is planned")
-    answers = (Answer(1, "1", "baseline"), worse, worse, planned, planned)
-    row = Question("Memory", "train_step", "less", answers, "What it is about.")
-    first = "Marked against the baseline; unmarked answers are equal to it."
-    brief = board_table.legend([row], 5, brief=True)
-    assert brief.replace("\\", "").split("  \n") == [first, "train_step: another model."]
-    assert board_table.legend([row], 5).replace("\\", "").split("  \n") == [
-        first,
-        "train_step: what it is about.",
-        "train_step: another model.",
-        "train_step: it is planned.",
-    ]
-
-
 def pin_of(one: Snapshot, name: str, path: Path) -> AppTest:
     snapshot.write(one, path)
     page = AppTest.from_string(PIN, default_timeout=PATIENCE)
@@ -329,7 +316,7 @@ def pin_of(one: Snapshot, name: str, path: Path) -> AppTest:
     return checked(page.run())
 
 
-def test_the_pin_button_pins_and_says_why_it_cannot(tmp_path: Path) -> None:
+def test_the_pin_button_explains_a_full_board(tmp_path: Path) -> None:
     page = pin_of(found(), HOSTILE, tmp_path / "found.json")
     for number in range(8):
         page.button(key="pin").click()

@@ -33,7 +33,10 @@ def test_text_has_sentences_table_and_specs(
     assert main(["compare", *files, "--chip", "v5e", "--baseline", "2"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert "tensor against data\n- " in printed.out and "wide against data\n" in printed.out
+    assert (
+        "tensor compared with data\n- " in printed.out
+        and "wide compared with data\n" in printed.out
+    )
     assert "Rule hidden → model added" in printed.out
     assert "Parameters per device" in printed.out and "better" in printed.out
     assert "Equal for all: " in printed.out
