@@ -45,10 +45,10 @@ def command_line() -> str:
     ]
     for verb in VERBS:
         parser = argparse.ArgumentParser(
-            prog=f"sharding-inspector {verb.NAME}", description=verb.HELP
+            prog=f"sharding-inspector {verb.name}", description=verb.help
         )
         verb.add_arguments(parser)
-        parts.append(f"## {verb.NAME}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
+        parts.append(f"## {verb.name}\n\n```text\n{parser.format_help().rstrip()}\n```\n")
     return "\n".join(parts)
 
 

@@ -65,17 +65,15 @@ def content(
     return page(named, chip, notes)
 
 
-def check_suffix(path: str | os.PathLike[str]) -> str:
-    """Return the suffix of a report's file.
+def check_suffix(path: str | os.PathLike[str], allowed: Sequence[str] = SUFFIXES) -> str:
+    """Return the suffix of a file.
 
     Raises:
-      InvalidInput: the suffix is not that of a report.
+      InvalidInput: the suffix is not an allowed one.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InvalidInput(
-            f"--output is {shown(str(path))}, but must end in {' or '.join(SUFFIXES)}"
-        )
+    if suffix not in allowed:
+        raise InvalidInput(f"--output is {shown(str(path))}, but must end in {', '.join(allowed)}")
     return suffix
 
 

@@ -1,4 +1,4 @@
-"""The command line: one module per verb in `VERBS`, and one way for all of them to end.
+"""The command line: the verbs in `VERBS`, and one way for all of them to end.
 
 Exit status 0 means done, 1 that `check` found a violation, 2 that an error occurred, with one line on
 standard error. Data goes to the named file or to standard output, progress to standard error. With
@@ -18,37 +18,24 @@ from typing import NoReturn
 
 from inspector.core.errors import InvalidInput
 from inspector.media.printable import one_line
-from inspector.media.terminal import (
-    audit_verb,
-    check_verb,
-    code_verb,
-    compare_verb,
-    dashboard_verb,
-    device_verb,
-    explain_verb,
-    import_verb,
-    inspect_verb,
-    library_verb,
-    report_verb,
-    shards_verb,
-    show_verb,
-)
+from inspector.media.terminal import compare_verbs, make_verbs, read_verbs
+from inspector.media.terminal.dashboard_verb import dashboard
+from inspector.media.terminal.library_verb import library
 
-# Each module has NAME, HELP, `add_arguments(parser)` and `run(options)`, which may return an exit status.
 VERBS = (
-    inspect_verb,
-    import_verb,
-    show_verb,
-    shards_verb,
-    device_verb,
-    explain_verb,
-    audit_verb,
-    compare_verb,
-    report_verb,
-    check_verb,
-    code_verb,
-    library_verb,
-    dashboard_verb,
+    make_verbs.inspect,
+    make_verbs.import_,
+    read_verbs.show,
+    read_verbs.shards,
+    read_verbs.device,
+    read_verbs.explain,
+    read_verbs.audit,
+    compare_verbs.compare,
+    compare_verbs.report,
+    compare_verbs.check,
+    make_verbs.code,
+    library,
+    dashboard,
 )
 PROGRAM = "sharding-inspector"
 DEBUG = "SHARDING_INSPECTOR_DEBUG"
@@ -102,7 +89,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
-        subparser = verbs.add_parser(verb.NAME, help=verb.HELP, description=verb.HELP)
+        subparser = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
         verb.add_arguments(subparser)
         subparser.set_defaults(run=verb.run)
     options, unknown = parser.parse_known_args(arguments)

@@ -12,79 +12,88 @@ from inspector.core.formatting import bytes_text
 from inspector.media.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
-from inspector.sections.section import Column, Table
+from inspector.media.terminal.options import JSON, SNAPSHOT, argument, one_of, verb
+from inspector.sections.section import Table
 from inspector.service.library import Entry, Library, export
 
-NAME = "library"
-HELP = "list, save, export and delete Snapshots of the library"
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _actions(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser(
-        "list", help="list the Snapshots that contain all words, newest first"
-    )
-    listing.add_argument("words", nargs="*", metavar="WORD")
-    shared.add_json(listing)
-    saving = actions.add_parser("save", help="save a Snapshot file")
-    saving.add_argument("snapshot", metavar="SNAPSHOT.json")
-    saving.add_argument("--name", required=True)
-    saving.add_argument("--note", default="")
-    saving.add_argument("--replace", action="store_true", help="replace a Snapshot with this name")
-    exporting = actions.add_parser(
-        "export", help="write one Snapshot to a file, or all to a zip file"
-    )
-    one_or_all = exporting.add_mutually_exclusive_group(required=True)
-    one_or_all.add_argument("name", nargs="?", metavar="NAME")
-    one_or_all.add_argument("--all", action="store_true")
-    exporting.add_argument("-o", "--output", required=True, metavar="SNAPSHOT.json|ALL.zip")
-    deleting = actions.add_parser("delete", help="delete one Snapshot")
-    deleting.add_argument("name", metavar="NAME")
+    for name, help, arguments in (
+        (
+            "list",
+            "list the Snapshots that contain all words, newest first",
+            (argument("words", nargs="*", metavar="WORD"), JSON),
+        ),
+        (
+            "save",
+            "save a Snapshot file",
+            (
+                SNAPSHOT,
+                argument("--name", required=True),
+                argument("--note", default=""),
+                argument(
+                    "--replace", action="store_true", help="replace a Snapshot with this name"
+                ),
+            ),
+        ),
+        (
+            "export",
+            "write one Snapshot to a file, or all to a zip file",
+            (
+                one_of(
+                    argument("name", nargs="?", metavar="NAME"),
+                    argument("--all", action="store_true"),
+                    required=True,
+                ),
+                argument("-o", "--output", required=True, metavar="SNAPSHOT.json|ALL.zip"),
+            ),
+        ),
+        ("delete", "delete one Snapshot", (argument("name", metavar="NAME"),)),
+    ):
+        action = actions.add_parser(name, help=help)
+        for add in arguments:
+            add(action)
 
 
-def run(options: argparse.Namespace) -> None:
+@verb("library", "list, save, export and delete Snapshots of the library", _actions)
+def library(options: argparse.Namespace) -> None:
     """Run one action on the library."""
-    library = Library()
+    saved = Library()
     if options.action == "list":
-        _list(library.entries(" ".join(options.words)), options.json)
+        _list(saved.entries(" ".join(options.words)), options.json)
     elif options.action == "save":
         found = snapshot.read(options.snapshot)
-        entry = library.save(options.name, options.note, found, options.replace)
+        entry = saved.save(options.name, options.note, found, options.replace)
         print(one_line(f"saved {entry.name}, {bytes_text(entry.bytes)}"), file=sys.stderr)
     elif options.action == "delete":
-        library.delete(options.name)
+        saved.delete(options.name)
     elif options.all:
         output.refuse_unwritable(options.output)
-        output.write_bytes(export.zipped(library, library.entries()), options.output)
+        output.write_bytes(export.zipped(saved, saved.entries()), options.output)
     else:
-        output.write_text(library.text(options.name), options.output)
+        output.write_text(saved.text(options.name), options.output)
 
 
 def _list(entries: Sequence[Entry], as_json: bool) -> None:
     if as_json:
         shared.print_json([dataclasses.asdict(entry) for entry in entries])
         return
-    headings = ("Name", "Saved", "Target", "Model", "Mesh")
-    columns = (
-        *map(Column, headings),
-        Column("Arrays", "count"),
-        Column("Size", "bytes"),
-        Column("Note"),
+    table = Table.of(
+        "library",
+        entries,
+        {
+            "Name": lambda entry: entry.name,
+            "Saved": lambda entry: entry.saved[:16].replace("T", " "),
+            "Target": lambda entry: entry.target or entry.source,
+            "Model": lambda entry: entry.model or "–",
+            "Mesh": lambda entry: entry.mesh or "–",
+            "Arrays:count": lambda entry: entry.arrays,
+            "Size:bytes": lambda entry: entry.bytes,
+            "Note": lambda entry: entry.note,
+        },
     )
-    rows = tuple(
-        (
-            entry.name,
-            entry.saved[:16].replace("T", " "),
-            entry.target or entry.source,
-            entry.model or "–",
-            entry.mesh or "–",
-            entry.arrays,
-            entry.bytes,
-            entry.note,
-        )
-        for entry in entries
-    )
-    if rows:
-        render.show([Table("library", columns, rows)])
+    if table.rows:
+        render.show([table])
     else:
         print("no Snapshot matches", file=sys.stderr)

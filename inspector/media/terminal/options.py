@@ -1,4 +1,4 @@
-"""Options and files that several verbs share, and progress of jobs on standard error."""
+"""Verbs and their arguments, files that several verbs read or write, and progress of jobs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from inspector import layout as layouts
 from inspector.core import output, snapshot, strict_json
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -19,41 +20,67 @@ from inspector.service.engine import Job, Status
 from inspector.service.own_model_registration import register_own
 
 Answer = TypeVar("Answer")
+# Adds one or more arguments to a parser or to a group of a parser.
+Argument: TypeAlias = Callable[[Any], object]
+Run: TypeAlias = Callable[[argparse.Namespace], "int | None"]
 
 
-def add_snapshot(parser: argparse.ArgumentParser) -> None:
-    """Add the argument SNAPSHOT.json."""
-    parser.add_argument("snapshot", metavar="SNAPSHOT.json")
+@dataclass(frozen=True)
+class Verb:
+    """One verb of the command line. `run` may return an exit status."""
+
+    name: str
+    help: str
+    arguments: tuple[Argument, ...]
+    run: Run
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's arguments, in the order of its help text."""
+        for add in self.arguments:
+            add(parser)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option --json."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def verb(name: str, help: str, *arguments: Argument) -> Callable[[Run], Verb]:
+    """Make a function a verb."""
+    return lambda run: Verb(name, help, arguments, run)
 
 
-def add_chip(parser: argparse.ArgumentParser) -> None:
-    """Add the option --chip."""
-    parser.add_argument(
-        "--chip",
-        metavar="NAME",
-        help=f"model time and memory on this chip: {', '.join(hardware.CHIPS)}",
-    )
+def argument(*names: str, **settings: Any) -> Argument:
+    """Return an argument with the names and settings of `add_argument`."""
+    return lambda parser: parser.add_argument(*names, **settings)
 
 
-def add_output(parser: argparse.ArgumentParser, metavar: str) -> None:
-    """Add the option -o for a file that replaces standard output."""
-    parser.add_argument(
+def one_of(*arguments: Argument, required: bool = False) -> Argument:
+    """Return arguments of which a command has at most one."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        group = parser.add_mutually_exclusive_group(required=required)
+        for each in arguments:
+            each(group)
+
+    return add
+
+
+SNAPSHOT = argument("snapshot", metavar="SNAPSHOT.json")
+JSON = argument("--json", action="store_true", help="print JSON")
+CHIP = argument(
+    "--chip",
+    metavar="NAME",
+    help=f"model time and memory on this chip: {', '.join(hardware.CHIPS)}",
+)
+
+
+def output_to(metavar: str) -> Argument:
+    """Return the option -o for a file that replaces standard output."""
+    return argument(
         "-o", "--output", metavar=metavar, help="write to this file instead of standard output"
     )
 
 
-def add_own_model(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Add the option --model for a model that is not in the catalogue."""
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help=f"your own model as package.module:function, {purpose}",
-    )
+def own_model(purpose: str) -> Argument:
+    """Return the option --model for a model that is not in the catalogue."""
+    help = f"your own model as package.module:function, {purpose}"
+    return argument("--model", metavar="NAME", help=help)
 
 
 def chip_of(options: argparse.Namespace) -> Chip | None:
@@ -65,6 +92,17 @@ def register_own_model(name: str | None) -> None:
     """Load the model of --model if it is one of the user's own."""
     if name is not None and ":" in name:
         register_own(name)
+
+
+def number(text: str, option: str, allowed: str, least: int = 0, most: int = 10**18 - 1) -> int:
+    """Return the number in an option.
+
+    Raises:
+      InvalidInput: the text is not a number from `least` to `most`. `allowed` says so.
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= 18 and least <= int(text) <= most:
+        return int(text)
+    raise InvalidInput(f"{option} is {shown(text)}, but must be {allowed}")
 
 
 def read_layout(path: str) -> Layout:

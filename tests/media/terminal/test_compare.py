@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inspector.core import snapshot
-from inspector.media.terminal import compare_verb, main, render
+from inspector.media.terminal import compare_verbs, main, render
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import collective, ran
 
@@ -103,7 +103,7 @@ def test_names_cannot_command_a_terminal() -> None:
     found = planned()
     evil = dataclasses.replace(found.arrays[3], path="params/\x1b[2J\r<img src=x onerror=…>\n=1+1")
     named = [("a\x1b", found), ("b", dataclasses.replace(found, arrays=(*found.arrays, evil)))]
-    printed = render.text(compare_verb.blocks(named))
+    printed = render.text(compare_verbs.blocks(named))
     assert "\x1b" not in printed and "\r" not in printed
     assert "<img src=x onerror=…>" in printed
 

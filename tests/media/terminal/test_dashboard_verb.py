@@ -1,6 +1,8 @@
+"""`dashboard` starts Streamlit with the user's models."""
+
 from __future__ import annotations
 
-import argparse
+import os
 
 import pytest
 
@@ -26,14 +28,10 @@ def test_models_go_to_the_app_and_other_options_to_streamlit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commands: list[list[str]] = []
-
-    def run(options: argparse.Namespace) -> None:
-        commands.append(dashboard_verb.command(options))
-
-    monkeypatch.setattr(dashboard_verb, "run", run)
+    monkeypatch.setattr(os, "execv", lambda program, command: commands.append(command))
     assert main(["dashboard", *arguments]) == 0
     (command,) = commands
-    script = command.index(str(dashboard_verb._SCRIPT))
+    script = command.index(str(dashboard_verb.SCRIPT))
     assert command[script + 1 :] == [*others, *models]
 
 

@@ -15,7 +15,7 @@ import pytest
 from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Snapshot
 from inspector.media import terminal
-from inspector.media.terminal import VERBS, main, show_verb
+from inspector.media.terminal import VERBS, main, render
 from tests.figures import samples
 from tests.paths import ROOT
 
@@ -30,16 +30,16 @@ def test_every_verb_has_a_name_and_a_help(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
-    assert all(verb.NAME in text and verb.HELP for verb in VERBS)
+    assert all(verb.name in text and verb.help for verb in VERBS)
 
 
 def test_an_unexpected_error_is_one_line(
     path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(options: object) -> None:
+    def fail(blocks: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr(show_verb, "run", fail)
+    monkeypatch.setattr(render, "show", fail)
     monkeypatch.delenv(terminal.DEBUG, raising=False)
     assert main(["show", path]) == terminal.UNUSABLE_INPUT
     (line,) = capsys.readouterr().err.splitlines()

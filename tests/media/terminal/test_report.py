@@ -57,7 +57,7 @@ def test_equal_file_names_are_told_apart(files: list[str], tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{0}", "-o", "{tmp}/x.pdf"], "must end in .html or .md"),
+        (["{0}", "-o", "{tmp}/x.pdf"], "must end in .html, .md"),
         (["{0}", "-o", "{tmp}/none/x.html"], "the folder"),
         (["{tmp}/none.json", "-o", "{tmp}/x.html"], "cannot be read"),
         (["{0}", "-o", "{tmp}/x.html", "--chip", "v99"], "v99"),

@@ -1,0 +1,244 @@
+"""Verbs that compare or judge Snapshots: `compare`, `report` and `check`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from inspector.checks import audit, lock_changes, lock_file, policy
+from inspector.compare import difference
+from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
+from inspector.compare.paired_times import text as paired_times_text
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Snapshot
+from inspector.machines.hardware import Chip
+from inspector.media import report as reports
+from inspector.media.printable import one_line
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
+from inspector.sections import comparison
+from inspector.sections.comparison import Named
+from inspector.sections.section import Block, Folded, Preformatted, Section, text
+from inspector.service.engine import Status
+from inspector.service.inspection import Inspection
+
+VIOLATED = 1
+_TIMING = "--time-together"
+
+
+@verb(
+    "compare",
+    "compare Snapshots: differences with their causes, figures side by side, PartitionSpecs",
+    argument("snapshots", nargs="+", metavar="SNAPSHOT.json", help="two or more"),
+    argument(
+        "-o",
+        "--output",
+        metavar="X",
+        help="X.html or X.md: a report; X.json: everything; text on standard output by default",
+    ),
+    CHIP,
+    argument(
+        "--baseline",
+        metavar="N",
+        default="1",
+        help="the number of the Snapshot that the others are compared with, from 1 (default)",
+    ),
+    argument(
+        _TIMING,
+        nargs="?",
+        const=str(DEFAULT_ROUNDS),
+        metavar="ROUNDS",
+        help="run the layouts in turn on emulated devices and print their times as ratios; "
+        f"{LEAST_ROUNDS} to {MOST_ROUNDS} rounds, {DEFAULT_ROUNDS} by default",
+    ),
+)
+def compare(options: argparse.Namespace) -> None:
+    """Compare the Snapshots, and print the result or write it to the file."""
+    paths = options.snapshots
+    if len(paths) < 2:
+        raise InvalidInput("compare needs at least two Snapshots, but was given one")
+    allowed = f"a number from 1 to {len(paths)}"
+    baseline = shared.number(options.baseline, "--baseline", allowed, 1, len(paths)) - 1
+    chip = shared.chip_of(options)
+    suffix = None
+    if options.output is not None:
+        suffix = reports.check_suffix(options.output, (*reports.SUFFIXES, ".json"))
+        output.refuse_unwritable(options.output)
+    rounds = None
+    if options.time_together is not None:
+        allowed = f"a number from {LEAST_ROUNDS} to {MOST_ROUNDS}"
+        rounds = shared.number(options.time_together, _TIMING, allowed, LEAST_ROUNDS, MOST_ROUNDS)
+        if suffix not in (None, ".json"):
+            raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
+    named = [
+        (name, audit.audited(snapshot.read(path)))
+        for name, path in zip(shared.snapshot_names(paths), paths, strict=True)
+    ]
+    names, snapshots = [name for name, _ in named], [found for _, found in named]
+    times = None if rounds is None else _time_together(snapshots, rounds, baseline)
+    if suffix == ".json":
+        plain = difference.to_json(named, baseline, chip)
+        if times is not None:
+            plain["times"] = times.to_json()
+        output.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", options.output)
+        return
+    ordered = [named[baseline], *(one for place, one in enumerate(named) if place != baseline)]
+    if suffix is not None:
+        reports.write(ordered, options.output, chip)
+        return
+    shown_blocks = blocks(ordered, chip)
+    if times is not None:
+        words = paired_times_text.text(times, snapshots, names, baseline)
+        shown_blocks.append(Preformatted(words))
+    render.show(shown_blocks)
+
+
+def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
+    """Return the comparison with the first Snapshot: sentences, and the answers and specs that differ."""
+    names = [name for name, _ in named]
+    snapshots = [snapshot for _, snapshot in named]
+    main, rest = comparison.board_rows(difference.questions(snapshots, 0, chip))
+    board: list[Block] = [comparison.board_table("board", names, main)]
+    for label, titles in (
+        ("Equal for all", [row.title for row in rest if not row.unknown]),
+        ("Unknown for all", [row.title for row in rest if row.unknown]),
+    ):
+        if titles:
+            board.append(text(f"{label}: {', '.join(titles)}."))
+    board += [text(note) for note in comparison.notes(main)]
+    made: list[Block] = [
+        comparison.sentences(named, chip),
+        Section("board", "Side by side", tuple(board)),
+    ]
+    specs = difference.spec_rows(snapshots)
+    if any(row.differs for row in specs):
+        section = comparison.specs(named, specs)
+        shown = tuple(block for block in section.blocks if not isinstance(block, Folded))
+        made.append(Section(section.key, section.heading, shown))
+    return made
+
+
+def _time_together(snapshots: Sequence[Snapshot], rounds: int, baseline: int) -> PairedTimes:
+    """Time the layouts in turn in one worker, with progress on standard error."""
+    service = Inspection(run_workers=1)
+    try:
+        return shared.follow(service.start_timing(snapshots, rounds, baseline), _progress)
+    finally:
+        service.close()
+
+
+def _progress(status: Status) -> str:
+    if "of" not in status.progress:
+        return status.phase or ""
+    part = "round" if status.phase in ("warm up", "rounds") else "layout"
+    return f"{status.phase}, {part} {status.progress['done'] + 1} of {status.progress['of']}"
+
+
+@verb(
+    "report",
+    "write one self-contained HTML file, or Markdown for a pull request, about Snapshots",
+    argument(
+        "snapshots",
+        nargs="+",
+        metavar="SNAPSHOT.json",
+        help="the others are compared with the first",
+    ),
+    argument("-o", "--output", required=True, metavar="X.html|X.md"),
+    CHIP,
+    argument(
+        "--name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the name of a Snapshot, by default that of its file; repeat it in their order",
+    ),
+    argument(
+        "--note",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="a note about a Snapshot; repeat it in their order",
+    ),
+)
+def report(options: argparse.Namespace) -> None:
+    """Write the report."""
+    # Checked before the Snapshots are read, because reading takes longer.
+    reports.check_suffix(options.output)
+    output.refuse_unwritable(options.output)
+    chip = shared.chip_of(options)
+    for option, given in (("--name", options.name), ("--note", options.note)):
+        if len(given) > len(options.snapshots):
+            count = counted(len(options.snapshots), "Snapshot")
+            raise InvalidInput(f"{option} is given {len(given)} times, but there is {count}")
+    names = shared.snapshot_names(options.snapshots, options.name)
+    found = [snapshot.read(path) for path in options.snapshots]
+    notes = {name: note for name, note in zip(names, options.note, strict=False) if note}
+    reports.write(list(zip(names, found, strict=True)), options.output, chip, notes)
+
+
+@verb(
+    "check",
+    "check a Snapshot against a policy or a lock file; exit status 0: all rules hold, 1: a rule is violated "
+    "or something changed (one line each on standard output), 2: it cannot be checked",
+    SNAPSHOT,
+    argument("--policy", metavar="POLICY.toml", help="check these rules"),
+    one_of(
+        argument(
+            "--lock",
+            metavar="NAME.sharding.json",
+            help="list the changes since this lock file or Snapshot",
+        ),
+        argument("--write-lock", metavar="NAME.sharding.json", help="write a lock file to commit"),
+    ),
+)
+def check(options: argparse.Namespace) -> int:
+    """Print violations and changes, and return the exit status."""
+    if options.policy is None and options.lock is None and options.write_lock is None:
+        raise InvalidInput("nothing to check: give --policy, --lock or --write-lock")
+    demands = None if options.policy is None else policy.read(options.policy)
+    before = None if options.lock is None else lock_file.read(options.lock)
+    if options.write_lock is not None:
+        output.refuse_unwritable(options.write_lock)
+    found = snapshot.read(options.snapshot)
+    lines: list[str] = []
+    unknown: list[str] = []
+    notes: list[str] = []
+    if demands is not None:
+        outcomes = demands.check(found)
+        for outcome in outcomes:
+            lines += [f"{outcome.rule}: {one.sentence}" for one in outcome.violations]
+            if outcome.unknown is not None:
+                unknown.append(f"{outcome.rule}: {outcome.unknown}")
+        holding = sum(outcome.holds for outcome in outcomes)
+        notes.append(f"rules that hold: {holding} of {len(outcomes)}")
+    if before is not None:
+        changes = lock_changes.changes(before, lock_file.locked(found))
+        lines += changes.changed
+        unknown += changes.unknown
+        notes += changes.noted
+        notes.append(f"{counted(len(changes.changed), 'change')} from {options.lock}")
+    if options.write_lock is not None:
+        lock_file.write(lock_file.locked(found), options.write_lock)
+        notes.append(f"wrote {options.write_lock}")
+    return _finish(lines, unknown, notes)
+
+
+def _finish(lines: list[str], unknown: list[str], notes: list[str]) -> int:
+    """Print violations to standard output and notes to standard error."""
+    try:
+        sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The exit status is right even if the reader stops after the first line.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if unknown:
+        raise InvalidInput(f"cannot be checked: {'; '.join(dict.fromkeys(unknown))}")
+    for line in notes:
+        print(one_line(line), file=sys.stderr)
+    return VIOLATED if lines else 0

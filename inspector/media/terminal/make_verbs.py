@@ -1,0 +1,208 @@
+"""Verbs that make a Snapshot or a script: `inspect`, `import` and `code`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from inspector import layout as layouts
+from inspector.checks import audit
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.core.sources import IMPORT_KINDS, READERS
+from inspector.core.temporary_folder import TemporaryFolder
+from inspector.layout import Layout
+from inspector.layout.script import script
+from inspector.media.printable import one_line
+from inspector.media.terminal import options as shared
+from inspector.media.terminal.options import argument, verb
+from inspector.models.catalogue import CATALOGUE
+from inspector.producers.readers.archive import ZIP
+from inspector.service.agreement import refuse_indivisible
+from inspector.service.engine import Status
+from inspector.service.inspection import Inspection
+
+_OPTIONS = ("model", "mesh", "axes", "rules", "specs", "target", "steps", "processes")
+_LAYOUT_HELP = "a layout, or a Snapshot with a layout"
+
+
+@verb(
+    "inspect",
+    "make a Snapshot: plan a layout, run it on emulated devices, or compile it for a target",
+    argument("layout", nargs="?", metavar="LAYOUT.json", help=_LAYOUT_HELP),
+    argument(
+        "--model",
+        metavar="NAME",
+        help=f"one of {', '.join(CATALOGUE)}, or your own as package.module:function",
+    ),
+    argument("--mesh", metavar="2x4", help="sizes of the mesh axes"),
+    argument("--axes", metavar="data,model", help="names of the mesh axes"),
+    argument(
+        "--rules",
+        metavar="batch=data,hidden=model",
+        help="rules in order; embed=fsdp+tensor for more than one mesh axis, embed= for none",
+    ),
+    argument(
+        "--specs",
+        metavar="W1=None.model,…",
+        help="PartitionSpecs of a model with device axes, instead of rules",
+    ),
+    argument("--sizes", metavar="NAME", help="the sizes of a published model, such as Llama-3-8B"),
+    argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one size of the model; may be repeated",
+    ),
+    argument(
+        "--target",
+        metavar="T",
+        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4 or gpu:h100:8: "
+        "compile for a machine, without the machine",
+    ),
+    argument("--steps", metavar="N", help="number of measured train steps and inferences"),
+    argument(
+        "--processes",
+        metavar="N",
+        help="1 (default), 2 or 4 processes that share the devices, with jax.distributed",
+    ),
+    shared.output_to("SNAPSHOT.json"),
+)
+def inspect(options: argparse.Namespace) -> None:
+    """Make the Snapshot of a layout and write it."""
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    if options.model not in CATALOGUE:
+        shared.register_own_model(options.model)
+    layout = layouts.parse(_fields(options)).unwrap()
+    shared.write_text(snapshot.dumps(audit.audited(_inspected(layout))), options.output)
+
+
+def _inspected(layout: Layout) -> Snapshot:
+    """Return the Snapshot of a layout for its target, with progress on standard error."""
+    service = Inspection(run_workers=1)
+    try:
+        planned = service.plan(layout)
+        refuse_indivisible(planned)
+        if layout.target == "plan":
+            return service.with_programs(planned, layout)
+        kept = service.cached_compile(layout)
+        if kept is not None:
+            print("cached from an earlier compile", file=sys.stderr)
+            return kept
+        return shared.follow(service.start_run(layout, planned), _run_progress)
+    finally:
+        service.close()
+
+
+def _run_progress(status: Status) -> str:
+    return " ".join(filter(None, (status.phase, status.progress.get("program"))))
+
+
+def _fields(options: argparse.Namespace) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    if options.layout is not None:
+        fields = layouts.to_fields(shared.read_layout(options.layout))
+    given = {
+        name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None
+    }
+    if options.sizes is not None:
+        given = _sizes_of(options.sizes, (fields | given).get("model")) | given
+    for pair in options.set:
+        name, separator, value = pair.partition("=")
+        if not separator or name in _OPTIONS:
+            raise InvalidInput(
+                f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512"
+            )
+        given[name] = value
+    return fields | given
+
+
+def _sizes_of(name: str, model: str | None) -> dict[str, str]:
+    """Return the sizes of a published model, as the text of fields."""
+    entry = layouts.parse({} if model is None else {"model": model}).unwrap().entry
+    chosen = next((one for one in entry.presets if one.name.lower() == name.lower()), None)
+    if chosen is None:
+        names = ", ".join(one.name for one in entry.presets) or "none"
+        raise InvalidInput(f"--sizes is {shown(name)}, but model {entry.name} has {names}")
+    return {key: layouts.print_size(value) for key, value in entry.sizes_of(chosen).items()}
+
+
+@verb(
+    "import",
+    "make a Snapshot from: " + ", ".join(READERS[kind].title for kind in IMPORT_KINDS),
+    argument("kind", choices=IMPORT_KINDS),
+    argument(
+        "path",
+        metavar="PATH",
+        help="; ".join(f"{kind}: {READERS[kind].path}" for kind in IMPORT_KINDS)
+        + "; or a zip file of it",
+    ),
+    argument("--step", metavar="N", help="the step of an Orbax checkpoint; the latest by default"),
+    shared.output_to("SNAPSHOT.json"),
+)
+def import_(options: argparse.Namespace) -> None:
+    """Read the files of a job and write the Snapshot."""
+    step = None
+    if options.step is not None:
+        if not READERS[options.kind].has_steps:
+            names = ", ".join(reader.name for reader in READERS.values() if reader.has_steps)
+            raise InvalidInput(f"--step is {shown(options.step)}, but only {names} has steps")
+        step = shared.number(options.step, "--step", "the number of a step, such as 1000")
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    found = _imported(options.kind, options.path, step)
+    for finding in found.findings:
+        print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
+    shared.write_text(snapshot.dumps(audit.audited(found)), options.output)
+
+
+def _imported(kind: str, path: str, step: int | None) -> Snapshot:
+    """Return the Snapshot of a file or folder, read by a worker process."""
+    service = Inspection(run_workers=1)
+    folder = TemporaryFolder() if _is_zip(path) else None
+    try:
+        job = service.start_import(
+            os.path.abspath(path), path, kind, step, folder.path if folder else None
+        )
+        return shared.follow(
+            job, lambda status: "" if status.phase in (None, "start") else str(status.phase)
+        )
+    finally:
+        service.close()
+        if folder is not None:
+            folder.remove()
+
+
+def _is_zip(path: str) -> bool:
+    try:
+        if not Path(path).is_file():
+            return False
+        with open(path, "rb") as file:
+            return file.read(4) in ZIP
+    except (OSError, ValueError):
+        return False  # the worker reports the error
+
+
+@verb(
+    "code",
+    "write a Flax script that builds and trains a model with exactly this layout",
+    argument("layout", metavar="LAYOUT.json", help=_LAYOUT_HELP),
+    shared.own_model("if the layout is of one"),
+    shared.output_to("FILE"),
+)
+def code(options: argparse.Namespace) -> None:
+    """Write the script. A model of the user's own is only loaded if --model names it."""
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    shared.register_own_model(options.model)
+    layout = shared.read_layout(options.layout)
+    if options.model not in (None, layout.model):
+        raise InvalidInput(
+            f"--model is {shown(options.model)}, but the model of {options.layout} is {layout.model}"
+        )
+    shared.write_text(script(layout), options.output)
