@@ -58,7 +58,7 @@ def of_array(
                 (f"The sharding differs from these rules in {LIBRARIES[reading]}.{chosen}",),
             )
         )
-    if any(not entry.agreed for entry in ledger.entries):
+    if any(entry.taken_by_linen != entry.taken_by_nnx for entry in ledger.entries):
         refusals = f": {'; '.join(ledger.nnx_refusals)}." if ledger.nnx_refusals else "."
         blocks.append(Notice("info", (f"Linen and nnx apply these rules differently{refusals}",)))
     blocks += [
