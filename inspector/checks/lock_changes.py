@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.checks.lock_file import (
-    LockedArray,
-    LockedCollective,
-    LockedMesh,
-    LockFile,
-    collective_key,
-)
+from inspector.checks.lock_file import LockedArray, LockedCollective, LockedMesh, LockFile
 from inspector.checks.policy.outcome import name
 from inspector.core.formatting import (
     bytes_text,
@@ -36,18 +30,16 @@ class Changes:
 
 def changes(before: LockFile, after: LockFile) -> Changes:
     """Return the changes from `before` to `after`. A line has no line break, whatever the names."""
-    programs, noted, unknown = True, _notes(before, after), []
-    if before.programs and not after.programs:
-        programs = False
+    noted, unknown = _notes(before, after), []
+    programs = bool(before.programs) == bool(after.programs)
+    if not programs and before.programs:
         unknown.append(
             "collectives cannot be compared: the Snapshot has no compiled program with collectives"
         )
-    elif after.programs and not before.programs:
-        programs = False
+    elif not programs:
         noted.append("collectives are not compared: the lock file has no compiled program")
-    arrays = programs or not (before.programs or after.programs)
     found = _mesh_changes(before.mesh, after.mesh)
-    found += _array_changes(_arrays(before, arrays), _arrays(after, arrays))
+    found += _array_changes(_arrays(before, programs), _arrays(after, programs))
     if programs:
         found += _program_changes(before, after)
     return Changes(tuple(found), tuple(noted), tuple(unknown))
@@ -73,19 +65,22 @@ def _notes(before: LockFile, after: LockFile) -> list[str]:
 
 
 def _mesh_changes(before: LockedMesh | None, after: LockedMesh | None) -> list[str]:
+    change = f"mesh: {_mesh_text(before)} → {_mesh_text(after)}"
     if before is None or after is None:
-        return [] if before is after else [f"mesh: {_mesh_text(before)} → {_mesh_text(after)}"]
+        return [] if before is after else [change]
     found = []
-    axes = [[(axis.name, axis.size) for axis in mesh.axes] for mesh in (before, after)]
-    if axes[0] != axes[1]:
-        found.append(f"mesh: {_mesh_text(before)} → {_mesh_text(after)}")
+    if [(one.name, one.size) for one in before.axes] != [
+        (one.name, one.size) for one in after.axes
+    ]:
+        found.append(change)
     elif before.devices != after.devices:
         found.append("mesh: other device order")
-    types = [{axis.name: axis.type for axis in mesh.axes} for mesh in (before, after)]
-    for axis in types[0].keys() & types[1].keys():
-        if types[0][axis] != types[1][axis]:
-            kinds = f"{name(types[0][axis])} → {name(types[1][axis])}"
-            found.append(f"mesh: type of axis {name(axis)}: {kinds}")
+    types = {axis.name: axis.type for axis in before.axes}
+    found += [
+        f"mesh: type of axis {name(axis.name)}: {name(types[axis.name])} → {name(axis.type)}"
+        for axis in after.axes
+        if types.get(axis.name, axis.type) != axis.type
+    ]
     return sorted(found)
 
 
@@ -118,29 +113,27 @@ def _array_changes(before: dict[str, LockedArray], after: dict[str, LockedArray]
 
 
 def _facts(old: LockedArray, new: LockedArray) -> list[str]:
-    facts = []
-    for what, to_text in (
-        ("spec", spec_text),
-        ("shape", shape_text),
-        ("dtype", name),
-        ("group", name),
-    ):
-        was, now = getattr(old, what), getattr(new, what)
-        if was != now:
-            facts.append(f"{what} {name(to_text(was))} → {name(to_text(now))}")
-    if old.shards != new.shards:
-        facts.append("other shards per device")
-    return facts
+    facts = [
+        f"{what} {name(to_text(was))} → {name(to_text(now))}"
+        for what, to_text in (
+            ("spec", spec_text),
+            ("shape", shape_text),
+            ("dtype", name),
+            ("group", name),
+        )
+        if (was := getattr(old, what)) != (now := getattr(new, what))
+    ]
+    return facts + (["other shards per device"] if old.shards != new.shards else [])
 
 
 def _program_changes(before: LockFile, after: LockFile) -> list[str]:
-    found = []
-    for program in sorted(set(before.programs) ^ set(after.programs)):
-        word = "removed" if program in before.programs else "added"
-        found.append(f"{word} program {name(program)}")
+    found = [
+        f"{'removed' if program in before.programs else 'added'} program {name(program)}"
+        for program in sorted(set(before.programs) ^ set(after.programs))
+    ]
     both = set(before.programs) & set(after.programs)
     old, new = (
-        {collective_key(one): one for one in lock.collectives if one.program in both}
+        {one.key: one for one in lock.collectives if one.program in both}
         for lock in (before, after)
     )
     for key in sorted(old.keys() | new.keys()):
@@ -172,11 +165,13 @@ def _figures(old: LockedCollective, new: LockedCollective) -> list[str]:
 
 
 def _text(one: LockedCollective) -> str:
-    executions = "an unknown number of" if one.executions is None else f"{one.executions:,}"
-    up_to = "up to " if one.conditional else ""
+    executions = "an unknown number of executions"
+    if one.executions is not None:
+        executions = f"{'up to ' if one.conditional else ''}{counted(one.executions, 'execution')}"
+    elif one.conditional:
+        executions = f"up to {executions}"
     return (
-        f"{_collective_name(one)}: {counted(one.instructions, 'instruction')}, {up_to}{executions} "
-        f"{'execution' if one.executions == 1 else 'executions'} and "
+        f"{_collective_name(one)}: {counted(one.instructions, 'instruction')}, {executions} and "
         f"{bytes_text(one.wire_bytes_per_device)} on the wire per device in one run"
     )
 

@@ -10,20 +10,14 @@ import hashlib
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core import snapshot as snapshots
 from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import (
-    Array,
-    Group,
-    Mesh,
-    Snapshot,
-    Spec,
-)
+from inspector.core.snapshot import Array, Group, Mesh, Snapshot, Spec
 from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
 
 FORMAT = "sharding-lock"
@@ -83,6 +77,11 @@ class LockedCollective(Record):
     wire_bytes_per_device: NonNegativeInt | None
     conditional: bool
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What identifies it in a lock file, in sorting order."""
+        return self.program, self.mesh_axes is None, self.mesh_axes or (), self.op
+
 
 @dataclass(frozen=True)
 class LockFile(Record):
@@ -99,17 +98,9 @@ class LockFile(Record):
 def locked(snapshot: Snapshot) -> LockFile:
     """Return the lock file of a Snapshot."""
     counted = [program for program in snapshot.programs if program.collectives is not None]
+    names = [one.name for one in fields(LockedCollective) if one.name not in ("extra", "program")]
     collectives = [
-        LockedCollective(
-            program.name,
-            row.op,
-            row.mesh_axes,
-            row.instructions,
-            row.executions,
-            row.payload_bytes,
-            row.wire_bytes_per_device,
-            row.conditional,
-        )
+        LockedCollective(program.name, **{name: getattr(row, name) for name in names})
         for program in counted
         for row in traffic(program.collectives or ())
     ]
@@ -119,7 +110,7 @@ def locked(snapshot: Snapshot) -> LockFile:
         mesh=None if snapshot.mesh is None else _mesh(snapshot.mesh),
         arrays=tuple(_array(one) for one in sorted(snapshot.arrays, key=lambda one: one.path)),
         programs=tuple(sorted({program.name for program in counted})),
-        collectives=tuple(sorted(collectives, key=collective_key)),
+        collectives=tuple(sorted(collectives, key=lambda one: one.key)),
     )
 
 
@@ -129,11 +120,7 @@ def dumps(lock: LockFile) -> str:
 
 
 def write(lock: LockFile, path: str | os.PathLike[str]) -> None:
-    """Write a lock file completely or not at all.
-
-    Raises:
-      InvalidInput: if the file cannot be written.
-    """
+    """Write a lock file completely or not at all."""
     output.write_text(dumps(lock), path)
 
 
@@ -181,11 +168,6 @@ def _array(array: Array) -> LockedArray:
         shards = _digest(sorted((shard.device, shard.index) for shard in array.shards))
     spec = None if array.spec is None else tuple(axes or None for axes in array.spec)
     return LockedArray(array.path, array.group, array.shape, array.dtype, spec, shards)
-
-
-def collective_key(one: LockedCollective) -> tuple[Any, ...]:
-    """Return what identifies a collective of a lock file, in sorting order."""
-    return one.program, one.mesh_axes is None, one.mesh_axes or (), one.op
 
 
 def _digest(value: Any) -> str:

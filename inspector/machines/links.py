@@ -16,12 +16,7 @@ from dataclasses import dataclass
 from inspector.core.collectives import OPERATIONS, OPS, Operation
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.machines.prediction.cost import (
-    Estimate,
-    require_amount,
-    require_positive,
-    si_text,
-)
+from inspector.machines.prediction.cost import Estimate, require_amount, si_text
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,7 @@ class Ring:
 
     bytes_per_second: of one link in one direction. hop_seconds: least time from chip to chip.
     wraps: the ends are linked; otherwise the chips form a line.
-    two_way: data travels in both directions at once.
+    two_way: data travels in both directions at once, as it always does on a line.
     """
 
     size: int
@@ -38,14 +33,6 @@ class Ring:
     hop_seconds: float
     wraps: bool = True
     two_way: bool = True
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise InvalidInput(f"size of a ring is {self.size}, but must be at least 1")
-        require_positive("bytes_per_second of a ring", self.bytes_per_second)
-        require_amount("hop_seconds of a ring", self.hop_seconds)
-        if not self.wraps and not self.two_way:
-            raise InvalidInput("two_way of a ring is false, but must be true if it does not wrap")
 
     @property
     def hops(self) -> int:
@@ -73,10 +60,6 @@ class TorusLink:
 
     rings: tuple[Ring, ...]
     assumption: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.rings:
-            raise InvalidInput("rings of a torus link is empty, but must have at least one entry")
 
     @property
     def size(self) -> int:
@@ -108,15 +91,6 @@ class NodeLink:
     bytes_per_second: float
     node_bytes_per_second: float
     assumption: str = ""
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.members <= self.gpus and self.nodes >= 1):
-            raise InvalidInput(
-                f"a group has {self.members} members in each of {self.nodes} nodes, but must have "
-                f"1 to {self.gpus} in at least one"
-            )
-        require_positive("bytes_per_second of a GPU", self.bytes_per_second)
-        require_positive("node_bytes_per_second", self.node_bytes_per_second)
 
     @property
     def size(self) -> int:
@@ -214,10 +188,9 @@ def _gather_formula(total: float, link: TorusLink, rounds: int) -> str:
     factor = _factor(rounds)
     if len(link.rings) == 1:
         (ring,) = link.rings
-        part = f"{si_text(total, 'B')} ÷ {ring.size}"
-        link_rate = si_text(ring.bytes_per_second, "B/s")
+        part = f"{si_text(total, 'B')} ÷ {ring.size} ÷ {si_text(ring.bytes_per_second, 'B/s')}"
         hop = si_text(ring.hop_seconds * 1e6, "µs")
-        return f"{factor}{counted(ring.hops, 'hop')} × max({part} ÷ {link_rate}, {hop})"
+        return f"{factor}{counted(ring.hops, 'hop')} × max({part}, {hop})"
     rate = total / _gather_bandwidth(total, link) if total else effective_bytes_per_second(link)
     return (
         f"{factor}{si_text(total, 'B')} ÷ {si_text(rate, 'B/s')} of {len(link.rings)} axes at once"

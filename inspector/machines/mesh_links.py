@@ -15,15 +15,9 @@ import numpy as np
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, mesh_axes_text
 from inspector.core.snapshot import Mesh
+from inspector.machines import links
 from inspector.machines.hardware import Chip, Nodes, Torus
-from inspector.machines.links import (
-    Link,
-    NodeLink,
-    NoLink,
-    Ring,
-    TorusLink,
-    effective_bytes_per_second,
-)
+from inspector.machines.links import Link, NodeLink, NoLink, Ring, TorusLink
 from inspector.machines.torus_groups import CORES, GroupShape, Span, group_shapes
 from inspector.machines.torus_places import TorusPlaces, places_of
 
@@ -59,11 +53,8 @@ def links_of(
     if isinstance(chip.network, Nodes):
         return {axes: _node_link(axes, mesh, chip, chip.network) for axes in groups}
     places = places_of(mesh)
-    if (
-        places is not None
-        and len(places.topology) == chip.network.axes
-        and places.devices_per_chip == chip.devices
-    ):
+    of_chip = (chip.network.axes, chip.devices)
+    if places is not None and (len(places.topology), places.devices_per_chip) == of_chip:
         return {axes: _placed_link(axes, mesh, chip, chip.network, places) for axes in groups}
     return _assumed_links(groups, mesh, chip, chip.network)
 
@@ -78,7 +69,7 @@ def _placed_link(
         (TorusLink(_rings(shape, chip, torus)), shape)
         for shape in group_shapes(_groups(axes, mesh), places, in_order=len(names) == 1)
     ]
-    link, shape = min(shapes, key=lambda one: effective_bytes_per_second(one[0]))
+    link, shape = min(shapes, key=lambda one: links.effective_bytes_per_second(one[0]))
     order = mesh.extra.get("device_order")
     known = f" ({order})" if order in ("row-major", "torus") else ""
     sentences = [
@@ -210,14 +201,8 @@ def _node_link(axes: Axes, mesh: Mesh, chip: Chip, nodes: Nodes) -> Link:
         )
         if size % spanned or not bool((spanned_by_group == spanned).all()):
             assumption += " Groups differ in shape; the widest one is used for all."
-    return NodeLink(
-        members,
-        spanned,
-        nodes.gpus,
-        nodes.bytes_per_second,
-        nodes.node_bytes_per_second,
-        assumption,
-    )
+    rates = nodes.bytes_per_second, nodes.node_bytes_per_second
+    return NodeLink(members, spanned, nodes.gpus, *rates, assumption)
 
 
 def _groups(axes: Axes, mesh: Mesh) -> np.ndarray:

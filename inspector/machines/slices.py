@@ -100,12 +100,11 @@ class Slice:
     @property
     def sentence(self) -> str:
         """The parts of the slice: `v5p-128: 64 chips (4×4×4), 128 TensorCores, …`."""
-        around = [
-            axis for axis, wraps in zip("xyz", self.wraps, strict=False) if wraps and self.chips > 1
-        ]
-        wrapping = f"wraps around along {' and '.join(around)}" if around else "no wrap-around"
-        if around and len(around) == len(self.shape):
-            wrapping = "wraps around along every axis"
+        around = [axis for axis, wraps in zip("xyz", self.wraps, strict=False) if wraps]
+        wrapping = "no wrap-around"
+        if self.chips > 1 and around:
+            every = len(around) == len(self.shape)
+            wrapping = f"wraps around along {'every axis' if every else ' and '.join(around)}"
         return (
             f"{self.name}: {counted(self.chips, 'chip')} ({'×'.join(map(str, self.shape))}), "
             f"{counted(self.cores, 'TensorCore')}, {counted(self.devices, 'JAX device')}, "

@@ -69,7 +69,7 @@ class Target:
     @property
     def text(self) -> str:
         """The target as text, `tpu:v5p:4x4x4`."""
-        part = str(self.devices) if self.slice is None else self.slice.topology
+        part = self.devices if self.slice is None else self.slice.topology
         return f"{self.kind}:{self.chip_name}:{part}"
 
     @property
@@ -107,11 +107,9 @@ def parse(text: str) -> Target:
     kind, _, rest = text.strip().lower().partition(":")
     first, separator, second = rest.partition(":")
     try:
-        if kind == "tpu" and first:
-            if separator:
-                return _of_slice(slices.slice_of(first, second))
-            if "-" in first:
-                return _of_slice(slices.slice_named(first))
+        if kind == "tpu" and first and (separator or "-" in first):
+            own = slices.slice_of(first, second) if separator else slices.slice_named(first)
+            return Target("tpu", own.generation, own.devices, own)
         if kind == "gpu" and separator:
             return _of_gpus(first, second)
     except InvalidInput as error:
@@ -159,23 +157,16 @@ def environment(target: Target) -> tuple[tuple[str, str], ...]:
     They are equal for all targets of a kind, so that these share a worker. Emulated runs need a worker
     without them.
     """
-    return _TPU_VARIABLES if target.kind == "tpu" else (("XLA_FLAGS", _gpu_flags()),)
+    if target.kind == "tpu":
+        return _TPU_VARIABLES
+    # XLA compiles without a GPU. Both features time kernels on a GPU.
+    flags = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
+    return (("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()),)
 
 
 def gpu_description(chip_name: str) -> str:
     """Return the description of a GPU that XLA compiles for, a `GpuTargetConfigProto` as text."""
     return (GPU_DESCRIPTIONS / f"{chip_name}.textproto").read_text(encoding="utf-8")
-
-
-def _gpu_flags() -> str:
-    """Return the flags of the environment, and those that let XLA compile without a GPU."""
-    # Both features time kernels on a GPU.
-    without_timing = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
-    return f"{os.environ.get('XLA_FLAGS', '')} {without_timing}".strip()
-
-
-def _of_slice(one: Slice) -> Target:
-    return Target("tpu", one.generation, one.devices, one)
 
 
 def _of_gpus(chip_name: str, count: str) -> Target:

@@ -236,7 +236,7 @@ class Loops:
             if opcode == "tuple":
                 return self._operand(frame, instruction, path[0], path[1:]) if path else None
             if opcode == "get-tuple-element":
-                index = instruction.index
+                index = instruction.tuple_index
                 return (
                     None if index is None else self._operand(frame, instruction, 0, (index, *path))
                 )

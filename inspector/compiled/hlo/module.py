@@ -76,7 +76,7 @@ class Instruction(NamedTuple):
         return match[1] if match else ""
 
     @property
-    def index(self) -> int | None:
+    def tuple_index(self) -> int | None:
         """The index of a get-tuple-element; None if invalid."""
         return _short(self.attributes.get("index", ""))
 

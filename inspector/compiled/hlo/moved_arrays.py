@@ -205,7 +205,7 @@ class _Search:
         if opcode == "parameter":
             return self._given(value)
         if opcode == "get-tuple-element":
-            index = instruction.index
+            index = instruction.tuple_index
             return [] if index is None else self._at(frame, instruction, _FIRST, (index, *path))
         if opcode == "tuple":
             return self._at(frame, instruction, _one(path), path[1:]) if path else []

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -131,7 +132,8 @@ def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> 
             )
         return groups
     replica_ids, partition_ids = range(replicas), range(partitions)
-    # Each group as the products of some replicas and some partitions.
+    # Each group is the product of some replicas and some partitions.
+    parts: list[tuple[Sequence[int], Sequence[int]]]
     if mode == "cross_partition":
         parts = [((r,), group) for r in replica_ids for group in groups or (partition_ids,)]
     elif mode == "cross_replica":

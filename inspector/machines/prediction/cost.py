@@ -44,24 +44,16 @@ def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
 
 
 def hbm_time(count: float, chip: Chip) -> Estimate:
-    """Return the seconds of one device to read or write `count` bytes of its HBM.
-
-    Raises:
-      InvalidInput: `count` is not a finite number from 0.
-    """
+    """Return the seconds of one device to read or write `count` bytes of its HBM."""
     require_amount("bytes", count)
     rate = chip.hbm_bytes_per_second_per_device
     return Estimate(count / rate, f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
 
 
 def critical_intensity(flops_per_second: float, bytes_per_second: float) -> float:
-    """Return the FLOPs per byte above which compute is the bottleneck, and below it the bytes.
-
-    Raises:
-      InvalidInput: a rate is not a finite number above 0.
-    """
+    """Return the FLOPs per byte above which compute is the bottleneck, and below it the bytes."""
     require_amount("FLOP/s", flops_per_second)
-    require_positive("bytes per second", bytes_per_second)
+    require_amount("bytes per second", bytes_per_second, above_0=True)
     return flops_per_second / bytes_per_second
 
 
@@ -76,13 +68,9 @@ def si_text(value: float, unit: str) -> str:
     return f"{value:.{decimals}f} {_DECIMAL_UNITS[power]}{unit}"
 
 
-def require_amount(what: str, value: float) -> None:
-    """Raise InvalidInput unless the value is a finite number from 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise InvalidInput(f"{what} is {value!r}, but must be a finite number from 0")
-
-
-def require_positive(what: str, value: float) -> None:
-    """Raise InvalidInput unless the value is a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise InvalidInput(f"{what} is {value!r}, but must be a finite number above 0")
+def require_amount(what: str, value: float, above_0: bool = False) -> None:
+    """Raise InvalidInput unless the value is a finite number from 0, or above 0."""
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if not number or not 0 <= value < math.inf or (above_0 and value == 0):
+        least = "above" if above_0 else "from"
+        raise InvalidInput(f"{what} is {value!r}, but must be a finite number {least} 0")

@@ -9,19 +9,13 @@ from typing import Literal
 
 from inspector.core import sharding, totals
 from inspector.core.array_groups import ARRAY_GROUPS
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    Program,
-    ProgramArray,
-    Snapshot,
-    Spec,
-)
+from inspector.core.snapshot import Array, Mesh, Program, ProgramArray, Snapshot, Spec
 from inspector.core.statistics import sum_known
 from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
 
 UNEXPLAINED = "not explained by arrays"
+Basis = Literal["compiler", "parts", "state", "unknown"]
 STATE_AND_BATCH = (*totals.STATE_GROUPS, "batch")
 
 
@@ -69,13 +63,9 @@ class Breakdown:
     @property
     def total(self) -> int | None:
         """Bytes reserved: arguments + outputs + temporaries − aliased, plus code if it is on the device."""
-        reserved = sum_known(
-            [
-                *(part.bytes for part in (*self.arguments, *self.outputs)),
-                self.temporaries,
-                self.code if self.code_on_device else 0,
-            ]
-        )
+        arrays = [part.bytes for part in (*self.arguments, *self.outputs)]
+        code = self.code if self.code_on_device else 0
+        reserved = sum_known([*arrays, self.temporaries, code])
         return None if self.aliased is None or reserved is None else reserved - self.aliased
 
     @property
@@ -138,7 +128,7 @@ class Fit:
     """
 
     fits: bool | None
-    basis: Literal["compiler", "parts", "state", "unknown"]
+    basis: Basis
     needed: int | None
     capacity: int
     program: str | None = None
@@ -233,14 +223,9 @@ def fit(snapshot: Snapshot, chip: Chip) -> Fit:
     if totaled:
         total, one = max(totaled, key=lambda item: item[0])
         accepted = of_this_chip and total > capacity
-        return Fit(
-            accepted or total <= capacity,
-            "compiler" if accepted else "parts",
-            total,
-            capacity,
-            one.program,
-            one.largest,
-        )
+        basis: Basis = "compiler" if accepted else "parts"
+        fits = accepted or total <= capacity
+        return Fit(fits, basis, total, capacity, one.program, one.largest)
     state = totals.totals(snapshot, STATE_AND_BATCH)
     if state.per_device is None or not state.arrays:
         return Fit(None, "unknown", None, capacity)
@@ -269,21 +254,17 @@ def _parts(
 
 def _bytes_per_device(array: Array, one: ProgramArray, mesh: Mesh | None) -> int | None:
     """Return the bytes of an array on one device in a program, which may shard it differently."""
-    if (
-        one.compiled is None
-        or array.spec is None
-        or mesh is None
-        or _same(one.compiled, array.spec)
-    ):
+    spec = one.compiled
+    if spec is None or array.spec is None or mesh is None or _same(spec, array.spec):
         return array.bytes_per_device
-    if array.bytes is None or array.shape is None or len(one.compiled) != len(array.shape):
+    if array.bytes is None or array.shape is None or len(spec) != len(array.shape):
         return None
     # The file may come from anywhere.
-    if not {axis for axes in one.compiled for axis in axes or ()}.issubset(mesh.axis_names):
+    if not {axis for axes in spec for axis in axes or ()}.issubset(mesh.axis_names):
         return None
-    if any(sharding.indivisible(array.shape, one.compiled, mesh)):
+    if any(sharding.indivisible(array.shape, spec, mesh)):
         return None
-    return array.bytes // math.prod(mesh.ways(axes) for axes in one.compiled)
+    return array.bytes // math.prod(map(mesh.ways, spec))
 
 
 def _donatable(snapshot: Snapshot, program: Program) -> int | None:

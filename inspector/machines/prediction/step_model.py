@@ -98,17 +98,13 @@ def modelled(
     Args:
       links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
     """
-    along = tuple(
-        dict.fromkeys(
-            one.mesh_axes for one in program.collectives or () if one.mesh_axes is not None
-        )
-    )
+    every = (one.mesh_axes for one in program.collectives or ())
+    along = tuple(dict.fromkeys(axes for axes in every if axes is not None))
     if links is None:
         links = links_of(mesh, chip, along)
     compute, peak, runs_as, notes = _compute(program, chip)
-    memory = _memory(program, mesh, chip)
     communication = _communication(program, along, links)
-    terms = (compute, memory, *communication)
+    terms = (compute, _memory(program, mesh, chip), *communication)
 
     seconds = [term.seconds for term in terms]
     known = [value for value in seconds if value is not None]
@@ -117,7 +113,7 @@ def modelled(
     flops = _matmul_flops(program.work.matmul if program.work else None)
     ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
     done = None if flops is None else flops * mesh.size
-    wire = [term.wire_bytes for term in communication]
+    assumed = (links[axes].assumption for axes in along if axes and axes in links)
     return Modelled(
         program=program.name,
         chip=chip,
@@ -126,7 +122,7 @@ def modelled(
         flops=flops,
         flops_per_second=peak,
         hbm_bytes=program.work.bytes_accessed if program.work else None,
-        wire_bytes=sum_known(wire),
+        wire_bytes=sum_known(term.wire_bytes for term in communication),
         ideal_flops=ideal,
         wasted=1 - ideal / done if ideal is not None and done else None,
         utilisation=(
@@ -135,9 +131,9 @@ def modelled(
         ruling=max(terms, key=lambda term: term.seconds or 0) if lower else None,
         lower_seconds=lower,
         upper_seconds=sum(known) if whole else None,
-        intensities=_intensities(flops, peak, memory, program, communication, chip, links),
+        intensities=_intensities(flops, peak, program, communication, chip, links),
         runs_as=runs_as,
-        assumptions=(*notes, *_assumptions(along, links)),
+        assumptions=(*notes, *dict.fromkeys(filter(None, assumed))),
     )
 
 
@@ -155,35 +151,28 @@ def _compute(
     program: Program, chip: Chip
 ) -> tuple[Term, float | None, tuple[str, ...], tuple[str, ...]]:
     """Return the term, the average peak, the operand types of the peaks, and the assumptions."""
-    name = "compute"
     products = program.work.matmul if program.work else None
-    if products is None:
-        return Term(name, "compute", None, "", NOT_COUNTED), None, (), ()
-    peaks = {one.dtype: chip.peak(one.dtype) for one in products if one.flops}
+    if program.work is None or products is None:
+        return Term("compute", "compute", None, "", NOT_COUNTED), None, (), ()
+    used = [one for one in products if one.flops]
+    peaks = {one.dtype: chip.peak(one.dtype) for one in used}
     missing = [dtype for dtype, peak in peaks.items() if peak is None]
     if missing:
         why = f"the peak of {chip.title} for {', '.join(missing)} is unknown"
-        return Term(name, "compute", None, "", why), None, (), ()
-    times = [compute_time(one.flops, chip, one.dtype) for one in products if one.flops]
+        return Term("compute", "compute", None, "", why), None, (), ()
+    times = [compute_time(one.flops, chip, one.dtype) for one in used]
     seconds = sum(one.seconds for one in times)
     known = [peak for peak in peaks.values() if peak is not None]
-    notes = tuple(dict.fromkeys(peak.assumption for peak in known if peak.assumption))
-    if program.work is not None and program.work.not_counted:
+    notes = [peak.assumption for peak in known if peak.assumption]
+    if program.work.not_counted:
         calls = ", ".join(program.work.not_counted)
-        notes = (*notes, f"Without custom calls, whose FLOPs are unknown: {calls}.")
-    term = Term(
-        name,
-        "compute",
-        seconds,
-        " + ".join(one.formula for one in times) or "no matrix products",
-        MATMUL_ONLY,
-    )
-    total = sum(one.flops for one in products)
+        notes.append(f"Without custom calls, whose FLOPs are unknown: {calls}.")
+    formula = " + ".join(one.formula for one in times) or "no matrix products"
     return (
-        term,
-        total / seconds if seconds else None,
+        Term("compute", "compute", seconds, formula, MATMUL_ONLY),
+        sum(one.flops for one in used) / seconds if seconds else None,
         tuple(dict.fromkeys(peak.runs_as for peak in known)),
-        notes,
+        tuple(dict.fromkeys(notes)),
     )
 
 
@@ -204,11 +193,15 @@ def _communication(
     if program.collectives is None:
         why = "the collectives of the program are unknown"
         return (Term("communication", "communication", None, "", why),)
-    found = []
-    for axes in along:
-        these = tuple(one for one in program.collectives if one.mesh_axes == axes)
-        if axes:  # groups of one device each move nothing
-            found.append(_along(axes, these, links.get(axes)))
+    found = [
+        _along(
+            axes,
+            tuple(one for one in program.collectives if one.mesh_axes == axes),
+            links.get(axes),
+        )
+        for axes in along
+        if axes  # groups of one device each move nothing
+    ]
     unplaced = [one for one in program.collectives if one.mesh_axes is None and one.executions != 0]
     if unplaced:
         why = f"{counted(len(unplaced), 'collective')} with groups that no mesh axes form"
@@ -243,57 +236,43 @@ def _along(
         for row in rows
         if row.op in seconds
     )
-    basis = (
-        "all branches of conditionals count as taken"
-        if any(row.conditional for row in rows)
-        else ""
-    )
-    return Term(
-        name, "communication", sum(seconds.values()), formula or "never run", basis, axes, wire
-    )
+    branches = any(row.conditional for row in rows)
+    basis = "all branches of conditionals count as taken" if branches else ""
+    total = sum(seconds.values())
+    return Term(name, "communication", total, formula or "never run", basis, axes, wire)
 
 
 def _intensities(
     flops: float | None,
     peak: float | None,
-    memory: Term,
     program: Program,
     communication: Iterable[Term],
     chip: Chip,
     links: Mapping[tuple[str, ...], Link | NoLink],
 ) -> tuple[Intensity, ...]:
-    count = program.work.bytes_accessed if program.work else None
-    hbm_rate = chip.hbm_bytes_per_second_per_device
-    found = [
-        Intensity(
-            memory.name,
-            flops / count if flops is not None and count else None,
-            critical_intensity(peak, hbm_rate) if peak else None,
+    # Per term: its name, its bytes, and the bytes per second of one device.
+    rows: list[tuple[str, float | None, float | None]] = [
+        (
+            "HBM",
+            program.work.bytes_accessed if program.work else None,
+            chip.hbm_bytes_per_second_per_device,
         )
     ]
     for term in communication:
         link = links.get(term.axes) if term.axes else None
-        rate = None if link is None or isinstance(link, NoLink) else _outward(link)
-        found.append(
-            Intensity(
-                term.name,
-                flops / term.wire_bytes if flops is not None and term.wire_bytes else None,
-                critical_intensity(peak, rate) if peak and rate else None,
-            )
+        # The wire bytes of one device during a large all-gather.
+        outward = None
+        if link is not None and not isinstance(link, NoLink):
+            outward = effective_bytes_per_second(link) * (link.size - 1) / link.size
+        rows.append((term.name, term.wire_bytes, outward))
+    return tuple(
+        Intensity(
+            name,
+            flops / count if flops is not None and count else None,
+            critical_intensity(peak, rate) if peak and rate else None,
         )
-    return tuple(found)
-
-
-def _outward(link: Link) -> float:
-    """Return the wire bytes per second of one device during a large all-gather."""
-    return effective_bytes_per_second(link) * (link.size - 1) / link.size
-
-
-def _assumptions(
-    along: Iterable[tuple[str, ...]], links: Mapping[tuple[str, ...], Link | NoLink]
-) -> tuple[str, ...]:
-    every = (links[axes].assumption for axes in along if axes and axes in links)
-    return tuple(dict.fromkeys(one for one in every if one))
+        for name, count, rate in rows
+    )
 
 
 def _matmul_flops(products: tuple[MatmulFlops, ...] | None) -> float | None:
