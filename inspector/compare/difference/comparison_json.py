@@ -11,11 +11,9 @@ from inspector.compare.difference.questions import questions
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import spec_rows
 from inspector.core import typed_json
-from inspector.core.snapshot import Array, Snapshot
+from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 
-FORMAT = "sharding-comparison"
-VERSION = 1
 _ARRAY_FIELDS = (
     *("group", "shape", "dtype", "logical_axes", "spec", "shard_shape"),
     *("bytes", "bytes_per_device", "replicas"),
@@ -34,8 +32,8 @@ def to_json(
     rows = questions(snapshots, baseline, chip)
     reference = snapshots[baseline]
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": "sharding-comparison",
+        "version": 1,
         "baseline": baseline,
         "chip": None if chip is None else chip.name,
         "snapshots": [
@@ -59,17 +57,9 @@ def to_json(
 
 
 def _difference(one: ArrayDifference) -> dict[str, Any]:
-    return {
-        "path": one.path,
-        "changed": list(one.changed),
-        "placement": one.placement,
-        "before": _array(one.before),
-        "after": _array(one.after),
-    }
-
-
-def _array(array: Array | None) -> dict[str, Any] | None:
-    if array is None:
-        return None
-    plain = typed_json.encode(array)
-    return {name: plain[name] for name in _ARRAY_FIELDS}
+    sides = (
+        None if array is None else typed_json.encode(array) for array in (one.before, one.after)
+    )
+    before, after = (side and {name: side[name] for name in _ARRAY_FIELDS} for side in sides)
+    facts = {"path": one.path, "changed": list(one.changed), "placement": one.placement}
+    return facts | {"before": before, "after": after}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.array_differences import (
@@ -29,9 +29,9 @@ from inspector.machines.hardware import Chip
 
 _MOST_PARTS = 4
 _MOST_CHANGES = 3
-_MOST_CAUSES = 4
 # Smaller parts of a sum, and smaller changes of FLOPs, are not worth a mention.
 _LEAST_SHARE = 0.01
+_MISSING = ((ONLY_AFTER, "new"), (ONLY_BEFORE, "gone"))
 _DIFFERENT = ("better", "worse", "different")
 
 
@@ -47,13 +47,14 @@ def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tu
     found = groups(compared, why)
     by_bytes = [(_moved(group), _group(group, why)) for group in found]
     by_bytes[1:] = sorted((*by_bytes[1:], *_programs(why, chip)), key=lambda one: -one[0])
+    sources = origin.text(before), origin.text(after)
     texts = [
         *_headline(compared, why),
         *(text for _, text in by_bytes),
         *_without_effect(why, found),
         *_other_programs(before, after),
         *_findings(before, after),
-        *_source(before, after),
+        *([] if sources[0] == sources[1] else [f"Layout · Source: {' → '.join(sources)}."]),
     ]
     return tuple(texts) or (_nothing(before, after, len(compared)),)
 
@@ -61,11 +62,9 @@ def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tu
 def row_text(row: Question, parts: Sequence[str] = ()) -> str:
     """Return the second answer against the first: `Memory · step: 2 MiB → 1 MiB (−50%, better): …`."""
     was, now = row.answers
-    word = now.verdict if now.verdict in ("better", "worse") else ""
-    change = ", ".join(part for part in (now.change, word) if part)
-    text = f"{row.section} · {row.title}: {was.text} → {now.text}" + (
-        f" ({change})" if change else ""
-    )
+    verdict = now.verdict if now.verdict in ("better", "worse") else ""
+    change = ", ".join(part for part in (now.change, verdict) if part)
+    text = f"{row.section} · {row.title}: {was.text} → {now.text}{f' ({change})' if change else ''}"
     return f"{text}: {', '.join(parts)}" if parts else text
 
 
@@ -89,20 +88,14 @@ def _headline(compared: Sequence[ArrayDifference], why: Causes) -> Iterator[str]
     changed = [one for one in compared if one.changed]
     if not changed:
         return
-    new, gone = (
-        sum(one.changed == (fact,) for one in changed) for fact in (ONLY_AFTER, ONLY_BEFORE)
-    )
     common = [one for one in compared if one.before and one.after]
-    differ = len(changed) - new - gone
+    differ = sum(bool(one.changed) for one in common)
     counts = [f"{differ:,} of {counted(len(common), 'array')} differ"] if common else []
-    counts += [
-        f"{counted(count, 'array')} {word}"
-        for count, word in ((new, "new"), (gone, "gone"))
-        if count
-    ]
-    text = ", ".join(counts)
+    for fact, word in _MISSING:
+        if count := sum(one.changed == (fact,) for one in changed):
+            counts.append(f"{counted(count, 'array')} {word}")
     mesh = f"{_joined(why.mesh)}: " if why.moves else ""
-    yield f"{mesh}{text}{_state(why)}."
+    yield f"{mesh}{', '.join(counts)}{_state(why)}."
 
 
 def _state(why: Causes) -> str:
@@ -125,9 +118,6 @@ def _state(why: Causes) -> str:
     return "; " + "; ".join(texts)
 
 
-# --- Arrays ---------------------------------------------------------------------------------------
-
-
 def _group(group: Group, why: Causes) -> str:
     """Return a group as one sentence: its causes, its arrays, their changes, the bytes per device."""
     headline = set(why.mesh) if why.moves else set()
@@ -138,7 +128,7 @@ def _group(group: Group, why: Causes) -> str:
     if common:
         partial = [f"{group.partial:,} of them only in part"] if group.partial else []
         parts.append(", ".join([_who(common), *partial, *_changes(common, why)]))
-    for fact, word in ((ONLY_AFTER, "new"), (ONLY_BEFORE, "gone")):
+    for fact, word in _MISSING:
         members = [one for one in group.differences if one.changed == (fact,)]
         if members:
             parts.append(f"{_who(members)} {word}")
@@ -162,7 +152,7 @@ def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
             names.setdefault(change, Counter())[name] += 1
     ordered = sorted(names.items(), key=lambda item: -item[1].total())
     texts = [
-        f"{_some(counts)} from {axes_text(was)} to {axes_text(now)}"
+        f"{and_text(_cut(list(counts)))} from {axes_text(was)} to {axes_text(now)}"
         for (was, now), counts in ordered[:_MOST_CHANGES]
     ]
     if len(ordered) > _MOST_CHANGES:
@@ -176,15 +166,13 @@ def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
         texts.append("other shapes")
     texts += [f"dtype {was} → {now}" for was, now in sorted(dtypes)]
     if not texts and any("placement" in one.changed for one in members):
-        texts.append(_other_devices(members, *meshes))
+        sizes = [mesh.size for mesh in meshes if mesh]
+        replicated = not any(axes for one in members for axes in one.split_after or ())
+        if replicated and len(set(sizes)) == 2:
+            texts.append(f"replicated on {sizes[0]:,} → {counted(sizes[1], 'device')}")
+        else:
+            texts.append("the same split on other devices")
     return texts or list(dict.fromkeys(f"other {fact}" for one in members for fact in one.changed))
-
-
-def _other_devices(members: Iterable[ArrayDifference], before, after) -> str:
-    replicated = not any(axes for one in members for axes in one.split_after or ())
-    if replicated and before and after and before.size != after.size:
-        return f"replicated on {before.size:,} → {counted(after.size, 'device')}"
-    return "the same split on other devices"
 
 
 def _held(group: Group) -> str:
@@ -196,9 +184,6 @@ def _held(group: Group) -> str:
         return "bytes per device unknown"
     prefix = "train state " if state and len(state) < len(group.differences) else ""
     return prefix + amount.text
-
-
-# --- Programs and findings ------------------------------------------------------------------------
 
 
 def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
@@ -251,9 +236,6 @@ def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
             yield f"{word}: {counts}: {rows[0].message.removesuffix('.')}{more}."
 
 
-# --- Causes ---------------------------------------------------------------------------------------
-
-
 def _without_effect(why: Causes, found: Sequence[Group]) -> Iterator[str]:
     """Yield the causes because of which no array differs. A new model explains everything."""
     used = {cause for group in found for cause in group.causes}
@@ -271,12 +253,6 @@ def _without_effect(why: Causes, found: Sequence[Group]) -> Iterator[str]:
         yield f"Changed without an effect on arrays: {', '.join(cause.text for cause in left)}."
 
 
-def _source(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    texts = origin.text(before), origin.text(after)
-    if texts[0] != texts[1]:
-        yield f"Layout · Source: {texts[0]} → {texts[1]}."
-
-
 def _nothing(before: Snapshot, after: Snapshot, compared: int) -> str:
     known = {
         counted(compared, "array"): compared,
@@ -291,15 +267,12 @@ def _nothing(before: Snapshot, after: Snapshot, compared: int) -> str:
 
 
 def _joined(causes_: Sequence[Cause], more: Sequence[str] = ()) -> str:
-    texts = [*(cause.text for cause in causes_), *more]
-    if len(texts) > _MOST_CAUSES:
-        texts = [*texts[: _MOST_CAUSES - 1], f"{len(texts) - _MOST_CAUSES + 1} more"]
-    text = " and ".join(texts)
+    text = " and ".join(_cut([*(cause.text for cause in causes_), *more]))
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    if len(listed) > _MOST_PARTS:
-        listed = [*listed[: _MOST_PARTS - 1], f"{len(listed) - _MOST_PARTS + 1} more"]
-    return and_text(listed)
+def _cut(texts: Sequence[str]) -> Sequence[str]:
+    """Return at most four texts; the last one counts the others."""
+    if len(texts) <= _MOST_PARTS:
+        return texts
+    return [*texts[: _MOST_PARTS - 1], f"{len(texts) - _MOST_PARTS + 1} more"]

@@ -7,14 +7,13 @@ meshes can name their axes differently and still put the same blocks on the same
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from inspector.core import sharding
 from inspector.core.formatting import mesh_sizes_text
-from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh
 
 # The mesh axes that split one dimension, major axis first, each with its size.
@@ -53,10 +52,7 @@ def without_idle_axes(array: Array, mesh: Mesh | None) -> Array:
 
 def trimmed(split: Split) -> Split:
     """Return the split without unsharded dimensions at its end, which a spec may omit."""
-    kept = len(split)
-    while kept and not split[kept - 1]:
-        kept -= 1
-    return split[:kept]
+    return split[: max((place + 1 for place, axes in enumerate(split) if axes), default=0)]
 
 
 def parts(axes: Axes) -> int:
@@ -83,7 +79,11 @@ def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
 
 
 class Places:
-    """Compare placements of arrays on two meshes, device by device."""
+    """Compare placements of arrays on two meshes, device by device.
+
+    Devices are paired by id, or by position if the meshes number them differently. Arrays on meshes of
+    different sizes are never placed the same.
+    """
 
     def __init__(self, before: Mesh | None, after: Mesh | None) -> None:
         self._meshes = (before, after)
@@ -91,33 +91,28 @@ class Places:
         self._order = _order(before, after)
 
     def same(self, before: Array, after: Array) -> bool | None:
-        """Return whether each device holds the same index ranges of both arrays, or None if unknown.
-
-        Devices are paired by id, or by position if the meshes number them differently. Arrays on meshes
-        of different sizes are never placed the same.
-        """
-        old, new = self._meshes
-        if before.shape is None or before.shape != after.shape or old is None or new is None:
+        """Return whether each device holds the same index ranges of both arrays, or None if unknown."""
+        if before.shape is None or before.shape != after.shape:
             return None
+        pairs = tuple(zip((before, after), self._meshes, strict=True))
+        splits = [split_of(array, mesh) for array, mesh in pairs]
+        for (array, mesh), split in zip(pairs, splits, strict=True):
+            if mesh is None or (array.shards is None and split is None):
+                return None
         if before.shards is not None or after.shards is not None:
-            return self._compare(before, after, old, new)
-        splits = split_of(before, old), split_of(after, new)
-        if None in splits:
-            return None
+            return self._compare(pairs)
         key = (before.shape, *splits)
         if key not in self._known:
-            self._known[key] = self._compare(before, after, old, new)
+            self._known[key] = self._compare(pairs)
         return self._known[key]
 
-    def _compare(self, before: Array, after: Array, old: Mesh, new: Mesh) -> bool | None:
-        was, now = _place(before, old), _place(after, new)
-        if was is None or now is None:
-            return None
-        if self._order is None:
-            return False
-        return bool(
-            (was.starts == now.starts[self._order]).all()
-            and (was.stops == now.stops[self._order]).all()
+    def _compare(self, pairs: Sequence[tuple[Array, Mesh | None]]) -> bool | None:
+        placed = [sharding.place_array(array, mesh) for array, mesh in pairs if mesh]
+        was, now = placed
+        if was is None or now is None or self._order is None:
+            return None if was is None or now is None else False
+        return np.array_equal(was.starts, now.starts[self._order]) and np.array_equal(
+            was.stops, now.stops[self._order]
         )
 
 
@@ -129,9 +124,3 @@ def _order(before: Mesh | None, after: Mesh | None) -> np.ndarray | None:
     if position.keys() == set(before.devices):
         return np.array([position[device] for device in before.devices])
     return np.arange(before.size)
-
-
-def _place(array: Array, mesh: Mesh) -> Placement | None:
-    if array.shards is None and split_of(array, mesh) is None:
-        return None
-    return sharding.place_array(array, mesh)
