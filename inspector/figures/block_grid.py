@@ -11,7 +11,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
+import cachetools
 import numpy as np
 
 from inspector.core import formatting, sharding
@@ -86,34 +88,18 @@ class PlacedArray:
         return bool(np.any(shared & ~np.eye(len(self.first), dtype=bool)))
 
 
-class _ById:
-    """A key that is equal only for the same object, because Snapshot records are not hashable."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
 def placed(array: Array, mesh: Mesh) -> PlacedArray | None:
     """Place an array on the mesh, once for all figures; None if its placement is unknown or invalid."""
-    return _placed(_ById(array), _ById(mesh))
+    return _placed(array, mesh)[2]
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
-def _placed(array_key: _ById, mesh_key: _ById) -> PlacedArray | None:
-    array, mesh = array_key.value, mesh_key.value
-    assert isinstance(array, Array) and isinstance(mesh, Mesh)
-    if _why_invalid(array, mesh):
-        return None
-    placement = sharding.place_array(array, mesh)
-    return None if placement is None else PlacedArray(array, mesh, placement)
+@cachetools.cached(
+    cachetools.LRUCache(_REMEMBERED), lambda *records: tuple(map(id, records)), Lock()
+)
+def _placed(array: Array, mesh: Mesh) -> tuple[Array, Mesh, PlacedArray | None]:
+    """Return also both records: as long as the cache holds them, no other one has their id."""
+    placement = None if _why_invalid(array, mesh) else sharding.place_array(array, mesh)
+    return array, mesh, None if placement is None else PlacedArray(array, mesh, placement)
 
 
 def _why_invalid(array: Array, mesh: Mesh) -> str:

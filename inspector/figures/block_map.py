@@ -19,7 +19,7 @@ from inspector.figures.block_grid import (
     split_dimensions,
     why_no_map,
 )
-from inspector.figures.lattice import Sheet, Side
+from inspector.figures.lattice import Sheet
 
 __all__ = ["block_map", "split_dimensions", "why_no_map"]
 
@@ -65,7 +65,7 @@ def block_map(
     numbers = grid.block.reshape(-1).tolist()
     column_edges = plan.sheet.columns.edges(plan.width_px)
     row_edges = plan.sheet.rows.edges(plan.height_px)
-    text = _cell_text(grid, numbers, plan.sheet, column_edges, row_edges)
+    text = cell_text(grid, numbers, plan.sheet, column_edges, row_edges)
     hover = holdings.hover_of_blocks(on_mesh)
     traces = [
         *cells.heatmaps(
@@ -106,7 +106,7 @@ class MapLayout:
 def layout(grid: BlockGrid, figure_width_px: float) -> MapLayout:
     """Lay out a grid in this width: to scale if that is readable, else wrapped or not to scale."""
     width = figure_width_px - 52  # tick labels and margins
-    sheet = lattice.sheet(_side(grid.rows), _side(grid.columns))
+    sheet = sheet_of(grid)
     if not grid.rows.dimensions:
         ratio = _FLATTEST if grid.columns.dimensions else 0
     else:
@@ -166,17 +166,23 @@ def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
     ]
 
 
-def _side(grid_side: GridSide) -> Side:
-    return lattice.side([[stop - start for start, stop in pieces] for pieces in grid_side.cuts])
+def sheet_of(grid: BlockGrid) -> Sheet:
+    """Return the cells of a grid, not wrapped."""
+    rows, columns = (
+        lattice.side([[stop - start for start, stop in pieces] for pieces in one.cuts])
+        for one in (grid.rows, grid.columns)
+    )
+    return lattice.sheet(rows, columns)
 
 
-def _cell_text(
+def cell_text(
     grid: BlockGrid,
     numbers: Sequence[int],
     sheet: Sheet,
     columns: cells.Edges,
     rows: cells.Edges,
 ) -> lattice.Text:
+    """Return the devices of each block as a text for its cell."""
     room: list[tuple[float, float]] = [(0.0, 0.0)] * len(numbers)
     for row, (top, bottom) in enumerate(rows):
         for column, (left, right) in enumerate(columns):
@@ -186,8 +192,10 @@ def _cell_text(
     def form(words: Callable[[tuple[int, ...]], str]) -> Callable[[int], str]:
         return lambda cell: words(grid.holders[numbers[cell]]) if numbers[cell] >= 0 else ""
 
+    low = any(height < 2.6 * lattice.FONT_PX[1] for _, height in room)
+    between = " " if low else "\n"
     forms = [
-        form(lambda held: f"device{'s' * (len(held) > 1)}\n{formatting.devices_text(held)}"),
+        form(lambda held: f"device{'s' * (len(held) > 1)}{between}{formatting.devices_text(held)}"),
         form(formatting.devices_text),
         form(lambda held: formatting.devices_text(held).replace(", ", ",\n").replace(" (", "\n(")),
         form(lambda held: formatting.devices_text(held, most=1)),

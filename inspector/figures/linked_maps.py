@@ -7,7 +7,7 @@ other dimension is sliced at an index, the same for all maps, or left whole if n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +15,16 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import cells, frame, labels, lattice
+from inspector.figures import block_map, cells, frame, holdings, labels
 from inspector.figures.block_grid import (
     BlockGrid,
     GridSide,
     Pieces,
     block_grid,
+    placed,
     split_dimensions,
     why_no_map,
 )
-from inspector.figures.lattice import Side
 
 _GAP_PX = 26
 _NARROWEST_PX = 230  # a map and its labels cannot be read if narrower
@@ -34,7 +34,6 @@ _HEAD_PX = 60  # name, spec and blocks above each map
 _FOOT_PX = 34  # tick labels, and room before the next row
 _LEFT_PX = 44
 _SENTENCE_PX = 30  # the height of a row in which no layout has a map
-_DEVICES_PER_LINE = 2
 _MOST_HOVERS = 1024  # per map; beyond, the hover text has only the block
 
 
@@ -199,42 +198,14 @@ def _map(
     numbers = grid.block.reshape(-1).tolist()
     widths = [(stop - start) / extent[0] * size_px[0] for start, stop in column_pieces]
     heights = [(stop - start) / extent[1] * size_px[1] for start, stop in row_pieces]
-    room = [(width, height) for height in heights for width in widths]
-
-    def form(words: str, most: int, arranged: Callable[[str], str] = str) -> Callable[[int], str]:
-        def text(cell: int) -> str:
-            if numbers[cell] < 0:
-                return ""
-            devices = grid.holders[numbers[cell]]
-            return words.format(
-                s="s" * (len(devices) > 1),
-                devices=arranged(formatting.devices_text(devices, most=most)),
-            )
-
-        return text
-
-    text = lattice.fit_text(
-        [
-            form("device{s} {devices}", 4),
-            form("device{s}\n{devices}", 4),
-            form("device{s}\n{devices}", 4, _in_lines),
-            form("{devices}", 4),
-            form("{devices}", 1),
-        ],
-        range(len(numbers)),
-        room,
-    )
+    columns, rows = [(0.0, width) for width in widths], [(0.0, height) for height in heights]
+    sheet = block_map.sheet_of(grid)
+    text = block_map.cell_text(grid, numbers, sheet, columns, rows)
     heatmaps = cells.heatmaps(
-        lattice.sheet(_side(row_pieces), _side(column_pieces)),
-        list(column_pieces),
-        list(row_pieces),
-        numbers,
-        len(grid.holders),
-        text,
+        sheet, list(column_pieces), list(row_pieces), numbers, len(grid.holders), text
     )
-    columns = [(0.0, width) for width in widths]
-    separator = cells.separator_px(columns, [(0.0, height) for height in heights])
-    hover = [_hover(one, grid, cell) for cell in range(len(numbers))]
+    separator = cells.separator_px(columns, rows)
+    hover = _hover(one, grid)
     for heatmap in heatmaps:
         heatmap.update(
             xaxis=f"x{suffix}",
@@ -249,34 +220,17 @@ def _map(
     return heatmaps
 
 
-def _side(pieces: Pieces) -> Side:
-    return Side(tuple(float(stop - start) for start, stop in pieces), (0,) * len(pieces))
-
-
-def _in_lines(devices: str) -> str:
-    """Return the same devices on more lines: `0, 4,` and `8, 12`."""
-    parts = devices.split(", ")
-    starts = range(0, len(parts), _DEVICES_PER_LINE)
-    return ",\n".join(", ".join(parts[start : start + _DEVICES_PER_LINE]) for start in starts)
-
-
-def _hover(one: Panel, grid: BlockGrid, cell: int) -> str:
-    number = int(grid.block.flat[cell])
-    if number < 0:
-        return "no device holds these elements"
-    if grid.block.size > _MOST_HOVERS:
-        return f"block {number}"
-    row, column = divmod(cell, grid.columns.slots)
-    index = [_pieces(grid.rows)[row]] if grid.rows.dimensions else []
-    index += [_pieces(grid.columns)[column]] if grid.columns.dimensions else []
-    return frame.hover(
-        [
-            labels.cut(one.name, 40),
-            f"block {number}",
-            *([formatting.ranges_text(index)] if index else []),
-            f"on {formatting.devices_text(grid.holders[number], most=8)}",
-        ]
-    )
+def _hover(one: Panel, grid: BlockGrid) -> list[str]:
+    """Return the escaped hover text of each cell; in large maps only the number of the block."""
+    on_mesh = placed(one.array, one.mesh) if one.array and one.mesh else None
+    texts = [f"block {number}" for number in range(len(grid.holders))]
+    if on_mesh is not None and grid.block.size <= _MOST_HOVERS:
+        name = frame.hover([labels.cut(one.name, 40)])
+        texts = [f"{name}<br>{text}" for text in holdings.hover_of_blocks(on_mesh)]
+    return [
+        texts[number] if number >= 0 else "no device holds these elements"
+        for number in grid.block.flat
+    ]
 
 
 def _axes(

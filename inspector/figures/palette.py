@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from plotly.colors import sequential
+from plotly.colors import hex_to_rgb, sequential
 
 from inspector.core.snapshot import Array, Mesh, Spec
 
@@ -108,14 +108,13 @@ def ramp(colors: Sequence[str]) -> Colorscale:
 
 def faded(color: str, opacity: float = 0.22) -> str:
     """Return the color with this opacity, so that the page shows through."""
-    red, green, blue = _channels(color)
+    red, green, blue = hex_to_rgb(color)
     return f"rgba({red},{green},{blue},{opacity})"
 
 
 def text_on(color: str) -> str:
     """Return black or white, whichever contrasts more with a fill (WCAG 2 contrast ratio)."""
-    luminance = _luminance(color)
-    return BLACK if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else WHITE
+    return max(BLACK, WHITE, key=lambda text: contrast(color, text))
 
 
 def contrast(one: str, other: str) -> float:
@@ -167,13 +166,9 @@ def _between(stops: Sequence[str], place: float) -> str:
     within = place * (len(stops) - 1) - lower
     mixed = (
         round(start + (stop - start) * within)
-        for start, stop in zip(_channels(stops[lower]), _channels(stops[lower + 1]), strict=True)
+        for start, stop in zip(hex_to_rgb(stops[lower]), hex_to_rgb(stops[lower + 1]), strict=True)
     )
     return "#" + "".join(f"{channel:02X}" for channel in mixed)
-
-
-def _channels(color: str) -> tuple[int, int, int]:
-    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
 def _luminance(color: str) -> float:
@@ -181,5 +176,5 @@ def _luminance(color: str) -> float:
         share = channel / 255
         return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
 
-    red, green, blue = map(linear, _channels(color))
+    red, green, blue = map(linear, hex_to_rgb(color))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -20,7 +20,6 @@ _POINT_PX = 10
 _ROOF_STEP_PX = 5
 _ROOF_NAME_PX = 90
 _LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
-_PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
 def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:
@@ -159,27 +158,16 @@ def _notes(
 
 
 def _log_axis(low: float, high: float, **settings: Any) -> dict[str, Any]:
-    powers = range(math.ceil(low), math.floor(high) + 1)
-    step = max(1, -(-len(powers) // 7))
-    shown = [power for power in powers if (power - powers[0]) % step == 0]
     return frame.axis(
         type="log",
         range=[low, high],
         showgrid=True,
         gridcolor=palette.faded(frame.MIDDLE_GREY, 0.25),
-        tickvals=[10.0**power for power in shown],
-        ticktext=[_power_text(power) for power in shown],
+        dtick=max(1, math.ceil((high - low) / 7)),
+        exponentformat="SI extended",
         tickangle=0,
         **settings,
     )
-
-
-def _power_text(power: int) -> str:
-    """Return a power of ten in short: `0.01`, `10`, `100 T`."""
-    if power < 0:
-        return f"{10.0**power:.{-power}f}" if power >= -3 else f"1e{power}"
-    thousands = min(power // 3 * 3, max(_PREFIXES))
-    return f"{10 ** (power - thousands)} {_PREFIXES[thousands]}".strip()
 
 
 def _point_labels(

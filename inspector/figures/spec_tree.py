@@ -57,7 +57,8 @@ def sectors(
     found: list[Sector] = []
 
     def add(node: Node, parent: str) -> int:
-        name, place = str(len(found)), len(found)
+        place = len(found)
+        name = f"tree:{place}" if node.fold is None else node.fold.first.path
         found.append(Sector(name, parent, node, 0))
         children = _joined(node.children, size, least)
         value = sum(add(child, name) for child in children) if children else _known(node, size)
@@ -95,7 +96,6 @@ def spec_tree(
         else palette.style_of(sector.node.fold.first.spec, styles)
         for sector in found
     ]
-    ids = {sector.id: _public_id(sector) for sector in found}
     total = max(found[0].value, 1)
     column_px = (width_px - 4) / _depth(found) - 10
     visible = sum(
@@ -107,8 +107,8 @@ def spec_tree(
     legend = [(spec, style) for spec, style in styles.items() if spec in used]
     names = [_legend_text(spec) for spec, _ in legend]
     icicle = go.Icicle(
-        ids=[ids[sector.id] for sector in found],
-        parents=[ids.get(sector.parent, "") for sector in found],
+        ids=[sector.id for sector in found],
+        parents=[sector.parent for sector in found],
         labels=[labels.escape(sector.node.title) for sector in found],
         values=[sector.value for sector in found],
         branchvalues="total",
@@ -178,11 +178,6 @@ def _depth(found: Iterable[Sector]) -> int:
     for sector in found:
         below[sector.id] = below.get(sector.parent, 0) + 1
     return max(below.values(), default=1)
-
-
-def _public_id(sector: Sector) -> str:
-    one = sector.node.fold
-    return one.first.path if one is not None else f"tree:{sector.id}"
 
 
 def _text(sector: Sector, size: Size, column_px: float, height_px: float) -> str:

@@ -21,10 +21,6 @@ ABOVE_PX, BELOW_PX, SIDE_PX = 8, 8, 2
 LIGHT = ("#FFFFFF", "#1F2328")
 DARK = ("#0E1117", "#F0F2F6")
 
-# Plotly's defaults.
-_WIDTH_PX, _HEIGHT_PX = 700, 450
-_MARGIN_PX = {"l": 80, "r": 80, "t": 100, "b": 80}
-
 # The maximum width of a character in ems in the fallback fonts of browsers, of which DejaVu Sans is the
 # widest: lowercase letters and digits, capitals, and characters as wide as high.
 _NARROW_EM, _CAPITAL_EM, _SQUARE_EM = 0.64, 0.78, 1.05
@@ -48,12 +44,7 @@ def additions(figure: go.Figure, lines: Iterable[str]) -> dict[str, Any]:
     The annotation is None if there are no lines.
     """
     layout = figure.layout
-    margin = {
-        side: _MARGIN_PX[side] if layout.margin[side] is None else layout.margin[side]
-        for side in _MARGIN_PX
-    }
-    width = layout.width or _WIDTH_PX
-    height = layout.height or _HEIGHT_PX
+    margin, width, height = layout.margin.to_plotly_json(), layout.width, layout.height
     wrapped = [part for line in lines for part in wrap(line, width - 2 * SIDE_PX - 2)]
     if not wrapped:
         return {"width": width, "height": height, "margin": margin, "annotation": None}
