@@ -14,8 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
 from inspector.core import formatting
-from inspector.figures import cells, frame, labels, palette
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Mesh, Transfer
+from inspector.figures import cells, frame, labels, mesh_layout, palette
 
 MOST_DEVICES = 64  # more devices on one side share cells
 _CELL_PX = (6, 34)  # the minimum and maximum height of a row
@@ -238,3 +241,87 @@ def _name(run: Sequence[int]) -> str:
 
 def _runs(devices: Sequence[int], length: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(devices[start : start + length]) for start in range(0, len(devices), length))
+
+
+def transfer_grid(transfer: Transfer, most: int = MOST_DEVICES) -> Grid:
+    """Sum the routes over runs of neighboring devices, at most `most` runs per side."""
+    row = {device: place for place, device in enumerate(transfer.sources)}
+    column = {device: place for place, device in enumerate(transfer.targets)}
+    # A file may name devices that it does not list.
+    routes = [
+        (row[source], column[target], size, source == target)
+        for source, target, size in transfer.routes
+        if source in row and target in column
+    ]
+    rows, columns, sizes, kept = np.array(routes, dtype=np.int64).reshape(-1, 4).T
+    return grid(transfer.sources, transfer.targets, rows, columns, sizes, kept.astype(bool), most)
+
+
+def transfer_map(
+    transfer: Transfer,
+    *,
+    title: str = "Bytes from device to device",
+    parts: Parts | None = None,
+    width_px: int = 760,
+    most_devices: int = MOST_DEVICES,
+) -> go.Figure | None:
+    """Return the bytes from each device (rows) to each device (columns); None without devices.
+
+    Args:
+      parts: for one array, the index ranges that move from source to target, for the hover text.
+      most_devices: if there are more on one side, neighbors share a cell.
+    """
+    if not transfer.sources or not transfer.targets:
+        return None
+    runs = transfer_grid(transfer, most_devices)
+    note = "grey stays on its device, color moves to another device"
+    if runs.longest_run > 1:
+        note += f"; each cell side is {runs.longest_run} neighboring devices"
+    notes = [note]
+    old, new = set(transfer.sources), set(transfer.targets)
+    for only, which in ((old - new, "old"), (new - old, "new")):
+        if only:
+            noun = "device" if len(only) == 1 else "devices"
+            devices = formatting.devices_text(sorted(only))
+            notes.append(f"{noun} {devices} only in the {which} layout")
+    return device_grid(runs, title=title, notes=notes, verb="moved", parts=parts, width_px=width_px)
+
+
+def traffic_map(
+    traffic: DeviceTraffic,
+    mesh: Mesh,
+    *,
+    of: str = "one run",
+    width_px: int = 480,
+    most_devices: int = MOST_DEVICES,
+) -> go.Figure | None:
+    """Return the bytes from each device (rows) to each device (columns), in mesh order.
+
+    If there are more than `most_devices`, neighbors share a cell. Return None if nothing is sent.
+    """
+    if not traffic.sent.any() or not mesh_layout.has_devices(mesh):
+        return None
+    senders, receivers = np.nonzero(traffic.sent)
+    runs = grid(
+        mesh.devices,
+        mesh.devices,
+        senders * traffic.run,
+        receivers * traffic.run,
+        traffic.sent[senders, receivers],
+        most=most_devices,
+    )
+    notes = [f"modelled: {ASSUMED}, every branch taken"]
+    if runs.longest_run > 1:
+        notes.append(f"each cell side is {runs.longest_run} neighboring devices")
+    if traffic.left_out:
+        total = counted(traffic.counted + traffic.left_out, "collective")
+        notes.append(
+            f"{traffic.left_out} of {total} left out: executions, devices or bytes unknown"
+        )
+    return device_grid(
+        runs,
+        title=f"Bytes from device to device in {of}",
+        notes=notes,
+        verb="sent",
+        width_px=width_px,
+    )

@@ -1,12 +1,18 @@
-"""The modelled step of one program: a bar for compute, HBM, and the communication over each mesh axis."""
+"""The modelled step: a bar for compute, HBM and communication, and the roofline with all programs."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
 from inspector.core.formatting import counted, seconds_text
-from inspector.figures import bars, frame, palette
+from inspector.figures import bars, frame, labels, palette
+from inspector.machines.hardware import Chip
 from inspector.machines.prediction import step_model as model
+from inspector.machines.prediction.cost import critical_intensity, si_text
 from inspector.machines.prediction.step_model import Modelled, Term
 
 _COLORS = {
@@ -53,3 +59,256 @@ def _notes(modelled: Modelled) -> list[str]:
         return [on, f"step: {model.bound_text(modelled)}"]
     lower, upper = seconds_text(modelled.lower_seconds), seconds_text(modelled.upper_seconds)
     return [on, f"step: {lower} if everything overlaps, {upper} if nothing overlaps"]
+
+
+_PLOT_PX = 230
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44
+_LABEL_PX = 17
+_POINT_PX = 10
+_ROOF_STEP_PX = 5
+_ROOF_NAME_PX = 90
+_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
+
+
+def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:
+    """Return both roofs of one device on logarithmic axes, with a labelled point per program.
+
+    The point of a program is at its FLOPs per HBM byte and its FLOPs per second of the modelled step, if
+    everything overlaps. If communication keeps it below the roof, a dotted line leads up to the roof. The
+    notes name programs without a point.
+    """
+    programs = list(points)
+    placed = [(one, *place) for one in programs if (place := _place(one)) is not None]
+    peaks = _peaks(chip, programs)
+    bandwidth = chip.hbm_bytes_per_second_per_device
+    roof = max(rate for _, rate in peaks)
+    ridges = [critical_intensity(rate, bandwidth) for _, rate in peaks]
+    xs = [x for _, x, _ in placed] + ridges
+    x_low, x_high = math.floor(math.log10(min(xs)) - 0.5), math.ceil(math.log10(max(xs)) + 0.5)
+    ys = [y for _, _, y in placed] + [min(rate for _, rate in peaks) / 100]
+    # With room for the name of the lowest point.
+    y_low, y_high = math.floor(math.log10(min(ys)) - 0.5), math.log10(roof) + 0.45
+
+    plot_width = max(width_px - _LEFT_PX - _RIGHT_PX, 1)
+    traces: list[Any] = []
+    for number, (name, rate) in enumerate(peaks):
+        ridge = critical_intensity(rate, bandwidth)
+        traces.append(
+            go.Scatter(
+                x=[10**x_low, ridge, 10**x_high],
+                y=[10**x_low * bandwidth, rate, rate],
+                mode="lines",
+                line={"color": _LINE, "width": 2, "dash": ("solid", "dash", "dot")[number % 3]},
+                hovertemplate=f"{labels.escape(name)} peak {si_text(rate, 'FLOP/s')}, HBM "
+                f"{si_text(bandwidth, 'B/s')}<extra></extra>",
+            )
+        )
+    for one, x, y in placed:
+        under = min(x * bandwidth, one.flops_per_second or roof)
+        if under > y * 1.05:
+            traces.append(
+                go.Scatter(
+                    x=[x, x],
+                    y=[y, under],
+                    mode="lines",
+                    line={"color": frame.MIDDLE_GREY, "width": 1, "dash": "dot"},
+                    hoverinfo="skip",
+                )
+            )
+    traces.append(
+        go.Scatter(
+            x=[x for _, x, _ in placed],
+            y=[y for _, _, y in placed],
+            mode="markers",
+            marker={"size": _POINT_PX, "color": palette.OKABE_ITO[5]},
+            customdata=[
+                f"{labels.escape(one.program)}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, modelled"
+                for one, x, y in placed
+            ],
+            hovertemplate=frame.HOVER_TEXT,
+        )
+    )
+    x_scale = plot_width / (x_high - x_low)
+    y_scale = _PLOT_PX / (y_high - y_low)
+    pixels = [
+        ((math.log10(x) - x_low) * x_scale, (y_high - math.log10(y)) * y_scale)
+        for _, x, y in placed
+    ]
+    roofs = [
+        (x, (y_high - min(x / x_scale + x_low + math.log10(bandwidth), math.log10(rate))) * y_scale)
+        for _, rate in peaks
+        for x in range(0, int(plot_width), _ROOF_STEP_PX)
+    ]
+    names, leaders = _point_labels([one.program for one, _, _ in placed], pixels, roofs, plot_width)
+    marks = [*names, *_roof_labels(peaks, x_high)]
+    if len(ridges) == 1:  # two labels would overlap, and the notes contain them
+        marks.append(_ridge_label(ridges[0], (math.log10(ridges[0]) - x_low) * x_scale, plot_width))
+    return frame.plot(
+        traces,
+        width_px,
+        _PLOT_PX,
+        heading=f"Roofline of {chip.title}, modelled",
+        notes=_roofline_notes(chip, programs, placed, peaks, bandwidth),
+        left=_LEFT_PX,
+        right=_RIGHT_PX,
+        bottom=_BOTTOM_PX,
+        xaxis=_log_axis(x_low, x_high, title=frame.axis_title("FLOP per HBM byte")),
+        yaxis=_log_axis(y_low, y_high),
+        shapes=leaders
+        + [
+            frame.line(ridge, ridge, 10**y_low, rate, dash="dash")
+            for ridge, (_, rate) in zip(ridges, peaks, strict=True)
+        ],
+        annotations=marks,
+    )
+
+
+def _place(one: Modelled) -> tuple[float, float] | None:
+    """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is not positive or unknown."""
+    if min(one.flops or 0, one.hbm_bytes or 0, one.lower_seconds or 0) <= 0:
+        return None
+    return one.flops / one.hbm_bytes, one.flops / one.lower_seconds
+
+
+def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
+    """Return (operand dtypes, FLOP/s of one device) of the dtypes that programs use, else of bf16."""
+    names = (name for one in programs for name in one.runs_as)
+    used = dict.fromkeys(name for name in names if name in chip.flops_per_second) or ["bf16"]
+    together: dict[float, list[str]] = {}
+    for name in used:
+        together.setdefault(chip.flops_per_second[name] / chip.devices, []).append(name)
+    return [(" and ".join(names), rate) for rate, names in sorted(together.items())]
+
+
+def _roofline_notes(
+    chip: Chip,
+    programs: Sequence[Modelled],
+    placed: Sequence[tuple[Modelled, float, float]],
+    peaks: Sequence[tuple[str, float]],
+    bandwidth: float,
+) -> list[str]:
+    each = "one device" if chip.devices > 1 else "one chip"
+    notes = [f"FLOP/s of {each}; HBM bandwidth {si_text(bandwidth, 'B/s')}"]
+    notes += [
+        f"{name}: {si_text(rate, 'FLOP/s')}, compute-bound from "
+        f"{si_text(critical_intensity(rate, bandwidth), 'FLOP/B')}"
+        for name, rate in peaks
+    ]
+    drawn = {id(one) for one, _, _ in placed}
+    left_out = []
+    for one in programs:
+        if id(one) not in drawn:
+            why = "no matrix products" if one.flops == 0 else "unknown"
+            left_out.append(f"{one.program} ({why})")
+    if left_out:
+        notes.append(f"not drawn: {', '.join(left_out)}")
+    return notes
+
+
+def _log_axis(low: float, high: float, **settings: Any) -> dict[str, Any]:
+    return frame.axis(
+        type="log",
+        range=[low, high],
+        showgrid=True,
+        gridcolor=palette.faded(frame.MIDDLE_GREY, 0.25),
+        dtick=max(1, math.ceil((high - low) / 7)),
+        exponentformat="SI extended",
+        tickangle=0,
+        **settings,
+    )
+
+
+def _point_labels(
+    names: Sequence[str],
+    pixels: Sequence[tuple[float, float]],
+    roofs: Sequence[tuple[float, float]],
+    plot_width: float,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Place each name near its point, so that it covers no point, name or roof.
+
+    Return the annotations, and lines from the points to names that are not next to them.
+    """
+    most = max(int(plot_width * 0.45 / labels.width_px("x", frame.NOTE_PX)), 6)
+    # (left, right, middle) of everything in the way; the names of the roofs are at their right ends.
+    lines = [(x - _ROOF_STEP_PX, x + _ROOF_STEP_PX, y) for x, y in roofs]
+    ends = {y for x, y in roofs if x == max(x for x, _ in roofs)}
+    taken = [(x - _POINT_PX, x + _POINT_PX, y) for x, y in pixels]
+    taken += [(plot_width - _ROOF_NAME_PX, plot_width, y - _LABEL_PX / 2) for y in ends]
+    found, leaders = [], []
+    for name, (x, y) in zip(names, pixels, strict=True):
+        text = labels.middle_cut(name, most)
+        width = labels.width_px(text, frame.NOTE_PX)
+        places = [
+            (start, at)
+            for at in _heights(y)
+            for start in (x + _POINT_PX, x - _POINT_PX - width)
+            if 0 <= start <= plot_width - width
+        ]
+        free = [place for place in places if not _covers(*place, width, taken)]
+        off_lines = [place for place in free if not _covers(*place, width, lines)]
+        start, at = (*off_lines, *free, *places, (0.0, y))[0]
+        taken.append((start, start + width, at))
+        found.append(
+            frame.on_paper(
+                labels.escape(text), start / plot_width, 1 - at / _PLOT_PX, yanchor="middle"
+            )
+        )
+        if abs(at - y) > _LABEL_PX / 2:  # not next to its point
+            near = start if start > x else min(start + width, x)
+            leaders.append(
+                frame.line(
+                    x / plot_width,
+                    near / plot_width,
+                    1 - y / _PLOT_PX,
+                    1 - (at - math.copysign(_LABEL_PX * 0.35, at - y)) / _PLOT_PX,
+                )
+                | {"xref": "paper", "yref": "paper"}
+            )
+    return found, leaders
+
+
+def _heights(y: float) -> list[float]:
+    """Return heights inside the plot, ordered by their distance from the point."""
+    steps = sorted(range(-4, 5), key=lambda step: (abs(step), -step))
+    heights = [y + step * _LABEL_PX * 0.75 for step in steps]
+    return [at for at in heights if _LABEL_PX / 2 <= at <= _PLOT_PX - _LABEL_PX / 2] or [y]
+
+
+def _covers(
+    start: float, at: float, width: float, taken: Sequence[tuple[float, float, float]]
+) -> bool:
+    return any(
+        abs(at - other) < _LABEL_PX * 0.8 and start < right and left < start + width
+        for left, right, other in taken
+    )
+
+
+def _ridge_label(ridge: float, place: float, plot_width: float) -> dict[str, Any]:
+    """Return the critical intensity, next to the lower end of its line."""
+    text = si_text(ridge, "FLOP/B")
+    left = place + labels.width_px(text, frame.TICK_PX) + 8 > plot_width
+    return frame.on_paper(
+        labels.escape(text),
+        place / plot_width,
+        0,
+        xanchor="right" if left else "left",
+        xshift=-3 if left else 3,
+        yanchor="bottom",
+        yshift=2,
+        font={"size": frame.TICK_PX},
+    )
+
+
+def _roof_labels(peaks: Sequence[tuple[str, float]], x_high: float) -> list[dict[str, Any]]:
+    """Return the name of each peak above the right end of its roof."""
+    return [
+        frame.annotation(
+            labels.escape(f"{name} peak"),
+            x_high,
+            math.log10(rate),  # on logarithmic axes the place of an annotation is the exponent
+            xanchor="right",
+            yanchor="bottom",
+            font={"size": frame.TICK_PX},
+        )
+        for name, rate in peaks
+    ]

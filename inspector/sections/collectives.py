@@ -17,7 +17,7 @@ from inspector.core.formatting import (
 )
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
-from inspector.figures.traffic_map import traffic_map
+from inspector.figures.device_grid import traffic_map
 from inspector.sections import unknown
 from inspector.sections.programs import RUNS, main_first, run_of, title
 from inspector.sections.section import (

@@ -8,8 +8,8 @@ from inspector.core import device_holdings
 from inspector.core.device_holdings import Holdings, Piece
 from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
 from inspector.core.snapshot import Snapshot
-from inspector.figures.copies_map import copies_map
 from inspector.figures.holding_bars import holding_bars
+from inspector.figures.mesh_map import copies_map
 from inspector.sections import arrays
 from inspector.sections.section import (
     Block,

@@ -8,9 +8,9 @@ from typing import Any
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
-from inspector.figures import step_model, timings
-from inspector.figures.operation_times import operation_times
-from inspector.figures.roofline import roofline
+from inspector.figures import timings
+from inspector.figures.step_model import roofline, step_model
+from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
@@ -107,7 +107,7 @@ def modelled_step(
     ]
     points = list(roofline_of)
     if points:
-        terms = Picture.of("step_model", "Modelled terms of a step", step_model.step_model, model)
+        terms = Picture.of("step_model", "Modelled terms of a step", step_model, model)
         title = "Roofline of the chip with each program"
         roofs = Picture.of("roofline", title, roofline, model.chip, points)
         blocks.append(Columns(((terms,), (roofs,))))

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from inspector.core.formatting import bytes_text, counted, spec_text
 from inspector.core.snapshot import ProgramArray, Snapshot
-from inspector.figures.live_map import NOBODY, live_map
-from inspector.figures.loss_curve import loss_curve
+from inspector.figures.train_state import NOBODY, live_map, loss_curve
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,

@@ -33,25 +33,20 @@ from inspector.core.snapshot import (
 )
 from inspector.figures.block_map import block_map
 from inspector.figures.collective_bars import collective_bars
-from inspector.figures.copies_map import copies_map
+from inspector.figures.device_grid import traffic_map, transfer_map
 from inspector.figures.holding_bars import holding_bars
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
-from inspector.figures.live_map import live_map
-from inspector.figures.loss_curve import loss_curve
 from inspector.figures.marked_tree import Column, marked_tree
 from inspector.figures.memory_bars import memory_bars
-from inspector.figures.mesh_map import mesh_map
-from inspector.figures.operation_times import operation_times
+from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.overview import overview
 from inspector.figures.palette import styles_of_specs
-from inspector.figures.roofline import roofline
 from inspector.figures.small_multiples import small_multiples
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.step_model import step_model
-from inspector.figures.timings import phases, steps
+from inspector.figures.step_model import roofline, step_model
+from inspector.figures.timings import operation_times, phases, steps
 from inspector.figures.torus_map import torus_map
-from inspector.figures.traffic_map import traffic_map
-from inspector.figures.transfer_map import transfer_map
+from inspector.figures.train_state import live_map, loss_curve
 from inspector.machines.hardware import chip
 from inspector.machines.prediction.memory import Breakdown, Part
 from inspector.machines.prediction.step_model import modelled

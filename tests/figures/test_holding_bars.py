@@ -13,8 +13,8 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
 )
-from inspector.figures.copies_map import copies_map
 from inspector.figures.holding_bars import ALONE, SHARED, bytes_by_group, holding_bars
+from inspector.figures.mesh_map import copies_map
 from tests.figures import drawn
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.core.snapshot import LiveBytes, Mesh, MeshAxis
-from inspector.figures.live_map import NOBODY, live_map, owners_by_bytes
+from inspector.figures.train_state import NOBODY, live_map, owners_by_bytes
 
 MESH = Mesh((MeshAxis("x", 2),), (5, 3))
 LIVE = (

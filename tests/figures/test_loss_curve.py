@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.figures.loss_curve import loss_curve, note
+from inspector.figures.train_state import loss_curve, loss_note
 
 
 def test_every_loss_is_at_its_step() -> None:
@@ -12,9 +12,9 @@ def test_every_loss_is_at_its_step() -> None:
 
 
 def test_the_note_counts_losses_that_are_not_finite() -> None:
-    assert note([3.0, 2.0, 1.0]) == "from 3 to 1 in 2 further steps"
-    assert note([3.0, None]) == "from 3 to 3 in 1 further step; 1 not finite, left out"
-    assert note([None]) == "no loss is finite"
+    assert loss_note([3.0, 2.0, 1.0]) == "from 3 to 1 in 2 further steps"
+    assert loss_note([3.0, None]) == "from 3 to 3 in 1 further step; 1 not finite, left out"
+    assert loss_note([None]) == "no loss is finite"
 
 
 def test_no_losses_is_no_figure() -> None:

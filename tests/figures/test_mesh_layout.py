@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from inspector.core import sharding
 from inspector.figures import mesh_layout
 from inspector.figures.block_map import block_map, why_no_map
-from inspector.figures.copies_map import copies_map
 from inspector.figures.mesh_layout import mesh_grid
-from inspector.figures.mesh_map import mesh_map
+from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.small_multiples import small_multiples
 
 from . import samples

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import OperationTime, Trace
-from inspector.figures.operation_times import IDLE, operation_times
+from inspector.figures.timings import IDLE, operation_times
 from tests.figures import drawn
 
 TRACE = Trace(

@@ -16,7 +16,7 @@ from inspector.core.snapshot import (
     Program,
     Work,
 )
-from inspector.figures.roofline import roofline
+from inspector.figures.step_model import roofline
 from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.prediction.step_model import modelled
 from tests.figures import drawn

@@ -17,7 +17,7 @@ from inspector.core.snapshot import (
     Transfer,
 )
 from inspector.figures import labels
-from inspector.figures.transfer_map import grid, transfer_map
+from inspector.figures.device_grid import transfer_grid, transfer_map
 from inspector.guides.restore.transfer import dense, totals, transfer
 from tests.figures import drawn
 
@@ -53,7 +53,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_cells_are_exactly_the_routes(name: str) -> None:
     found = CHANGES[name]
-    cells = grid(found)
+    cells = transfer_grid(found)
     assert cells.moved.sum() == totals(found).moved and cells.kept.sum() == totals(found).kept
     expected = np.where(cells.moved > 0, cells.moved, cells.kept).astype(float)
     seen = np.full(expected.shape, 0.0)
@@ -66,7 +66,7 @@ def test_cells_are_exactly_the_routes(name: str) -> None:
 
 def test_each_pair_of_few_devices_is_a_cell() -> None:
     found = CHANGES["4 to 8"]
-    cells = grid(found)
+    cells = transfer_grid(found)
     assert cells.sources == ((0,), (1,), (2,), (3,)) and len(cells.targets) == 8
     assert (cells.moved + cells.kept).tolist() == dense(found).tolist()
     figure = transfer_map(found, width_px=1000)
@@ -107,7 +107,7 @@ def test_devices_of_only_one_layout_are_named() -> None:
 
 def test_many_devices_share_cells() -> None:
     found = CHANGES["512 to 512"]
-    cells = grid(found)
+    cells = transfer_grid(found)
     assert len(cells.sources) == len(cells.targets) == 64
     assert cells.sources[1] == tuple(range(8, 16))
     assert cells.moved[0, 1] == dense(found)[:8, 8:16].sum()
@@ -117,7 +117,7 @@ def test_many_devices_share_cells() -> None:
     assert drawn.size_bytes(figure) < 700_000
     assert figure.layout.height < 1000
     assert any("8 neighboring devices" in text for text in drawn.texts(figure))
-    uneven = grid(found, most=100)
+    uneven = transfer_grid(found, most=100)
     assert len(uneven.sources) == 86 and sum(map(len, uneven.sources)) == 512
     assert uneven.moved.sum() == totals(found).moved
 

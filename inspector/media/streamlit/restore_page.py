@@ -14,7 +14,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.core.snapshot import Snapshot, Transfer
 from inspector.core.totals import state_totals
-from inspector.figures.transfer_map import transfer_map
+from inspector.figures.device_grid import transfer_map
 from inspector.guides.restore import transfer
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
