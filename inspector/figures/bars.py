@@ -23,16 +23,12 @@ _BEYOND_PX = 4  # the line of a limit exceeds each bar by this much
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a bar; all segments of one name have one color and one entry in the legend.
-
-    hover: escaped.
-    texts: the first one that fits is written inside, unless the segment has a hatch.
-    """
+    """A part of a bar: its entry in the legend, and texts of which the first that fits is drawn."""
 
     name: str
     size: float
     color: str
-    hover: str
+    hover: str  # escaped
     texts: Sequence[str] = ()
     hatch: str = ""
 
@@ -107,7 +103,7 @@ def stacked(
         shapes=[frame.line(limit[0], limit[0], *span, width=3) for span in spans if limit],
         barmode="overlay",
         showlegend=bool(names),
-        legend=frame.legend_below(),
+        legend=frame.LEGEND_BELOW,
         xaxis=frame.axis(range=[0, right], showticklabels=False),
         yaxis=frame.axis(range=[height, 0], showticklabels=False),
         **settings,
@@ -189,13 +185,7 @@ def rows_figure(
     names: Sequence[str] | None = None,
     **settings: Any,
 ) -> go.Figure:
-    """Return a figure with one bar per row, and a gap between groups of rows.
-
-    Args:
-      groups: at least one row.
-      names: one name per group, instead of one per row.
-      settings: `heading` and `notes`, as in `frame.plot`.
-    """
+    """Return a bar per row, and a gap between groups of rows; `names` has one name per group."""
     rows, tops, middles, height = [], [], [], 0.0
     for group in groups:
         for number, row in enumerate(group):

@@ -47,15 +47,8 @@ def block_map(
 ) -> go.Figure | None:
     """Return the shard map of one array; None if `why_no_map` has a reason.
 
-    Selecting gives block numbers.
-
-    Args:
-      rows, columns, at: as for `block_grid`.
-      highlight: a block to emphasize.
-      width_px: the width for which texts are chosen; the figure can be stretched later.
-
-    Raises:
-      InvalidInput: as `block_grid`.
+    Selecting gives block numbers. `rows`, `columns` and `at` are those of `block_grid`, which raises
+    InvalidInput. The block `highlight` is emphasized.
     """
     grid = block_grid(array, mesh, rows, columns, at)
     on_mesh = placed(array, mesh)
@@ -104,7 +97,7 @@ class MapLayout:
 
 
 def layout(grid: BlockGrid, figure_width_px: float) -> MapLayout:
-    """Lay out a grid in this width: to scale if that is readable, else wrapped or not to scale."""
+    """Place a grid in this width: to scale if that is readable, else wrapped or not to scale."""
     width = figure_width_px - 52  # tick labels and margins
     sheet = sheet_of(grid)
     if not grid.rows.dimensions:

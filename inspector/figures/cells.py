@@ -33,7 +33,6 @@ def heatmaps(
       columns, rows: (start, stop) in pixels of each slot.
       numbers: the color number of each cell of the sheet; −1 leaves a cell out.
       colors: the colors, or a number of blocks, which then have the common block colors.
-      text: the text in each cell.
       highlight: a number to emphasize; all other cells fade.
     """
     if isinstance(colors, int):
@@ -86,7 +85,6 @@ def by_text_color(
       texts: (rows, columns) escaped texts.
       text_color: (rows, columns) colors; "" follows the theme.
       hover: (rows, columns) escaped hover texts.
-      settings: of every heatmap.
     """
     if hover is not None:
         settings |= {"hovertemplate": frame.HOVER_TEXT, "hoverongaps": False}
@@ -115,9 +113,7 @@ def selection(
 ) -> go.Scatter:
     """Return invisible points in the cells that carry hover and selection, which heatmaps cannot.
 
-    Args:
-      customdata: for each cell, the value that a click selects; −1 leaves the cell out.
-      hover: for each cell, an escaped text.
+    `customdata` is the value that a click on a cell selects; −1 leaves the cell out. `hover` is escaped.
     """
     places = [
         ((left + right) / 2, (top + bottom) / 2, cell)

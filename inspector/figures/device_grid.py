@@ -59,7 +59,6 @@ def grid(
     """Sum routes over runs of neighboring devices, at most `most` runs per side.
 
     Args:
-      sources, targets: device ids.
       rows, columns: for each route, its places in `sources` and `targets`.
       sizes: for each route, its bytes; negative bytes count as 0.
       kept: for each route, whether the bytes stay on their device; False by default.
@@ -83,10 +82,7 @@ def device_grid(
 ) -> go.Figure:
     """Return the map from each device (rows) to each device (columns), with the sums of each device.
 
-    Args:
-      notes: lines above the plot, not escaped.
-      verb: the heading of the color bar, such as "sent".
-      parts: for one array, the index ranges from source to target, for the hover text.
+    `verb` is the heading of the color bar. `parts` are the index ranges of one array, for the hover text.
     """
     rows, columns = grid.moved.shape
     row_names, column_names = [_name(r) for r in grid.sources], [_name(r) for r in grid.targets]
@@ -267,9 +263,7 @@ def transfer_map(
 ) -> go.Figure | None:
     """Return the bytes from each device (rows) to each device (columns); None without devices.
 
-    Args:
-      parts: for one array, the index ranges that move from source to target, for the hover text.
-      most_devices: if there are more on one side, neighbors share a cell.
+    If there are more than `most_devices` on one side, neighbors share a cell.
     """
     if not transfer.sources or not transfer.targets:
         return None

@@ -25,8 +25,13 @@ TRANSPARENT = "rgba(0,0,0,0)"
 # A grey that can be read on white and on black, for text that does not follow the theme.
 MIDDLE_GREY = "#808890"
 
-# Plotly's default template takes 6.5 KB per figure and sets white grounds.
-NO_TEMPLATE = go.layout.Template()
+# A legend below the plot that starts at its left edge. Plotly scrolls one higher than `maxheight` figures.
+LEGEND_BELOW = {
+    "orientation": "h",
+    **{"x": 0, "xanchor": "left", "y": 0, "yanchor": "top"},
+    "maxheight": 1,
+    "font": {"size": NOTE_PX},
+}
 
 HOVER_TEXT = "%{customdata}<extra></extra>"
 
@@ -38,7 +43,8 @@ def figure(traces: list[Any], width_px: float, height_px: float, **layout: Any) 
     return go.Figure(
         data=traces,
         layout={
-            "template": NO_TEMPLATE,
+            # Plotly's default template takes 6.5 KB per figure and sets white grounds.
+            "template": go.layout.Template(),
             "paper_bgcolor": TRANSPARENT,
             "plot_bgcolor": TRANSPARENT,
             "width": round(width_px),
@@ -68,11 +74,7 @@ def plot(
 ) -> go.Figure:
     """Return a figure with a title and notes above a plot of this height.
 
-    Args:
-      heading, notes: the title and the lines below it, not escaped. Notes are wrapped.
-      left, right, bottom: margins in pixels.
-      above: pixels between the notes and the plot, for column headings or a legend.
-      annotations: in addition to the notes.
+    The texts are not escaped; notes are wrapped. `above` is room below the notes for column headings.
     """
     lines = note_lines(notes, width_px)
     top = heading_px(len(lines)) + above
@@ -166,19 +168,6 @@ def colorbar(title: str, values: Sequence[float], texts: Sequence[str]) -> dict[
     }
 
 
-def legend_below() -> dict[str, Any]:
-    """Return a legend below the plot that starts at its left edge."""
-    return {
-        "orientation": "h",
-        "x": 0,
-        "xanchor": "left",
-        "y": 0,
-        "yanchor": "top",
-        "maxheight": 1,  # Plotly scrolls a legend higher than half of the figure
-        "font": {"size": NOTE_PX},
-    }
-
-
 def legend_px(names: Sequence[str], width_px: float, mark_px: float = 40) -> float:
     """Return the height of a legend below the plot; Plotly makes all entries as wide as the widest."""
     widest = max(labels.width_px(name, NOTE_PX) for name in names) + mark_px
@@ -229,7 +218,7 @@ def thin(places: Sequence[float], texts: Sequence[str], room_px: float) -> Ticks
 
 
 def tick_step(texts: Sequence[str], pitch_px: float, gap_px: float = 8) -> int:
-    """Return every how many places a tick label has room, a power of two."""
+    """Return the number of places per tick label, a power of two, so that labels have room."""
     widest = max(labels.width_px(text, TICK_PX) for text in texts) + gap_px
     return 2 ** max(0, math.ceil(math.log2(widest / pitch_px)))
 
@@ -254,10 +243,7 @@ def map_figure(
 ) -> go.Figure:
     """Return a figure of cells whose axes count pixels from the upper left corner.
 
-    Args:
-      heading, notes, below: texts above and below the plot, not escaped.
-      row_ticks, column_ticks: (positions, texts) of the tick labels.
-      to_scale: keep the proportions when the figure is stretched.
+    The texts above and `below` the plot are not escaped. `to_scale` keeps the proportions of the plot.
     """
     under = note_lines(below, width_px)
     left = 8 + PAD_PX + max((labels.width_px(text, TICK_PX) for text in row_ticks[1]), default=0)
@@ -289,9 +275,5 @@ def map_figure(
             constrain="domain",
             constraintoward="top",
         ),
-        **NEAREST_POINT,
+        hoverdistance=-1,  # a cell's point is the nearest one in all of the cell
     )
-
-
-# The nearest point answers wherever the pointer is, so that a cell's point answers in all of the cell.
-NEAREST_POINT = {"hoverdistance": -1}

@@ -46,9 +46,7 @@ def hover_of_devices(
 ) -> list[str]:
     """Return for each device: its coordinates, the block that it holds, and its other holders. Escaped.
 
-    Args:
-      positions: the places of the devices in mesh order.
-      folded: mesh axes along which all devices hold the same; one device represents all of them.
+    One device represents all others along the `folded` mesh axes.
     """
     mesh, placement = on_mesh.mesh, on_mesh.placement
     processes = known_processes(mesh)

@@ -27,8 +27,7 @@ def local_figure(
 ) -> go.Figure | None:
     """Return the host-local array of each process, one below the other; None if there is none.
 
-    Args:
-      returned: draw the arrays that came back to the processes instead of those they started with.
+    `returned` draws the arrays that came back to the processes instead of those they started with.
     """
     arrays = []
     for view in views:

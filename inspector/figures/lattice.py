@@ -150,11 +150,7 @@ def fit_text(
     """Return the first form that fits in every cell at a readable size, as large as possible.
 
     If no form fits everywhere, return those texts of the last form that fit, or none if few fit.
-
-    Args:
-      forms: functions from a cell number to its text, the most informative first.
-      cells: the cell numbers.
-      sizes_px: (width, height) of every cell.
+    `sizes_px` are the width and height of every cell.
     """
     smallest, largest = FONT_PX
     room = [(width - 2 * PADDING_PX, height - PADDING_PX) for width, height in sizes_px]

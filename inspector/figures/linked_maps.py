@@ -52,7 +52,7 @@ class Panel:
 class Cut:
     """The dimensions drawn as rows and as columns, and the index at which others are sliced.
 
-    rows: None if the array has one dimension. columns: None if it has none.
+    An array of one dimension has no rows (None), and a scalar also no columns.
     """
 
     rows: int | None
@@ -93,8 +93,7 @@ def panel(
 ) -> Panel:
     """Return the map of one layout, or a panel that says why there is none.
 
-    Args:
-      shape: the array's shape in the layout that `cut` was chosen for.
+    `shape` is the array's shape in the layout that `cut` was chosen for.
     """
     reason = _why_absent(array, mesh, shape)
     if reason or array is None or mesh is None or array.shape is None:
@@ -108,11 +107,7 @@ def panel(
 def linked_maps(
     panels: Sequence[Panel], heading: str, cut: Cut, *, width_px: int = 960
 ) -> go.Figure | None:
-    """Return one figure of all panels, whose maps zoom together; None if there are no panels.
-
-    Args:
-      heading: the array's path, not escaped.
-    """
+    """Return one figure of all panels, whose maps zoom together; None if there are no panels."""
     if not panels:
         return None
     across = max(1, min(len(panels), int((width_px + _GAP_PX) / (_NARROWEST_PX + _GAP_PX)), 4))
@@ -161,7 +156,7 @@ def linked_maps(
         bottom=4,
         pad=0,
         annotations=annotations,
-        **frame.NEAREST_POINT,
+        hoverdistance=-1,
         **axes,
     )
 

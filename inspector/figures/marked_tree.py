@@ -104,11 +104,7 @@ def marked_tree(
     *,
     width_px: int = 960,
 ) -> go.Figure | None:
-    """Return the tree with its columns; None if there are no arrays.
-
-    Args:
-      styles: the colors of PartitionSpecs over all arrays of all layouts.
-    """
+    """Return the tree with its columns; None if there are no arrays."""
     rows = rows_of(columns)
     if not rows:
         return None

@@ -39,9 +39,7 @@ def memory_bars(
 ) -> go.Figure | None:
     """Return a bar per program; None if no memory of any program is known.
 
-    Args:
-      capacity: bytes of one chip. It is drawn as a line, or noted if it is far beyond the bars.
-      chip: the name of that chip.
+    The `capacity` of one chip in bytes is a line, or a note if it is far beyond the bars.
     """
     drawn = [(program, parts) for program in programs if (parts := segments(program))]
     if not drawn:

@@ -87,8 +87,7 @@ def coordinates_text(mesh: Mesh, position: int, folded: Sequence[int] = ()) -> s
 def folded_axes(mesh: Mesh, drawn: Sequence[np.ndarray]) -> tuple[int, ...]:
     """Return the mesh axes to draw once; none if the mesh has at most `MOST_CELLS` devices.
 
-    Args:
-      drawn: arrays of shape (devices,) in mesh order: the values that the figure shows.
+    `drawn` are the values that the figure shows: arrays of shape (devices,) in mesh order.
     """
     if mesh.size <= MOST_CELLS or not drawn:
         return ()
@@ -121,11 +120,9 @@ def folding_text(mesh: Mesh, folded: Sequence[int]) -> str:
 
 
 def mesh_grid(mesh: Mesh, drawn: Sequence[np.ndarray] = (), first: int = 0) -> MeshGrid:
-    """Lay the mesh axes out along rows and columns.
+    """Return the mesh axes along rows and columns, with `folded_axes` of `drawn` left out.
 
-    Args:
-      drawn: arrays of shape (devices,), which decide the axes that are folded.
-      first: a position in mesh order that is shown by its cell, even if axes are folded.
+    `first` is a position in mesh order that its cell shows even if axes are folded.
     """
     axes = axes_shown(mesh)
     folded = folded_axes(mesh, drawn)
@@ -201,7 +198,6 @@ def draw(
       values, colors: (devices,) color numbers in mesh order, and the colors as for `cells.heatmaps`.
       forms: texts of a cell by its position in mesh order, the most informative first.
       hover: from positions in mesh order to escaped hover texts.
-      highlight: a color number to emphasize.
       borders: separate the devices of different processes.
     """
     sheet, width, height, wrapping = layout(grid, mesh, width_px)

@@ -23,11 +23,7 @@ def mesh_map(
 ) -> go.Figure | None:
     """Return the mesh colored by the blocks of `array`; None if `why_no_map` has a reason.
 
-    Selecting gives device ids.
-
-    Args:
-      highlight: a block to emphasize.
-      width_px: the width for which texts are chosen; the figure can be stretched later.
+    Selecting gives device ids. The block `highlight` is emphasized.
     """
     on_mesh = placed(array, mesh)
     if on_mesh is None or on_mesh.why_no_map:
@@ -97,7 +93,6 @@ def copies_map(
 
     Args:
       copies: (devices,) bytes in mesh order, from `device_holdings.copies_of`.
-      chosen: ids of the chosen devices.
       whole: bytes of the distinct data that the chosen devices hold together.
     """
     if whole <= 0 or not mesh_layout.has_devices(mesh):

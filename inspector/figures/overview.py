@@ -97,9 +97,7 @@ def overview(
 
     Selecting the square of a row gives the path of its first array.
 
-    Args:
-      styles: the colors of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
-      most_rows: the smallest arrays beyond this many rows share one row.
+    The smallest arrays beyond `most_rows` share one row.
     """
     arrays = tuple(arrays)
     if not arrays or not mesh_layout.has_devices(mesh):

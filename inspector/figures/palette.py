@@ -1,4 +1,4 @@
-"""Colors that color-blind readers can tell apart, and the text color that can be read on each.
+"""Colors that color-blind readers can distinguish, and the text color that can be read on each.
 
 * Blocks of an array: Paul Tol's "light" scheme for up to eight, made for filled cells with black labels.
   For more, his "iridescent" scheme: its lightness falls evenly, so nearby blocks have similar colors
@@ -140,7 +140,7 @@ def splits_nothing(spec: Spec, mesh: Mesh | None) -> bool:
 def styles_of_specs(arrays: Iterable[Array], mesh: Mesh | None) -> Mapping[Spec | None, SpecStyle]:
     """Return a style for each PartitionSpec of these arrays, by spec without trailing Nones.
 
-    Compute it once from all arrays of a Snapshot and pass it to every figure, so that a spec has one
+    Compute it once from all arrays of a Snapshot and pass it to every figure: a spec then has the same
     color everywhere. Replicated specs are light grey, an unknown spec is dark grey. The other specs
     take the colors of the scheme in the order of their text, and then the same colors with a hatch.
     """

@@ -104,8 +104,7 @@ def small_multiples(
 ) -> go.Figure | None:
     """Return one figure of all maps; None if no array has a map. Selecting gives an array's path.
 
-    Args:
-      most_maps: if there are more, the smallest arrays are left out.
+    If there are more than `most_maps`, the smallest arrays are left out.
     """
     arrays = tuple(arrays)
     if not mesh_layout.has_devices(mesh):
@@ -135,7 +134,7 @@ def small_multiples(
         pad=0,
         xaxis=frame.axis(range=[0, width], showticklabels=False),
         yaxis=frame.axis(range=[height, 0], showticklabels=False),
-        **frame.NEAREST_POINT,
+        hoverdistance=-1,
     )
 
 
@@ -148,7 +147,7 @@ def _largest(found: Sequence[Tile], most: int) -> Sequence[Tile]:
 
 
 def _plan(mesh: Mesh, drawn: Sequence[np.ndarray], width_px: int) -> _Plan:
-    """Lay out the maps; their cells may touch if they are a pixel wide, but none is left out."""
+    """Place the maps; their cells may touch if they are a pixel wide, but none is left out."""
     fitting = max(1, int((width_px + _TILE_GAP_PX) / (_TILE_PX + _TILE_GAP_PX)))
     across = min(fitting, len(drawn))
     columns = max(across, 3 if width_px > 700 else 1)  # a single map does not fill a wide page

@@ -81,9 +81,7 @@ def spec_tree(
 
     Selecting gives an id: the path of the first array for a leaf, else `tree:` and a number.
 
-    Args:
-      styles: the colors of PartitionSpecs, from `palette.styles_of_specs` of all arrays.
-      size: the meaning of the area: bytes in total, or bytes on each device.
+    The area is bytes in total, or bytes on each device.
     """
     arrays = tuple(arrays)
     found = sectors(arrays, size)
@@ -151,7 +149,7 @@ def spec_tree(
         xaxis={"visible": False, "fixedrange": True},
         yaxis={"visible": False, "fixedrange": True},
         showlegend=bool(names),
-        legend=frame.legend_below() | {"itemclick": False, "itemdoubleclick": False},
+        legend=frame.LEGEND_BELOW | {"itemclick": False, "itemdoubleclick": False},
     )
 
 

@@ -28,8 +28,6 @@ class Tile:
 
     block: (rows, columns) the block that each number was loaded in; None for an empty tile.
     values: (rows, columns) the numbers; None if `text` is drawn instead.
-    hover: lines, not escaped.
-    wrong: whether any number does not belong here.
     """
 
     label: str
@@ -71,10 +69,7 @@ def tiles_figure(
 ) -> go.Figure:
     """Return tiles in rows of `across`, or fewer if they would be too narrow.
 
-    Args:
-      tiles: at least one.
-      blocks: the number of blocks that share the colors.
-      whole: draw each tile as one cell with its `text`.
+    `blocks` share the colors. `whole` draws each tile as one cell with its text.
     """
     width = width_px - frame.PAD_PX - 16  # the margins of a map without tick labels
     across = max(1, min(across, len(tiles)))

@@ -32,7 +32,7 @@ _MOST_SVG_POINTS = 1000
 
 
 def where(snapshot: Snapshot) -> str:
-    """Return the part of a title that says where the times of a Snapshot were measured."""
+    """Return the part of a title that names the machine that measured the times of a Snapshot."""
     return COMPILED if snapshot.source.kind in targets.KINDS else EMULATED
 
 

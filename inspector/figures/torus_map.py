@@ -25,11 +25,8 @@ def torus_map(
 ) -> go.Figure | None:
     """Return the devices of the mesh at their places; None if the mesh does not know them.
 
-    Args:
-      highlight_axis: the mesh axis whose indices are the colors; by default the first larger than 1.
-
-    Raises:
-      InvalidInput: the mesh has no such axis.
+    The colors are the indices along `highlight_axis`, by default the first mesh axis larger than 1. If the
+    mesh has no such axis, raise InvalidInput.
     """
     if highlight_axis is not None and highlight_axis not in mesh.axis_names:
         raise InvalidInput(

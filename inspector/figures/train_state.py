@@ -44,7 +44,7 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
         barmode="stack",
         bargap=0.15,
         showlegend=True,
-        legend=frame.legend_below() | {"y": -(_AXIS_PX + 4) / _PLOT_PX},
+        legend=frame.LEGEND_BELOW | {"y": -(_AXIS_PX + 4) / _PLOT_PX},
         xaxis=frame.axis(
             title=frame.axis_title("device"),
             tickvals=ticks,
@@ -55,7 +55,7 @@ def live_map(live: Sequence[LiveBytes], mesh: Mesh, *, width_px: int = 480) -> g
 
 
 def owners_by_bytes(live: Sequence[LiveBytes]) -> list[str]:
-    """Return the owners, the largest first and `NOBODY` last."""
+    """Return the owners, the largest first, bytes without an owner last."""
     total: dict[str, int] = {}
     for one in live:
         total[one.owner] = total.get(one.owner, 0) + one.bytes
