@@ -37,13 +37,13 @@ class Amount:
         """The change: `24.0 MiB → 48.0 MiB per device (+100%)`."""
         in_unit = bytes_text if self.unit == "bytes" else elements_text
         was, now = in_unit(self.before), in_unit(self.after)
-        if self.before is None or self.after is None or not self.gained:
+        if not self.gained:
             return f"{was} → {now} per device" if was != now else f"{now} per device, unchanged"
-        change = change_text(self.before, self.after)
+        amount = f"{was} → {now} per device ("
         if was == now:
             sign = "+" if self.gained > 0 else MINUS
-            return f"{sign}{in_unit(abs(self.gained))} to {now} per device ({change})"
-        return f"{was} → {now} per device ({change})"
+            amount = f"{sign}{in_unit(abs(self.gained))} to {now} per device ("
+        return f"{amount}{change_text(self.before or 0, self.after or 0)})"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.question import UNKNOWN, Row, Statement
@@ -40,34 +41,30 @@ def program_rows(
       chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
       reference: the chip of the baseline.
     """
-    names = _names(snapshots)
-    chips = [origin.chip(snapshot, chip) for snapshot in snapshots]
+    names = dict.fromkeys(program.name for each in snapshots for program in each.programs)
+    ordered = dict.fromkeys((*_FIRST, *names))
+    names = [name for name in ordered if name in names and name not in LEFT_OUT]
     rows = [row for name in names for row in _collectives(name, snapshots)]
+    rows += [
+        Row(MEMORY, f"{name} per device", "less", _ask(name, snapshots, _memory), "", name)
+        for name in names
+    ]
+    rows.append(_fits(snapshots, chip, reference))
     for name in names:
-        statements = _ask(name, snapshots, _memory)
-        rows.append(Row(MEMORY, f"{name} per device", "less", statements, "", name))
-    rows.append(_fits(snapshots, chips, reference))
-    for name in names:
-        title = f"{name} modelled" + (f" on {chip.title}" if chip else "")
-        for what, ask, note in (
-            (title, lambda s, p: _time(s, p, origin.chip(s, chip), reference), _MODELLED),
+        modelled_title = f"{name} modelled" + (f" on {chip.title}" if chip else "")
+        for title, ask, note in (
+            (modelled_title, lambda s, p: _time(s, p, origin.chip(s, chip), reference), _MODELLED),
             (f"{name} measured", _measured, SEPARATE_RUNS),
             (f"{name} FLOPs per device", _flops, ""),
             (f"{name} repeated work", _repeated, ""),
         ):
-            rows.append(Row(TIME, what, "less", _ask(name, snapshots, ask), note, name))
+            rows.append(Row(TIME, title, "less", _ask(name, snapshots, ask), note, name))
     return rows
 
 
 def traffic_name(axes: tuple[str, ...] | None) -> str:
     """Return where collectives run: `over data × model`, `over unknown axes`."""
     return f"over {mesh_axes_text(axes)}"
-
-
-def _names(snapshots: Iterable[Snapshot]) -> list[str]:
-    names = dict.fromkeys(program.name for each in snapshots for program in each.programs)
-    first = [name for name in _FIRST if name in names]
-    return first + [name for name in names if name not in (*_FIRST, *LEFT_OUT)]
 
 
 def _ask(
@@ -79,15 +76,13 @@ def _ask(
         program = snapshot.program(name)
         if program is not None:
             statements.append(ask(snapshot, program))
-        elif snapshot.programs:
-            statements.append(Statement(f"no {name}", excluded=f"it has no program {name}"))
+            continue
+        text, why = "no programs", f"it is {origin.text(snapshot)}, without programs"
+        if snapshot.programs:
+            text, why = f"no {name}", f"it has no program {name}"
         elif snapshot.source.kind == "plan":
-            statements.append(
-                Statement("not compiled", excluded="it is a plan: nothing was compiled")
-            )
-        else:
-            why = f"it is {origin.text(snapshot)}, without programs"
-            statements.append(Statement("no programs", excluded=why))
+            text, why = "not compiled", "it is a plan: nothing was compiled"
+        statements.append(Statement(text, excluded=why))
     return statements
 
 
@@ -115,8 +110,7 @@ def _all_traffic(rows: Sequence[Traffic] | None) -> Statement:
     times = sum_known(row.executions for row in rows)
     statement = _sent(rows, UNKNOWN if times is None else counted(times, "execution"))
     parts = {f"{row.op} {traffic_name(row.mesh_axes)}": row.wire_bytes_per_device for row in rows}
-    known = None if None in parts.values() else parts
-    return Statement(statement.text, statement.value, parts=known)
+    return replace(statement, parts=None if None in parts.values() else parts)
 
 
 def _traffic(
@@ -157,22 +151,17 @@ def _memory(snapshot: Snapshot, program: Program) -> Statement:
     return Statement(bytes_text(breakdown.total), breakdown.total, parts=parts)
 
 
-def _fits(
-    snapshots: Sequence[Snapshot], chips: Sequence[Chip | None], reference: Chip | None
-) -> Row:
+def _fits(snapshots: Sequence[Snapshot], chosen: Chip | None, reference: Chip | None) -> Row:
+    chips = [origin.chip(snapshot, chosen) for snapshot in snapshots]
     statements = [_fit(snapshot, chip) for snapshot, chip in zip(snapshots, chips, strict=True)]
-    titles = {chip.title for chip in chips if chip}
     if reference is not None and any(chip != reference for chip in chips if chip):
-        statements = [
-            Statement(
-                f"{one.text} ({chip.title})",
-                one.value,
-                one.excluded or (f"memory of a {chip.title}" if chip != reference else ""),
-            )
-            if chip
-            else one
-            for one, chip in zip(statements, chips, strict=True)
-        ]
+        for place, (one, chip) in enumerate(zip(statements, chips, strict=True)):
+            if chip is not None:
+                other = f"memory of a {chip.title}" if chip != reference else ""
+                statements[place] = replace(
+                    one, text=f"{one.text} ({chip.title})", excluded=one.excluded or other
+                )
+    titles = {chip.title for chip in chips if chip}
     title = f"Fits {titles.pop()}" if len(titles) == 1 else "Fits the chip"
     return Row(MEMORY, title, "less", statements)
 

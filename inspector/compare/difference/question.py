@@ -37,8 +37,8 @@ class Statement:
 class Answer:
     """The answer of one Snapshot, compared with the baseline.
 
-    change: the signed change, such as `−25%`; empty if there is none.
-    remark: why the answer is not comparable, or a caveat; empty if there is nothing to add.
+    change: the signed change, such as `−25%`, or an empty string.
+    remark: why the answer is not comparable, or a caveat, or an empty string.
     """
 
     value: float | None
@@ -66,10 +66,9 @@ class Question:
     def differs(self) -> bool:
         """Whether an answer differs from the baseline. Answers that are all unknown do not differ."""
         verdicts = {answer.verdict for answer in self.answers}
-        if verdicts & {"better", "worse", "different"}:
-            return True
-        texts = {answer.text for answer in self.answers}
-        return bool(verdicts - {"baseline", "equal"}) and len(texts) > 1
+        known = verdicts & {"better", "worse", "different"}
+        others = verdicts - {"baseline", "equal"} and {answer.text for answer in self.answers}
+        return bool(known) or len(others) > 1
 
     @property
     def unknown(self) -> bool:
