@@ -77,7 +77,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 
 def test_an_open_file_by_its_number_is_written_to() -> None:
-    """As /dev/stdout is, or what a shell makes of >(command)."""
+    """Test a pipe, as for /dev/stdout or a shell's >(command)."""
     if not Path("/dev/fd").exists():
         pytest.skip("this system does not name open files in /dev/fd")
     reader, writer = os.pipe()
@@ -90,7 +90,7 @@ def test_an_open_file_by_its_number_is_written_to() -> None:
 
 
 def test_the_null_device_stays_one() -> None:
-    output.write_text("nobody reads this", os.devnull)
+    output.write_text("discarded", os.devnull)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 

@@ -24,7 +24,7 @@ from tests.paths import CASES
 
 CASES = CASES / "jax" / "sharding_cases.json"
 
-MOST_DEVICES = 16  # as many as tests/conftest.py gives JAX
+MOST_DEVICES = 16  # the number in tests/conftest.py
 MESH_SHAPES = [
     shape
     for rank in range(1, 5)
@@ -137,10 +137,10 @@ def test_jax_refuses_exactly_the_indivisible_shapes(
 
 
 @given(placements(divisible=True))
-def test_blocks_tile_the_array_and_devices_of_a_block_hold_the_same(
+def test_blocks_partition_the_array(
     case: tuple[tuple[int, ...], Spec, Mesh],
 ) -> None:
-    """Counted a second way: paint every element with how many devices hold it."""
+    """Count the devices that hold each element."""
     shape, spec, mesh = case
     placement = sharding.place(shape, spec, mesh)
     held = np.zeros(shape, dtype=np.int64)
@@ -168,7 +168,7 @@ def test_blocks_tile_the_array_and_devices_of_a_block_hold_the_same(
 
 
 @given(placements(divisible=True))
-def test_explicit_shards_place_an_array_as_its_spec_does(
+def test_explicit_shards_have_the_placement_of_the_spec(
     case: tuple[tuple[int, ...], Spec, Mesh],
 ) -> None:
     shape, spec, mesh = case
@@ -245,7 +245,7 @@ def test_published_case_of_jax(case: dict) -> None:
     entries = [(entry,) if isinstance(entry, str) else entry for entry in case["spec"]]
     spec = tuple(tuple(entry) if entry else None for entry in entries)
     if len(spec) > len(shape):
-        # A Snapshot's spec has one entry a dimension, so this one cannot be written down at all.
+        # A Snapshot's spec has one entry per dimension, so it cannot contain this one.
         assert case["expected"]["raises"].startswith("ValueError")
         with pytest.raises(ValueError):
             sharding.shard_shape(shape, spec, mesh)

@@ -170,7 +170,7 @@ def test_a_snapshot_survives_its_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_file_that_a_later_program_added_keys_to_is_kept_whole(tmp_path: Path) -> None:
+def test_unknown_keys_are_kept(tmp_path: Path) -> None:
     plain = EXAMPLE.to_json()
     plain["later"] = {"a": [1, None]}
     plain["source"]["later"] = 1
@@ -221,7 +221,7 @@ EXAMPLE = Snapshot(
 # --- Mutated files --------------------------------------------------------------------------------
 
 
-DEEPEST = 40  # levels at which a file is changed; what lies deeper is changed as a whole
+DEEPEST = 40  # levels at which the tests change a file; deeper values are replaced as a whole
 
 
 def places(value: Any, path: tuple = ()) -> list[tuple]:
@@ -274,12 +274,12 @@ def mutated(draw: st.DrawFn) -> Any:
     return value
 
 
-# To JSON Schema 1.0 is also an integer, and no number is too large; to the reader neither is so.
+# JSON Schema accepts 1.0 as an integer and numbers of any size; the reader does not.
 EXACT_VALIDATOR = jsonschema.validators.extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
-            # What is no number is not held against a maximum either.
+            # The type check also enforces the maximum.
             "integer": lambda _, value: type(value) is int and abs(value) <= sys.float_info.max,
             "number": lambda _, value: (
                 type(value) in (int, float) and abs(value) <= sys.float_info.max
@@ -290,14 +290,14 @@ EXACT_VALIDATOR = jsonschema.validators.extend(
 
 
 @given(mutated())
-def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) -> None:
+def test_a_mutated_file_is_read_or_refused(value: Any) -> None:
     try:
         read = snapshot.from_json(value, "a.json")
     except InvalidInput as refused:
         sentence = str(refused)
         assert sentence.startswith("a.json") and "\n" not in sentence and len(sentence) < 500
     else:
-        # What the reader accepts obeys the schema, can be written, and is read back the same.
+        # An accepted file obeys the schema, and can be written and read again.
         VALIDATOR.validate(value)
         written = strict_json.parse(snapshot.dumps(read), "it")
         VALIDATOR.validate(written)
@@ -305,8 +305,8 @@ def test_a_mutated_file_is_read_and_kept_or_refused_in_a_sentence(value: Any) ->
 
 
 @given(mutated())
-def test_the_schema_allows_just_what_has_the_form_of_a_snapshot(value: Any) -> None:
-    """The form alone, each value by itself: whether values fit together a schema cannot say."""
+def test_the_schema_agrees_with_the_types_of_the_reader(value: Any) -> None:
+    """Check each value alone: a schema cannot express that values contradict each other."""
     body = {key: part for key, part in value.items() if key not in ("format", "version")}
     form = value.get("format") == "sharding-snapshot"
     form = form and type(value.get("version")) is int and value["version"] == 1
@@ -332,12 +332,12 @@ def test_a_file_with_bytes_changed_is_read_or_refused(text: str, data: st.DataOb
 
 
 @given(st.one_of(plain, st.lists(plain), st.dictionaries(texts, plain)))
-def test_what_is_no_snapshot_is_refused(value: Any) -> None:
+def test_other_json_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput, match="not a sharding-snapshot file: it must have"):
         snapshot.from_json(value, "a.json")
 
 
-# --- What does not fit together -------------------------------------------------------------------
+# --- Contradictions -------------------------------------------------------------------
 
 
 def changed(*path: Any, to: Any) -> dict[str, Any]:
@@ -420,7 +420,7 @@ def test_a_key_that_is_missing_is_named(key: str) -> None:
     assert not VALIDATOR.is_valid(value)
 
 
-def test_a_mesh_with_more_devices_than_can_be_printed_is_refused() -> None:
+def test_a_mesh_that_is_too_large_to_print_is_refused() -> None:
     axes = [{"name": str(i), "size": 2**62} for i in range(1000)]
     value = changed("mesh", to={"axes": axes, "devices": [0]})
     with pytest.raises(InvalidInput, match="devices has 1 entries"):
@@ -470,7 +470,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> Non
 # --- Questions to a Snapshot ----------------------------------------------------------------------
 
 
-def test_an_array_is_found_by_its_path_and_a_wrong_path_names_the_nearest() -> None:
+def test_a_wrong_path_suggests_similar_paths() -> None:
     assert EXAMPLE.array("step") is EXAMPLE.arrays[1]
     with pytest.raises(
         InvalidInput, match=r"no array 'params/kernle'; similar paths: 'params/kernel'"

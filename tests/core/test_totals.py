@@ -1,4 +1,4 @@
-"""Sums over arrays, against the shards that JAX has."""
+"""Tests that sums over arrays agree with JAX's shards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_array_on_one_device_counts_there_alone() -> None:
     assert found.copies == sum(held.values()) / found.bytes
 
 
-def test_elements_stand_for_bytes_where_no_type_is_known() -> None:
+def test_totals_count_elements_if_dtypes_are_unknown() -> None:
     layout = layouts.parse({"mesh": "2x4", "depth": "64", "layers": "2"}).unwrap()
     planned = plan(layout, abstract_state(layout))
     assert in_elements(planned) is None
@@ -48,6 +48,6 @@ def test_elements_stand_for_bytes_where_no_type_is_known() -> None:
         ),
     )
     elements, known = state_totals(in_elements(untyped)), state_totals(planned)
-    # Every array of this state has four bytes an element.
+    # Each element of this state has four bytes.
     assert (4 * elements.bytes, 4 * elements.per_device) == (known.bytes, known.per_device)
     assert elements.copies == known.copies

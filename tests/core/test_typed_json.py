@@ -155,7 +155,7 @@ def test_missing_keys_have_their_defaults() -> None:
     ],
     ids=lambda part: repr(part)[:40] if not isinstance(part, dict) else "",
 )
-def test_an_error_names_the_path_the_value_and_what_is_allowed(
+def test_an_error_names_path_value_and_allowed_values(
     change: dict[str, Any], where: str, words: list[str]
 ) -> None:
     for prefix, path in (("", where), ("the_car", f"the_car.{where}")):

@@ -1,4 +1,4 @@
-"""Two ways to write one model: where they agree, and where not."""
+"""Tests of the variants of one model and of their differences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small(**fields: str) -> layouts.Layout:
     return layouts.parse({"layers": "2", "depth": "64"} | fields).unwrap()
 
 
-def test_device_axes_made_of_rules_equal_the_rules_leaf_by_leaf() -> None:
+def test_specs_from_rules_equal_the_rules() -> None:
     for fields in (
         {},
         {"scan": "true", "loss": "mse"},
@@ -46,7 +46,7 @@ def test_a_spec_of_ones_own_is_named_where_it_differs() -> None:
     assert len(different) == 6 and all(path.endswith("/W2") for path in different)
 
 
-def test_equal_is_where_things_lie_not_how_it_is_written() -> None:
+def test_leaves_are_equal_if_their_placement_is_equal() -> None:
     layout = small(mesh="1x8")
     left = planned(layout)
     respelled = tuple(

@@ -120,7 +120,7 @@ def test_json_is_read_back(layout: Layout) -> None:
 
 
 @given(layout_values())
-def test_the_url_says_only_what_was_chosen_in_characters_that_stay_as_they_are(
+def test_the_url_has_only_changed_fields_in_plain_characters(
     layout: Layout,
 ) -> None:
     query = layouts.to_query(layout)
@@ -201,7 +201,7 @@ def test_ways_of_writing_the_same(fields: dict[str, str], same: dict[str, str]) 
     assert layouts.parse(fields).unwrap() == layouts.parse(same).unwrap()
 
 
-# Field, its value, and what the one sentence must name beside them: what is allowed, with the numbers.
+# Field, value, and the allowed values that the error must name.
 BROKEN = [
     ("model", "mpl", ["mlp", "logical_mlp"]),
     ("model", "", ["mlp"]),
@@ -283,22 +283,21 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "text", "allowed"), BROKEN, ids=lambda x: str(x)[:30])
-def test_a_broken_field_gets_one_sentence(name: str, text: str, allowed: list[str]) -> None:
+def test_the_error_of_a_wrong_field(name: str, text: str, allowed: list[str]) -> None:
     rest = {"model": "mlp"} if name == "specs" else {}
     parsed = layouts.parse({**rest, name: text})
     assert parsed.value is None
     assert list(parsed.problems) == [name]
     sentence = parsed.problems[name]
-    # A rule or spec is called by its own name, which says more than that of the whole field.
+    # The error names a single rule or spec, not the whole field.
     assert {"rules": "rule", "specs": "spec"}.get(name, name) in sentence
-    # The value stands there as it was given, or that part of it which is at fault; of a field that
-    # does not exist, the name is.
+    # The error has the value or its wrong part, or the name of an unknown field.
     parts = [text[:20], *re.split(r"[,=.+]", text)]
     assert name == "colour" or any((part or "''") in sentence for part in parts)
     for words in allowed:
         assert words in sentence
     assert "\n" not in sentence and len(sentence) < 300
-    # Leniently the same sentence, and the default in place of that field alone.
+    # A lenient parse has the same error, and the default of that field.
     assert layouts.parse_leniently({**rest, name: text}) == Parsed(
         layouts.parse(rest).unwrap(), {name: sentence}
     )
@@ -330,7 +329,7 @@ def test_a_field_broken_in_any_layout_is_the_only_one_named(
     fields = layouts.to_fields(layout)
     assume(name in fields or name == "colour")
     assume(name not in ("axes", "rules", "specs"))  # these can be right on another mesh
-    assume(text != "32x17" or layout.target == "cpu")  # a plan may have so many devices
+    assume(text != "32x17" or layout.target == "cpu")  # a plan may have more devices
     parsed = layouts.parse(fields | {name: text})
     assert parsed.value is None
     assert list(parsed.problems) == [name]
@@ -450,7 +449,7 @@ def test_a_layout_file_may_say_everything_as_text_or_little() -> None:
     )
 
 
-def test_processes_share_the_devices_equally_and_number_them_from_their_own_base() -> None:
+def test_each_process_has_an_equal_range_of_device_ids() -> None:
     mesh = layouts.parse({"mesh": "2x4", "processes": "4"}).unwrap().mesh()
     assert mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
     assert mesh.devices == (0, 1, 2048, 2049, 4096, 4097, 6144, 6145)
@@ -472,7 +471,7 @@ def test_processes_share_the_devices_equally_and_number_them_from_their_own_base
         ("cpu", (2, 4)),
     ],
 )
-def test_a_target_has_a_mesh_of_all_its_devices_until_another_is_given(
+def test_the_default_mesh_of_a_target_has_all_its_devices(
     target: str, shape: tuple[int, ...]
 ) -> None:
     layout = layouts.parse({"target": target}).unwrap()

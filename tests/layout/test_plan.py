@@ -63,7 +63,7 @@ def test_default_layout_is_the_guides() -> None:
 
 
 @pytest.mark.parametrize("scan", ["false", "true"])
-def test_device_axes_and_logical_axes_give_the_same_specs_leaf_by_leaf(scan: str) -> None:
+def test_device_axes_and_logical_axes_give_the_same_specs(scan: str) -> None:
     logical = planned(model="logical_mlp", scan=scan)
     device = planned(model="mlp", scan=scan)
     assert [(a.path, a.spec) for a in logical.arrays] == [(a.path, a.spec) for a in device.arrays]
@@ -84,7 +84,7 @@ def test_moments_follow_their_parameters_and_the_step_is_everywhere() -> None:
     assert (step.shape, step.spec, step.replicas) == ((), (), 8)
 
 
-def test_scan_gives_kernels_a_leading_layer_dimension_that_the_spec_carries() -> None:
+def test_scanned_kernels_have_a_layer_dimension_in_their_spec() -> None:
     found = planned(scan="true", layers="4", mesh="2x2x2", axes="pipe,data,model",
                     rules="layer=pipe,batch=data,hidden=model")  # fmt: skip
     kernel = found.array("params/ScanDotReluDot_0/Dense_0/kernel")
@@ -94,7 +94,7 @@ def test_scan_gives_kernels_a_leading_layer_dimension_that_the_spec_carries() ->
     assert kernel.shard_shape == (2, 1024, 512)
 
 
-def test_a_dimension_that_is_not_divided_is_a_finding_with_the_numbers() -> None:
+def test_an_indivisible_dimension_is_a_finding() -> None:
     found = planned(mesh="2x3", rules="hidden=model")
     kernel = found.array("params/DotReluDot_0/Dense_0/kernel")
     assert (kernel.spec, kernel.shard_shape, kernel.bytes_per_device) == (
@@ -132,7 +132,7 @@ def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -
         try:
             shard_shape = theirs.shard_shape(array.shape)
         except ValueError:
-            shard_shape = None  # JAX refuses what it cannot divide
+            shard_shape = None  # JAX refuses indivisible dimensions
         assert array.shard_shape == shard_shape
 
 

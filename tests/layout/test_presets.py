@@ -44,9 +44,7 @@ def planned(name: str, model: str) -> Snapshot:
 
 
 @pytest.mark.parametrize(("model", "chosen"), EVERYWHERE, ids=lambda p: getattr(p, "name", p))
-def test_what_a_preset_makes_is_a_layout_that_a_person_could_have_typed(
-    model: str, chosen: presets.Preset
-) -> None:
+def test_a_preset_makes_a_layout_that_parses(model: str, chosen: presets.Preset) -> None:
     for devices in (1, 8, 12, 64):
         layout = chosen.applied_to(layouts.parse({"model": model, "mesh": str(devices)}).unwrap())
         assert layouts.parse(layouts.to_fields(layout)).unwrap() == layout
@@ -131,16 +129,14 @@ def test_presets_of_transformers_keep_their_promise(
 def test_two_axes_are_as_square_as_the_count_allows(devices: int) -> None:
     first, second = presets.mesh_shape(devices, 2)
     assert first * second == devices and first <= second
-    # No divisor lies strictly between the two.
+    # There is no divisor between the two.
     assert not [
         size for size in range(first + 1, second) if devices % size == 0 and size * size <= devices
     ]
 
 
 @given(st.integers(1, 512), st.integers(1, layouts.MOST_AXES))
-def test_every_mesh_of_the_devices_is_thought_of_and_the_most_even_comes_first(
-    devices: int, axes: int
-) -> None:
+def test_meshes_are_complete_with_the_most_even_first(devices: int, axes: int) -> None:
     shapes = presets.mesh_shapes(devices, axes)
     divisors = [size for size in range(1, devices + 1) if devices % size == 0]
     every = itertools.product(divisors, repeat=axes)
@@ -161,7 +157,7 @@ def test_a_mesh_is_chosen_that_divides_the_models_sizes() -> None:
         start = layouts.parse({"model": "transformer", "mesh": "8", "kv_heads": kv_heads,
                                "heads": "24"}).unwrap()  # fmt: skip
         assert chosen.applied_to(start).mesh_shape == shape
-    # Where nothing divides them it is the most even mesh, and the plan says what is wrong with it.
+    # If no mesh divides the arrays, the most even one is chosen, and the plan has findings.
     start = layouts.parse({"model": "transformer", "mesh": "8", "batch": "3", "heads": "3",
                            "kv_heads": "3"}).unwrap()  # fmt: skip
     assert chosen.applied_to(start).mesh_shape == (2, 4)
@@ -220,7 +216,7 @@ CONSTRAINED = [
 def published_rules(name: str, mesh_axes: tuple[str, ...]) -> list[tuple[str, Any]]:
     """Rules as they were published, without the mesh axes that this mesh lacks: they would have size 1."""
     if not CASES.is_dir():
-        pytest.skip("the cases with answers are not beside this project")
+        pytest.skip("needs ../shared/cases")
     if name.startswith("MaxText"):
         text = (CASES / "maxtext_logical_axis_rules.json").read_text()
         listed = json.loads(text)["2026-08"]["logical_axis_rules"]

@@ -31,7 +31,7 @@ def sentences(found: Array, dimension: int) -> tuple[str, ...]:
     return reasons(found, MESH, RULES)[dimension].sentences
 
 
-def test_the_second_logical_axis_on_one_mesh_axis_is_told_who_took_it() -> None:
+def test_a_reason_names_the_dimension_that_holds_the_mesh_axis() -> None:
     found = array("embed", "hidden")
     assert found.spec == (("model",), ("one",))
     assert sentences(found, 0) == ("Taken: rule 2, embed → model.",)
@@ -74,7 +74,7 @@ rules = st.lists(
 
 
 @given(st.lists(st.none() | names, max_size=4, unique=True), rules)
-def test_each_dimension_is_settled_once_and_each_passing_over_has_one_cause(
+def test_each_dimension_has_one_taken_rule_and_each_other_rule_one_cause(
     logical_axes: list, rules: list
 ) -> None:
     trials = ledger(logical_axes, rules)
@@ -87,7 +87,7 @@ def test_each_dimension_is_settled_once_and_each_passing_over_has_one_cause(
         causes = (trial.settled_by is not None) + (trial.busy_axis is not None)
         assert causes == (0 if trial.taken else 1)
         if trial.busy_axis is not None:
-            # Whoever is said to hold the axis was taken before, and has it in its rule.
+            # The rule that holds the axis was taken before, and names the axis.
             assert trial.busy_rule < trial.rule and trial.busy_axis in rules[trial.busy_rule][1]
             assert any(
                 t.rule == trial.busy_rule and t.dimension == trial.busy_dimension for t in taken

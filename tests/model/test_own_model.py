@@ -1,4 +1,4 @@
-"""A person's own model: what is read of it, what it may not be, and that it runs like ours."""
+"""Tests of a user's own model: its description, its errors, and its runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def layout_of(name: str, **fields: str) -> Layout:
 
 
 def quiet(*_: object, **__: object) -> None:
-    """Nobody asks how far it is."""
+    """Ignore progress reports."""
 
 
 # --- The examples --------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_nnx_reads_the_rules_of_a_layout_as_the_inspector_does() -> None:
         ("batch=data,hidden=model,embed=model", "mesh axis model would split two dimensions"),
     ],
 )
-def test_what_nnx_would_make_of_the_rules_and_jax_refuse_is_refused(rules, sentence) -> None:
+def test_rules_that_jax_refuses_in_nnx_are_refused(rules, sentence) -> None:
     layout = layout_of("examples.nnx_mlp:build", **SMALL, rules=rules)
     with pytest.raises(InvalidInput, match=sentence):
         plan(layout, abstract_state(layout))
@@ -135,7 +135,7 @@ def test_every_preset_that_fits_plans(name) -> None:
         plan(changed, abstract_state(changed))
 
 
-def test_the_command_line_reads_it_where_it_was_started(tmp_path, module, capsys) -> None:
+def test_the_command_line_imports_from_its_working_folder(tmp_path, module, capsys) -> None:
     name = module("from examples.nnx_mlp import build")
     out = tmp_path / "run.json"
     arguments = ["inspect", "--model", f"{name}:build", "--target", "plan", "-o", str(out)]
@@ -150,7 +150,7 @@ def test_the_command_line_reads_it_where_it_was_started(tmp_path, module, capsys
     assert not (tmp_path / "again.json").exists()
 
 
-# --- What is read of it --------------------------------------------------------------------------------
+# --- The description --------------------------------------------------------------------------------
 
 PLAIN = """
     import jax
@@ -179,7 +179,7 @@ def test_sizes_are_the_parameters_with_a_plain_default(module) -> None:
     assert again == entry
 
 
-def test_what_is_optional_may_be_left_out_and_nothing_is_made_up_for_it(module) -> None:
+def test_optional_parts_may_be_absent(module) -> None:
     layout = layout_of(f"{module(PLAIN)}:build", word="any words", rate="-2", steps="1", mesh="8")
     found = run_layout(layout, quiet)
     assert disagreements(plan(layout, abstract_state(layout)), found) == ()
@@ -200,7 +200,7 @@ def test_any_text_is_a_size_or_refused(text) -> None:
             layouts.fields.parse_size(text, size)
 
 
-def test_a_model_of_mesh_axes_is_planned_on_meshes_that_have_them(module) -> None:
+def test_a_model_of_mesh_axes_is_planned(module) -> None:
     name = module("""
         import jax
         from flax import linen as nn
@@ -223,7 +223,7 @@ def test_a_model_of_mesh_axes_is_planned_on_meshes_that_have_them(module) -> Non
         abstract_state(other)
 
 
-# --- What it may not be --------------------------------------------------------------------------------
+# --- Errors --------------------------------------------------------------------------------
 
 MODEL = """
     import jax
@@ -257,7 +257,7 @@ MODEL = """
         (MODEL.format(0, "{'init': lambda key, batch: batch['y']}"), r"_\w+.py:\d+: KeyError"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(module, text, sentence) -> None:
+def test_errors_of_descriptions(module, text, sentence) -> None:
     with pytest.raises(InvalidInput, match=sentence) as refused:
         entry_of(f"{module(text)}:build")
     assert "\n" not in str(refused.value)
@@ -283,13 +283,13 @@ def test_what_cannot_be_read_is_one_sentence(module, text, sentence) -> None:
         ),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence(module, part, sentence) -> None:
+def test_errors_of_plans(module, part, sentence) -> None:
     layout = layout_of(f"{module(MODEL.format(0, part))}:build", mesh="2x4")
     with pytest.raises(InvalidInput, match=sentence):
         plan(layout, abstract_state(layout))
 
 
-def test_a_state_that_is_another_at_each_call_is_refused(module) -> None:
+def test_a_state_that_changes_at_each_call_is_refused(module) -> None:
     part = "{'init': lambda k, b: nn.Partitioned(b['x'], names=(None, None), mesh=object())}"
     layout = layout_of(f"{module(MODEL.format(0, part))}:build")
     with pytest.raises(InvalidInput, match="init returns a different tree structure"):
@@ -319,7 +319,7 @@ def test_a_name_is_a_module_and_a_function(name) -> None:
         registration.register_own(name)
 
 
-def test_a_server_lives_on_without_a_model_that_cannot_be_read(capsys, module) -> None:
+def test_a_server_starts_without_an_invalid_model(capsys, module) -> None:
     name = module("import not_there_at_all")
     registration.register_all(["--model", f"{name}:build", "--model=logical_mlp"])
     (problem,) = registration.PROBLEMS
@@ -331,7 +331,7 @@ def test_a_server_lives_on_without_a_model_that_cannot_be_read(capsys, module) -
     registration.PROBLEMS.clear()
 
 
-def test_a_server_opens_with_the_model_that_it_was_started_with() -> None:
+def test_a_server_opens_with_its_model() -> None:
     registered(EXAMPLES[0])
     assert layouts.opening_fields() == {"model": EXAMPLES[0]}
     default = layouts.parse({}).unwrap()

@@ -20,8 +20,7 @@ from inspector.producers.run import run_layout
 from inspector.service.agreement import disagreements
 from tests.models.language_models import MODELS, SMALL, small
 
-# What a mixture of experts shares with the transformer is tried once more where tokens are cut.
-# A preset for each way to cut a model; what the others are made of is in these.
+# One preset for each kind of sharding. Other presets combine these.
 LAID_OUT = [
     ("transformer", "FSDP + tensor"),
     ("transformer", "Tensor + sequence"),
@@ -71,11 +70,11 @@ def test_every_preset_learns_what_one_device_learns(model: str, preset: str) -> 
 
 
 @pytest.mark.parametrize(("model", "preset"), LAID_OUT)
-def test_constrained_activations_are_where_linens_rules_say(model: str, preset: str) -> None:
+def test_constrained_activations_have_the_specs_of_linen(model: str, preset: str) -> None:
     layout = layout_of(model, preset)
     mesh = build.make_mesh(layout)
     activations = [a for a in run(model, preset).arrays if a.group == "activation"]
-    # Each is told once, though the backward pass computes it again.
+    # Each is reported once, though the backward pass computes it again.
     assert {a.path.rsplit("/")[-1] for a in activations} == set(layout.entry.constraints)
     assert len({a.path for a in activations}) == len(activations) == len(layout.entry.constraints)
     for array in activations:
@@ -100,7 +99,7 @@ def test_tokens_go_to_their_experts_and_back_all_to_all(preset: str) -> None:
     moves = [one for one in collectives if one.op == "all-to-all" and one.mesh_axes == ("expert",)]
     # There and back in each of two blocks, and no more.
     assert sum(one.executions for one in moves) == 2 * int(SMALL["layers"])
-    # Experts stay where they are: nothing as large as one expert's matrix is gathered over their axis alone.
+    # Experts do not move: no all-gather over their axis alone is as large as one expert's matrix.
     matrix = int(SMALL["embed"]) * int(SMALL["mlp"]) * 4
     gathers = [
         one for one in collectives if one.op == "all-gather" and one.mesh_axes == ("expert",)

@@ -49,7 +49,7 @@ def test_tokens_are_routed_in_order(case: tuple[int, int, int, int], seed: int) 
     assert ((combine > 0).sum(axis=(2, 3)) <= experts_per_token).all()
 
 
-def test_balance_is_one_for_equal_experts_and_their_number_for_a_single_busy_one() -> None:
+def test_load_balance_ranges_from_one_to_the_number_of_experts() -> None:
     equal = np.tile(np.eye(4, dtype=np.float32), (1, 3, 1))
     assert route(equal, 1, 12)[1] == pytest.approx(1)
     busy = np.tile(np.eye(4, dtype=np.float32)[:1], (1, 12, 1))
@@ -65,7 +65,7 @@ def test_capacity_is_between_one_place_and_the_sequence(
     assert places == seq or places * experts >= seq * factor * 0.999999
 
 
-def test_with_room_for_all_the_layer_is_the_weighted_sum_of_gated_mlps() -> None:
+def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps() -> None:
     config = Config(1, 6, 10, 1, 1, 2, 8, False, False, False, np.dtype("float32"), frozenset())
     layer = MixtureOfExperts(config, experts=4, experts_per_token=2, capacity_factor=4)
     x = jax.random.normal(jax.random.key(0), (2, 9, 6))

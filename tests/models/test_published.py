@@ -38,9 +38,7 @@ def parameters(layout: Layout) -> int:
 
 
 @every_preset
-def test_a_preset_gives_sizes_that_the_model_has_and_a_person_can_type(
-    model: str, preset: SizePreset
-) -> None:
+def test_presets_have_valid_sizes(model: str, preset: SizePreset) -> None:
     layout = sized(model, preset)
     assert preset.sizes.keys() <= layout.sizes.keys()
     assert layouts.parse(layouts.to_fields(layout)).unwrap() == layout
@@ -82,9 +80,7 @@ def test_what_is_not_attention_or_mlp_does_not_depend_on_scan(scan: bool) -> Non
 
 
 @pytest.mark.parametrize(("model", "preset"), ALL[2:], ids=lambda p: getattr(p, "name", p))
-def test_a_large_model_can_be_laid_out_by_every_preset_that_people_use(
-    model: str, preset: SizePreset
-) -> None:
+def test_a_large_model_has_a_layout_for_each_preset(model: str, preset: SizePreset) -> None:
     layout = sized(model, preset)
     state = abstract_state(layout)
     for one in presets.fitting(layout.entry):

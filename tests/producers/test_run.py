@@ -213,7 +213,7 @@ def test_watching_leaves_no_instruction_in_the_program() -> None:
     assert instructions(True) == instructions(False) != []
 
 
-def test_constrained_activations_are_where_linens_rules_say() -> None:
+def test_constrained_activations_have_the_specs_of_linen() -> None:
     found = run({"rules": "embed=model,batch=data,hidden=model"})
     rules = (("embed", "model"), ("batch", "data"), ("hidden", "model"))
     activations = [array for array in found.arrays if array.group == "activation"]

@@ -58,7 +58,7 @@ def test_what_was_asked_longest_ago_goes_first(kept: CompileCache) -> None:
     assert kept.get("1") is None and kept.get("2") is None
 
 
-def test_an_answer_larger_than_the_bound_is_not_kept_and_drives_nothing_out(
+def test_a_result_above_the_limit_is_not_kept(
     kept: CompileCache,
 ) -> None:
     kept.put("small", "s")

@@ -93,7 +93,7 @@ def test_too_large_a_state_is_refused_with_estimate_and_limit() -> None:
         service.close()
 
 
-def test_more_devices_than_are_emulated_are_refused_before_a_worker_starts() -> None:
+def test_too_many_devices_are_refused_without_a_worker() -> None:
     service = Inspection()
     try:
         layout = small(mesh="32x32", target="plan", batch="32")
@@ -132,7 +132,7 @@ def test_a_target_is_compiled_for_once_and_remembered(tmp_path: Path) -> None:
     finally:
         service.close()
     assert (found.source.kind, found.source.target) == ("tpu", "tpu:v5e:2x4")
-    assert found.findings == ()  # everything is where it was planned
+    assert found.findings == ()  # the run agrees with the plan
     assert kept.usage().count == 1
     # Another process, later: the same question, and questions that are not the same.
     later = Inspection(compiled=CompileCache(tmp_path / "compiled.sqlite3"))

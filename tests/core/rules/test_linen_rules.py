@@ -1,4 +1,4 @@
-"""Rules give the specs that Flax Linen gives."""
+"""Tests that rules give the same specs as Flax Linen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 from inspector.core import rules
-from inspector.core.rules import Rule
-from inspector.core.snapshot import Spec
+from tests.core.rules.flax_forms import as_rule, normal
 from tests.paths import CASES
 
 CASES = CASES / "rules" / "flax_logical_axis_cases.json"
-ABSENT = "the folder of published cases is not here"
+ABSENT = "needs ../shared/cases"
 
-# What these mean cannot be said in a Snapshot or a Layout, whose mesh axes are names or nothing.
+# A Snapshot and a Layout cannot express this value.
 UNCONSTRAINED = "__UNCONSTRAINED__"
 
 # Few names, so that rules conflict, repeat and go unused all the time.
@@ -29,27 +28,13 @@ MESH_AXES = ("data", "fsdp", "model", "expert")
 
 @st.composite
 def rule_lists(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """Rules as a person may write them for Linen: to a name, a tuple of names, (), or None."""
+    """Draw rules in all forms that Linen accepts: to a name, a tuple of names, (), or None."""
     target = st.one_of(
         st.none(),
         st.sampled_from(MESH_AXES),
         st.lists(st.sampled_from(MESH_AXES), max_size=3, unique=True).map(tuple),
     )
     return draw(st.lists(st.tuples(st.sampled_from(LOGICAL_AXES), target), max_size=10))
-
-
-def as_rule(name: str, target: Any) -> Rule:
-    if target is None:
-        return name, ()
-    return name, (target,) if isinstance(target, str) else tuple(target)
-
-
-def normal(spec: Any) -> Spec:
-    """A PartitionSpec or a list from a file, each entry a tuple of mesh axes or None."""
-    return tuple(
-        None if not entry else (entry,) if isinstance(entry, str) else tuple(entry)
-        for entry in spec
-    )
 
 
 @settings(max_examples=200)  # rules can conflict in many ways
@@ -70,7 +55,7 @@ def test_specs_are_those_of_linen(
 
 
 @given(st.lists(st.sampled_from(("batch", "embed", None)), min_size=2, max_size=5), rule_lists())
-def test_a_logical_axis_that_occurs_twice_is_refused_where_linen_refuses_it(
+def test_a_repeated_logical_axis_is_refused_as_in_linen(
     logical_axes: list[str | None], rule_list: list[tuple[str, Any]]
 ) -> None:
     ours = [as_rule(*rule) for rule in rule_list]
@@ -100,7 +85,7 @@ def published() -> list[Any]:
         if case["fallback"].startswith("AXIS_IS_UNSHARDED")
     ]
     found += [
-        pytest.param(case["rules"], case["axes"], case["linen"], id=f"beside nnx {i}")
+        pytest.param(case["rules"], case["axes"], case["linen"], id=f"linen and nnx {i}")
         for i, case in enumerate(content["linen_vs_nnx"]["demo"])
     ]
     return found
@@ -113,7 +98,6 @@ def test_published_case_of_linen(rule_list: list, logical_axes: list, expected: 
     found = rules.partition_spec(
         [None if name == UNCONSTRAINED else name for name in logical_axes], ours
     )
-    # UNCONSTRAINED leaves a dimension to the compiler. The rules here know only named mesh axes and
-    # none, so two of the cases are held to their other dimensions.
+    # UNCONSTRAINED leaves a dimension to the compiler, so these dimensions are not compared.
     for ours_entry, entry in zip(found, normal(expected), strict=True):
         assert ours_entry == (None if entry == (UNCONSTRAINED,) else entry)

@@ -1,4 +1,4 @@
-"""Rules read by name are what Flax nnx makes of them, and what differs from Linen is found."""
+"""Tests that rules give the same specs as Flax nnx, and that differences from Linen are found."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from inspector.core.rules import Rule
 from inspector.core.rules import nnx as by_name
 from inspector.core.rules.disagreement import disagreements
-from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from inspector.core.snapshot import Mesh, MeshAxis
+from tests.core.rules.flax_forms import as_rule, normal
 from tests.paths import CASES
 
 CASES = CASES / "rules" / "flax_logical_axis_cases.json"
 
-# Logical axes with the name of a mesh axis among them: nnx takes an unmatched name for one.
+# `model` is also a mesh axis, because nnx uses an unmatched name as a mesh axis.
 LOGICAL_AXES = ("batch", "embed", "hidden", "model")
 MESH_AXES = ("data", "model", "one")
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4), MeshAxis("one", 1)), tuple(range(8)))
@@ -36,21 +36,8 @@ rule_lists = st.lists(st.tuples(st.sampled_from(LOGICAL_AXES), targets), max_siz
 names_of_dimensions = st.lists(st.sampled_from((*LOGICAL_AXES, None)), max_size=4)
 
 
-def as_rule(name: str, target: Any) -> Rule:
-    if target is None:
-        return name, ()
-    return name, (target,) if isinstance(target, str) else tuple(target)
-
-
-def normal(spec: Any) -> Spec:
-    return tuple(
-        None if not entry else (entry,) if isinstance(entry, str) else tuple(entry)
-        for entry in spec
-    )
-
-
 def variable(names: list[str | None], rules: list[tuple[str, Any]]) -> nnx.Variable:
-    """A variable with these annotations, which nothing has laid out yet."""
+    """Return a variable with these annotations, which has no sharding yet."""
     return nnx.Param(
         np.zeros((1,) * len(names)),
         out_sharding=tuple(names),
@@ -68,7 +55,7 @@ def test_specs_are_those_of_nnx(names: list[str | None], rules: list[tuple[str, 
     assert isinstance(expected, PartitionSpec)
     ours = [as_rule(*rule) for rule in rules]
     assert by_name.partition_spec(names, ours) == normal(expected)
-    # The ledger says the same: what is taken decides, and every rule of a name is in it, in order.
+    # The ledger agrees: the taken rule decides, and it has every rule of a name, in order.
     trials = by_name.ledger(names, ours)
     taken = {trial.dimension: ours[trial.rule][1] or None for trial in trials if trial.taken}
     for dimension, name in enumerate(names):
@@ -79,7 +66,7 @@ def test_specs_are_those_of_nnx(names: list[str | None], rules: list[tuple[str, 
 
 
 @given(names_of_dimensions.filter(bool), rule_lists, rule_lists)
-def test_rules_of_the_context_and_of_the_variable_are_joined_as_nnx_joins_them(
+def test_rules_of_context_and_variable_combine_as_in_nnx(
     names: list[str | None], context: list[tuple[str, Any]], local: list[tuple[str, Any]]
 ) -> None:
     # `("x",)` and `"x"` are inconsistent to nnx and the same here, so only one way of writing is used.
@@ -96,22 +83,20 @@ def test_rules_of_the_context_and_of_the_variable_are_joined_as_nnx_joins_them(
 
 
 @given(names_of_dimensions, rule_lists)
-def test_jax_refuses_what_is_said_to_be_refused(
-    names: list[str | None], rules: list[tuple[str, Any]]
-) -> None:
+def test_refusals_agree_with_jax(names: list[str | None], rules: list[tuple[str, Any]]) -> None:
     spec = by_name.partition_spec(names, [as_rule(*rule) for rule in rules])
     devices = np.array(jax.devices()[:8]).reshape(2, 4, 1)
     said = by_name.refusals(spec, MESH)
     try:
         NamedSharding(jax.sharding.Mesh(devices, MESH.axis_names), PartitionSpec(*spec))
-    except Exception:  # JAX's own DuplicateSpecError is no ValueError
+    except Exception:  # DuplicateSpecError is not a ValueError
         assert said
     else:
         assert not said
 
 
 @given(names_of_dimensions, rule_lists)
-def test_every_disagreement_is_one_of_flax_with_itself(
+def test_disagreements_agree_with_flax(
     names: list[str | None], rules: list[tuple[str, Any]]
 ) -> None:
     second = normal(nnx.get_partition_spec(variable(names, rules)).get_value())
@@ -133,7 +118,7 @@ def test_every_disagreement_is_one_of_flax_with_itself(
             assert one.cause in ("conflict", "unmatched")
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="the folder of published cases is not here")
+@pytest.mark.skipif(not CASES.exists(), reason="needs ../shared/cases")
 def test_published_differences() -> None:
     demo = json.loads(CASES.read_text(encoding="utf-8"))["linen_vs_nnx"]["demo"]
     assert len(demo) == 4

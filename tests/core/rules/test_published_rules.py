@@ -18,9 +18,7 @@ from tests.paths import CASES
 
 GOLDENS = CASES / "maxtext_goldens"
 
-pytestmark = pytest.mark.skipif(
-    not CASES.is_dir(), reason="the cases with answers are not beside this project"
-)
+pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared/cases")
 
 
 def read(path: Path) -> Any:
@@ -85,7 +83,7 @@ def test_t5x_and_haliax_expect_what_follows_here() -> None:
     for name in ("act1_param1", "act2_param1", "act1_param2", "act2_param2"):
         every = parse(json.dumps(others["t5x"][name]))
         assert {axis for _, axes in every for axis in axes} <= set(others["t5x"]["mesh_axes"])
-    # Priority in t5x's own words: with 2-D parameters embed has `model` where that is free, else `data`.
+    # The comment in t5x: with 2-D parameters, embed is sharded over `model` if it is free, else `data`.
     every = parse(json.dumps(others["t5x"]["act2_param2"]))
     assert rules.partition_spec(("embed", "mlp"), every) == (("data",), ("model",))
     assert rules.partition_spec(("embed",), every) == (("model",),)

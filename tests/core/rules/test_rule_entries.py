@@ -1,4 +1,4 @@
-"""The ledger of an array, Linen and nnx beside each other, and the rules that people write down."""
+"""Tests of the rule ledger of an array, in Linen and in nnx."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_both_specs_and_what_jax_would_say_to_nnx() -> None:
     assert ledger_of(array("embed", spec=(("data",),)), MESH, RULES, "nnx").follows is True
 
 
-def test_what_does_not_divide_and_what_the_mesh_lacks_stand_beside_the_rule() -> None:
+def test_the_entry_of_a_rule_names_problems_of_the_mesh() -> None:
     ledger = ledger_of(array("embed", size=6), MESH, RULES)
     assert ledger.entries[0].linen == "taken. Its size 6 is not divisible by 4, which JAX refuses"
     ledger = ledger_of(array("embed"), MESH, (("embed", ("dat",)),))

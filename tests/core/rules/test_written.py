@@ -21,7 +21,7 @@ RULES = (("batch", ("data", "fsdp")), ("embed", ()), ("batch", ("data",)))
         "batch=data+fsdp\nembed=None\nbatch=data",
         '[["batch", ["data", "fsdp"]], ["embed", null], ["batch", "data"]]',
         "[['batch', ['data', 'fsdp']], ['embed', []], ['batch', 'data']]",
-        # As Black writes Python, and as it stands in a file.
+        # As Black formats Python, with the name in the file.
         '(\n    ("batch", ("data", "fsdp")),\n    ("embed", None),  # whole\n    ("batch", "data"),\n)',
         '[["batch", ["data", "fsdp"]], ["embed", None], ["batch", "data"]]',
         "RULES = (('batch', ('data', 'fsdp')), ('embed', None), ('batch', 'data'))",

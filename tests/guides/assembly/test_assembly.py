@@ -24,7 +24,7 @@ def test_the_default_is_the_references_first_array() -> None:
     assert (found.shape, found.spec) == ((8, 8), (("x",), ("y",)))
 
 
-def test_a_data_parallel_batch_has_rows_for_every_device_along_the_batch() -> None:
+def test_a_data_parallel_batch_has_rows_for_each_device() -> None:
     assert parse(loading="batch").shape == (16, 32)
     assert parse(loading="batch").spec == (("x", "y"), None)
     along_one = parse(loading="batch", batch_axes="x", rows="3", features="5")
@@ -151,7 +151,7 @@ def test_only_mistakes_that_can_be_made_are_offered() -> None:
 
 @pytest.mark.parametrize("spec", ["x, y", "x", "y", "None, x", "y + x"])
 @pytest.mark.parametrize("device", range(8))
-def test_a_swap_is_with_a_device_that_holds_something_else(spec: str, device: int) -> None:
+def test_a_swap_is_with_a_device_that_holds_another_block(spec: str, device: int) -> None:
     found = parse(spec=spec, mistake="swapped", device=str(device))
     other = assemblies.swap_partner(found)
     place = {d: tuple(divmod(d, 4)) for d in range(8)}

@@ -75,7 +75,7 @@ def made_by_jax(assembly: assemblies.Assembly, listed: list) -> Assembled:
 
 
 @given(handed_over())
-def test_a_fault_is_found_exactly_where_jax_refuses_or_numbers_are_wrong(case: tuple) -> None:
+def test_faults_are_found_if_jax_refuses_or_numbers_are_wrong(case: tuple) -> None:
     assembly, listed = case
     made = made_by_jax(assembly, listed)
     found = pieces.faults(assembly, made)
@@ -94,7 +94,7 @@ def test_a_fault_is_found_exactly_where_jax_refuses_or_numbers_are_wrong(case: t
 
 
 def expected(assembly: assemblies.Assembly, device: int) -> list[int]:
-    """The numbers of a device's shard as JAX cuts them."""
+    """Return the numbers of a device's shard in JAX."""
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     axes = [None if entry is None else tuple(entry) for entry in assembly.spec]
     indices = NamedSharding(mesh, PartitionSpec(*axes)).devices_indices_map((4, 4))
@@ -109,12 +109,12 @@ def test_home_blocks_are_the_blocks_of_the_devices(spec: str, shape: str) -> Non
     for start, stop, block in zip(placed.starts, placed.stops, placed.block, strict=True):
         assert (numbers[pieces.window(start, stop)] == block).all()
     assert set(np.unique(numbers)) == set(range(placed.blocks))
-    # A later batch has the colours of the first.
+    # A later batch has the blocks of the first.
     later = np.arange(assembly.elements) + 3 * assembly.elements
     assert (pieces.blocks_of_values(assembly, later) == numbers.ravel()).all()
 
 
-def test_where_the_mesh_does_not_divide_there_is_no_placement() -> None:
+def test_an_indivisible_shape_has_no_placement() -> None:
     assembly = assemblies.parse({"shape": "9x8"}).unwrap()
     assert pieces.placement(assembly) is None
     assert (pieces.home_blocks(assembly) == 0).all()

@@ -1,4 +1,4 @@
-"""Host-local arrays: what is asked, the shapes that follow, and what is said of them. Without JAX."""
+"""Tests of requests for host-local arrays, their shapes and their script, without JAX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def asked(**fields: str) -> HostLocal:
     return processes.parse(fields).unwrap()
 
 
-def test_the_default_is_the_migration_guides() -> None:
+def test_the_default_is_the_example_of_the_migration_guide() -> None:
     found = asked()
     assert (found.processes, found.mesh_shape, found.local_shape) == (2, (8,), (4, 2))
     assert found.spec == (("x",), None)
@@ -69,7 +69,7 @@ def test_shapes_follow(fields: dict, part: tuple | None, shape: tuple | None) ->
         ("convert", "1", "convert is '1', but must be one of true, false"),
     ],
 )
-def test_a_broken_field_gets_one_sentence(name: str, text: str, said: str) -> None:
+def test_the_error_of_a_wrong_field(name: str, text: str, said: str) -> None:
     parsed = processes.parse({name: text})
     assert parsed.value is None and len(parsed.problems) == 1
     assert said in next(iter(parsed.problems.values()))
@@ -77,7 +77,7 @@ def test_a_broken_field_gets_one_sentence(name: str, text: str, said: str) -> No
         parsed.unwrap()
 
 
-def test_json_is_read_back_and_a_wrong_one_is_refused() -> None:
+def test_json_round_trip_and_errors() -> None:
     for fields in ({}, {"spec": "None, x", "local": "2x8", "convert": "false", "data": "same"}):
         found = asked(**fields)
         assert processes.from_json(found.to_json()) == found
@@ -95,12 +95,12 @@ def test_json_is_read_back_and_a_wrong_one_is_refused() -> None:
 
 
 @given(st.sampled_from(list(processes.DEFAULTS)), st.text(max_size=12))
-def test_any_text_is_read_or_refused_with_a_sentence(name: str, text: str) -> None:
+def test_any_text_is_read_or_refused(name: str, text: str) -> None:
     parsed = processes.parse({name: text})
     assert (parsed.value is None) == bool(parsed.problems)
 
 
-def test_each_process_gives_numbers_of_its_own_or_the_same() -> None:
+def test_processes_have_different_or_equal_numbers() -> None:
     own, same = asked(), asked(data="same")
     assert own.given(0).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert own.given(1).tolist() == [[8, 9], [10, 11], [12, 13], [14, 15]]

@@ -35,7 +35,7 @@ from inspector.guides.restore.transfer import (
     transfer,
 )
 
-MOST_DEVICES = 16  # as many as tests/conftest.py gives JAX
+MOST_DEVICES = 16  # the number in tests/conftest.py
 MESH_SHAPES = [
     shape
     for rank in (1, 2, 3)
@@ -112,7 +112,7 @@ def counted_routes(old_shards: list, new_shards: list, shape: tuple[int, ...]) -
 
 
 @given(changes())
-def test_routes_are_those_counted_element_by_element_on_jax_arrays(case) -> None:
+def test_routes_agree_with_jax_element_by_element(case) -> None:
     shape, old, old_spec, new, new_spec = case
     found = transfer(
         held_state(old, array(shape, old_spec)), held_state(new, array(shape, new_spec))
@@ -129,7 +129,7 @@ def test_routes_are_those_counted_element_by_element_on_jax_arrays(case) -> None
 
 
 @given(changes())
-def test_what_a_device_receives_and_keeps_is_its_new_shard_and_each_source_holds_what_it_sends(
+def test_each_device_gets_its_new_shard_from_devices_that_hold_it(
     case,
 ) -> None:
     shape, old, old_spec, new, new_spec = case
@@ -149,7 +149,7 @@ def test_what_a_device_receives_and_keeps_is_its_new_shard_and_each_source_holds
 
 
 @given(changes())
-def test_nothing_moves_where_the_layout_stays(case) -> None:
+def test_nothing_moves_without_a_change(case) -> None:
     shape, mesh, spec, *_ = case
     state = held_state(mesh, array(shape, spec))
     found = transfer(state, state)
@@ -159,7 +159,7 @@ def test_nothing_moves_where_the_layout_stays(case) -> None:
 
 
 @given(changes())
-def test_moved_and_kept_parts_put_together_are_the_new_shards(case) -> None:
+def test_moved_and_kept_parts_form_the_new_shards(case) -> None:
     shape, old, old_spec, new, new_spec = case
     before, after = (
         held_state(old, array(shape, old_spec)),
@@ -199,13 +199,13 @@ def test_a_worked_example() -> None:
     old = held_state(mesh_of(2, 4), array((8, 8), (None, ("b",))))
     new = held_state(mesh_of(4, 2), array((8, 8), (None, ("b",))))
     found = transfer(old, new)
-    # A column pair is 64 bytes. New device 0 wants columns 0–3 and has 0–1; device 1 has 2–3.
+    # A column pair is 64 bytes. New device 0 needs columns 0–3 and has 0–1; device 1 has 2–3.
     # New device 2 wants them, too, and has columns 4–5, which it does not need.
     assert [route for route in found.routes if route[1] in (0, 2)] == [
         (0, 0, 64), (0, 2, 64), (1, 0, 64), (1, 2, 64),
     ]  # fmt: skip
     assert dense(found).sum(axis=0).tolist() == [128] * 8
-    # Devices 0, 3, 4 and 7 each have half of what they want; the others have nothing of it.
+    # Devices 0, 3, 4 and 7 hold half of their new shard; the others hold none of it.
     assert totals(found).kept == 4 * 64 and totals(found).moved == 12 * 64
     assert in_words(found) == (
         "75 % of 1.0 KiB on 8 devices must move: 768 B from 4 devices to 8 devices, "

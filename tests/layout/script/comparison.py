@@ -1,4 +1,4 @@
-"""What a script made, held against a Snapshot: every array, and its part on every device."""
+"""Compare the arrays of a script with a Snapshot, shard by shard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspector.core.snapshot import Snapshot
 
 
 def without_jax_settings() -> dict[str, str]:
-    """The environment of a process that nobody has prepared for JAX or for this project."""
+    """Return the environment without settings for JAX or for this project."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,9 +1,9 @@
-"""Run scripts one after the other in a process that has nothing of the project, and print what they made.
+"""Run scripts one after the other in a process without this project, and print their arrays.
 
     python run_scripts.py SCRIPT.py …
 
-The first script decides how many emulated devices there are. For each script a line of JSON: the losses, and
-for each array by its path the shape, the type, the spec, and which device holds which part.
+The first script sets the number of emulated devices. The output has one line of JSON per script: the losses,
+and for each array its shape, dtype, spec and the index ranges of each device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def imported(path: str, name: str) -> ModuleType:
-    """The script as a module; what stands under `if __name__` does not run."""
+    """Import the script as a module, without the code below `if __name__`."""
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -1,4 +1,4 @@
-"""The script of a model of one's own, run by itself, puts every array where the inspector finds it."""
+"""Tests that the exported script of a user's own model places arrays as the inspector does."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.paths import ROOT
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "2"}
 LINEN, NNX = "examples.linen_mlp:build", "examples.nnx_mlp:build"
 
-# Functions whose names a script needs itself, a model of mesh axes that says of nothing what it need not,
-# and one whose variables of nnx lie as Linen reads the rules.
+# Functions with names that the script also uses, a minimal model of mesh axes, and an nnx model whose rules
+# are applied as in Linen.
 ODD = """
     import jax
     from flax import linen as nn
@@ -64,7 +64,7 @@ ODD = """
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Iterator[Path]:
-    """A folder with a person's module in it, which can be imported; what is registered is forgotten."""
+    """Yield a folder with an importable module of models, and unregister its models afterwards."""
     made = tmp_path_factory.mktemp("own")
     (made / "odd_models.py").write_text(textwrap.dedent(ODD), encoding="utf-8")
     before, variable = dict(catalogue.CATALOGUE), os.environ.get(own_model.VARIABLE)
@@ -82,7 +82,7 @@ def folder(tmp_path_factory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def chosen(folder: Path) -> list[Layout]:
-    """What is written as scripts: the examples, the last rule of a name other than the first, and the odd."""
+    """Return layouts of the examples, of repeated rules, and of unusual models."""
     found = []
     for name, fields in (
         (LINEN, SMALL | {"optimizer": "sgd", "donate": "true"}),
@@ -120,7 +120,7 @@ def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -
     assert split[3]["params/w"] == [["model"], ["data"]]
 
 
-def test_a_script_imports_the_function_by_its_name_with_the_sizes_of_the_layout(
+def test_a_script_imports_the_build_function_with_its_sizes(
     chosen: list[Layout],
 ) -> None:
     linen, nnx, _, named_mesh = map(script, chosen)

@@ -1,4 +1,4 @@
-"""Scripts run by themselves put every array where the inspector finds it, and reach the same losses."""
+"""Tests that exported scripts place arrays as the inspector does, with the same losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that behave, and jobs that do not: what the tests of the engine run in real workers."""
+"""Jobs that the tests of the engine run in real workers: some succeed, some fail."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ PLACE = []  # of this process among several, once it has met the others
 
 
 def echo(payload, report):
-    """Gives back what it got, and which process it was."""
+    """Return the payload and the process id."""
     return {"payload": payload, "pid": os.getpid()}
 
 
 def big(payload, report):
-    """Gives a result of so many characters."""
+    """Return a result of `size` characters."""
     report("making", size=payload["size"])
     return {"text": "x" * payload["size"], "got": len(payload.get("ballast", ""))}
 
 
 def gate(payload, report):
-    """Says that it runs, then waits until a file exists; counts its runs in another file."""
+    """Report, then wait until a file exists. Count the runs in another file."""
     with Path(payload["count"]).open("a") as count:
         count.write(f"{os.getpid()}\n")
     while not Path(payload["open"]).exists():
@@ -109,12 +109,12 @@ def killed(payload, report):
 
 
 def leave(payload, report):
-    """Ends the process by itself."""
+    """Exit the process."""
     os._exit(7)
 
 
 def refuse(payload, report):
-    """Says what is wrong with the request."""
+    """Raise InvalidInput."""
     raise InvalidInput("`hidden` is 1023; 4 ways of `model` do not divide it.")
 
 
@@ -163,34 +163,34 @@ def environment(payload, report):
 
 
 def spawn(payload, report):
-    """Starts a process of its own, tells its number, and sleeps."""
+    """Start a child process, report its id, and sleep."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     report("spawned", child=child.pid, pid=os.getpid())
     time.sleep(3600)
 
 
 def orphan(payload, report):
-    """Starts a process of its own and ends without it."""
+    """Start a child process and exit without waiting for it."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     report("spawned", child=child.pid)
     os._exit(0)
 
 
 def meet(address, processes, index):
-    """Keeps what it is told, for there is no JAX here to need it."""
+    """Store the arguments, without initializing JAX."""
     if os.environ.get("NO_MEETING") == str(index):
-        raise RuntimeError("nobody came")
+        raise RuntimeError("no other process")
     PLACE.append((address, processes, index))
 
 
 def together(payload, report):
-    """Does what the payload says for the process of this number, once the door is open."""
+    """Run the action of this process from the payload, after the door file exists."""
     ((address, processes, index),) = PLACE
     report("working", pid=os.getpid())
     act = payload["acts"][index]
     while payload.get("door") and not Path(payload["door"]).exists():
         time.sleep(0.01)
-    if act == "meet the end":  # of another one, and say so before that is known to be the cause
+    if act == "meet the end":  # fail because of another process, before its failure is known
         while not Path(payload["end"]).exists():
             time.sleep(0.005)
         raise ConnectionError("the other has hung up")
@@ -198,7 +198,7 @@ def together(payload, report):
         Path(payload["end"]).touch()
         time.sleep(0.1)
         act = "killed" if act == "die first" else "refuse"
-    if act == "wait":  # as in a collective for which another one does not come
+    if act == "wait":  # as in a collective that another process does not join
         time.sleep(3600)
     actions = {"abort": abort, "killed": killed, "leave": leave, "refuse": refuse, "stuck": stuck}
     if act in actions:

@@ -1,4 +1,4 @@
-"""A small server for the tests: starts workers, says who they are, and ends as it is told."""
+"""A small server for the tests: it starts workers, prints their ids, and exits on request."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TWO, FOUR = Environment(8, processes=2), Environment(8, processes=4)
 
 
 def together(pool: Pool, *acts: str, timeout: float | None = 600.0) -> Job:
-    """A job in which the process of each number does as it is told."""
+    """Submit a job with one action per process."""
     environment = Environment(8, processes=len(acts))
     return pool.submit("together", {"acts": list(acts)}, environment, timeout=timeout)
 
@@ -63,7 +63,7 @@ def numbered(pool: Pool, count: int) -> dict[int, int]:
         for pid in members(pool):
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
             if "inspector.service.engine.worker" not in words:
-                return None  # forked, and not yet what it is to be
+                return None  # forked, but not yet a worker
             arguments = words[words.index("inspector.service.engine.worker") + 1 : -1]
             by_number[int(arguments[3]) if len(arguments) > 3 else 0] = pid
         return by_number if len(by_number) == count else None
@@ -83,7 +83,7 @@ def works(pool: Pool, count: int = 2) -> dict:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_all_processes_do_the_job_and_the_first_ones_result_is_its_result(single, count):
+def test_all_processes_run_and_the_first_one_returns_the_result(single, count):
     first = works(single, count)
     assert (first["processes"], first["index"]) == (count, 0)
     pids = members(single)
@@ -93,7 +93,7 @@ def test_all_processes_do_the_job_and_the_first_ones_result_is_its_result(single
     assert members(single) == pids
 
 
-def test_each_process_has_its_share_of_the_devices_and_none_asks_a_proxy(single, monkeypatch):
+def test_each_process_has_its_devices_and_no_proxy(single, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     works(single, 4)
@@ -171,7 +171,7 @@ def test_the_cause_is_told_and_not_what_others_met_because_of_it(single, causal)
     assert works(single)
 
 
-def test_a_refusal_by_all_is_told_as_it_is_and_the_processes_are_kept(single):
+def test_an_error_of_all_processes_is_reported_once(single):
     before = works(single)
     job = together(single, "refuse", "refuse").wait(PATIENCE)
     assert job.error == "`hidden` is 1023; 4 ways of `model` do not divide it."
@@ -245,11 +245,11 @@ def test_an_idle_one_that_is_killed_costs_nobody_a_run(single, number):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_one_that_does_not_come_to_the_meeting(single, number):
+def test_a_process_that_does_not_join(single, number):
     lonely = Environment(8, (("NO_MEETING", str(number)),), processes=2)
     job = single.submit("together", {"acts": ["fine", "fine"]}, lonely).wait(PATIENCE)
     assert job.error == (
-        f"Process {number} (of 2, counted from 0) failed: RuntimeError: nobody came"
+        f"Process {number} (of 2, counted from 0) failed: RuntimeError: no other process"
     )
     single.warm(lonely)
     until(lambda: not single.workers(), "the end of those that could not be warmed")
@@ -295,7 +295,7 @@ def test_none_outlives_the_server(acts, ending):
 
 
 @LINUX
-def test_a_follower_ends_with_the_first_one_even_if_it_hears_nothing():
+def test_a_follower_ends_with_the_first_process():
     """Without the process group: what its own lifeline does."""
     theirs, lifeline = os.pipe()
     follower = subprocess.Popen(

@@ -65,7 +65,7 @@ def test_a_job_gives_its_result_and_its_course(pool):
     assert all(seconds >= 0 for _, seconds in job.phases)
     assert sum(seconds for _, seconds in job.phases) == pytest.approx(job.elapsed)
     assert (job.phase, job.progress) == ("last", {"number": 1000})
-    assert job.elapsed == job.elapsed, "the clock of a finished job stands"
+    assert job.elapsed == job.elapsed, "elapsed time must not change"
 
 
 def test_the_clock_of_a_running_job_goes(pool, gate):
@@ -146,7 +146,7 @@ def test_the_same_job_asked_twice_at_once_is_one_run(pool, gate):
     assert results == [results[0]] * 3
     assert door.runs == 1
     assert pool.submit("gate", door.payload, ONE).wait(PATIENCE).state == "done"
-    assert door.runs == 2, "what is finished is run again"
+    assert door.runs == 2, "a finished job runs again"
 
 
 def test_another_environment_is_another_run(pool, gate):
@@ -183,7 +183,7 @@ def test_two_wait_and_both_cancel(patient, gate):
     assert answer(patient) == pid
 
 
-def test_asked_again_while_the_cancelled_run_is_stopping_is_a_new_run(pool):
+def test_a_request_during_cancellation_starts_a_new_run(pool):
     first = pool.submit("stubborn", {}, ONE)
     reported(first)
     first.cancel()
@@ -451,7 +451,7 @@ def test_a_warm_worker_has_jax_and_others_have_not(pool):
     assert not {"jax", "flax", "numpy", "streamlit"} & set(cold)
 
 
-def test_warming_makes_room_among_the_idle_and_leaves_the_busy_alone(pool, gate):
+def test_warming_replaces_only_idle_workers(pool, gate):
     door = gate("a")
     job = pool.submit("gate", door.payload, ONE)
     reported(job)

@@ -129,7 +129,7 @@ def test_the_server_does_not_import_jax(also):
     server = start("-c", also + USES_THE_ENGINE)
     _, stderr = server.communicate(timeout=PATIENCE)
     if also:
-        assert server.returncode == 1, "the check must see what it looks for"
+        assert server.returncode == 1, "the check must find the import"
         assert also.split()[1] in stderr
     else:
         assert (server.returncode, stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for a time, and telling a live process from a dead one."""
+"""Wait for a condition, and check whether a process is alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 60.0  # seconds until a condition that never holds fails the test; no
 
 
 def until(condition: Callable[[], object], what: str = "the condition") -> object:
-    """Wait until the condition holds; gives what it gave."""
+    """Wait until the condition is true, and return its value."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if value := condition():

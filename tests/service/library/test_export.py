@@ -1,4 +1,4 @@
-"""The exported library: every Snapshot a file of its own, whatever they are called."""
+"""Tests of the exported library: each Snapshot is one file with a valid name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOUND = samples.snapshot()
 
 
 @given(st.lists(st.text(min_size=1, max_size=120), max_size=8))
-def test_every_file_has_a_name_of_its_own_that_every_system_takes(names: list[str]) -> None:
+def test_file_names_are_unique_and_portable(names: list[str]) -> None:
     files = export.file_names([*names, *names, "library", "../../etc/passwd", "CON/.."])
     assert len({file.lower() for file in (*files, export.INDEX)}) == len(files) + 1
     for file in files:

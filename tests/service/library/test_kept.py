@@ -1,4 +1,4 @@
-"""The library keeps what it is given, for several at once, and throws nothing away by itself."""
+"""Tests that the library keeps its Snapshots, also with several writers."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_newer_version_is_refused(library: Library) -> None:
         library.entries()
 
 
-def test_a_snapshot_that_is_damaged_is_refused_and_the_others_stay(library: Library) -> None:
+def test_a_damaged_snapshot_is_refused_and_the_others_are_kept(library: Library) -> None:
     library.save("a", "", FOUND)
     library.save("b", "", FOUND)
     with sqlite3.connect(library.path) as database:
