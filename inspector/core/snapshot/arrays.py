@@ -129,14 +129,15 @@ class Array(Record):
     Attributes:
       path: Path of the array in its tree, keys joined by "/", unique in the Snapshot.
       group: Use of the array.
-      shape: Global shape. None if unknown; `spec` may then have fewer entries than dimensions.
+      shape: Global shape, elements in each dimension. None if unknown; `spec` may then be shorter.
       dtype: Element type as NumPy and JAX name it: float32, bfloat16, int32.
       memory_kind: Kind of memory that holds the array, as JAX names it: device, pinned_host.
       logical_axes: Logical axis of each dimension, or None. None as a whole if the model has no logical
         axes.
       spec: The PartitionSpec: for each dimension the mesh axes that shard it, major first, or None. None
         as a whole if the array has no NamedSharding.
-      shard_shape: Shape of one device's shard. None if unknown or if devices differ.
+      shard_shape: Shape of one device's shard, elements in each dimension. None if unknown or if devices
+        differ.
       bytes: Bytes of the whole array, counted once.
       bytes_per_device: Bytes of the array on one device. None if unknown or if devices differ.
       replicas: Number of devices that hold each element.

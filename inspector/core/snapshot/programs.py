@@ -58,7 +58,7 @@ class Collective(Record):
       asynchronous: Whether it is a pair of instructions, start and done. A pair counts once.
       name: Name of the instruction in the compiled text.
       computation: Name of the computation that contains the instruction.
-      executions: Executions in one run of the program. Each branch of a conditional counts as taken.
+      executions: Number of executions in one run. Each branch of a conditional counts as taken.
         None if the trip count of an enclosing loop is unknown.
       conditional: Whether the instruction is in a branch of a conditional.
       mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. None
@@ -74,8 +74,8 @@ class Collective(Record):
       spmd_generated: Whether the partitioner inserted it. None if the compiler does not say.
       source_target_pairs: Sender and receiver of each transfer of a collective-permute, as positions in
         the mesh's devices. None for other operations.
-      device_groups: The groups, as positions in the mesh's devices. None if mesh axes form the groups, or
-        if unknown.
+      device_groups: The groups, each device as its index in the mesh's devices. None if mesh axes form the
+        groups, or if unknown.
       arrays: Paths of the arrays of this Snapshot that it moves. None if this was not analyzed.
       origins: The origin of the sharding over each mesh axis.
     """
@@ -248,7 +248,7 @@ class Program(Record):
       memory: Bytes on one device.
       collectives: All collective instructions. None if they were not counted.
       seconds: Measured wall-clock seconds. None if nothing was measured.
-      losses: Loss of each train step, including the first. None if it was infinite or NaN.
+      losses: Loss of each train step, without a unit, including the first. None if infinite or NaN.
       shardings: Requested and compiled sharding of each input and output.
       work: FLOPs and memory traffic of one device. None if not counted.
       ideal: FLOPs and memory traffic of all devices before partitioning. None if not counted.
