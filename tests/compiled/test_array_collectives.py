@@ -1,4 +1,4 @@
-"""From an array to the collectives that move it, on real runs."""
+"""The collectives that move an array, in real runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_activation_is_found_by_module_and_size(found: Snapshot) -> None:
     (z,) = moving(found.array("activation/DotReluDot_0/z"), found)
     assert (z.program, z.collective.op, z.known_by) == ("train_step", "all-reduce", "place")
     assert z.collective.mesh_axes == ("tensor",)
-    # It stands at the same place, but is split over the axis, and nothing moves it.
+    # It is in the same module, but sharded over the axis, so no collective moves it.
     assert moving(found.array("activation/DotReluDot_0/y"), found) == ()
 
 

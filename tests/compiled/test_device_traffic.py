@@ -1,4 +1,4 @@
-"""Bytes between devices, against the definition of wire bytes and against small rings."""
+"""Bytes between devices match the definition of wire bytes, and small rings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program's text against the compiler's own analysis, and what is done with texts that are none."""
+"""Facts from a program's text match the compiler's analysis; invalid text has no facts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def run(fields: dict[str, str]) -> Snapshot:
 
 
 def products(program: Program) -> tuple[float, float]:
-    """FLOPs of matrix products on one device, and of the program as it was written."""
+    """Return the FLOPs of matrix products on one device, and before partitioning."""
     return sum(one.flops for one in program.work.matmul), sum(
         one.flops for one in program.ideal.matmul
     )
 
 
-# A step has three products of batch × depth × depth a weight, but for the first input's gradient.
+# A step has three products of batch × depth × depth per weight, except the gradient of the first input.
 WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
 
 
@@ -42,7 +42,7 @@ def test_devices_repeat_work_by_the_layout(rules: str, repeats: int, scan: str) 
     found = run({"rules": rules, "scan": scan})
     step = found.program("train_step")
     each, written = products(step)
-    # A scanned block computes the gradient of its input in every iteration, also in the first one.
+    # A scanned block computes the gradient of its input in every iteration, including the first.
     assert written == WRITTEN + (2 * 16 * 64 * 64 if scan == "true" else 0)
     assert each * found.mesh.size == repeats * written
     assert step.flops_per_device == step.work.flops >= each

@@ -1,4 +1,4 @@
-"""Collectives and products that are written in pieces, against the same program written in one."""
+"""Asynchronous collectives and products in several pieces count as one operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entry(*lines: str) -> Module:
     return module(f"HloModule m, num_partitions=4\n{ADD}ENTRY e {{\n  {body}\n}}\n")
 
 
-# What an operation is written as at once, its parameters, the shapes of operands and result, and its end.
+# The synchronous opcode, its parameters, the shapes of operands and result, and its attributes.
 IN_ONE = {
     "dot": ("f32[8,16]", "f32[16,4]", "f32[8,4]",
             "dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
@@ -48,7 +48,7 @@ IN_ONE = {
                           "use_global_device_ids=true, to_apply=add"),
     "collective-permute": ("f32[64]", None, "f32[64]",
                            "collective-permute(p), channel_id=1, source_target_pairs={{0,1}}"),
-    "a custom call that nobody knows": ("f32[8]", None, "f32[8]",
+    "an unknown custom call": ("f32[8]", None, "f32[8]",
                                         'custom-call(p), custom_call_target="kernel"'),
 }  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_abbreviated_asynchronous_operation(name: str, contexts: str) -> None:
     "started", ["f32[64]", "((f32[64]), f32[64])", "((f32[64]), f32[64], s32[])"]
 )
 def test_both_forms_of_an_all_reduce_start(started: str) -> None:
-    """As compilers for GPUs of 2025 and of 2026 write it; `lost` is in no part of the text."""
+    """GPU compilers of 2025 and 2026 write different shapes. The text lacks the operand `lost`."""
     rest = "channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=add"
     found = entry(
         f"s = {started} all-reduce-start(lost), {rest}", "ROOT r = f32[64] all-reduce-done(s)"
@@ -112,7 +112,7 @@ ENTRY e {
 
 GATHER = """all-gather(p), channel_id=6, replica_groups=[1,4]<=[4], dimensions={0},
     use_global_device_ids=true, frontend_attributes={chain_id="0"}"""
-# The pieces of one gather, and one of the same channel and devices that is not of its chain.
+# The pieces of one gather, and another gather with the same channel and devices.
 FUSED = (
     """HloModule m, num_partitions=4
 begins {
@@ -156,7 +156,7 @@ ENTRY e {
 
 
 def test_collective_in_several_fusions_counts_once() -> None:
-    """So a TPU v5e runs the gather of a layer's weights; a v5p writes the same program with one gather."""
+    """For a TPU v5e the compiler splits the gather of a layer's weights; for a v5p it writes one gather."""
     found = module(FUSED)
     collectives = hlo.collectives(found)
     assert [(c.computation, c.asynchronous, c.executions) for c in collectives] == [

@@ -1,4 +1,4 @@
-"""Collectives of given programs against answers worked out by hand, and mesh axes against numpy."""
+"""Collectives of programs match handwritten answers, and mesh axes match NumPy."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_op_name_and_source() -> None:
     (gather,) = found("scan_12_layers.compiled.hlo")
     assert gather.op_name == "jit(scanf)/while/body/closed_call/tanh"
     assert gather.source == "make.py:16" and gather.computation == "region_0.1_spmd"
-    # An instruction's name need not name its op.
+    # The name of an instruction can differ from its opcode.
     names = [collective.name for collective in found("shard_map_all_collectives.compiled.hlo")]
     assert names[0] == "ppermute.3" and names[4] == "psum.7"
 
@@ -136,7 +136,7 @@ def test_asynchronous_collectives_count_once() -> None:
 
 @given.needs_cases
 def test_asynchronous_collective_printed_by_xla() -> None:
-    """XLA's printer puts the collective that an async-start wraps into the start itself."""
+    """XLA prints the wrapped collective as part of the async-start."""
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     for module in given.text("import_async_collectives.hlo").split("// -----"):
         (written,) = hlo.collectives(hlo.parse(module)[0])
@@ -215,7 +215,7 @@ FLAT = "channel_id=1, use_global_device_ids=true"
          "source_target_pairs={{0,1}}", (2, 1, 320, 320)),
         ("r = f32[64] collective-broadcast(a), channel_id=1, replica_groups={{3,0,1}}",
          (3, 1, 256, 256)),
-        # The second operand says which of the devices it is.
+        # The second operand is the index of the device.
         ("r = f32[64] collective-broadcast(a, z), channel_id=1, replica_groups={{3,0,1}}, "
          "has_dynamic_root=true", (3, 1, 256, 256)),
         (f"r = f32[64] collective-reduce(a), {FLAT}, replica_groups={{{{0,1}},{{2,3}}}}, "
@@ -232,7 +232,7 @@ FLAT = "channel_id=1, use_global_device_ids=true"
         (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups={{{{0}},{{1}}}}", (1, 2, 256, 0)),
         (f"r = f32[64] all-reduce(a), {FLAT}, replica_groups={{{{0,2,4}},{{1,3,5,6}}}}",
          (None, 2, 256, None)),
-        # What the text leaves out.
+        # Texts without groups or shapes.
         (f"r = f32[64] all-reduce(lost), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, 256, 384)),
         (f"r = f32[16] reduce-scatter(lost), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, 256, 192)),
         (f"r = all-gather(a), {FLAT}, replica_groups=[2,4]<=[8]", (4, 2, None, None)),
@@ -248,7 +248,7 @@ def test_groups_and_bytes(instruction: str, expected: tuple) -> None:
 @pytest.mark.parametrize(
     ("flags", "groups", "header", "expected"),
     [
-        # Ids of replicas, each partition by itself; of partitions; of replicas with all partitions.
+        # Ids are replicas per partition, partitions, or replicas with all partitions.
         ("", "{{0,1}}", "replica_count=2, num_partitions=4", (2, 4)),
         ("channel_id=1,", "{{0,1}}", "replica_count=2, num_partitions=4", (8, 1)),
         ("", "{}", "replica_count=2, num_partitions=4", (2, 4)),
@@ -300,7 +300,7 @@ def test_collective_in_an_applied_computation_has_unknown_executions() -> None:
 
 @for_all(st.integers(0, 2**40), st.integers(1, 512))
 def test_wire_bytes_of_a_ring(payload: int, group: int) -> None:
-    """A ring algorithm acted out: g − 1 steps, in each of which a device sends one part of g."""
+    """Simulate a ring: in each of g − 1 steps, a device sends one of g parts."""
     part = payload / group
     steps = {"all-reduce": 2 * (group - 1), "reduce-scatter": group - 1, "all-gather": group - 1}
     for op, sent in steps.items():
@@ -327,19 +327,19 @@ def test_axes_of_groups(shape: list[int], data: st.DataObject) -> None:
     groups = tuple(tuple(table[row].tolist()) for row in order)
     expected = tuple(names[number] for number in sorted(chosen) if shape[number] > 1)
     assert axes_of_groups(groups, on) == expected
-    # With two members of different groups exchanged no axes make them, unless a group is one device.
+    # If two groups exchange a member, no axes form them, unless each group is one device.
     if 1 < members < on.size:
         first, second = (list(group) for group in groups[:2])
         first[0], second[-1] = second[-1], first[0]
         wrong = axes_of_groups((tuple(first), tuple(second), *groups[2:]), on)
-        if wrong is not None:  # another set of axes may make just these
+        if wrong is not None:  # another set of axes can form the same groups
             assert {frozenset(group) for group in product_groups(on, wrong)} == {
                 frozenset(group) for group in (first, second, *groups[2:])
             }
 
 
 def product_groups(on: Mesh, axes: tuple[str, ...]) -> list[list[int]]:
-    """The groups of mesh axes, found by comparing the coordinates of all devices."""
+    """Return the groups of mesh axes by comparing the coordinates of all devices."""
     coordinates = list(itertools.product(*(range(axis.size) for axis in on.axes)))
     groups: dict[tuple, list[int]] = {}
     for position, place in enumerate(coordinates):

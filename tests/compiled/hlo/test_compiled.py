@@ -1,4 +1,4 @@
-"""Programs compiled here: counts against XLA's own parsed objects, executions against loop bounds."""
+"""Counts in compiled programs match XLA's parsed objects, and executions match loop bounds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(value: jax.Array, *spec: Any) -> jax.Array:
 
 
 def layer(x: jax.Array, w: jax.Array) -> jax.Array:
-    """One layer split over the columns of its weight, whose output is gathered."""
+    """Compute one layer whose weight is sharded by columns, and gather its output."""
     return held(jnp.tanh(x @ w), "data", None)
 
 
@@ -56,7 +56,7 @@ def weights(*leading: int) -> jax.ShapeDtypeStruct:
 
 
 def executed(collectives: tuple[Collective, ...]) -> Counter[tuple]:
-    """Executions of each kind of collective, told apart by all that it moves and where."""
+    """Return the executions of each kind of collective by operation, axes and bytes."""
     total: Counter[tuple] = Counter()
     for c in collectives:
         kind = (c.op, c.mesh_axes, c.group_size, c.groups, c.payload_bytes, c.wire_bytes_per_device)
@@ -101,7 +101,7 @@ def test_nested_scans() -> None:
 
 
 def test_trip_count_from_the_condition() -> None:
-    """The same programs with the printed trip counts taken out of the text."""
+    """Remove the printed trip counts from the text of the same programs."""
     grid = mesh_record(GRID)
     for function in (loss_of_layers, jax.grad(loss_of_layers, argnums=(0, 1))):
         text = compiled(function, X, weights(12)).as_text()
@@ -132,7 +132,7 @@ def test_branch_in_a_scan() -> None:
     collectives = of(stepped, X, weights(12))
     gathers = [c for c in collectives if c.op == "all-gather"]
     assert gathers and {(c.executions, c.conditional) for c in gathers} == {(12, True)}
-    # What decides is computed on every turn.
+    # Each iteration computes the condition of the branch.
     assert all(not c.conditional for c in collectives if c.op == "all-reduce")
 
 
@@ -216,7 +216,7 @@ def test_spmd_generated_collectives_are_marked() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3)))[1:4], ids=str)
 def test_axes_of_a_permuted_mesh(order: tuple[int, ...]) -> None:
-    """A psum over any axes of a mesh whose devices are in no plain order runs along just these."""
+    """A psum over any axes runs along exactly these, also on a mesh with permuted devices."""
     devices = DEVICES.reshape(2, 2, 2).transpose(order)[:, ::-1].reshape(2, 1, 2, 2)
     mesh = Mesh(devices, ("a", "one", "b", "c"))
     whole = sharded((2, 4, 4), "a", "b", "c", mesh=mesh)
@@ -264,7 +264,7 @@ def test_instruction_counts_match_xla(name: str) -> None:
     names = {c.name: {i.name for i in c.instructions} for c in ours.computations}
     for computation in theirs.computations():
         assert names[computation.name] == {i.name for i in computation.instructions()}
-    # One collective for each of its instructions, none of them lost in a computation that is called.
+    # Each instruction is one collective, also inside called computations.
     counted = Counter(c.op for c in collectives_of(executable, GRID))
     assert counted == Counter(
         {op: n for op in OPS if (n := sum(opcodes[op] for opcodes in expected.values()))}

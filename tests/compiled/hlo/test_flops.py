@@ -1,4 +1,4 @@
-"""Operations and bytes of single instructions, against XLA's own cost analysis of the same text."""
+"""FLOPs and bytes of single instructions match XLA's cost analysis of the same text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def of_text(text: str) -> Work:
 
 
 def of_xla(text: str) -> dict[str, Any]:
-    """What XLA says of a text; it raises where this version cannot read it."""
+    """Return XLA's cost analysis of a text; raise if this version cannot parse it."""
     module = hlo_of_jaxlib.hlo_module_from_text(text)
     return jaxlib.hlo_module_cost_analysis(jax.devices()[0].client, module)
 
 
-# Every operation of an array or two of floating-point numbers, or of integers, that any XLA here has.
+# All operations on one or two arrays of floats or integers, in any supported version of XLA.
 UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "atanh", "cbrt", "ceil", "convert", "copy", "cosh",
     "cosine", "count-leading-zeros", "erf", "exponential", "exponential-minus-one", "exp2",
@@ -52,7 +52,7 @@ def test_elementwise_flops_match_xla() -> None:
         try:
             theirs = of_xla(text)
         except (RuntimeError, ValueError):
-            continue  # not of this type, or not of this version
+            continue  # not for this type or version
         assert of_text(text).flops == theirs.get("flops", 0), (opcode, dtype)
         compared.add(opcode)
     assert len(compared) > len(UNARY) + len(BINARY) - 4

@@ -1,4 +1,4 @@
-"""Whatever the text is, it is read or refused in a sentence."""
+"""Any text is parsed, or raises InvalidInput."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PIECES = [
 
 
 def read(text: str) -> None:
-    """Read it for all that it says. Only InvalidInput may come of it, and what is found is a record."""
+    """Run every analysis on a text, which may only raise InvalidInput."""
     try:
         found = [c for module in hlo.parse(text) for c in hlo.collectives(module, GRID)]
     except InvalidInput as refused:
@@ -51,7 +51,7 @@ def read(text: str) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """A program with lines exchanged, pieces put in, parts taken out, or its end cut off."""
+    """Draw a program with lines exchanged, text inserted or removed, or its end cut off."""
     text = draw(st.sampled_from(SEEDS))
     shuffled = random.Random(draw(st.integers(0, 2**32)))
     for _ in range(draw(st.integers(1, 4))):
@@ -86,7 +86,7 @@ def test_garbage(text: str) -> None:
     )
 
 
-# A pattern that went back and forth over one of these would not end within the tests' time.
+# A backtracking pattern would not finish on these within the time limit of the tests.
 LENGTH = 200_000
 LONG = {
     "quotes": "HloModule m\nENTRY e {\n a = f32[] add(" + '"' * LENGTH,

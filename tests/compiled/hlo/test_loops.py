@@ -1,4 +1,4 @@
-"""Trip counts against a simulation of the loop, and against what compilers printed."""
+"""Trip counts match a simulation of the loop, and the counts that compilers print."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trips(module: Module) -> list[int | None]:
     ]
 
 
-# One loop, written in the ways that compilers write it. `i` is the counter's place in the state.
+# One loop in several forms that compilers write. `i` is the index of the counter in the state.
 PLAIN = """
 body {{
   p = (f32[8], {t}[]) parameter(0)
@@ -97,7 +97,7 @@ ENTRY main {{
   ROOT r = f32[8] call(x, a), to_apply=inner
 }}
 """
-# The limit is a part of the state that the body hands on, and the comparison is turned round.
+# The limit is an unchanged part of the state, and the comparison has its operands exchanged.
 CARRIED = """
 body {{
   p = ({t}[], {t}[]) parameter(0)
@@ -128,7 +128,7 @@ MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "N
 
 
 def simulated(start: int, step: int, limit: int, direction: str, low: int, high: int) -> int | None:
-    """How often the loop runs, found by running it; None where it has not ended when it overflows."""
+    """Run the loop and return its trip count; None if the counter overflows first."""
     value, count = start, 0
     while COMPARE[direction](value, limit):
         value += step
@@ -165,7 +165,7 @@ def test_trip_count_matches_execution(
 
 def test_nested_loops_and_several_call_sites() -> None:
     text = PLAIN.format(t="s32", start=0, step=1, limit=5, op="add", sides="i, n", direction="LT")
-    # The inner loop in the body of an outer one of 7, called twice there and once outside.
+    # An outer loop of 7 calls the inner loop twice, and the entry calls it once.
     outer = """
 {inner}
 condition.1 {{
@@ -223,7 +223,7 @@ def test_unknown_trip_count(name: str) -> None:
     (module,) = hlo.parse(text.replace(before, after))
     assert trips(module) == [None]
     (collective,) = hlo.collectives(module)
-    # A body that nothing calls does not run.
+    # A body without a caller does not run.
     assert collective.executions == (0 if "body" in name and "not there" in name else None)
 
 
@@ -264,7 +264,7 @@ def test_recursive_garbage_terminates() -> None:
 def test_loops_of_whole_programs(name: str, expected: list[int | None]) -> None:
     (module,) = hlo.parse(given.text(name))
     assert trips(module) == expected
-    # What the compiler printed, and what its condition says, are the same.
+    # The printed trip count agrees with the condition.
     unprinted = given.text(name).replace('"known_trip_count"', '"hidden"')
     assert trips(hlo.parse(unprinted)[0]) == expected
 

@@ -1,4 +1,4 @@
-"""Which arrays a collective moves: in programs compiled here, in those of others, in texts by hand."""
+"""The arrays that a collective moves, in compiled programs, dumps and handwritten texts."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, 
         assert one.arrays is not None
         if one.op == "all-reduce" and one.mesh_axes == (batch_axis,):
             reduced += one.arrays
-            # The bytes are those of the parameters named, as much of them as is reduced at once, before
-            # each device keeps its part; the loss may be among them.
+            # The payload is the size of the named parameters before the scatter, perhaps with the loss.
             ways = found.mesh.ways((batch_axis,)) if "FSDP" in preset else 1
             held = sum(known[path].bytes_per_device for path in one.arrays) * ways
             assert one.payload_bytes * one.executions - held in (0, 4)
@@ -94,13 +93,13 @@ def test_last_reduction_of_inference_names_the_output() -> None:
 
 
 def test_argument_order() -> None:
-    """JAX writes the name of each argument beside it, in a form of its own."""
+    """Compare with the names of arguments that JAX writes into the text."""
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
     whole = NamedSharding(mesh, P())
     state = {
         name: jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=whole) for name in ("a", "b", "c")
     }
-    # The second argument is not used, and JAX drops it.
+    # JAX drops the unused second argument.
     compiled = jax.jit(lambda x: x["a"] @ x["c"]).lower(state).compile()
     (module,) = hlo.parse(compiled.as_text())
     entry = module.by_name[module.entry]
@@ -120,7 +119,7 @@ def test_argument_order() -> None:
 
 
 def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
-    """What is done to each of three parameters in a train step, with the batch over `x`."""
+    """Return the operations on each of three parameters in a train step, with the batch over `x`."""
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     shardings = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
     state = {
@@ -157,7 +156,7 @@ def test_resharding_one_parameter_changes_only_its_collectives(changed: str) -> 
     replicated = dict.fromkeys("abc", P())
     assert specs_of_moved(replicated) == {name: {"all-reduce"} for name in "abc"}
     cut = specs_of_moved(replicated | {changed: P("x", None)})
-    # Gathered whole, or passed around while it is multiplied with.
+    # An all-gather, or a collective-permute inside a windowed einsum.
     assert cut.pop(changed) & {"all-gather", "collective-permute"}
     assert cut == {name: {"all-reduce"} for name in "abc" if name != changed}
 
@@ -172,7 +171,7 @@ def test_resharding_one_parameter_changes_only_its_collectives(changed: str) -> 
     ],
 )
 def test_large_train_step(name: str) -> None:
-    """By elements: what all layers gather is the argument, and what they reduce is a result's size."""
+    """All layers together gather the elements of the argument, and reduce those of the result."""
     (module,) = hlo.parse(text(name))
     entry = module.by_name[module.entry]
     arguments = {
@@ -191,10 +190,10 @@ def test_large_train_step(name: str) -> None:
         (path,) = moved[one.computation, one.name]
         shape = arguments[int(path.removeprefix("argument "))]
         assert one.payload_bytes is not None and one.executions is not None
-        # Gathered in bfloat16, kept in float32.
+        # Gathered as bfloat16, stored as float32.
         elements = one.payload_bytes // 2 * one.executions
         assert elements == math.prod(shape.dimensions) * one.group_size
-    # Of a parameter and its two moments each; scalars of the metrics name one.
+    # Three results per parameter: itself and two moments. A scalar metric is one result.
     gradients = {
         paths
         for one in hlo.collectives(module)

@@ -1,4 +1,4 @@
-"""HLO text against counts made by others: the cases' own, and XLA's parser."""
+"""Parsed HLO text agrees with XLA's parser, and with the counts of the cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.compiled.hlo import given
 COUNTS = given.answers("counts.json")
 XLA_MODULES = given.modules_of_xla()
 
-# The blanks that XLA's tests fill in before they parse a text, and texts of nothing but comments.
+# Placeholders that XLA's tests fill in before parsing, and texts of comments only.
 TEMPLATE = re.compile(r"<<\w+>>|OTHER_ATTRIBUTES|(?:\s*//[^\n]*)*\s*\Z")
 
 
@@ -45,7 +45,7 @@ def test_instruction_counts_of_whole_programs(name: str) -> None:
         for instruction in computation.instructions
         if "replica_groups" in instruction.attributes
     )
-    # The answers list the groups that stand on the instruction's line without spaces.
+    # The answers list the groups on the instruction's line without spaces.
     for group, count in expected["replica_groups"].items():
         bare = group.replace("-start ", " ")
         assert sum(n for g, n in groups.items() if g.replace("-start ", " ") == bare) == count
@@ -63,7 +63,7 @@ def test_truncated_dump(name: str) -> None:
 
 
 def test_modules_agree_with_the_parser_of_xla() -> None:
-    """Every module that XLA's parser takes has the same number of instructions of every kind here."""
+    """If XLA's parser accepts a module, both parsers find the same opcodes."""
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     if not XLA_MODULES:
         pytest.skip("needs ../shared/cases/hlo")
@@ -71,7 +71,7 @@ def test_modules_agree_with_the_parser_of_xla() -> None:
     for case in XLA_MODULES:
         try:
             theirs = hlo_of_jaxlib.hlo_module_from_text(case["module"])
-        except Exception:  # as XLA refuses a text: by an error of its own
+        except Exception:  # XLA raises its own error type
             continue
         expected = Counter(
             re.sub(
@@ -81,7 +81,7 @@ def test_modules_agree_with_the_parser_of_xla() -> None:
             for instruction in computation.instructions()
         )
         found = opcodes(hlo.parse(case["module"]))
-        # XLA's parser takes `X-start` of an op that has none as an async-start around X.
+        # XLA parses an unknown `X-start` as an async-start around X.
         assert sum(found.values()) == sum(expected.values()), case["id"]
         for op in ("all-reduce", "all-gather", "reduce-scatter", "while", "conditional", "fusion"):
             assert found[op] == expected[op], case["id"]
@@ -99,7 +99,7 @@ def test_xla_test_module(case: dict[str, Any]) -> None:
         return
     assert set(case["collectives"]) <= set(opcodes(modules))
     assert all(module.truncated is None for module in modules)
-    if "Verifier" in case["id"]:  # made to be wrong
+    if "Verifier" in case["id"]:  # intentionally invalid
         return
     for module in modules:
         hlo.collectives(module)
@@ -142,7 +142,7 @@ def test_origin_recovery_table_is_skipped() -> None:
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     printed = hlo_of_jaxlib.hlo_module_from_text(RECOVERED).to_string()
     assert [module.name for module in hlo.parse(printed + printed)] == ["whole", "whole"]
-    # A dump that is cut short behind a quotation mark hides nothing of the one that follows.
+    # A dump truncated after a quotation mark does not hide the next dump.
     cut = 'HloModule m\n\nENTRY e {\n  a = f32[] parameter(0), metadata={op_name="x"\n'
     assert [module.name for module in hlo.parse(cut + printed)] == ["m", "whole"]
 
@@ -154,7 +154,7 @@ def test_several_modules() -> None:
     one = given.text("scan_12_layers.compiled.hlo")
     both = hlo.parse(one + given.text("fsdp_tp_mlp.compiled.hlo") + one)
     assert [module.name for module in both] == ["jit_scanf", "jit_fsdp", "jit_scanf"]
-    # A dump that is cut short hides nothing of the one that follows.
+    # A truncated dump does not hide the next dump.
     cut = hlo.parse(one[: len(one) // 2] + "\n" + one)
     assert [module.truncated is None for module in cut] == [False, True]
     assert hlo.collectives(cut[1]) == hlo.collectives(both[0])
@@ -234,7 +234,7 @@ def test_source_outside_of_packages_is_preferred() -> None:
         return module.source({"stack_frame_id": str(frame)})
 
     assert [source(3), source(4)] == ["two.py:7", "two.py:7"]
-    # Around frame 5 there is nothing, frame 6 has no place, and frame 7 names one that is not there.
+    # Frame 5 has no parent, frame 6 has no location, and the location of frame 7 is missing.
     assert [source(5), source(6), source(7)] == ["linear.py:9", None, "one.py:5"]
 
 

@@ -1,4 +1,4 @@
-"""Replica groups against XLA's own answers, and against numpy's reshape and transpose."""
+"""Replica groups match XLA's answers, and NumPy's reshape and transpose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = given.answers("group_cases.json")
 
 
 def cases(key: str) -> Any:
-    """One test for each case; pytest skips it where there are none."""
+    """Parametrize by case; pytest skips the test without cases."""
     return pytest.mark.parametrize(
         "case",
         CASES.get(key, ()),
@@ -111,7 +111,7 @@ def test_iota_matches_numpy(dimensions: list[int], data: st.DataObject) -> None:
 
 
 def numpy_groups(ids: np.ndarray, shape: list[int], grouped: list[int]) -> list[list[int]]:
-    """One group for every place along the other axes, found by walking over all of them."""
+    """Return one group per position along the other axes, by visiting all positions."""
     table = ids.reshape(shape)
     others = [axis for axis in range(len(shape)) if axis not in grouped]
     groups = []
@@ -143,7 +143,7 @@ def test_mesh_form_matches_numpy(shape: list[int], data: st.DataObject) -> None:
 
 @for_all(st.lists(st.integers(2, 4), min_size=1, max_size=4), st.data())
 def test_sub_axis(parts: list[int], data: st.DataObject) -> None:
-    """An axis of size 2·3·4 with (2)3 is a mesh of 2, 3 and 4, of which the second is asked for."""
+    """The sub-axis (2)3 of an axis of size 2·3·4 is the second axis of a mesh of 2, 3 and 4."""
     asked = data.draw(st.lists(st.sampled_from(range(len(parts))), unique=True))
     before = [math.prod(parts[:number]) for number in range(len(parts))]
     text = ",".join(f"'a':({before[number]}){parts[number]}" for number in asked)

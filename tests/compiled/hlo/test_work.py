@@ -1,4 +1,4 @@
-"""FLOPs and bytes against XLA's own cost analysis, unrolled loops, closed forms and searches."""
+"""FLOPs and bytes match XLA's cost analysis, unrolled loops and closed forms."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of_text(text: str) -> Work:
 
 
 def lowered_work(lowered: Any) -> Work:
-    """Of the program as it was written, before the compiler did anything to it."""
+    """Return the work of the program before any optimization."""
     return of_text(lowered.as_text(dialect="hlo"))
 
 
@@ -61,7 +61,7 @@ def matmul(found: Work) -> float:
 
 
 def near(expected: float) -> Any:
-    """XLA adds in float32."""
+    """Compare with a tolerance, because XLA adds in float32."""
     return pytest.approx(expected, rel=1e-6)
 
 
@@ -82,7 +82,7 @@ def pooled(x: jax.Array, **options: Any) -> jax.Array:
 
 
 INT8 = {"preferred_element_type": jnp.int32}
-# The last says whether XLA's bytes are by the same definition as ours; see the docstring of `work`.
+# The last entry says whether XLA defines bytes as `work` does.
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool]] = {
     "dot": (jnp.dot, (X, W), True),
     "dot of a vector": (jnp.dot, (X, array(128)), True),
@@ -167,7 +167,7 @@ def test_program_without_loops_matches_xla(name: str) -> None:
         assert ours.flops == near(theirs.get("flops", 0))
         if same_bytes:
             assert ours.bytes_accessed == near(theirs["bytes accessed"])
-    # And before anything was optimized, where nothing is fused.
+    # Before optimization nothing is fused.
     written = lowered.as_text(dialect="hlo")
     if " while(" not in written and " custom-call(" not in written:
         assert of_text(written).flops == near(lowered.cost_analysis().get("flops", 0))
@@ -185,7 +185,7 @@ def test_xla_test_modules_match_xla() -> None:
         except (InvalidInput, RuntimeError, ValueError):
             continue
         every = [i for c in ours.computations for i in c.instructions]
-        # XLA infers the shapes that are not written.
+        # XLA infers missing shapes.
         if any(i.shape_text is None for i in every):
             continue
         if {i.opcode for i in every} & {"while", "conditional", "custom-call"}:
@@ -201,7 +201,7 @@ sizes = st.integers(1, 5)
 
 @st.composite
 def dots(draw: st.DrawFn) -> tuple[Any, Any, Any, str, int]:
-    """Operands of a dot, its dimension numbers, their type, and the multiply-adds that it takes."""
+    """Draw the operands of a dot, its dimension numbers, their type, and its multiply-adds."""
     batch, contracted, left, right = (draw(st.lists(sizes, max_size=2)) for _ in range(4))
     shuffled = random.Random(draw(st.integers(0, 2**16)))
 
@@ -313,7 +313,7 @@ LAYER = 2 * 64 * 128 * 128
 def test_scan_equals_unrolled_program(count: Callable[..., Work]) -> None:
     loop, flat = count(scanned, H, WS), count(unrolled, H, WS)
     assert matmul(loop) == matmul(flat) == LAYERS * LAYER
-    # What is more is to count the turns and to see that there are no more.
+    # The rest counts the iterations and checks the limit.
     assert 0 <= loop.flops - flat.flops <= 4 * LAYERS + 4
 
 
@@ -331,7 +331,7 @@ def test_nested_scans() -> None:
 
 
 def test_stacked_parameters_are_accessed_once() -> None:
-    """Bytes grow in proportion to the layers; with the whole stack a turn they would with its square."""
+    """Bytes grow linearly with the layers. They would grow quadratically if each read the whole stack."""
 
     def touched(layers: int) -> float:
         step = jax.grad(lambda ws, x: scanned(x, ws).sum())
@@ -340,9 +340,7 @@ def test_stacked_parameters_are_accessed_once() -> None:
     few, more, most = (touched(layers) for layers in (16, 32, 64))
     assert most - more == pytest.approx(2 * (more - few), rel=0.01)
     stack = 64 * 128 * 128 * 4
-    assert (
-        3 * stack < most < 32 * stack
-    )  # with the whole stack a turn it would be 64 times at the least
+    assert 3 * stack < most < 32 * stack  # at least 64 times if each iteration read the whole stack
 
 
 def test_in_place_update() -> None:
@@ -358,7 +356,7 @@ def test_in_place_update() -> None:
     cache, rows = 4096 * 64 * 4, 100 * 64 * 4
     found = jax.jit(filled, donate_argnums=0).lower(array(4096, 64), array(100, 64))
     touched = of_text(found.compile().as_text()).bytes_accessed
-    assert 2 * rows < touched < 3 * cache  # it may be copied, but not a hundred times
+    assert 2 * rows < touched < 3 * cache  # one copy is acceptable
 
 
 def test_loop_with_dynamic_limit_has_unknown_work() -> None:
@@ -382,7 +380,7 @@ def test_branches() -> None:
 
 
 def lowered_train_step(**changes: str) -> Any:
-    """The train step of a layout, lowered as the producers do."""
+    """Lower the train step of a layout as the producers do."""
     layout = layouts.parse(changes).unwrap()
     model, mesh = build_model(layout), make_mesh(layout)
     with tracing(layout, mesh):
@@ -397,7 +395,7 @@ def lowered_train_step(**changes: str) -> Any:
 
 @pytest.mark.parametrize("sizes", [{}, {"depth": "64", "layers": "2", "batch": "16"}])
 def test_train_step_matches_xla(sizes: dict[str, str]) -> None:
-    """Sharded in both axes each device does an eighth of the products that were written."""
+    """Sharded over both axes, each device computes an eighth of the products."""
     lowered = lowered_train_step(**sizes)
     executable = lowered.compile()
     found, ideal = of_text(executable.as_text()), lowered_work(lowered)
@@ -405,7 +403,7 @@ def test_train_step_matches_xla(sizes: dict[str, str]) -> None:
     assert 8 * matmul(found) == matmul(ideal)
     layout = layouts.parse(sizes).unwrap().sizes
     weights = 2 * layout["layers"] * layout["depth"] ** 2
-    # Forward, and the gradients by input and weight; that by the batch nobody asks for.
+    # Forward, and the gradients by input and weight. The gradient by the batch is unused.
     first = 2 * layout["batch"] * layout["depth"] ** 2
     assert matmul(ideal) == 6 * layout["batch"] * weights - first
 
@@ -414,7 +412,7 @@ def test_scan_before_and_after_partitioning() -> None:
     sizes = {"depth": "64", "batch": "16"}
     flat, loop = (lowered_train_step(scan=scan, **sizes) for scan in ("false", "true"))
     ideal = matmul(lowered_work(flat))
-    # A loop computes the gradient by the batch, too, because it does so for every other layer.
+    # A loop also computes the gradient by the batch, because all iterations are equal.
     assert ideal <= matmul(lowered_work(loop)) <= ideal * 1.1
     assert 8 * matmul(of_text(loop.compile().as_text())) == pytest.approx(ideal, rel=0.1)
 
@@ -424,7 +422,7 @@ def test_scan_before_and_after_partitioning() -> None:
 def test_replication_repeats_work(
     layers: Callable[..., Any], axis: str | None, devices: int
 ) -> None:
-    """All devices together: the ideal where the batch is split, and eight times that where it is not."""
+    """All devices together compute the ideal if the batch is split, and eight times that otherwise."""
     mesh = Mesh(DEVICES, ("data",))
 
     def sharded(shape: tuple[int, ...], *spec: Any) -> jax.ShapeDtypeStruct:
@@ -436,7 +434,7 @@ def test_replication_repeats_work(
     assert 8 * matmul(found) == devices * matmul(ideal)
 
 
-# sequences, layers, embedding, hidden, heads, heads of keys and values, length of a head, vocabulary
+# sequences, layers, embedding, hidden, heads, key-value heads, head length, vocabulary
 LLAMA = {
     "hlo_llama31_405b_bf16_16x8.hlo": (1, 126, 16384, 53248, 128, 8, 128, 128256),
     "hlo_llama31_70b_bf16_16x8.hlo": (2, 80, 8192, 28672, 64, 8, 128, 128256),
@@ -446,13 +444,13 @@ LLAMA = {
 @given.needs_cases
 @pytest.mark.parametrize("name", LLAMA)
 def test_train_step_of_llama(name: str) -> None:
-    """Each of 128 devices has sequences of its own and the whole weights, gathered for it."""
+    """Each of 128 devices has different sequences and gathers the whole weights."""
     sequences, layers, embed, hidden, heads, shared, head, vocabulary = LLAMA[name]
     attention = embed * head * (2 * heads + 2 * shared)
     mlp = 3 * embed * hidden
     tokens = sequences * 8192
-    # Forward, both gradients, and all but the last product computed again; attention itself is a custom
-    # call. The embedding is a product with one-hot rows, for which there is no gradient by the input.
+    # Forward, both gradients, and all but the last product rematerialised. Attention is a custom call.
+    # The embedding is a product with one-hot rows, without a gradient by the input.
     weights = layers * (4 * (attention + mlp) - embed * hidden) + 5 * vocabulary * embed
     found = of_text(given.text(name))
     (product,) = found.matmul
@@ -460,7 +458,7 @@ def test_train_step_of_llama(name: str) -> None:
     parameters = layers * (attention + mlp) + 2 * vocabulary * embed
     assert 1.2 < product.flops / (6 * parameters * tokens) < 4 / 3
     assert 1 <= found.flops / product.flops < 1.01
-    # Weights are read for each of four products a layer at least, activations beside them.
+    # At least four products per layer read the weights, in addition to activations.
     assert 4 * 2 * parameters < found.bytes_accessed < 400 * 2 * parameters
 
 
@@ -548,7 +546,7 @@ ENTRY e {
 
 def test_asynchronous_pair_counts_once() -> None:
     found = of_text(ASYNCHRONOUS)
-    assert found.flops == 100 + 100  # the reduction, and what is called
+    assert found.flops == 100 + 100  # the reduction and the called computation
     assert found.bytes_accessed == 4 * (500 + 200 + 200 + 200)
 
 
@@ -591,7 +589,7 @@ def test_code_that_never_runs() -> None:
 
 
 def test_applied_computation_is_unknown() -> None:
-    """How often a reduction runs it is not counted there, and what else runs it cannot be told apart."""
+    """The executions of a computation that a reduction applies are unknown, also for another caller."""
     text = """
 add {{ x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }}
 ENTRY e {{
@@ -625,7 +623,7 @@ def test_huge_numbers() -> None:
 
 
 def read(text: str) -> None:
-    """Count it. Only InvalidInput may come of it, and what is found is a record."""
+    """Count the work of a text, which may only raise InvalidInput."""
     try:
         found = [work(module) for module in hlo.parse(text)]
     except InvalidInput:
@@ -653,7 +651,7 @@ OPERATIONS = [
 
 @st.composite
 def operations(draw: st.DrawFn) -> str:
-    """A program with another operation, shape or attribute in the place of some of its own."""
+    """Draw a program in which an operation, shape or attribute is replaced."""
     text = draw(st.one_of(st.sampled_from(COUNTED), mutated()))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(text)))
