@@ -28,11 +28,7 @@ WAYS = {
     "callback": "JAX calls your function with the index of each device and moves the result there.",
     "device_put": "You have the whole array on the host. JAX cuts it and moves the pieces.",
 }
-LOADING = {
-    "array": "One array",
-    "batch": "Data-parallel batch",
-    "reshard": "Tensor-parallel batch",
-}
+LOADING = {"array": "One array", "batch": "Data-parallel batch", "reshard": "Tensor-parallel batch"}
 LOADING_HELP = (
     "**One array**: any PartitionSpec. **Data-parallel batch**: different rows on each device. "
     "**Tensor-parallel batch**: loaded data-parallel, then resharded inside `jit`."
@@ -233,10 +229,7 @@ def _show_reshard(assembly: Assembly, assembled: Assembled) -> None:
         )
         mesh = assembly.mesh()
         indices = zip(
-            arrivals,
-            shards(before.array, mesh) or (),
-            shards(after.array, mesh) or (),
-            strict=True,
+            arrivals, shards(before.array, mesh) or (), shards(after.array, mesh) or (), strict=True
         )
         st.dataframe(
             [

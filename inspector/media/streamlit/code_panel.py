@@ -8,6 +8,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.script import script
+from inspector.media.streamlit import downloads
 from inspector.media.streamlit.plain_text import plain
 from inspector.model import ModelEntry
 
@@ -29,14 +30,9 @@ def show(_: Snapshot, layout: Layout | None) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(plain(_caption(layout.entry)), width="stretch")
-        st.download_button(
-            "Download",
-            data=text,
-            file_name=_file_name(layout.entry),
-            mime="text/x-python",
-            key="code_download",
-            icon=":material/download:",
-            on_click="ignore",
+        name = _file_name(layout.entry)
+        downloads.draw(
+            "Download", text, name, "code_download", mime="text/x-python", type="secondary"
         )
     st.code(text, language="python", height=HEIGHT_PX)
 

@@ -15,9 +15,9 @@ from inspector.core.rules import Rule
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets
 from inspector.machines import targets
-from inspector.media.streamlit import session, target_picker
+from inspector.media.streamlit import preset_pills, session, target_picker
 from inspector.media.streamlit.plain_text import plain
-from inspector.model import ModelEntry, Size
+from inspector.model import ModelEntry, Size, SizePreset
 from inspector.models.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 
@@ -75,19 +75,12 @@ class Editor:
         if not fitting:
             return
         current = presets.matching(session.last_layout())
-        st.session_state["preset"] = current.name if current else None
-
-        def apply() -> None:
-            chosen = next((p for p in fitting if p.name == st.session_state["preset"]), current)
-            if chosen is not None:
-                session.put(chosen.applied_to(session.last_layout()))
-
-        st.pills(
+        preset_pills.draw(
             "Preset",
-            [preset.name for preset in fitting],
-            key="preset",
-            on_change=apply,
-            help="  \n".join(f"**{preset.name}**: {preset.meaning}" for preset in fitting),
+            "preset",
+            fitting,
+            current.name if current else None,
+            lambda preset: session.put(preset.applied_to(session.last_layout())),
         )
 
     def _draw_mesh(self) -> None:
@@ -138,11 +131,7 @@ class Editor:
         )
 
     def _draw_rule(
-        self,
-        entry: ModelEntry,
-        row: session.RuleRow,
-        position: int,
-        names: tuple[str, ...],
+        self, entry: ModelEntry, row: session.RuleRow, position: int, names: tuple[str, ...]
     ) -> None:
         key = f"rule_menu:{row.number}"
         with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
@@ -274,24 +263,14 @@ class Editor:
     def _draw_size_presets(self, entry: ModelEntry) -> None:
         """Draw the sizes of published models as presets."""
         sizes = session.last_layout().sizes
-        by_name = {preset.name: preset for preset in entry.presets}
         current = next(
             (one.name for one in entry.presets if entry.sizes_of(one) == dict(sizes)), None
         )
-        st.session_state["size_preset"] = current
 
-        def apply() -> None:
-            chosen = by_name.get(st.session_state["size_preset"] or current)
-            if chosen is not None:
-                session.put(replace(session.last_layout(), sizes=entry.sizes_of(chosen)))
+        def apply(preset: SizePreset) -> None:
+            session.put(replace(session.last_layout(), sizes=entry.sizes_of(preset)))
 
-        st.pills(
-            "Size preset",
-            list(by_name),
-            key="size_preset",
-            on_change=apply,
-            help="  \n".join(f"**{one.name}**: {one.meaning}" for one in entry.presets),
-        )
+        preset_pills.draw("Size preset", "size_preset", entry.presets, current, apply)
 
     def _draw_size(self, size: Size) -> None:
         _draw_field(size)
@@ -311,11 +290,7 @@ def _draw_field(size: Size) -> None:
     key, label = session.size_key(size.name), _label(size.name)
     st.session_state.setdefault(key, size.default)
     # A closed expander draws no fields; their values stay.
-    common: dict[str, Any] = {
-        "key": key,
-        "help": _sentence(size.meaning),
-        "persist_state": "page",
-    }
+    common: dict[str, Any] = {"key": key, "help": _sentence(size.meaning), "persist_state": "page"}
     if isinstance(size.default, bool):
         st.toggle(label, **common)
     elif isinstance(size.default, str) and not size.choices:

@@ -7,7 +7,9 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from inspector.media.streamlit import layout_page, own_model_notice, session
+from inspector.media.streamlit import layout_page, session
+from inspector.media.streamlit.plain_text import plain
+from inspector.service import own_model_registration
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
 ICON = (
@@ -50,5 +52,6 @@ guides = [
 ]
 page = st.navigation({"": main_pages, "Guides": guides}, position="top")
 session.begin(on_layout_page=page is layout)
-own_model_notice.show()
+for problem in own_model_registration.PROBLEMS:
+    st.error(plain(problem), icon=":material/error:")
 page.run()

@@ -9,10 +9,9 @@ import plotly.graph_objects as go
 import streamlit as st
 from cachetools import LRUCache
 
-from inspector.core import snapshot as snapshots
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import chart, waiting
+from inspector.media.streamlit import chart, downloads, waiting
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.engine import Job
 
@@ -51,20 +50,12 @@ class Fields:
 
 
 def result(
-    name: str,
-    request: str,
-    start: Callable[[], Job[Result]],
-    message: str,
-    most: int,
+    name: str, request: str, start: Callable[[], Job[Result]], message: str, most: int
 ) -> Result | None:
     """Return the result of a request, or None after an error message.
 
-    Args:
-      name: of the session's cache.
-      request: identifies the request in it.
-      start: starts the job, if the result is not in the cache.
-      message: shown while the job runs.
-      most: the number of results that the session keeps.
+    The session keeps the `most` last results under `name`, by `request`. If the result is not among them,
+    `start` starts a job, and `message` is shown while it runs.
     """
     cache: LRUCache[str, Result] = st.session_state.setdefault(f"{name}:results", LRUCache(most))
     if request not in cache:
@@ -77,11 +68,6 @@ def result(
     return cache[request]
 
 
-def forget_results(name: str) -> None:
-    """Remove all results from the session's cache of this name."""
-    st.session_state.pop(f"{name}:results", None)
-
-
 def show_problems(problems: Mapping[str, str]) -> None:
     """Draw an error message for each wrong field."""
     for problem in problems.values():
@@ -89,13 +75,7 @@ def show_problems(problems: Mapping[str, str]) -> None:
 
 
 def draw_figures(figures: Mapping[str, go.Figure], keys: str, width_px: int) -> None:
-    """Draw figures side by side, as many as the window is wide.
-
-    Args:
-      figures: by name.
-      keys: the keys, with `{}` for the name.
-      width_px: of each figure.
-    """
+    """Draw named figures in rows. `keys` is the key of each, with `{}` for its name."""
     # In a narrow window a horizontal container wraps; columns would not.
     with st.container(horizontal=True, gap="small"):
         for name, figure in figures.items():
@@ -118,17 +98,8 @@ def show_script(name: str, title: str, caption: str, script: str, snapshot: Snap
 
 def download_snapshot(key: str, file_name: str, snapshot: Snapshot) -> None:
     """Draw the button that downloads a Snapshot."""
-    st.download_button(
-        "Snapshot",
-        data=lambda: snapshots.dumps(snapshot),
-        file_name=file_name,
-        mime="application/json",
-        key=key,
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help="Download the figures of this page as Snapshot JSON.",
-    )
+    help = "Download the figures of this page as Snapshot JSON."
+    downloads.of_snapshot(snapshot, file_name, key, help)
 
 
 def _text(value: Any) -> str:

@@ -11,13 +11,7 @@ from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, NameT
 
 
 def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
-    """Draw the button. The library is opened only to save.
-
-    Args:
-      snapshot: what to save.
-      suggested_name: initial value of the name field.
-      key: prefix of the widget keys, unique on the page.
-    """
+    """Draw the button. The library is opened only to save. `key` is a prefix of the widget keys."""
     if st.button("Keep", key=f"{key}:open", icon=":material/bookmark:", type="tertiary"):
         st.session_state.pop(f"{key}:saved", None)
         _dialog(snapshot, suggested_name, key)

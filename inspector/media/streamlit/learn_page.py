@@ -11,7 +11,7 @@ from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
-from inspector.media.streamlit import chart, guide_form, mesh_fields
+from inspector.media.streamlit import chart, downloads, guide_form, mesh_fields
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
@@ -140,15 +140,12 @@ def _draw_step_buttons(taken: Taken) -> None:
         type="tertiary",
         on_click=lambda: st.session_state.update(dict.fromkeys(keys, not all_open)),
     )
-    st.download_button(
+    downloads.draw(
         "Script",
-        data=lambda: tutorials.script(request, steps),
-        file_name=f"{request.guide}.py",
+        lambda: tutorials.script(request, steps),
+        f"{request.guide}.py",
+        "learn:script",
         mime="text/x-python",
-        key="learn:script",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
         help="Download all steps as one Python script with notebook cells.",
     )
 
@@ -195,7 +192,7 @@ def _taken() -> dict[str, Taken]:
 
 def _forget(guide: str) -> None:
     _taken().pop(guide, None)
-    guide_form.forget_results("learn")
+    st.session_state.pop("learn:results", None)
 
 
 def _step_key(guide: str, number: int) -> str:

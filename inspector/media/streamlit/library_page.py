@@ -11,16 +11,10 @@ from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import page_switch, pin_button, table
+from inspector.media.streamlit import downloads, page_switch, pin_button, table
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
-from inspector.service.library import (
-    LONGEST_NOTE,
-    Entry,
-    Library,
-    Unreadable,
-    export,
-)
+from inspector.service.library import LONGEST_NOTE, Entry, Library, Unreadable, export
 
 OPENED = "opened_snapshot"  # (name, Snapshot) for the Open page
 CHOSEN = "library_chosen"  # name of the selected Snapshot
@@ -79,23 +73,20 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
         )
     found = library.entries(words)
     with right:
-        st.download_button(
+        downloads.draw(
             "Export all" if len(found) == len(everything) else f"Export {len(found)}",
-            data=lambda: export.zipped(library, found),
-            file_name="library.zip",
+            lambda: export.zipped(library, found),
+            "library.zip",
+            "library_export",
             mime="application/zip",
-            key="library_export",
             icon=":material/folder_zip:",
-            on_click="ignore",
+            type="secondary",
             disabled=not found,
             width="stretch",
             help="Download a zip of the Snapshots, with names and notes in `library.json`.",
         )
     if not found:
-        st.info(
-            "No Snapshot contains all of these words.",
-            icon=":material/search_off:",
-        )
+        st.info("No Snapshot contains all of these words.", icon=":material/search_off:")
         return
     _show_table(found)
     _show_chosen(library, _chosen(found))
@@ -160,15 +151,11 @@ def _show_chosen(library: Library, entry: Entry) -> None:
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             _draw_open(entry, opened)
             pin_button.show(opened, entry.name, key="library_pin")
-            st.download_button(
+            downloads.draw(
                 "Download",
-                data=lambda: _text(library, entry, opened),
-                file_name=export.file_name(entry.name),
-                mime="application/json",
-                key="library_download",
-                icon=":material/download:",
-                type="tertiary",
-                on_click="ignore",
+                lambda: _text(library, entry, opened),
+                export.file_name(entry.name),
+                "library_download",
                 help="Download this Snapshot as JSON.",
             )
             _draw_note(entry)

@@ -15,14 +15,9 @@ def fitted_names(names: str, rank: int, spare: Iterable[str] = SPARE_NAMES) -> l
 
 
 def fit_axis_names(fields: Any, most: int) -> list[str] | None:
-    """Give the field `axes` one name for each axis of the field `mesh`.
+    """Give the field `axes` one name for each axis of the field `mesh`, which may have `most` axes.
 
-    Args:
-      fields: the fields by name.
-      most: the most axes that a mesh may have.
-
-    Returns:
-      The names, or None if nothing changed.
+    Return the names, or None if nothing changed.
     """
     rank = len(fields["mesh"].replace("×", "x").split("x"))
     if rank > most or rank == len(fields["axes"].split(",")):

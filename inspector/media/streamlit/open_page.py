@@ -15,12 +15,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout import Layout
-from inspector.media.streamlit import (
-    job_progress,
-    opened_summary,
-    page_width,
-    snapshot_panels,
-)
+from inspector.media.streamlit import job_progress, opened_summary, page_width, snapshot_panels
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.readers import archive, limits

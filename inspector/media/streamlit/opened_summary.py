@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inspector.core import snapshot as snapshots
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import keep_button, pin_button, render
+from inspector.media.streamlit import downloads, keep_button, pin_button, render
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import findings as findings_section
 from inspector.sections import summary, unknown
@@ -23,16 +22,11 @@ def show(name: str, snapshot: Snapshot) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         icon, label, color = badge(snapshot)
         st.badge(label, icon=icon, color=color)
-        st.download_button(
-            "Snapshot",
-            data=lambda: snapshots.dumps(snapshot),
-            file_name=f"{snapshot.source.kind}.json",
-            mime="application/json",
-            key="download_opened",
-            icon=":material/download:",
-            type="tertiary",
-            on_click="ignore",
-            help="Everything that was read as Snapshot JSON, the same as `import` writes.",
+        downloads.of_snapshot(
+            snapshot,
+            f"{snapshot.source.kind}.json",
+            "download_opened",
+            "Everything that was read as Snapshot JSON, the same as `import` writes.",
         )
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")

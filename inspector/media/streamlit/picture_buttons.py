@@ -12,6 +12,7 @@ from inspector.core.errors import InvalidInput
 from inspector.figures import stamp
 from inspector.media.pictures import file as picture_file
 from inspector.media.printable import file_name
+from inspector.media.streamlit import downloads
 from inspector.media.streamlit.plain_text import plain
 
 _PROBLEMS = "picture_problems"  # by key of the picture: why the last download failed
@@ -24,10 +25,8 @@ def show(
 ) -> None:
     """Draw the button that opens a dialog with PNG and SVG of each figure.
 
-    Args:
-      figures: by key, each figure with its description, which is also the file name.
-      lines: returns the lines of provenance that are written on each picture.
-      key: of the button.
+    `figures` has each figure by key with its description, which is also the file name. `lines` returns the
+    lines of provenance on each picture.
     """
     with st.container(horizontal=True, horizontal_alignment="right"):
         clicked = st.button(
@@ -65,14 +64,13 @@ def draw(make: Callable[[], go.Figure], key: str, name: str) -> None:
     dark = st.context.theme.type == "dark"
     with st.container(horizontal=True, gap="small"):
         for form, mime in picture_file.FORMATS.items():
-            st.download_button(
+            downloads.draw(
                 form.upper(),
-                data=partial(_picture, make, form, dark, problems, key),
-                file_name=f"{file_name(name)}.{form}",
+                partial(_picture, make, form, dark, problems, key),
+                f"{file_name(name)}.{form}",
+                f"{key}:{form}",
                 mime=mime,
-                key=f"{key}:{form}",
-                icon=":material/download:",
-                on_click="ignore",
+                type="secondary",
                 help="Rendered by the browser of this machine in a few seconds.",
             )
     if key in problems:

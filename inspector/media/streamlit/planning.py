@@ -21,10 +21,7 @@ def planned(service: Inspection, layout: Layout) -> Snapshot | None:
     state = service.known_state(layout)
     try:
         if state is None:
-            state = waiting.wait_for(
-                service.start_state(layout),
-                "Tracing the model with JAX …",
-            )
+            state = waiting.wait_for(service.start_state(layout), "Tracing the model with JAX …")
         return plan(layout, state)
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")

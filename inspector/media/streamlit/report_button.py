@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -11,7 +12,7 @@ from inspector.checks import audit
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media import report
-from inspector.media.streamlit import picture_buttons
+from inspector.media.streamlit import downloads, picture_buttons
 from inspector.media.streamlit.plain_text import plain
 
 _FORMS = {
@@ -27,13 +28,7 @@ def show(
     key: str = "report",
     baseline: int = 0,
 ) -> None:
-    """Draw the button. Each file is made when its own button is clicked.
-
-    Args:
-      pins: names and Snapshots.
-      chip: accelerator that memory and time are modelled on.
-      baseline: index of the pin that the others are compared with.
-    """
+    """Draw the button. Memory and time are modelled on `chip`; `baseline` is the index of a pin."""
     if not pins:
         return
     ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
@@ -53,14 +48,13 @@ def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -
     st.caption(plain(names) + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
     with st.container(horizontal=True, gap="small"):
         for suffix, (label, mime, meaning) in _FORMS.items():
-            st.download_button(
+            downloads.draw(
                 label,
-                data=lambda suffix=suffix: report.content(pins, suffix, chip),
-                file_name=f"sharding-report{suffix}",
+                partial(report.content, pins, suffix, chip),
+                f"sharding-report{suffix}",
+                f"{key}{suffix}",
                 mime=mime,
-                key=f"{key}{suffix}",
-                icon=":material/download:",
-                on_click="ignore",
+                type="secondary",
                 help=f"{meaning} Takes a few seconds.",
             )
     picture_buttons.draw(lambda: _board_picture(pins, chip), f"{key}:picture", "sharding-board")

@@ -17,12 +17,14 @@ from inspector.core.totals import state_totals
 from inspector.figures.device_grid import transfer_map
 from inspector.guides.restore import transfer
 from inspector.layout import Layout, presets
+from inspector.layout.presets import Preset
 from inspector.media.streamlit import (
     chart,
     guide_form,
     job_progress,
     mesh_fields,
     planning,
+    preset_pills,
     session,
     table,
 )
@@ -143,16 +145,15 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
 def _draw_presets(saved: Layout, fields: Fields) -> None:
     now = layouts.parse_leniently(_texts(saved, fields)).value
     current = presets.matching(now)
-    fitting = {preset.name: preset for preset in presets.fitting(now.entry)}
-    key = fields.key("preset")
-    st.session_state[key] = current.name if current else None
 
-    def apply() -> None:
-        if (chosen := fitting.get(st.session_state[key])) is not None:
-            for name, text in _three_fields(chosen.applied_to(now)).items():
-                fields[name] = text
+    def apply(preset: Preset) -> None:
+        for name, text in _three_fields(preset.applied_to(now)).items():
+            fields[name] = text
 
-    st.pills("Preset", list(fitting), key=key, on_change=apply)
+    fitting = presets.fitting(now.entry)
+    preset_pills.draw(
+        "Preset", fields.key("preset"), fitting, current.name if current else None, apply
+    )
 
 
 def _change_mesh(saved: Layout, fields: Fields) -> None:

@@ -99,11 +99,7 @@ def controls(name: str, **settings: Any) -> Any:
 
 
 def content_px(narrow_px: int) -> int:
-    """Return the width of the content of a page without a sidebar.
-
-    Args:
-      narrow_px: the result of `page_width.content_px`.
-    """
+    """Return the width of a page without a sidebar, given that of `page_width.content_px`."""
     if on():
         return WIDTH_PX - 2 * SIDE_PX
     return narrow_px if narrow_px < page_width.USUAL_PX else WITHOUT_SIDEBAR_PX
@@ -125,11 +121,7 @@ def hide_controls() -> None:
 
 
 def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
-    """Draw the provenance of the page, if the mode is on.
-
-    Args:
-      pins: names and Snapshots; the name of a single Snapshot is empty.
-    """
+    """Draw the provenance of the page, if the mode is on."""
     if not on():
         return
     lines = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core import snapshot as snapshots
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
     chip_choice,
+    downloads,
     keep_button,
     page_width,
     pin_button,
@@ -45,16 +45,11 @@ def show(snapshot: Snapshot, layout: Layout, draw_run: Callable[[], None]) -> No
         draw_run()
     # Across the page, because the column is too narrow for one line of buttons.
     with screenshot_mode.controls("actions", horizontal=True, gap="small"):
-        st.download_button(
-            "Snapshot",
-            data=lambda: snapshots.dumps(snapshot),
-            file_name=f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
-            mime="application/json",
-            key="download_snapshot",
-            icon=":material/download:",
-            type="tertiary",
-            on_click="ignore",
-            help="The data of this page as Snapshot JSON, the same as `inspect` writes.",
+        downloads.of_snapshot(
+            snapshot,
+            f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
+            "download_snapshot",
+            "The data of this page as Snapshot JSON, the same as `inspect` writes.",
         )
         pin_button.show(snapshot, _suggested_name(layout), key="pin")
         keep_button.show(snapshot, _suggested_name(layout), key="keep")

@@ -22,11 +22,7 @@ _GPU_COUNTS = (1, 2, 4, *(GPUS_PER_NODE * 2**n for n in range(10)))
 
 
 def draw(cache: CompileCache) -> None:
-    """Draw the target. A change of the target resizes the mesh to its devices.
-
-    Args:
-      cache: the compile cache, which the user can clear.
-    """
+    """Draw the target, which resizes the mesh to its devices, and the compile cache."""
     state = st.session_state
     target = _target()
     state["target:kind"] = target.kind if target else state["field:target"]
