@@ -90,11 +90,11 @@ def open_learn(_workers: None) -> type[LearnPage]:
 def test_only_the_first_step_is_open(open_learn) -> None:
     page = open_learn()
     assert page.steps() == [
-        "**1** · What each device needs",
-        "**2** · Cut, and sent",
-        "**3** · Joined",
-        "**4** · Made by a function",
-        "**5** · A batch that every device has rows of",
+        "**1** · The index of each device",
+        "**2** · Slice and put",
+        "**3** · Join",
+        "**4** · From a callback",
+        "**5** · A batch sharded over all mesh axes",
         "**6** · The same in one call",
         "**7** · For tensor parallelism, reshard inside jit",
         "**8** · A piece of the wrong shape",
@@ -127,9 +127,7 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     line = learn_page.provenance_line(
         learn_page.Taken(request, known), known.steps[2], 3, known.steps[2].drawn[0]
     )
-    assert line.startswith(
-        "Build an array from pieces, step 3: Joined · joined P('x', 'y') · mesh "
-    )
+    assert line.startswith("Build an array from pieces, step 3: Join · joined P('x', 'y') · mesh ")
     page.press("open_all")
     assert page.code() == [] and page.charts() == {}
 
