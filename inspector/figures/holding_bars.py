@@ -35,10 +35,10 @@ def bytes_by_group(held: Holdings) -> list[tuple[str, int, int]]:
     rows = []
     for group, style in ARRAY_GROUPS.items():
         pieces = [piece for piece in held.pieces if piece.group == group and piece.bytes]
-        shared = [piece.shared for piece in pieces if piece.shared is not None]
         alone = [piece.alone for piece in pieces if piece.alone is not None]
-        if pieces and len(shared) == len(alone) == len(pieces):
-            rows.append((style.heading, max(sum(shared), 0), max(sum(alone), 0)))
+        if pieces and len(alone) == len(pieces):
+            whole = sum(piece.bytes or 0 for piece in pieces)
+            rows.append((style.heading, max(whole - sum(alone), 0), max(sum(alone), 0)))
     return rows
 
 
