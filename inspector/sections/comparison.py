@@ -108,7 +108,7 @@ def board(named: Named, chip: Chip | None) -> Section:
 
 
 def legend(baseline: str, rows: Sequence[Question]) -> list[Block]:
-    """Return what the marks mean, and the notes of these rows."""
+    """Return the meaning of the marks, and the notes of these rows."""
     marks = f"Compared with {baseline}. Answers without a mark are equal to it."
     return [text(line, quiet=True) for line in (marks, *notes(rows))]
 

@@ -18,7 +18,7 @@ from inspector.core.formatting import counted, devices_text, mesh_sizes_text
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot
 
 _SPLIT_FACTS = {"spec", "placement", "bytes per device", "replicas"}
-# Layout fields with causes of their own, or that the mesh shows.
+# Layout fields that have other causes, or that the mesh shows.
 _OWN_CAUSES = (
     *("model", "sizes", "mesh", "axes", "rules", "specs", "unconstrained", "donate"),
     *("device_order", "target"),

@@ -53,7 +53,7 @@ def show(board: Board) -> None:
 
 
 def _sentences(named: comparison.Named, chip: hardware.Chip, baseline: int) -> None:
-    """Draw so many sentences that the table stays on the page."""
+    """Draw few sentences, so that the table stays on the page."""
     brief = screenshot_mode.on()
     most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES - brief
     against = Strong(named[baseline][0])

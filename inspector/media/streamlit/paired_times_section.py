@@ -9,7 +9,6 @@ import streamlit as st
 
 from inspector.compare import paired_times
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
-from inspector.compare.paired_times import text as paired_times_text
 from inspector.compare.paired_times.candidates import Candidates
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
@@ -18,12 +17,14 @@ from inspector.media.streamlit import (
     chart,
     job_progress,
     page_width,
+    render,
     run_panel,
     screenshot_mode,
-    table,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import paired_times as section_of_times
+from inspector.sections.section import Folded, text
 from inspector.service import inspection
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
@@ -134,14 +135,10 @@ def _show_result(keys: Sequence[str], times: PairedTimes, pins: Pins, baseline: 
             "timing_figure",
             alt="Ratio of each layout's time to the baseline's, with its interval",
         )
-    said = paired_times_text.sentences(shown, names, baseline)
-    said += paired_times_text.other_work(shown, [snapshot for _, snapshot in pins], names, baseline)
-    st.markdown("\n".join(f"- {plain(sentence)}" for sentence in said))
-    if not screenshot_mode.on():
-        with st.expander("Table"):
-            table.show(paired_times_text.columns(shown, names, baseline), key="timing_table")
-            versions = ", ".join(f"{name} {number}" for name, number in times.versions.items())
-            st.caption(plain(f"Timed {times.created}, {versions}."))
+    said, rows = section_of_times.section(shown, pins, baseline).blocks
+    versions = ", ".join(f"{name} {number}" for name, number in times.versions.items())
+    created = text(f"Timed {times.created}, {versions}.", quiet=True)
+    render.show([said, Folded("Table", (rows, created))])
 
 
 def _places(keys: Sequence[str], pinned: Sequence[str]) -> list[int | None]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from inspector.checks import audit, lock_changes, lock_file, policy
 from inspector.compare import difference
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
-from inspector.compare.paired_times import text as paired_times_text
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
@@ -22,9 +21,9 @@ from inspector.media.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
-from inspector.sections import comparison
+from inspector.sections import comparison, paired_times
 from inspector.sections.comparison import Named
-from inspector.sections.section import Block, Folded, Preformatted, Section, text
+from inspector.sections.section import Block, Folded, Section, text
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
@@ -80,8 +79,9 @@ def compare(options: argparse.Namespace) -> None:
         (name, audit.audited(snapshot.read(path)))
         for name, path in zip(shared.snapshot_names(paths), paths, strict=True)
     ]
-    names, snapshots = [name for name, _ in named], [found for _, found in named]
-    times = None if rounds is None else _time_together(snapshots, rounds, baseline)
+    times = None
+    if rounds is not None:
+        times = _time_together([found for _, found in named], rounds, baseline)
     if suffix == ".json":
         plain = difference.to_json(named, baseline, chip)
         if times is not None:
@@ -94,8 +94,7 @@ def compare(options: argparse.Namespace) -> None:
         return
     shown_blocks = blocks(ordered, chip)
     if times is not None:
-        words = paired_times_text.text(times, snapshots, names, baseline)
-        shown_blocks.append(Preformatted(words))
+        shown_blocks.append(paired_times.section(times, named, baseline))
     render.show(shown_blocks)
 
 

@@ -1,4 +1,4 @@
-"""Times of layouts timed together, as plain text for all media."""
+"""Layouts timed together: sentences about the ratios, and a table of the times."""
 
 from __future__ import annotations
 
@@ -10,22 +10,13 @@ from inspector.compare.paired_times.ratios import Ratio
 from inspector.compare.paired_times.times import PairedTimes
 from inspector.core.formatting import and_text, counted, ratio_text, seconds_text
 from inspector.core.snapshot import Snapshot
+from inspector.sections.section import Cell, Section, Table, columns, listing
+
+Named = Sequence[tuple[str, Snapshot]]
 
 PROGRAM_NAMES = {"train_step": "train step", "apply": "inference"}
-EMULATED = "emulated on this machine"
-
 # From this number of ratios on, a note explains that one 95% interval in 20 misses by chance.
 _MANY_RATIOS = 4
-
-
-def interval_text(ratio: Ratio) -> str:
-    """Return `0.97–1.06`."""
-    return f"{ratio_text(ratio.interval.low)}–{ratio_text(ratio.interval.high)}"
-
-
-def coverage_text(ratio: Ratio) -> str:
-    """Return the coverage of the interval: `96.5%`."""
-    return f"{ratio.interval.coverage * 100:.1f}%"
 
 
 def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[str, ...]:
@@ -49,59 +40,46 @@ def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[
     return (*said, *_not_timed(times, names))
 
 
-def columns(times: PairedTimes, names: Sequence[str], baseline: int) -> dict[str, list[str]]:
-    """Return a table by column, with one row per program and timed layout."""
+def table(times: PairedTimes, names: Sequence[str], baseline: int) -> Table:
+    """Return a table with one row per program and timed layout."""
     base = paired_times.base_of(times, baseline)
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for program in paired_times.PROGRAMS:
-        found = {} if base is None else {
-            one.layout: one for one in paired_times.ratios(times, base, program)
-        }  # fmt: skip
+        found = () if base is None else paired_times.ratios(times, base, program)
+        by_layout = {one.layout: one for one in found}
         for layout in times.timed:
             seconds = times.seconds(layout, program)
             if not seconds:
                 continue
-            one = found.get(layout)
-            unknown = "1 (baseline)" if layout == base else "unknown"
-            rows.append(
-                (
-                    PROGRAM_NAMES[program],
-                    names[layout],
-                    unknown if one is None else ratio_text(one.median),
-                    "" if one is None else f"{interval_text(one)} ({coverage_text(one)})",
-                    "" if one is None else one.verdict,
-                    seconds_text(statistics.median(seconds)),
-                    f"{seconds_text(min(seconds))} – {seconds_text(max(seconds))}",
-                )
-            )
-    titles = ("Program", "Layout", "Ratio", "Interval", "Verdict", "Median", "Least – most")
-    return {title: [row[place] for row in rows] for place, title in enumerate(titles)}
+            compared: tuple[Cell, ...] = ("1 (baseline)" if layout == base else None, "", "")
+            if one := by_layout.get(layout):
+                interval = f"{_interval_text(one, '–')} ({_coverage_text(one)})"
+                compared = ratio_text(one.median), interval, one.verdict
+            spread = f"{seconds_text(min(seconds))} – {seconds_text(max(seconds))}"
+            median = seconds_text(statistics.median(seconds))
+            rows.append((PROGRAM_NAMES[program], names[layout], *compared, median, spread))
+    headings = ("Program", "Layout", "Ratio", "Interval", "Verdict", "Median", "Least – most")
+    return Table("timing_table", columns(*headings), tuple(rows))
 
 
-def text(
-    times: PairedTimes, snapshots: Sequence[Snapshot], names: Sequence[str], baseline: int
-) -> str:
-    """The sentences and the table for a terminal; every line ends with a line end."""
-    said = sentences(times, names, baseline) + other_work(times, snapshots, names, baseline)
-    lines = [[title, *cells] for title, cells in columns(times, names, baseline).items()]
-    widths = [max(map(len, column)) for column in lines]
-    rows = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in zip(*lines, strict=True)
-    ]
-    return "".join(f"{line}\n" for line in (f"timed together, {EMULATED}", *said, "", *rows))
+def section(times: PairedTimes, named: Named, baseline: int) -> Section:
+    """Return the sentences and the table."""
+    names = [name for name, _ in named]
+    said = (*sentences(times, names, baseline), *other_work(times, named, baseline))
+    blocks = (listing(*said), table(times, names, baseline))
+    return Section("times", "Timed together, emulated on this machine", blocks)
 
 
-def other_work(
-    times: PairedTimes, snapshots: Sequence[Snapshot], names: Sequence[str], baseline: int
-) -> tuple[str, ...]:
+def other_work(times: PairedTimes, named: Named, baseline: int) -> tuple[str, ...]:
     """Return one sentence per timed layout whose model or sizes differ from the baseline's."""
     base = paired_times.base_of(times, baseline)
     if base is None:
         return ()
-    said, theirs = [], _work(snapshots[base])
+    said, (other, snapshot) = [], named[base]
+    theirs = _work(snapshot)
     for layout in times.timed:
-        own = _work(snapshots[layout])
+        name, snapshot = named[layout]
+        own = _work(snapshot)
         parts = [
             f"{key} {own.get(key, 'none')} instead of {theirs.get(key, 'none')}"
             for key in {**theirs, **own}
@@ -110,7 +88,7 @@ def other_work(
         if len(parts) > 3:
             parts = [*parts[:2], f"{len(parts) - 2} more"]
         if parts:
-            said.append(f"{names[layout]} does other work than {names[base]}: {and_text(parts)}.")
+            said.append(f"{name} does other work than {other}: {and_text(parts)}.")
     return tuple(said)
 
 
@@ -122,12 +100,20 @@ def _work(found: Snapshot) -> dict[str, object]:
 
 
 def _of_ratio(one: Ratio, names: Sequence[str], base: int) -> str:
-    low, high = map(ratio_text, (one.interval.low, one.interval.high))
     said = (
         f"{PROGRAM_NAMES[one.program].capitalize()}: {names[one.layout]} takes {ratio_text(one.median)} "
         f"times as long as {names[base]}"
     )
-    return f"{said}: {one.verdict} ({low} to {high} with {coverage_text(one)} confidence)."
+    interval = f"{_interval_text(one, ' to ')} with {_coverage_text(one)} confidence"
+    return f"{said}: {one.verdict} ({interval})."
+
+
+def _interval_text(ratio: Ratio, between: str) -> str:
+    return between.join(map(ratio_text, (ratio.interval.low, ratio.interval.high)))
+
+
+def _coverage_text(ratio: Ratio) -> str:
+    return f"{ratio.interval.coverage * 100:.1f}%"
 
 
 def _not_timed(times: PairedTimes, names: Sequence[str]) -> tuple[str, ...]:

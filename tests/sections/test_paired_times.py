@@ -7,9 +7,10 @@ import pytest
 
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes
-from inspector.compare.paired_times import text as paired_times_text
 from inspector.core.snapshot import Snapshot, Source
 from inspector.layout.plan import now
+from inspector.media.terminal import render
+from inspector.sections import paired_times as section_of_times
 from tests.compare.paired_times.test_paired_times import times_of
 
 NAMES = ["first", "second", "third"]
@@ -24,7 +25,7 @@ def times() -> PairedTimes:
 
 
 def test_verdicts_are_words(times: PairedTimes) -> None:
-    said = paired_times_text.sentences(times, NAMES, 0)
+    said = section_of_times.sentences(times, NAMES, 0)
     assert said[0].startswith("first, second and third ran once in each of 15 rounds")
     assert "8 emulated devices" in said[0]
     assert any(
@@ -32,7 +33,7 @@ def test_verdicts_are_words(times: PairedTimes) -> None:
         for one in said
     )
     assert any("third takes" in one and "within noise" in one for one in said)
-    reversed_ = paired_times_text.sentences(times, NAMES, 1)
+    reversed_ = section_of_times.sentences(times, NAMES, 1)
     assert any(
         "Inference: first takes 0.48 times as long as second: faster" in one for one in reversed_
     )
@@ -40,21 +41,21 @@ def test_verdicts_are_words(times: PairedTimes) -> None:
 
 def test_untimed_layouts_have_a_reason(times: PairedTimes) -> None:
     fewer = paired_times.chosen(times, [None, 0, 1], "it has no layout to run")
-    said = paired_times_text.sentences(fewer, NAMES, 0)
+    said = section_of_times.sentences(fewer, NAMES, 0)
     assert "first was not timed, so ratios are relative to second." in said
     assert "first was not timed: it has no layout to run." in said
     none = paired_times.chosen(times, [None, None], "why")
-    assert paired_times_text.sentences(none, NAMES, 0) == (
+    assert section_of_times.sentences(none, NAMES, 0) == (
         "first was not timed: why.", "second was not timed: why.",
     )  # fmt: skip
 
 
 def test_the_table_has_a_row_for_each_program_and_layout(times: PairedTimes) -> None:
-    columns = paired_times_text.columns(times, NAMES, 0)
-    assert columns["Layout"] == NAMES * 2
-    assert columns["Ratio"][:2] == ["1 (baseline)", "2.07"]
-    assert columns["Verdict"][:3] == ["", "slower", "within noise"]
-    assert columns["Median"][1] == "2.07 s"
+    rows = section_of_times.table(times, NAMES, 0).rows
+    assert [row[1] for row in rows] == NAMES * 2
+    assert [row[2] for row in rows[:2]] == ["1 (baseline)", "2.07"]
+    assert [row[4] for row in rows[:3]] == ["", "slower", "within noise"]
+    assert rows[1][5] == "2.07 s"
 
 
 def test_layouts_with_other_sizes_are_named(times: PairedTimes) -> None:
@@ -65,11 +66,11 @@ def test_layouts_with_other_sizes_are_named(times: PairedTimes) -> None:
         {"model": "logical_mlp", "sizes": {"batch": 16, "depth": 64}},
     ]
     snapshots = [Snapshot(source=source, layout=one, mesh=None, arrays=()) for one in layouts]
-    assert paired_times_text.other_work(times, snapshots, NAMES, 0) == (
+    named = list(zip(NAMES, snapshots, strict=True))
+    assert section_of_times.other_work(times, named, 0) == (
         "third does other work than first: batch 16 instead of 8.",
     )
     fewer = paired_times.chosen(times, [0, 1, None], "why")
-    assert paired_times_text.other_work(fewer, snapshots, NAMES, 0) == ()
-    text = paired_times_text.text(times, snapshots, NAMES, 0)
-    assert text.startswith("timed together, emulated on this machine\n")
-    assert "batch 16 instead of 8" in text and text.endswith("\n")
+    assert section_of_times.other_work(fewer, named, 0) == ()
+    text = render.text([section_of_times.section(times, named, 0)])
+    assert "emulated on this machine" in text and "batch 16 instead of 8" in text
