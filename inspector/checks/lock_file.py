@@ -125,11 +125,7 @@ def write(lock: LockFile, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> LockFile:
-    """Read a lock file, or make one from a Snapshot file.
-
-    Raises:
-      InvalidInput: if the file is unreadable, neither of the two, of a newer version, or inconsistent.
-    """
+    """Read a lock file, or make one from a Snapshot file."""
     return from_json(strict_json.read(path), str(path))
 
 

@@ -168,11 +168,7 @@ class Chip:
 
 
 def chip(name: str) -> Chip:
-    """Return the chip of this name, in any case.
-
-    Raises:
-      InvalidInput: `CHIPS` has no such chip.
-    """
+    """Return the chip of this name, in any case."""
     found = CHIPS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         near = difflib.get_close_matches(str(name).lower(), CHIPS, n=1)

@@ -119,11 +119,7 @@ Link = TorusLink | NodeLink
 
 
 def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
-    """Return the seconds of one execution of a collective whose groups each use such a link.
-
-    Raises:
-      InvalidInput: the operation is unknown, or the payload is not a finite number from 0.
-    """
+    """Return the seconds of one execution of a collective whose groups each use such a link."""
     operation = OPERATIONS.get(op)
     if operation is None:
         raise InvalidInput(f"op is {shown(op)}, but must be one of {', '.join(OPS)}")
@@ -136,11 +132,7 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
 
 
 def effective_bytes_per_second(link: Link) -> float:
-    """Return the bytes of a large array over the time of its all-gather, without latency.
-
-    Raises:
-      InvalidInput: the group has one device.
-    """
+    """Return the bytes of a large array over the time of its all-gather, without latency."""
     if link.size == 1:
         raise InvalidInput("size of the group is 1, but must be at least 2 to have a bandwidth")
     if isinstance(link, NodeLink):

@@ -36,9 +36,6 @@ def links_of(
 
     Args:
       wanted: by default each mesh axis of more than one device, and all of these together.
-
-    Raises:
-      InvalidInput: the mesh has no such axis.
     """
     split = tuple(axis.name for axis in mesh.axes if axis.size > 1)
     if wanted is None:

@@ -118,11 +118,7 @@ class Slice:
 
 @functools.cache
 def slices(generation: str) -> tuple[Slice, ...]:
-    """Return all slices of a generation, fewest chips first and then the most compact.
-
-    Raises:
-      InvalidInput: the generation is unknown.
-    """
+    """Return all slices of a generation, fewest chips first and then the most compact."""
     torus = _torus_of(generation)
     shapes = list(torus.slices)
     if torus.wraps == "cube":
@@ -142,11 +138,7 @@ def named_slices(generation: str) -> tuple[Slice, ...]:
 
 
 def slice_of(generation: str, topology: str) -> Slice:
-    """Return the slice of a shape such as `4x4x8`.
-
-    Raises:
-      InvalidInput: the generation is unknown, or has no slice of this shape.
-    """
+    """Return the slice of a shape such as `4x4x8`."""
     every = slices(generation)
     text = topology.strip().lower().replace("×", "x")
     shape = tuple(map(int, text.split("x"))) if _SHAPE.fullmatch(text) else ()
@@ -160,11 +152,7 @@ def slice_of(generation: str, topology: str) -> Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """Return the most compact slice with a name such as `v5p-128` or `v5litepod-16` (or `v5e-16`).
-
-    Raises:
-      InvalidInput: no slice has this name.
-    """
+    """Return the most compact slice with a name such as `v5p-128` or `v5litepod-16` (or `v5e-16`)."""
     match = _NAME.fullmatch(name.strip().lower())
     prefix = match[1] if match else ""
     generation = next(

@@ -99,11 +99,7 @@ def is_target(text: str) -> bool:
 
 
 def parse(text: str) -> Target:
-    """Parse a target. The name of a TPU slice is also allowed: `tpu:v5p-128` is `tpu:v5p:4x4x4`.
-
-    Raises:
-      InvalidInput: the text is not a target.
-    """
+    """Parse a target. The name of a TPU slice is also allowed: `tpu:v5p-128` is `tpu:v5p:4x4x4`."""
     kind, _, rest = text.strip().lower().partition(":")
     first, separator, second = rest.partition(":")
     try:

@@ -54,11 +54,7 @@ class Policy:
 
 
 def read(path: str | os.PathLike[str]) -> Policy:
-    """Read a policy file, and the files that its rules name.
-
-    Raises:
-      InvalidInput: if the file cannot be read or is not a valid policy.
-    """
+    """Read a policy file, and the files that its rules name."""
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:
@@ -71,11 +67,7 @@ def read(path: str | os.PathLike[str]) -> Policy:
 
 
 def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
-    """Return the policy in a text. Paths in it are relative to `folder`.
-
-    Raises:
-      InvalidInput: if it is not a valid policy.
-    """
+    """Return the policy in a text. Paths in it are relative to `folder`."""
     try:
         tables = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.compiled.hlo.module import Computation, Instruction
-from inspector.compiled.hlo.operands import operand_names, operand_shapes, operands_size
+from inspector.compiled.hlo.module import (
+    Computation,
+    Instruction,
+    operand_names,
+    operand_shapes,
+    operands_size,
+)
 from inspector.compiled.hlo.shapes import Shape, bytes_of, elements_of, total_bytes
 from inspector.core.statistics import sum_known
 

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from inspector.compiled.hlo import text
-from inspector.compiled.hlo.module import Computation, Instruction
-from inspector.compiled.hlo.operands import operand_shapes
+from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
 

@@ -40,11 +40,7 @@ _IDS = re.compile(r"[\d,\s]*+\Z")
 
 @functools.lru_cache(maxsize=64)
 def expand(text: str) -> Groups:
-    """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`.
-
-    Raises:
-      InvalidInput: the text has none of these forms, or is inconsistent.
-    """
+    """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`."""
     text = text.strip()
     if text.startswith("mesh"):
         groups = _mesh(text)
@@ -67,11 +63,7 @@ def expand(text: str) -> Groups:
 
 @functools.lru_cache(maxsize=64)
 def pairs(text: str) -> Groups:
-    """Return the (source, target) ids of a collective-permute.
-
-    Raises:
-      InvalidInput: the text is not a list of pairs.
-    """
+    """Return the (source, target) ids of a collective-permute."""
     text = text.strip()
     found = _listed(text) if _LIST.match(text) else None
     if found is None or any(len(pair) != 2 for pair in found):
@@ -93,9 +85,6 @@ def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
     """Return XLA's CollectiveOpGroupMode, the meaning of the ids.
 
     use_global_device_ids: None for operations without this attribute.
-
-    Raises:
-      InvalidInput: the attribute is true without a channel, which XLA does not allow.
     """
     if not has_channel:
         if use_global_device_ids:
@@ -109,11 +98,7 @@ def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
 
 
 def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> Groups:
-    """Return the groups as positions, replica × partitions + partition; no groups means all devices.
-
-    Raises:
-      InvalidInput: there are more than `MAX_POSITIONS`, or the mode is flattened_id without groups.
-    """
+    """Return the groups as positions, replica × partitions + partition; no groups means all devices."""
     if not 0 < replicas * partitions <= MAX_POSITIONS:
         raise InvalidInput(
             f"the program runs on {replicas} replicas of {partitions} partitions, "

@@ -10,8 +10,7 @@ from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
 from inspector.compiled.hlo.flops import COUNTED, ELEMENTWISE, others, product
-from inspector.compiled.hlo.module import Computation, Instruction, Module
-from inspector.compiled.hlo.operands import result_sizes
+from inspector.compiled.hlo.module import Computation, Instruction, Module, result_sizes
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.core.snapshot import MatmulFlops, Work

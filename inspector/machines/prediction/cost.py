@@ -24,11 +24,7 @@ class Estimate:
 
 
 def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
-    """Return the seconds of one device for matrix products with operands of this type.
-
-    Raises:
-      InvalidInput: `flops` is not a finite number from 0, or the peak for the type is unknown.
-    """
+    """Return the seconds of one device for matrix products with operands of this type."""
     require_amount("FLOPs", flops)
     peak = chip.peak(dtype)
     if peak is None:
