@@ -6,14 +6,13 @@ the layouts (see `board_link`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inspector.core import output, strict_json, typed_json
 from inspector.core import snapshot as snapshots
+from inspector.core import strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
@@ -194,37 +193,16 @@ def parse(content: bytes, what: str = "the board") -> Board:
         raise InvalidInput(
             f"{what} has {len(content):,} bytes, but must have at most {MOST_BYTES:,}"
         )
-    return _parsed(strict_json.parse(content, what), what)
-
-
-def _parsed(value: Any, what: str) -> Board:
+    value = strict_json.parse(content, what)
     if isinstance(value, dict) and value.get("format") == snapshots.FORMAT:
         name = free_name(Path(what).name.removesuffix(".json"), ())
         return Board().pinned(name, snapshots.from_json(value, what))
     return from_json(value, what)
 
 
-def read(path: str | os.PathLike[str]) -> Board:
-    """Read a Board file.
-
-    Raises:
-      InvalidInput: if it cannot be read or is not a Board.
-    """
-    return _parsed(strict_json.read(path, MOST_BYTES), str(path))
-
-
 def dumps(board: Board) -> str:
     """Return the board as JSON text, one line per pin."""
     return typed_json.dumps(board.to_json())
-
-
-def write(board: Board, path: str | os.PathLike[str]) -> None:
-    """Write a Board file completely or not at all.
-
-    Raises:
-      InvalidInput: if the file cannot be written.
-    """
-    output.write_text(dumps(board), path)
 
 
 def _checked_name(name: str, taken: Collection[str]) -> str:
@@ -238,9 +216,7 @@ def _checked_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def _chip(name: Any, what: str) -> str:
-    if not isinstance(name, str):
-        raise InvalidInput(f"{what}: chip is {shown(name)}, but must be text")
+def _chip(name: str, what: str) -> str:
     try:
         return hardware.chip(name).name
     except InvalidInput as error:

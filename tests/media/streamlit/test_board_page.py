@@ -22,12 +22,13 @@ from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c)"
 
 PAGE = """
+from pathlib import Path
 import streamlit as st
 from inspector.compare import board
 from inspector.media.streamlit import board_page, pins, session
 session.begin(on_layout_page=False)
 if "path" in st.session_state and "board" not in st.session_state:
-    pins.put(board.read(st.session_state["path"]))
+    pins.put(board.parse(Path(st.session_state["path"]).read_bytes()))
 board_page.show()
 """
 
@@ -68,7 +69,7 @@ def page_of(_workers: None, tmp_path: Path):
     ) -> AppTest:
         page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
         if board is not None:
-            boards.write(board, tmp_path / "board.json")
+            (tmp_path / "board.json").write_text(boards.dumps(board))
             page.session_state["path"] = str(tmp_path / "board.json")
         for key, value in state.items():
             page.session_state[key] = value
