@@ -118,8 +118,6 @@ class _Assembly:
         place = self.wanted.device
         device, piece = cut[place]
         match self.wanted.mistake:
-            case "shape":
-                cut[place] = (device, one_row_off(piece))
             case "missing":
                 del cut[place], intended[place]
             case "swapped":
@@ -131,35 +129,37 @@ class _Assembly:
             case "list_order":
                 cut.reverse()
                 intended.reverse()
+            case "shape" | "dtype" | "copies":
+                cut[place] = (device, self.wrong(piece))
+
+    def wrong(self, piece: np.ndarray) -> np.ndarray | None:
+        """Return the piece with the mistake of the assembly, None if the piece is missing."""
+        match self.wanted.mistake:
+            case "shape":
+                return one_row_off(piece)
             case "dtype":
-                cut[place] = (device, piece.astype(np.float32))
+                return piece.astype(np.float32)
             case "copies":
-                cut[place] = (device, piece + DTYPE.type(self.host.size))
+                return piece + DTYPE.type(self.host.size)
+            case "missing":
+                return None
+        return piece
 
     def by_callback(self) -> jax.Array:
         self.step = "join"
         # JAX calls the callback once for a replicated array.
         wrong = 0 if self.sharding.is_fully_replicated else self.wanted.device
-        indices = None
+        swapped: dict[int, Any] = {}
         if self.wanted.mistake == "swapped":
             indices = list(self.sharding.devices_indices_map(self.shape).values())
+            other = assemblies.swap_partner(self.wanted)
+            swapped = {wrong: indices[other], other: indices[wrong]}
 
         def callback(index: Any) -> np.ndarray | None:
             number = len(self.pieces)
-            piece: np.ndarray | None = self.host[index]
-            match self.wanted.mistake:
-                case "swapped" if number == wrong:
-                    piece = self.host[indices[assemblies.swap_partner(self.wanted)]]
-                case "swapped" if number == assemblies.swap_partner(self.wanted):
-                    piece = self.host[indices[wrong]]
-                case "shape" if number == wrong:
-                    piece = one_row_off(piece)
-                case "missing" if number == wrong:
-                    piece = None
-                case "dtype" if number == wrong:
-                    piece = piece.astype(np.float32)
-                case "copies" if number == wrong:
-                    piece = piece + DTYPE.type(self.host.size)
+            piece: np.ndarray | None = self.host[swapped.get(number, index)]
+            if number == wrong:
+                piece = self.wrong(piece)
             self.pieces.append(_piece(piece, self.mesh.devices.flat[number].id, None))
             return piece
 

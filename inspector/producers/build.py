@@ -77,6 +77,13 @@ def abstract_key() -> jax.ShapeDtypeStruct:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
+def first_inputs(model: Model, init: Signature) -> tuple[jax.Array, Any]:
+    """Return a random key and a batch, with the shardings that init requests."""
+    key = jax.device_put(jax.random.key(0), init.sharding("key"))
+    # Not jitted: compiling another program costs more than it saves.
+    return key, jax.device_put(model.batch(key), init.sharding("batch"))
+
+
 @contextlib.contextmanager
 def tracing(layout: Layout, mesh: Mesh) -> Iterator[None]:
     """Set the mesh and the rules that the sharding constraints of the model use."""

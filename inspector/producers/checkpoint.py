@@ -25,6 +25,7 @@ from inspector.producers.abstract import versions
 from inspector.producers.build import (
     abstract_key,
     build_model,
+    first_inputs,
     make_mesh,
     signatures,
     state_shardings,
@@ -76,8 +77,7 @@ def save_state(layout: Layout, folder: Path, report: Report, memory: int | None 
             emulation.available_bytes() if memory is None else memory,
             "a train step of the layout to be saved",
         )
-        key = jax.device_put(jax.random.key(0), of_init.sharding("key"))
-        batch = jax.device_put(model.batch(key), of_init.sharding("batch"))
+        key, batch = first_inputs(model, of_init)
         report("train")
         state, _ = jax.block_until_ready(step(jax.block_until_ready(init(key, batch)), batch))
 
@@ -113,12 +113,7 @@ def restore_state(layout: Layout, folder: Path, report: Report) -> Restored:
     began = time.perf_counter()
     values = jax.block_until_ready(orbax.load(folder / CHECKPOINT, wanted))
     seconds = time.perf_counter() - began
-    state = jax.tree.map(
-        lambda box, value: box.replace_boxed(value) if meta.is_axis_metadata(box) else value,
-        abstract,
-        values,
-        is_leaf=meta.is_axis_metadata,
-    )
+    state = meta.replace_boxed(abstract, values)
     compared = []
     leaves = list(leaves_of(state))
     for number, leaf in enumerate(leaves):
@@ -153,11 +148,11 @@ def compare(path: str, value: jax.Array, file: Path) -> Compared:
     if unequal is None:
         return Compared(path, elements, 0, None)
     first = np.unravel_index(int(unequal.argmax()), value.shape)
-    return Compared(path, elements, int(unequal.sum()), tuple(int(place) for place in first))
+    return Compared(path, elements, int(unequal.sum()), tuple(map(int, first)))
 
 
 def _without_boxes(state: Any) -> Any:
-    """Return the tree without boxes. `unbox` would add sharding constraints, which need a mesh."""
+    # `unbox` would add sharding constraints, which need a mesh.
     return jax.tree.map(
         lambda leaf: leaf.value if meta.is_axis_metadata(leaf) else leaf,
         state,
@@ -171,9 +166,8 @@ def _values_file(folder: Path, number: int) -> Path:
 
 def _snapshot(layout: Layout, state: Any, logical: bool) -> Snapshot:
     mesh = layout.mesh()
-    found_with = versions() | {"orbax.checkpoint": orbax_version}
     return Snapshot(
-        source=Source("cpu", "cpu", now(), found_with),
+        source=Source("cpu", "cpu", now(), versions() | {"orbax.checkpoint": orbax_version}),
         layout=layout.to_json(),
         mesh=mesh,
         arrays=tuple(live_array(leaf, mesh, logical) for leaf in leaves_of(state)),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import time
 from dataclasses import replace
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
-from inspector.core import sharding, snapshot, typed_json
+from inspector.core import snapshot, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
@@ -26,7 +23,7 @@ from inspector.models.watching import Watched
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.build import build_model, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
-from inspector.producers.records import spec_of
+from inspector.producers.live_arrays import watched_arrays, with_spec
 from inspector.producers.topology import DeviceOrder, mesh_on
 
 # Packages of the compilers; their versions are recorded.
@@ -85,11 +82,7 @@ def compile_layout(
     report("read")
     programs = tuple(program.record() for program in compiled)
     kept = _with_compiled_specs(planned.arrays, programs, mesh_of_record)
-    logical = model.names == "logical"
-    inside = {
-        value.path: _watched_array(value, mesh_of_record, logical, "train_step")
-        for value in reversed(watched)  # if a value was traced twice, the first one counts
-    }
+    inside = watched_arrays(watched, mesh_of_record, model.names == "logical", list_shards=False)
     return Snapshot(
         source=Source(
             target.kind,
@@ -100,7 +93,7 @@ def compile_layout(
         ),
         layout=layout.to_json() | {"target": target.text},
         mesh=mesh_of_record,
-        arrays=(*kept, *reversed(inside.values())),
+        arrays=(*kept, *inside),
         programs=programs,
         findings=tuple(finding for one in compiled for finding in one.findings()),
     )
@@ -190,44 +183,9 @@ def _with_compiled_specs(
     return tuple(
         array
         if compiled.get(array.path, array.spec) == array.spec
-        else _with_spec(array, compiled[array.path], mesh)
+        else with_spec(array, compiled[array.path], mesh)
         for array in planned
     )
-
-
-def _with_spec(array: Array, spec: Spec, mesh: snapshot.Mesh) -> Array:
-    """Return the array with another spec. Its shard is unknown if the mesh axes do not divide a dimension."""
-    if any(sharding.indivisible(array.shape, spec, mesh)):
-        return replace(array, spec=spec, shard_shape=None, bytes_per_device=None, replicas=None)
-    piece = sharding.shard_shape(array.shape, spec, mesh)
-    elements = math.prod(array.shape)
-    itemsize = (array.bytes or 0) // elements if elements else 0
-    return replace(
-        array,
-        spec=spec,
-        shard_shape=piece,
-        bytes_per_device=math.prod(piece) * itemsize,
-        replicas=sharding.replicas(spec, mesh),
-    )
-
-
-def _watched_array(value: Watched, mesh: snapshot.Mesh, logical: bool, program: str) -> Array:
-    """Return the record of a value inside a program from its spec, because listing all devices is slow."""
-    dtype = np.dtype(value.dtype)
-    group, _, _ = value.path.partition("/")
-    array = Array(
-        path=value.path,
-        group=group,
-        shape=value.shape,
-        dtype=str(dtype),
-        logical_axes=value.names if logical else None,
-        bytes=math.prod(value.shape) * dtype.itemsize,
-        program=program,
-    )
-    if not isinstance(value.sharding, NamedSharding):
-        piece = tuple(value.sharding.shard_shape(value.shape))
-        return replace(array, shard_shape=piece, bytes_per_device=math.prod(piece) * dtype.itemsize)
-    return _with_spec(array, spec_of(value.sharding.spec, len(value.shape)), mesh)
 
 
 def _compiler_versions(target: Target) -> dict[str, str]:

@@ -118,9 +118,14 @@ class CompiledProgram:
         """Yield the number of each measured run, and report progress."""
         for step in range(count):
             # The page estimates the remaining time from the last step.
-            last = self._measured[-1] if self._measured else None
+            last = self.last_seconds
             self._report("steps", program=self.name, done=step, of=count, last=last)
             yield step
+
+    @property
+    def last_seconds(self) -> float | None:
+        """Seconds of the last measured run, None before the first one."""
+        return self._measured[-1] if self._measured else None
 
     def run(self, *arguments: Any) -> Any:
         """Run the program once and return its result. The time until the result is ready is recorded."""

@@ -203,31 +203,26 @@ _LONGEST = 200  # characters of an exception's message; the result of a worker h
 
 
 @contextlib.contextmanager
-def own_code(name: str) -> Iterator[None]:
-    """Turn exceptions of the user's model `name` into one sentence.
+def own_code(name: str, only_inside: bool = False) -> Iterator[None]:
+    """Turn exceptions of the user's model `name` into one sentence with the file and line.
 
-    Raises:
-      InvalidInput: the message of the exception, with the file and line of the user's code.
+    If `only_inside`, leave exceptions unchanged that do not pass through the user's code.
     """
     try:
         yield
     except InvalidInput:
         raise
     except (Exception, SystemExit) as error:
-        raise InvalidInput(f"{name} fails{_place(error)}: {_message(error)}") from error
-
-
-@contextlib.contextmanager
-def code_of(layout: Layout) -> Iterator[None]:
-    """Do the same for a layout with a user's model, for exceptions that pass through the user's code."""
-    try:
-        yield
-    except InvalidInput:
-        raise
-    except (Exception, SystemExit) as error:
-        if not layout.entry.own or not _place(error):
+        place = _place(error)
+        if only_inside and not place:
             raise
-        raise InvalidInput(f"{layout.model} fails{_place(error)}: {_message(error)}") from error
+        raise InvalidInput(f"{name} fails{place}: {_message(error)}") from error
+
+
+def code_of(layout: Layout) -> contextlib.AbstractContextManager[None]:
+    """Return `own_code` for a layout with a user's model, and nothing for another layout."""
+    own = layout.entry.own
+    return own_code(layout.model, only_inside=True) if own else contextlib.nullcontext()
 
 
 def _message(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from inspector.producers.build import jax_entry
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
-from inspector.producers.records import mesh_record
+from inspector.producers.records import index_bounds, mesh_record
 
 # JAX 0.12 ends a message with the line of this file that called it.
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)
@@ -106,10 +106,7 @@ def _of_global(whole: jax.Array | None) -> dict[str, Any]:
         "addressable": tuple(
             Held(
                 shard.device.id,
-                tuple(
-                    part.indices(size)[:2]
-                    for part, size in zip(shard.index, whole.shape, strict=True)
-                ),
+                index_bounds(shard.index, whole.shape),
                 _values(np.asarray(shard.data)),
             )
             for shard in whole.addressable_shards

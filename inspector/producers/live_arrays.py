@@ -11,18 +11,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from inspector.core import sharding
-from inspector.core.snapshot import Array, LiveBytes, Mesh, Shard
+from inspector.core.snapshot import Array, LiveBytes, Mesh, Shard, Spec
+from inspector.models.watching import Watched
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
-from inspector.producers.records import (
-    array_facts,
-    index_bounds,
-    largest_shape,
-    named_spec,
-    shards_of,
-)
+from inspector.producers.records import array_facts, index_bounds, named_spec, shards_of, spec_of
 
 
 def live_arrays(leaves: Sequence[Leaf], mesh: Mesh, logical: bool) -> list[Array]:
@@ -67,33 +63,58 @@ def _live_array(leaf: Leaf, rows: Sequence[dict[str, Any]], mesh: Mesh, logical:
     return _with_shards(array, shards, mesh)
 
 
-def program_value(
-    leaf: Leaf, compiled: jax.sharding.Sharding, mesh: Mesh, logical: bool, program: str
-) -> Array:
-    """Return the record of a value inside a program, from the sharding that the compiler chose."""
-    shape, dtype = tuple(leaf.value.shape), np.dtype(leaf.value.dtype)
+def watched_arrays(
+    watched: Iterable[Watched], mesh: Mesh, logical: bool, list_shards: bool
+) -> list[Array]:
+    """Return the activations and gradients of the train step. If a value was traced twice, keep the first.
+
+    `list_shards` says whether to list the shards of a value without a spec, which is slow on many devices.
+    """
+    first: dict[str, Watched] = {}
+    for value in watched:
+        first.setdefault(value.path, value)
+    return [_watched_array(value, mesh, logical, list_shards) for value in first.values()]
+
+
+def _watched_array(value: Watched, mesh: Mesh, logical: bool, list_shards: bool) -> Array:
+    placed, shape, dtype = value.sharding, value.shape, np.dtype(value.dtype)
     array = Array(
-        path=leaf.path,
-        group=leaf.group or "other",
+        path=value.path,
+        group=value.path.partition("/")[0],
         shape=shape,
         dtype=str(dtype),
-        logical_axes=leaf.names if logical else None,
-        spec=named_spec(compiled, len(shape)),
+        logical_axes=value.names if logical else None,
         bytes=math.prod(shape) * dtype.itemsize,
-        program=program,
+        program="train_step",
     )
+    if isinstance(placed, NamedSharding):
+        return with_spec(array, spec_of(placed.spec, len(shape)), mesh)
     try:
-        shards = shards_of(compiled, shape)
+        piece = tuple(placed.shard_shape(shape))
+        shards = shards_of(placed, shape) if list_shards else None
     except ValueError:  # the compiler pads dimensions that the mesh axes do not divide
         return array
-    largest = largest_shape(shards)
-    array = replace(
+    held = math.prod(piece) * dtype.itemsize
+    array = replace(array, shard_shape=piece, bytes_per_device=held)
+    if shards is None:
+        return array
+    replicas = sum(shard.index == shards[0].index for shard in shards)
+    return _with_shards(replace(array, replicas=replicas), shards, mesh)
+
+
+def with_spec(array: Array, spec: Spec, mesh: Mesh) -> Array:
+    """Return the array with a spec. Its shard is unknown if the mesh axes do not divide a dimension."""
+    if any(sharding.indivisible(array.shape, spec, mesh)):
+        return replace(array, spec=spec, shard_shape=None, bytes_per_device=None, replicas=None)
+    piece = sharding.shard_shape(array.shape, spec, mesh)
+    itemsize = (array.bytes or 0) // max(1, math.prod(array.shape))
+    return replace(
         array,
-        shard_shape=largest,
-        bytes_per_device=math.prod(largest) * dtype.itemsize,
-        replicas=sum(shard.index == shards[0].index for shard in shards),
+        spec=spec,
+        shard_shape=piece,
+        bytes_per_device=math.prod(piece) * itemsize,
+        replicas=sharding.replicas(spec, mesh),
     )
-    return _with_shards(array, shards, mesh)
 
 
 def live_bytes(owners: Iterable[tuple[str, Any]]) -> tuple[LiveBytes, ...]:

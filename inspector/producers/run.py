@@ -7,15 +7,15 @@ from typing import Any
 import jax
 
 from inspector import layout as layouts
-from inspector.core.snapshot import Array, Mesh, Snapshot, Source
+from inspector.core.snapshot import Snapshot, Source
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import now
 from inspector.models.watching import Watched
 from inspector.producers.abstract import versions
-from inspector.producers.build import build_model, make_mesh, signatures, tracing
+from inspector.producers.build import build_model, first_inputs, make_mesh, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
-from inspector.producers.leaves import Leaf, all_leaves
-from inspector.producers.live_arrays import live_arrays, live_bytes, program_value
+from inspector.producers.leaves import all_leaves
+from inspector.producers.live_arrays import live_arrays, live_bytes, watched_arrays
 from inspector.producers.records import mesh_record
 
 
@@ -52,9 +52,7 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
             "this layout as compiled",
         )
 
-        key = jax.device_put(jax.random.key(0), wanted[0].sharding("key"))
-        # Not jitted: compiling another program costs more than it saves.
-        batch = jax.device_put(model.batch(key), wanted[0].sharding("batch"))
+        key, batch = first_inputs(model, wanted[0])
         state = init.first(key, batch)
         state, loss = train_step.first(state, batch)
         losses = [loss]
@@ -95,7 +93,7 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
         mesh=mesh_of_record,
         arrays=(
             *live_arrays(leaves, mesh_of_record, logical),
-            *_watched_arrays(watched, mesh_of_record, logical),
+            *watched_arrays(watched, mesh_of_record, logical, list_shards=True),
         ),
         programs=tuple(program.record() for program in programs),
         live=alive,
@@ -104,14 +102,3 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
 
 def _next_step(arguments: tuple[Any, ...], result: tuple[Any, ...]) -> tuple[Any, ...]:
     return (result[0], *arguments[1:])
-
-
-def _watched_arrays(watched: list[Watched], mesh: Mesh, logical: bool) -> list[Array]:
-    """Return the activations and gradients of the train step. If a value was traced twice, keep the first."""
-    arrays: dict[str, Array] = {}
-    for value in watched:
-        if value.path not in arrays:
-            group, _, _ = value.path.partition("/")
-            leaf = Leaf(value.path, group, value, value.names)
-            arrays[value.path] = program_value(leaf, value.sharding, mesh, logical, "train_step")
-    return list(arrays.values())

@@ -16,7 +16,7 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import now
 from inspector.producers.abstract import versions
-from inspector.producers.build import build_model, make_mesh, signatures, tracing
+from inspector.producers.build import build_model, first_inputs, make_mesh, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report
 
 # Rounds that do not count: the first runs allocate memory that later ones reuse.
@@ -106,8 +106,8 @@ class _Runner:
                 program = self.programs[signature.name] = CompiledProgram(signature.name, report)
                 program.lower(signature)
                 program.compile()
-            self._key = jax.device_put(jax.random.key(0), of_init.sharding("key"))
-        self._new_batch = lambda: jax.device_put(model.batch(self._key), of_init.sharding("batch"))
+        # The memory is checked before these are created.
+        self._first_inputs = functools.partial(first_inputs, model, of_init)
 
     @property
     def bytes(self) -> int:
@@ -118,20 +118,18 @@ class _Runner:
     def first(self) -> None:
         """Initialize the train state, and run each program for the first time."""
         with tracing(self.layout, self._mesh):
-            self._batch = self._new_batch()
-        self._state = self._init.first(self._key, self._batch)
+            key, self._batch = self._first_inputs()
+        self._state = self._init.first(key, self._batch)
         self._state, _ = self.programs["train_step"].first(self._state, self._batch)
         if "apply" in self.programs:
             self.programs["apply"].first(self._state, self._batch)
 
     def run(self, program: str) -> float:
         """Run a program once, and return the seconds until its result is ready."""
-        started = time.perf_counter()
         result = self.programs[program].run(self._state, self._batch)
-        seconds = time.perf_counter() - started
         if program == "train_step":
             self._state, _ = result
-        return seconds
+        return self.programs[program].last_seconds
 
 
 def _timed(ready: dict[int, _Runner], rounds: int, report: Report) -> list[Turn]:

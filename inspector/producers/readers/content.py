@@ -57,11 +57,7 @@ class Sample:
 
     @functools.cached_property
     def head(self) -> str | None:
-        """The first characters of a text file; None for a folder or a gzip file.
-
-        Raises:
-          InvalidInput: the file is empty, cannot be read or is not text.
-        """
+        """The first characters of a text file; None for a folder or a gzip file."""
         if self.path.is_dir():
             return None
         try:
@@ -105,11 +101,7 @@ def sample(path: Path, what: str) -> Sample:
 
 
 def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
-    """Return the content of a regular file of 1 to `most` bytes.
-
-    Raises:
-      InvalidInput: it is not such a file, or cannot be read.
-    """
+    """Return the content of a regular file of 1 to `most` bytes."""
     try:
         # Without O_NONBLOCK, opening a pipe blocks.
         with open(
@@ -134,31 +126,19 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
 def read_json(
     path: str | os.PathLike[str], what: str, most_values: int = limits.MOST_JSON_VALUES
 ) -> Any:
-    """Return the strict JSON in a file.
-
-    Raises:
-      InvalidInput: it cannot be read, exceeds a limit, or is not strict JSON.
-    """
+    """Return the strict JSON in a file."""
     return parse_json(read_bytes(path, limits.MOST_JSON_BYTES, what), what, most_values)
 
 
 def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES) -> Any:
-    """Return strict JSON of at most `most_values` values, which are counted before parsing.
-
-    Raises:
-      InvalidInput: it has more values, or is not strict JSON.
-    """
+    """Return strict JSON of at most `most_values` values, which are counted before parsing."""
     if _has_more_values(raw, most_values):
         raise InvalidInput(f"{what} has more than {most_values:,} values, the most that are read")
     return strict_json.parse(raw, what)
 
 
 def array_entries(plain: Any, what: str, expected: str) -> dict[str, Any]:
-    """Return parsed JSON if it is an object with an entry per array. `expected` names such a file.
-
-    Raises:
-      InvalidInput: it is something else, or has more than `MOST_ARRAYS` entries.
-    """
+    """Return parsed JSON if it is an object with an entry per array. `expected` names such a file."""
     if not isinstance(plain, dict) or not plain:
         raise InvalidInput(
             f"{what} is {shown(plain)}, but must be an object with an entry per array"
@@ -176,11 +156,7 @@ def refuse_many_arrays(count: int, what: str) -> None:
 
 
 def size_list(plain: Any, what: str) -> tuple[int, ...]:
-    """Return the shape that a JSON list of sizes contains.
-
-    Raises:
-      InvalidInput: it is something else.
-    """
+    """Return the shape that a JSON list of sizes contains."""
     if not isinstance(plain, list) or not all(
         type(size) is int and 0 <= size <= LARGEST for size in plain
     ):
@@ -206,11 +182,7 @@ def _values(raw: bytes, start: int, end: int) -> int:
 
 
 def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> Text:
-    """Return the text of a file, unpacked if it is gzip, with Unix line ends.
-
-    Raises:
-      InvalidInput: it cannot be read, is larger than `most` bytes, or is not UTF-8 text.
-    """
+    """Return the text of a file, unpacked if it is gzip, with Unix line ends."""
     content = read_bytes(path, most, what)
     cut = None
     if content.startswith(GZIP):
@@ -222,11 +194,7 @@ def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_T
 
 
 def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
-    """Return the unpacked bytes of a gzip file, and whether the file is complete.
-
-    Raises:
-      InvalidInput: it is damaged, or unpacks to more than `most` bytes.
-    """
+    """Return the unpacked bytes of a gzip file, and whether the file is complete."""
     parts: list[bytes] = []
     size = 0
     rest = content
@@ -256,11 +224,7 @@ def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
 
 
 def decode(content: bytes, what: str, cut: bool = False) -> str:
-    """Return bytes as UTF-8 text. If they are `cut`, drop an incomplete last character.
-
-    Raises:
-      InvalidInput: they are not UTF-8 text. The message names the encoding if it is recognized.
-    """
+    """Return bytes as UTF-8 text. If they are `cut`, drop an incomplete last character."""
     other = strict_json.encoding_of(content)
     if other is not None:
         raise InvalidInput(f"{what} is encoded as {other}, but must be plain UTF-8")
@@ -281,11 +245,7 @@ def is_macos_metadata(parts: Sequence[str]) -> bool:
 
 
 def files_below(folder: Path, what: str) -> list[Path]:
-    """Return the sorted regular files below a folder, without macOS metadata. Links are not followed.
-
-    Raises:
-      InvalidInput: there are more than `MOST_FILES`, or the folder cannot be read.
-    """
+    """Return the sorted regular files below a folder, without macOS metadata. Links are not followed."""
     found: list[Path] = []
 
     def refuse(error: OSError) -> None:
@@ -307,11 +267,7 @@ def files_below(folder: Path, what: str) -> list[Path]:
 
 
 def only_file(path: Path, what: str) -> Path:
-    """Return the path if it is a file, or the only file below it if it is a folder.
-
-    Raises:
-      InvalidInput: the folder contains no file or several.
-    """
+    """Return the path if it is a file, or the only file below it if it is a folder."""
     if not path.is_dir():
         return path
     files = files_below(path, what)

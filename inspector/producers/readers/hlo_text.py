@@ -78,11 +78,7 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return a Snapshot of the programs of a text, or of the final texts of a folder.
-
-    Raises:
-      InvalidInput: no text can be read.
-    """
+    """Return a Snapshot of the programs of a text, or of the final texts of a folder."""
     findings: list[Finding] = []
     if path.is_dir():
         texts = _read_folder(path, what, findings, report)
@@ -137,11 +133,7 @@ def mesh_of(modules: Iterable[Module]) -> Mesh | None:
 
 
 def refuse_other_text(text: str, what: str) -> None:
-    """Check that text is HLO.
-
-    Raises:
-      InvalidInput: it is StableHLO, JSON or a text proto.
-    """
+    """Raise InvalidInput if text is StableHLO, JSON or a text proto instead of HLO."""
     if re.search(r"^\s*HloModule\s", text, re.M):
         return
     if _STABLEHLO.search(text[:100_000]):

@@ -47,11 +47,7 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return the Snapshot of a `named_shardings.json`, or of the folder with one and its activations.
-
-    Raises:
-      InvalidInput: it is not such a file, or a file next to it contradicts it.
-    """
+    """Return the Snapshot of a `named_shardings.json`, or of the folder with one and its activations."""
     is_folder = path.is_dir()
     file = _folder(path, what) / NAMED if is_folder else path
     meshes = Meshes()
@@ -89,11 +85,7 @@ def path_of(key: str) -> str:
 
 
 def entries_of(text: str, what: str) -> list[Any]:
-    """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON lists, strings and None.
-
-    Raises:
-      InvalidInput: it has another form.
-    """
+    """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON lists, strings and None."""
     at, stack, done = 1 if text.startswith("P") else 0, [], None
     if text.startswith("PartitionSpec"):
         at = len("PartitionSpec")

@@ -61,11 +61,7 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return the Snapshot of a checkpoint. If it has several steps, read `step`, or the latest if None.
-
-    Raises:
-      InvalidInput: there is no checkpoint, it is unfinished, or its metadata is damaged.
-    """
+    """Return the Snapshot of a checkpoint. If it has several steps, read `step`, or the latest if None."""
     found = orbax_folder.find(path, what, step)
     checkpoint = _checkpoint_metadata(found)
     trees = {name: _tree(folder, what) for name, folder in found.trees.items()}
@@ -108,11 +104,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
 
 
 def stored_array(metadata: bytes, what: str) -> Stored:
-    """Return shape and dtype from Zarr metadata, version 2 or 3.
-
-    Raises:
-      InvalidInput: it is not such metadata.
-    """
+    """Return shape and dtype from Zarr metadata, version 2 or 3."""
     plain = strict_json.parse(metadata, what)
     if not isinstance(plain, dict):
         raise InvalidInput(f"{what} is {shown(plain)}, but must be an object")

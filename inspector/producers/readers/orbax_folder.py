@@ -49,11 +49,7 @@ class CheckpointFolders:
 
 
 def find(path: Path, what: str, step: int | None = None) -> CheckpointFolders:
-    """Return the checkpoint in a folder. If it has several steps, return `step`, or the latest if None.
-
-    Raises:
-      InvalidInput: there is none, it is unfinished, or it lacks the step.
-    """
+    """Return the checkpoint in a folder. If it has several steps, return `step`, or the latest if None."""
     if not path.is_dir():
         raise InvalidInput(
             f"{what} is a file, but an Orbax checkpoint is a folder{_hint(path)}"

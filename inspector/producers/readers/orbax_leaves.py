@@ -35,11 +35,7 @@ class Leaves:
 
 
 def read(path: Path, what: str) -> Leaves:
-    """Return the leaves that a `_METADATA` lists.
-
-    Raises:
-      InvalidInput: it is not such a file, or two leaves have the same name.
-    """
+    """Return the leaves that a `_METADATA` lists."""
     plain = content.read_json(path, what)
     entries = plain.get("tree_metadata") if isinstance(plain, dict) else None
     if not isinstance(entries, dict):

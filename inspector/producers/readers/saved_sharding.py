@@ -64,11 +64,7 @@ class Meshes:
         self._devices = 0
 
     def of(self, axes: tuple[MeshAxis, ...], devices: tuple[int, ...] | None = None) -> Mesh:
-        """Return the mesh of these axes and devices. If `devices` is None, number them in mesh order.
-
-        Raises:
-          InvalidInput: the meshes of the file exceed `MOST_DEVICES_TOGETHER`.
-        """
+        """Return the mesh of these axes and devices. If `devices` is None, number them in mesh order."""
         key = (tuple((axis.name, axis.size, axis.type) for axis in axes), devices)
         if key not in self._known:
             size = math.prod(axis.size for axis in axes)
@@ -82,11 +78,7 @@ class Meshes:
 
 
 def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
-    """Read the JSON text of a sharding. A grid of devices that was parsed before is reused.
-
-    Raises:
-      InvalidInput: it is not strict JSON.
-    """
+    """Read the JSON text of a sharding. A grid of devices that was parsed before is reused."""
     found = _GRID.search(text)
     if found is None:
         return read(content.parse_json(text.encode(), what), meshes)
@@ -128,11 +120,7 @@ def read(
 
 
 def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
-    """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension.
-
-    Raises:
-      InvalidInput: an entry is something else, or names an axis twice or one that the mesh lacks.
-    """
+    """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension."""
     if not isinstance(entries, list):
         raise InvalidInput(f"{what} is {shown(entries)}, but must be a list")
     spec: list[tuple[str, ...] | None] = []
@@ -154,11 +142,7 @@ def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
 
 
 def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]:
-    """Return mesh axes from JSON lists of names, sizes and axis types.
-
-    Raises:
-      InvalidInput: the lists do not match, or a limit is exceeded.
-    """
+    """Return mesh axes from JSON lists of names, sizes and axis types."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"axis_names is {shown(names)}, but must be a list of names")
     if len(set(names)) != len(names):

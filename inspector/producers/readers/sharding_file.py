@@ -51,11 +51,7 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return a Snapshot whose arrays have shardings, but no shapes and dtypes.
-
-    Raises:
-      InvalidInput: it is not such a file, or has no complete entry.
-    """
+    """Return a Snapshot whose arrays have shardings, but no shapes and dtypes."""
     if path.is_dir():
         own = path / SHARDING
         path = own if own.is_file() else content.only_file(path, what)
@@ -75,11 +71,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
 
 
 def read_entries(path: Path, what: str) -> Entries:
-    """Return every entry of a `_sharding` file.
-
-    Raises:
-      InvalidInput: it is not such a file, or has no complete entry.
-    """
+    """Return every entry of a `_sharding` file."""
     raw = content.read_bytes(path, limits.MOST_JSON_BYTES, what)
     if raw.startswith(content.GZIP):
         raise InvalidInput(f"{what} is a gzip file, but must be the plain _sharding file of Orbax")

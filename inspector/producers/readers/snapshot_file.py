@@ -16,10 +16,6 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return the Snapshot in a file, or in the only file of a folder.
-
-    Raises:
-      InvalidInput: the file is no Snapshot, or the folder contains several files.
-    """
+    """Return the Snapshot in a file, or in the only file of a folder."""
     file = content.only_file(path, what)
     return snapshot.from_json(content.read_json(file, what, limits.MOST_SNAPSHOT_VALUES), what)

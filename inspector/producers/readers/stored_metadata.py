@@ -26,8 +26,6 @@ def stored_metadata(folder: Path, what: str, names: Collection[str] = ()) -> Sto
     Args:
       names: array names from other files. Without a database they locate arrays in nested folders, which
         a key with a slash creates.
-    Raises:
-      InvalidInput: there are more arrays than are read.
     """
     if (folder / OCDBT).is_file():
         found, problem = _read_database(folder, what)
