@@ -1,6 +1,7 @@
 """All code that imports JAX. `JOBS` has the jobs of a worker process.
 
-A function is named as text, so that reading the table does not import JAX.
+A function is named as text, so that reading the table does not import JAX. A job raises `InvalidInput` for
+a request that is not valid or does not fit the devices of its process.
 """
 
 from __future__ import annotations

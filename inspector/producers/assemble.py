@@ -31,22 +31,14 @@ _SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")
 
 
 def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: return the `Assembled` of `{"assembly": …}` as JSON.
-
-    Raises:
-      InvalidInput: the assembly is not valid, or this process has too few devices.
-    """
+    """Worker job: return the `Assembled` of `{"assembly": …}` as JSON."""
     wanted = assemblies.from_json(payload.get("assembly"))
     report("build")
     return typed_json.encode(make_array(wanted))
 
 
 def make_array(wanted: Assembly) -> Assembled:
-    """Make the array and read it back. An error of JAX becomes part of the result.
-
-    Raises:
-      InvalidInput: this process has too few devices.
-    """
+    """Make the array and read it back. An error of JAX becomes part of the result."""
     if wanted.devices > jax.device_count():
         raise InvalidInput(
             f"the mesh has {wanted.devices} devices, but this process has {jax.device_count()}"

@@ -18,8 +18,8 @@ from jax.sharding import PartitionSpec
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, numbered
-from inspector.core.snapshot import Finding, Group, Snapshot, Source
-from inspector.producers.captured_arrays import ArrayRecords, CapturedArray, first_paths, main_mesh
+from inspector.core.snapshot import Array, Finding, Group, Snapshot, Source
+from inspector.producers.captured_arrays import ArrayRecords, first_paths, main_mesh
 from inspector.producers.captured_program import CapturedProgram
 from inspector.producers.leaves import Leaf, Names, unboxed
 
@@ -71,25 +71,15 @@ def capture(
     main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
     given_names = None if logical_axes is None else _names_by_path(logical_axes, arrays)
-    captured = []
+    records, made = ArrayRecords(main), []
     # A key can contain a slash, so two leaves can have one path.
     paths = numbered(leaf.path or "array" for leaf in arrays)
     for leaf, array_path in zip(arrays, paths, strict=True):
         _refuse_traced(leaf.value, array_path)
         names = _logical(leaf, axis_names) if given_names is None else given_names.get(leaf.path)
-        captured.append(
-            CapturedArray(
-                path=array_path,
-                group=_group(leaf, array_path, group),
-                shape=tuple(leaf.value.shape),
-                dtype=leaf.value.dtype,
-                sharding=_sharding(leaf.value),
-                logical_axes=names,
-                box=leaf.box,
-                live=leaf.value if isinstance(leaf.value, jax.Array) else None,
-            )
-        )
-    return _finish(main, captured, compiled, path, tuple(_left_out(others)))
+        of_group = _group(leaf, array_path, group)
+        made.append(records.record(leaf, array_path, of_group, _sharding(leaf.value), names))
+    return _finish(main, records, made, compiled, path, tuple(_left_out(others)))
 
 
 def capture_compiled(
@@ -116,27 +106,27 @@ def capture_compiled(
     programs = [CapturedProgram(str(key), one) for key, one in by_name.items()]
     main = main_mesh([sharding for one in programs for sharding in one.shardings()], mesh)
     axis_names = () if main is None else tuple(main.axis_names)
-    captured = [
-        CapturedArray(
-            path=value.path,
-            group=_group(value.leaf, value.leaf.path, None, "output" if value.output else "other"),
-            shape=tuple(value.leaf.value.shape),
-            dtype=value.leaf.value.dtype,
-            sharding=value.sharding,
-            logical_axes=_logical(value.leaf, axis_names),
-            box=value.leaf.box,
-            program=program.name,
+    records = ArrayRecords(main)
+    arrays = [
+        records.record(
+            value.leaf,
+            value.path,
+            _group(value.leaf, value.leaf.path, None, "output" if value.output else "other"),
+            value.sharding,
+            _logical(value.leaf, axis_names),
+            program.name,
         )
         for program in programs
         for value in program.values
         if value.used
     ]
-    return _finish(main, captured, programs, path)
+    return _finish(main, records, arrays, programs, path)
 
 
 def _finish(
     mesh: Any,
-    captured: Iterable[CapturedArray],
+    records: ArrayRecords,
+    arrays: Iterable[Array],
     programs: Iterable[CapturedProgram],
     path: str | os.PathLike[str] | None,
     findings: tuple[Finding, ...] = (),
@@ -144,8 +134,6 @@ def _finish(
     writes = path is not None and jax.process_index() == 0
     if writes:
         output.refuse_unwritable(path)
-    records = ArrayRecords(mesh)
-    arrays = tuple(records.record(one) for one in captured)
     made = Snapshot(
         source=Source(
             "capture",
@@ -156,7 +144,7 @@ def _finish(
         ),
         layout=None,
         mesh=records.mesh,
-        arrays=arrays,
+        arrays=tuple(arrays),
         programs=tuple(program.record(mesh, records.mesh) for program in programs),
         findings=(*records.findings(), *findings),
     )
@@ -210,11 +198,7 @@ def _logical(leaf: Leaf, axis_names: tuple[str, ...]) -> Names | None:
 
 
 def _names_by_path(tree: Any, arrays: list[Leaf]) -> dict[str, Names]:
-    """Return the names in a pytree by path.
-
-    Raises:
-      InvalidInput: a leaf is not a tuple of names, or no array has its path and rank.
-    """
+    """Return the names in a pytree by path."""
     ranks = {leaf.path: len(leaf.value.shape) for leaf in arrays}
     by_path = {}
     for key_path, names in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_names):

@@ -17,8 +17,8 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, ArrayFacts, Box, Finding, Group, Shard
-from inspector.producers.leaves import Names
+from inspector.core.snapshot import Array, ArrayFacts, Finding, Group, Shard
+from inspector.producers.leaves import Leaf, Names
 from inspector.producers.records import (
     array_facts,
     entries_of,
@@ -42,27 +42,6 @@ _NOTES = {
     UNREDUCED: "unreduced: devices hold partial sums, not copies",
     HOST_LOCAL: "local to one process: other processes may have their own",
 }
-
-
-@dataclass(frozen=True)
-class CapturedArray:
-    """One array before it becomes a record.
-
-    Attributes:
-      sharding: a JAX sharding, None if unknown.
-      live: the array itself if it exists; only its facts are read.
-      program: name of the compiled program that contains it.
-    """
-
-    path: str
-    group: Group
-    shape: tuple[int, ...]
-    dtype: Any
-    sharding: Any
-    logical_axes: Names | None = None
-    box: Box | None = None
-    live: jax.Array | None = None
-    program: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,30 +96,45 @@ class ArrayRecords:
         self._noted: dict[str, list[str]] = {}
         self._uneven: list[Finding] = []
 
-    def record(self, array: CapturedArray) -> Array:
-        """Return the record of one array."""
-        placement = self._placement(array)
-        itemsize = array.dtype.itemsize
+    def record(
+        self,
+        leaf: Leaf,
+        path: str,
+        group: Group,
+        sharding: Any,
+        names: Names | None,
+        program: str | None = None,
+    ) -> Array:
+        """Return the record of an array. Of a live array, only its facts are read.
+
+        Args:
+          sharding: a JAX sharding, None if unknown.
+          names: the logical axes of its dimensions.
+          program: name of the compiled program that contains it.
+        """
+        shape, dtype = tuple(leaf.value.shape), leaf.value.dtype
+        placement = self._placement(path, sharding, shape)
         extra = dict(placement.extra)
-        facts = self._facts(array, extra)
-        names = array.logical_axes
+        facts = self._facts(leaf.value, path, extra)
         shard_shape = placement.shard_shape
         return Array(
-            path=array.path,
-            group=array.group,
-            shape=array.shape,
-            dtype=str(array.dtype),
-            memory_kind=getattr(array.sharding, "memory_kind", None),
-            logical_axes=names if names is not None and len(names) == len(array.shape) else None,
+            path=path,
+            group=group,
+            shape=shape,
+            dtype=str(dtype),
+            memory_kind=getattr(sharding, "memory_kind", None),
+            logical_axes=names if names is not None and len(names) == len(shape) else None,
             spec=placement.spec,
             shard_shape=shard_shape,
-            bytes=math.prod(array.shape) * itemsize,
-            bytes_per_device=None if shard_shape is None else math.prod(shard_shape) * itemsize,
+            bytes=math.prod(shape) * dtype.itemsize,
+            bytes_per_device=None
+            if shard_shape is None
+            else math.prod(shard_shape) * dtype.itemsize,
             replicas=placement.replicas,
             shards=placement.shards,
-            box=array.box,
+            box=leaf.box,
             facts=facts,
-            program=array.program,
+            program=program,
             extra=extra,
         )
 
@@ -158,13 +152,13 @@ class ArrayRecords:
             notes.append(Finding("note", code, message, array=paths[0]))
         return tuple(notes)
 
-    def _facts(self, array: CapturedArray, extra: dict[str, Any]) -> ArrayFacts | None:
-        if array.live is None:
+    def _facts(self, value: Any, path: str, extra: dict[str, Any]) -> ArrayFacts | None:
+        if not isinstance(value, jax.Array):
             return None
-        facts = array_facts(array.live)
+        facts = array_facts(value)
         if facts.fully_addressable and jax.process_count() > 1:
-            self._note(HOST_LOCAL, array.path)
-        if array.live.is_deleted():
+            self._note(HOST_LOCAL, path)
+        if value.is_deleted():
             extra["deleted"] = True
         return facts
 
@@ -178,19 +172,19 @@ class ArrayRecords:
     def _note(self, code: str, path: str) -> None:
         self._noted.setdefault(code, []).append(path)
 
-    def _placement(self, array: CapturedArray) -> _Placement:
-        key = (array.sharding, array.shape)
+    def _placement(self, path: str, sharding: Any, shape: tuple[int, ...]) -> _Placement:
+        key = (sharding, shape)
         if key not in self._placements:
-            self._placements[key] = self._read(array.sharding, array.shape)
+            self._placements[key] = self._read(sharding, shape)
         placement = self._placements[key]
-        if isinstance(array.sharding, NamedSharding):
-            if not self._is_main(array.sharding.mesh):
-                self._note(OTHER_MESH, array.path)
+        if isinstance(sharding, NamedSharding):
+            if not self._is_main(sharding.mesh):
+                self._note(OTHER_MESH, path)
             if placement.extra.get("unreduced"):
-                self._note(UNREDUCED, array.path)
+                self._note(UNREDUCED, path)
             if placement.spec is not None and placement.shard_shape is None:
-                message = f"{array.path} has dimensions that its mesh axes do not divide"
-                self._uneven.append(Finding("warning", UNEVEN, message, array=array.path))
+                message = f"{path} has dimensions that its mesh axes do not divide"
+                self._uneven.append(Finding("warning", UNEVEN, message, array=path))
         return placement
 
     def _read(self, sharding: Any, shape: tuple[int, ...]) -> _Placement:
@@ -214,9 +208,7 @@ class ArrayRecords:
         spec = spec_of(sharding.spec, len(shape))
         try:
             shard_shape = tuple(sharding.shard_shape(shape))
-        except (
-            ValueError
-        ):  # an abstract array can have a dimension that the mesh axes do not divide
+        except ValueError:  # the mesh axes need not divide a dimension of an abstract array
             return _Placement(spec=spec, extra=extra)
         split = [axis for axes in spec for axis in axes or ()]
         # Partial sums on unreduced axes are not replicas.

@@ -32,11 +32,7 @@ class Value:
 
 
 class CapturedProgram:
-    """A `jax.stages.Compiled` with a name.
-
-    Raises:
-      InvalidInput: `compiled` is something else.
-    """
+    """A `jax.stages.Compiled` with a name."""
 
     def __init__(self, name: str, compiled: Any) -> None:
         if not isinstance(compiled, jax.stages.Compiled):

@@ -83,11 +83,7 @@ def function_named(name: str) -> Callable[..., Any]:
 
 
 def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
-    """Return the Model that a user's function builds with these sizes.
-
-    Raises:
-      InvalidInput: it fails, or does not return a valid Model.
-    """
+    """Return the valid Model that a user's function builds with these sizes."""
     with own_code(name):
         model = build(**sizes)
     if not isinstance(model, Model):
@@ -109,11 +105,7 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
 
 
 def checked_batch(name: str, batch: Any) -> dict[str, Any]:
-    """Return the batch if it is a dict from names to arrays.
-
-    Raises:
-      InvalidInput: it is something else.
-    """
+    """Return the batch. Raise InvalidInput if it is not a dict from names to arrays."""
     if not isinstance(batch, dict) or not all(
         isinstance(key, str) and hasattr(value, "shape") for key, value in batch.items()
     ):

@@ -27,11 +27,7 @@ _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)
 
 
 def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job of all processes: return the Exchanged of a HostLocal in JSON as JSON.
-
-    Raises:
-      InvalidInput: the request is not valid, or needs another number of processes or devices.
-    """
+    """Worker job of all processes: return the Exchanged of a HostLocal in JSON as JSON."""
     wanted = processes.from_json(payload["host_local"])
     if (jax.process_count(), jax.device_count()) != (wanted.processes, wanted.devices):
         raise InvalidInput(

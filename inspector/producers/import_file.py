@@ -32,14 +32,8 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
             folder = payload["folder"]
             if folder is not None:
                 folder = stack.enter_context(temporary_folder.held(folder))
-            return read(
-                Path(payload["path"]),
-                payload["name"],
-                payload["kind"],
-                payload["step"],
-                folder,
-                report,
-            ).to_json()
+            path, name = Path(payload["path"]), payload["name"]
+            return read(path, name, payload["kind"], payload["step"], folder, report).to_json()
     except MemoryError:
         raise InvalidInput(f"{payload['name']} needs more memory than is available") from None
     finally:
@@ -54,11 +48,7 @@ def read(
     folder: Path | None,
     report: Callable[..., None],
 ) -> Snapshot:
-    """Return the Snapshot of one file or folder; the arguments are those of `import_job`.
-
-    Raises:
-      InvalidInput: the file or folder cannot be read.
-    """
+    """Return the Snapshot of one file or folder; the arguments are those of `import_job`."""
 
     def progress(phase: str) -> Callable[[int, int], None]:
         return lambda done, of: report(phase, done=done, of=of)
@@ -85,11 +75,7 @@ def read(
 
 
 def detect(path: Path, name: str) -> str:
-    """Return the kind of a file or folder, a key of `READERS`.
-
-    Raises:
-      InvalidInput: no reader recognizes it.
-    """
+    """Return the kind of a file or folder, a key of `READERS`."""
     sample = content.sample(path, name)
     for kind, reader in READERS.items():
         if importlib.import_module(reader.module).recognizes(sample):
@@ -100,10 +86,8 @@ def detect(path: Path, name: str) -> str:
 def _unrecognized(sample: Sample) -> str:
     kinds = ", ".join(reader.name for reader in READERS.values())
     if sample.head is None:
-        names = ", ".join(shown(name, 40) for name in sorted(sample.names or ())[:4])
-        return (
-            f"{sample.what} contains {names or 'no file'}, but must be or contain one of: {kinds}"
-        )
+        names = ", ".join(shown(name, 40) for name in sorted(sample.names or ())[:4]) or "no file"
+        return f"{sample.what} contains {names}, but must be or contain one of: {kinds}"
     written = sample.json_format()
     if written == _BOARD:
         return f"{sample.what} is a board of several layouts: open it on the Board page"

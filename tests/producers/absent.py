@@ -1,4 +1,4 @@
-"""Jobs for workers that compile for absent machines: the real one, and others to hold against it."""
+"""Jobs that compile for machines that are not present, to compare with the production job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOBS = {
 
 
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """What the compiler itself says of the devices of each target."""
+    """Return the attributes of the compiler's devices for each target."""
     from inspector.machines import targets
     from inspector.producers import topology
 
@@ -39,7 +39,7 @@ def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
 
 
 def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """A layout compiled for a target, and beside each program what XLA's own objects say of it.
+    """A layout compiled for a target, and the figures of XLA for each program of it.
 
     `mesh` takes the place of the layout's, so that it may be larger than emulated devices can be.
     """
@@ -71,7 +71,7 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
 
 
 def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """One product of matrices, compiled by plain JAX; its executable's own figures."""
+    """Compile a matrix product with plain JAX and return the figures of its executable."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec

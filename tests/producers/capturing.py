@@ -1,4 +1,4 @@
-"""Captures inside real JAX processes: each makes its own part of one state, and captures the whole."""
+"""Jobs that capture a state in several JAX processes, each with its own shards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEET = "inspector.producers.distributed:meet"
 
 
 class Network(nn.Module):
-    """Two boxed matrices, a bias that nothing names."""
+    """A network of two boxed matrices and a bias without names."""
 
     @nn.compact
     def __call__(self, x):
@@ -46,7 +46,7 @@ def step(state, x):
 
 
 def made(mesh: Mesh):
-    """A train state and a batch on the mesh, an array on other axes of its devices, and one on one device."""
+    """Return a train state and a batch on the mesh, an array on another mesh, and one on a single device."""
     rules = (("embed", "data"), ("hidden", "model"))
 
     def init(key):
@@ -63,7 +63,7 @@ def made(mesh: Mesh):
 
 
 def captured(payload, report):
-    """The Snapshots of arrays and of a program, and what each process sees of how they were made."""
+    """Capture arrays and a program, and return the Snapshots with facts of each process."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
     state, batch, tree = made(mesh)
     with jax.set_mesh(mesh):
@@ -93,7 +93,7 @@ def _whole(shape, sharding):
 
 
 def _alive():
-    """Every array of this process, with its buffers' bytes."""
+    """Return the live arrays of this process and the bytes of their buffers."""
     return sorted((id(array), array.nbytes) for array in jax.live_arrays())
 
 

@@ -1,4 +1,4 @@
-"""A worker's job: meshes of absent machines as a Snapshot keeps them, without compiling anything."""
+"""A job that returns the mesh records of targets without a compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs for several real JAX processes: what each of them sees, and ways to leave the others waiting."""
+"""Jobs of several JAX processes: facts of each process, and failures during a collective."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from jaxlib import _jax
 
 from inspector.producers import distributed
 
-JOBS = {name: f"{__name__}:{name}" for name in ("facts", "told", "wait_for_one")}
+JOBS = {name: f"{__name__}:{name}" for name in ("facts", "gather", "wait_for_one")}
 MEET = f"{__name__}:meet"
 
-COLLECTIVES_ASKED = []  # how JAX asked for its collectives, on this process
+HOST_NAMES = []  # the host names that JAX passed to Gloo
 
 
 def meet(address, processes, index):
-    """As the project does it, and keeps what the real collectives were asked with."""
+    """Connect as in production, and record the host names of the collectives."""
     make = _jax.make_gloo_tcp_collectives
 
-    def recorded(**asked):
-        COLLECTIVES_ASKED.append(asked.get("hostname"))
-        return make(**asked)
+    def recorded(**options):
+        HOST_NAMES.append(options.get("hostname"))
+        return make(**options)
 
     _jax.make_gloo_tcp_collectives = recorded
     distributed.meet(address, processes, index)
 
 
 def global_array() -> jax.Array:
-    """Its own element numbers, split over all devices of all processes."""
+    """Return an array of increasing numbers, sharded over all devices."""
     mesh = Mesh(np.array(jax.devices()), ("x",))
     whole = np.arange(4 * jax.device_count(), dtype=np.int32)
     sharding = NamedSharding(mesh, PartitionSpec("x"))
@@ -42,7 +42,7 @@ def global_array() -> jax.Array:
 
 
 def facts(payload, report):
-    """What JAX itself says on each process, after a collective over all of them."""
+    """Return facts of each process after a collective over all of them."""
     array = global_array()
     total = jax.jit(
         lambda x: x.sum(), out_shardings=NamedSharding(array.sharding.mesh, PartitionSpec())
@@ -56,23 +56,23 @@ def facts(payload, report):
         "sum": int(total(array)),
         "shards": [[s.device.id, np.asarray(s.data).tolist()] for s in array.addressable_shards],
         "sockets": _sockets(),
-        "collectives": COLLECTIVES_ASKED,
+        "collectives": HOST_NAMES,
     }
     return {"processes": distributed.gathered(mine)}
 
 
-def told(payload, report):
-    """Values of different lengths from each process, as each of them hears them all."""
+def gather(payload, report):
+    """Gather values of different lengths, and return the results of every process."""
     own = {"text": "é" * 1000 * jax.process_index(), "number": jax.process_index()}
-    heard = distributed.gathered(own)
+    values = distributed.gathered(own)
     return {
-        "heard": distributed.gathered(heard),
+        "gathered": distributed.gathered(values),
         "agreed": distributed.gathered(distributed.agreed(own["number"] + 7)),
     }
 
 
 def wait_for_one(payload, report):
-    """One process ends as it is told, while the others are in a collective that needs it."""
+    """End one process while the others wait for it in a collective."""
     report("collective", pid=os.getpid())
     if jax.process_index() == payload["number"]:
         time.sleep(0.3)
@@ -80,14 +80,14 @@ def wait_for_one(payload, report):
             os.write(2, b"F1120 10:52:15.065337    4988 literal.cc:12] Check failed: 3 == 2\n")
             os.abort()
         if payload["how"] == "raise":
-            raise ValueError("this one has had enough")
+            raise ValueError("this process failed")
         os.kill(os.getpid(), signal.SIGKILL)
     multihost_utils.sync_global_devices("all of them")
     return {}
 
 
 def _sockets() -> list[str]:
-    """The local addresses of every socket of this process, as Linux writes them: hexadecimal."""
+    """Return the local address of every socket of this process, in Linux's hexadecimal form."""
     mine = set()
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Arrays assembled by the worker's job, against arrays that the tests make with JAX themselves."""
+"""Tests of assembled arrays against arrays that JAX makes directly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ask(way: str, name: str, mistake: str = "nothing", device: int = 3) -> Assem
 
 
 def by_hand(asked: Assembly, spec: tuple) -> jax.Array:
-    """The array as JAX puts it, from the same numbers."""
+    """Return the array that `device_put` makes from the same numbers."""
     devices = np.array(jax.devices()[: asked.devices]).reshape(asked.mesh_shape)
     mesh = Mesh(devices, asked.axis_names)
     numbers = np.arange(np.prod(asked.shape), dtype=np.int32).reshape(asked.shape)
@@ -88,7 +88,7 @@ def test_every_way_gives_the_same_array_as_jax(way: str, name: str) -> None:
 
 
 def test_the_references_shapes() -> None:
-    """`(8, 8)` of 2 × 4 pieces, and two rows of 32 features for each device of a mesh of two rows."""
+    """Test shape (8, 8) on 2 × 4 devices, and two rows of 32 features for each device."""
     made = make_array(ask("pieces", "reference"))
     assert made.joined.array.shape == (8, 8)
     assert [piece.shape for piece in made.pieces] == [(4, 2)] * 8
@@ -112,12 +112,12 @@ def test_the_reference_on_other_meshes_of_two_rows(columns: int) -> None:
         assert {piece.shape for piece in whole.pieces} == {(4, 8 // columns)}
 
 
-def test_a_callback_is_asked_once_for_what_is_the_same_everywhere() -> None:
+def test_the_callback_is_called_once_for_a_replicated_array() -> None:
     assert len(make_array(ask("callback", "everywhere the same")).pieces) == 1
     assert len(make_array(ask("callback", "rows cut, columns copied")).pieces) == 8
 
 
-# What JAX does with each mistake on this version: the class of its error, or None if it says nothing.
+# JAX's error for each mistake in this version; None if it raises none.
 ANSWERS = {
     ("pieces", "shape"): ("ValueError", r"Expected shard shape \(4, 2\) .* \(3, 2\)"),
     ("pieces", "missing"): ("ValueError", r"Expected 8 per-device arrays .* got 7"),
@@ -140,7 +140,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("way", "mistake"), ANSWERS)
-def test_jaxs_own_words(way: str, mistake: str) -> None:
+def test_errors_of_jax(way: str, mistake: str) -> None:
     made = make_array(ask(way, "reference", mistake))
     answer = ANSWERS[way, mistake]
     if answer is None:
@@ -153,16 +153,14 @@ def test_jaxs_own_words(way: str, mistake: str) -> None:
     assert "/producers" not in made.refusal.text, "no path of this machine"
 
 
-def test_every_mistake_has_an_answer_above() -> None:
+def test_every_mistake_is_in_the_table() -> None:
     for way in assemblies.WAYS:
         offered = set(assemblies.applicable(ask(way, "reference"))) - {"nothing"}
         assert offered == {mistake for other, mistake in ANSWERS if other == way}
 
 
 @pytest.mark.parametrize(("way", "name", "mistake"), every_case())
-def test_faults_are_found_where_and_only_where_something_is_wrong(
-    way: str, name: str, mistake: str
-) -> None:
+def test_faults_are_exactly_the_wrong_shards(way: str, name: str, mistake: str) -> None:
     asked = ask(way, name, mistake)
     made = make_array(asked)
     found = pieces.faults(asked, made)
@@ -184,7 +182,7 @@ def test_faults_are_found_where_and_only_where_something_is_wrong(
 
 @pytest.mark.parametrize("name", ["reference", "rows cut, columns copied", "tensor-parallel"])
 @pytest.mark.parametrize("way", assemblies.WAYS)
-def test_swapped_pieces_are_wrong_exactly_there(way: str, name: str) -> None:
+def test_only_swapped_pieces_are_wrong(way: str, name: str) -> None:
     asked = ask(way, name, "swapped", device=1)
     other = assemblies.swap_partner(asked)
     made = make_array(asked)
@@ -196,12 +194,12 @@ def test_swapped_pieces_are_wrong_exactly_there(way: str, name: str) -> None:
     }
     wrong = pieces.wrong_elements(asked, made.joined)
     assert set(wrong) == differing
-    if way != "device_put":  # which is given one array, so that its copies cannot differ
+    if way != "device_put":  # its input is one array, so replicas cannot differ
         assert differing == {1, other}
     assert all(mask.all() for mask in wrong.values())
 
 
-def test_differing_copies_are_hidden_from_whoever_reads_the_whole_array() -> None:
+def test_reading_the_array_hides_different_replicas() -> None:
     asked = ask("pieces", "rows cut, columns copied", "copies", device=2)
     made = make_array(asked)
     (fault,) = pieces.faults(asked, made)
@@ -216,14 +214,14 @@ def test_differing_copies_are_hidden_from_whoever_reads_the_whole_array() -> Non
     assert np.array_equal(np.asarray(array), np.arange(64).reshape(8, 8))
 
 
-def test_a_reshard_keeps_what_is_there_and_counts_the_rest() -> None:
+def test_a_reshard_counts_only_missing_elements() -> None:
     asked = ask("pieces", "tensor-parallel")
     made = make_array(asked)
     assert made.collectives == ("all-to-all",)
     before = {held.device: set(held.values) for held in made.joined.contents}
     after = {held.device: set(held.values) for held in made.resharded.contents}
     for arrival in pieces.arrivals(asked, made):
-        # Counted number by number: each is its own name.
+        # Each element has a unique value, so count the elements.
         kept = len(before[arrival.device] & after[arrival.device]) * 4
         received = {
             other: len(before[other] & after[arrival.device]) * 4
@@ -243,7 +241,7 @@ def test_a_reshard_that_only_drops_copies_moves_nothing() -> None:
     assert {arrival.received for arrival in pieces.arrivals(asked, made)} == {()}
 
 
-def test_a_reshard_that_jax_refuses_leaves_the_array_that_was_loaded() -> None:
+def test_a_failed_reshard_keeps_the_loaded_array() -> None:
     fields = {"loading": "reshard", "features": "6", "target": "None, y"}
     asked = assemblies.parse(fields).unwrap()
     made = make_array(asked)
@@ -253,7 +251,7 @@ def test_a_reshard_that_jax_refuses_leaves_the_array_that_was_loaded() -> None:
     assert "Dimension 1 of 16×6 of size 6 is not divisible by 4" in fault.sentence
 
 
-def test_the_job_takes_and_gives_plain_json() -> None:
+def test_the_job_has_json_input_and_output() -> None:
     asked = ask("pieces", "tensor-parallel", "swapped")
     phases: list[str] = []
     result = assemble({"assembly": asked.to_json()}, lambda phase, **_: phases.append(phase))
@@ -261,12 +259,12 @@ def test_the_job_takes_and_gives_plain_json() -> None:
     assert phases == ["build"]
 
 
-def test_more_devices_than_there_are_is_refused() -> None:
+def test_too_many_devices_are_refused() -> None:
     with pytest.raises(InvalidInput, match="the mesh has 64 devices, but this process has 16"):
         make_array(assemblies.parse({"mesh": "64", "axes": "x", "spec": "None"}).unwrap())
 
 
-def test_it_is_a_snapshot_too() -> None:
+def test_an_assembly_makes_a_snapshot() -> None:
     asked = ask("pieces", "tensor-parallel")
     found = assembly_snapshot.snapshot(asked, make_array(asked))
     assert snapshot.from_json(found.to_json()) == found
@@ -278,7 +276,7 @@ def test_it_is_a_snapshot_too() -> None:
         assert (finding.level, finding.code) == ("error", code)
 
 
-# --- The script does the same by itself -----------------------------------------------------------
+# --- The exported script --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("way", "name", "mistake"), every_case())
@@ -287,9 +285,7 @@ def test_the_script_does_what_the_job_did(
 ) -> None:
     asked = ask(way, name, mistake)
     made = make_array(asked)
-    monkeypatch.setattr(
-        os, "environ", dict(os.environ)
-    )  # it sets variables for a process of its own
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # it sets environment variables
     printed = io.StringIO()
     code = compile(script(asked), "script", "exec")
     if made.refusal is not None:
@@ -312,7 +308,7 @@ def test_the_script_does_what_the_job_did(
         ("device_put", "rows cut, columns copied", "nothing"),
     ],
 )
-def test_the_script_runs_by_itself(tmp_path, way: str, name: str, mistake: str) -> None:
+def test_the_script_runs_without_the_project(tmp_path, way: str, name: str, mistake: str) -> None:
     asked = ask(way, name, mistake)
     done = run_alone(tmp_path, asked)
     assert done.returncode == 0, done.stderr
@@ -327,7 +323,7 @@ def test_the_script_with_a_mistake_ends_with_jaxs_error(tmp_path) -> None:
 
 
 def run_alone(folder, asked: Assembly) -> subprocess.CompletedProcess[str]:
-    """The script in a process that knows nothing of this project."""
+    """Run the script in a process without this project."""
     path = folder / "assembled.py"
     path.write_text(script(asked), encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "TMPDIR")}
@@ -351,5 +347,5 @@ def assert_prints(printed: str, made: Assembled) -> None:
 
 
 def without_place(text: str) -> str:
-    """An error without the source line that newer versions name."""
+    """Return an error without the source line that newer versions add."""
     return re.sub(r"\s*This error occurs at source:.*", "", text, flags=re.DOTALL)

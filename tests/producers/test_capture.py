@@ -1,4 +1,4 @@
-"""What a job's arrays and programs are captured as: the same by JAX's own word, in one process or in two."""
+"""Tests of captures in one process and in two."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def codes(found: Snapshot) -> list[str]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory) -> dict[int, dict[str, Any]]:
-    """What is captured on 8 devices, by the number of processes that have them."""
+    """Capture on 8 devices in one process and in two."""
     found = {}
     with Pool(workers=2, jobs="tests.producers.capturing") as pool:
         jobs = {}
@@ -65,7 +65,7 @@ def both(tmp_path_factory) -> dict[int, dict[str, Any]]:
 
 
 def placed(found: Snapshot) -> list[tuple]:
-    """Every array with what each place of the mesh holds, whatever the device there is called."""
+    """Return every array with its shards in mesh order, without device ids."""
     places = {device: place for place, device in enumerate(found.mesh.devices)}
     rows = []
     for array in found.arrays:
@@ -81,7 +81,7 @@ def placed(found: Snapshot) -> list[tuple]:
     return rows
 
 
-def test_two_processes_capture_what_one_does_leaf_by_leaf(both) -> None:
+def test_two_processes_capture_the_same_as_one(both) -> None:
     alone, two = both[1]["snapshot"], both[2]["snapshot"]
     assert placed(two) == placed(alone)
     assert len(alone.arrays) == 16
@@ -100,13 +100,13 @@ def test_two_processes_capture_what_one_does_leaf_by_leaf(both) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_every_process_says_the_same_and_makes_no_array(both, processes) -> None:
+def test_every_process_has_the_same_capture_and_no_new_array(both, processes) -> None:
     assert both[processes]["same"]
     assert both[processes]["untouched"] == [True] * processes
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_sharding_says_what_all_shards_of_all_processes_say(both, processes) -> None:
+def test_captured_shards_equal_the_live_shards(both, processes) -> None:
     found = both[processes]["snapshot"]
     for path, spec, shard_shape, bytes_per_device, replicas in both[processes]["asked"]:
         array = found.array(path)
@@ -115,7 +115,7 @@ def test_a_sharding_says_what_all_shards_of_all_processes_say(both, processes) -
         assert (array.bytes_per_device, array.replicas) == (bytes_per_device, replicas)
 
 
-def test_names_are_those_of_the_boxes(both) -> None:
+def test_logical_axes_come_from_boxes(both) -> None:
     found = both[1]["snapshot"]
     moment = found.array("state/opt_state/0/mu/Dense_0/kernel")
     assert moment.logical_axes == ("embed", "hidden")
@@ -134,7 +134,7 @@ specs = st.permutations([None, "data", "model"]).flatmap(
 
 
 @given(st.lists(specs, min_size=1, max_size=4))
-def test_every_array_has_the_shards_that_jax_gives_it(drawn) -> None:
+def test_every_array_has_the_shards_of_jax(drawn) -> None:
     state = {f"a{n}": put(jnp.zeros((8, 16)), *spec) for n, spec in enumerate(drawn)}
     found = capture(state, mesh=MESH)
     assert found == snapshot.from_json(json.loads(snapshot.dumps(found)))
@@ -157,14 +157,14 @@ def test_every_array_has_the_shards_that_jax_gives_it(drawn) -> None:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Layer:
-    """A class as Equinox has them: arrays, functions and numbers side by side."""
+    """A registered class with arrays, functions and numbers, as in Equinox."""
 
     weight: jax.Array
     activation: Any
     inner: Any
 
 
-def test_a_registered_class_is_read_by_its_fields_and_the_rest_left_out() -> None:
+def test_arrays_of_a_registered_class() -> None:
     found = capture(Layer(put(jnp.ones((8, 8)), "data"), jax.nn.relu, [jnp.ones(3), 5, np.ones(2)]))
     assert [array.path for array in found.arrays] == ["weight", "inner/0"]
     (left,) = [finding for finding in found.findings if finding.code == "left-out"]
@@ -172,7 +172,7 @@ def test_a_registered_class_is_read_by_its_fields_and_the_rest_left_out() -> Non
     assert "activation, inner/1, inner/2" in left.message
 
 
-def test_an_nnx_module_its_optimizer_and_its_state() -> None:
+def test_an_nnx_module_and_its_optimizer() -> None:
     with nnx.use_eager_sharding(False):
         init = nnx.with_partitioning(nnx.initializers.ones, ("embed", "hidden"))
         module = nnx.Linear(8, 16, kernel_init=init, rngs=nnx.Rngs(0))
@@ -187,7 +187,7 @@ def test_an_nnx_module_its_optimizer_and_its_state() -> None:
     assert {array.path for array in by_state.arrays} == {"bias", "kernel"}
 
 
-def test_what_a_named_sharding_says_besides_is_kept() -> None:
+def test_unreduced_and_unconstrained_specs() -> None:
     explicit = jax.make_mesh((2, 4), ("data", "model"), (AxisType.Explicit,) * 2)
     partial = NamedSharding(explicit, P("data", unreduced={"model"}))
     found = capture(
@@ -206,7 +206,7 @@ def test_what_a_named_sharding_says_besides_is_kept() -> None:
     assert [axis.type for axis in found.mesh.axes] == ["explicit", "explicit"]
     summed = found.array("sum")
     assert summed.extra["unreduced"] == ["model"]
-    assert (summed.spec, summed.replicas) == ((("data",), None), 1)  # parts of a sum are no copies
+    assert (summed.spec, summed.replicas) == ((("data",), None), 1)  # partial sums are not replicas
     assert found.array("host").facts.memory_kind == "unpinned_host"
     uneven = found.array("uneven")
     assert (uneven.shard_shape, uneven.bytes_per_device, uneven.replicas) == (None, None, None)
@@ -215,7 +215,7 @@ def test_what_a_named_sharding_says_besides_is_kept() -> None:
     assert codes(found) == ["indivisible", "unreduced"]
 
 
-def test_what_is_on_no_mesh_or_on_another_one_has_its_shards_told() -> None:
+def test_arrays_on_another_mesh_have_explicit_shards() -> None:
     line = Mesh(np.array(jax.devices()[2:6]), ("line",))
     state = {
         "a": put(jnp.ones((8, 4)), "data"),
@@ -258,7 +258,7 @@ def test_names_and_groups_can_be_given() -> None:
     assert by_path.array("m").group == "opt_state"
 
 
-def test_paths_that_read_the_same_are_told_apart() -> None:
+def test_repeated_paths_get_numbers() -> None:
     found = capture({"a/b": jnp.ones(1), "a": {"b": jnp.ones(2)}})
     assert sorted(array.path for array in found.arrays) == ["a/b", "a/b (2)"]
 
@@ -266,7 +266,7 @@ def test_paths_that_read_the_same_are_told_apart() -> None:
 # --- Programs ------------------------------------------------------------------------------------------
 
 
-def test_a_program_tells_what_xla_tells(tmp_path) -> None:
+def test_a_program_has_the_figures_of_xla(tmp_path) -> None:
     state = {"w": put(jnp.ones((8, 16)), "data", "model"), "idle": put(jnp.ones(3))}
     x = put(jnp.ones((4, 8)), "data")
     compiled = jax.jit(lambda s, x: {"y": x @ s["w"]}, donate_argnums=1).lower(state, x).compile()
@@ -294,7 +294,7 @@ def test_a_program_tells_what_xla_tells(tmp_path) -> None:
     assert [array.path for array in together.arrays] == ["idle", "w"]
 
 
-# --- What cannot be ------------------------------------------------------------------------------------
+# --- Invalid arguments ---------------------------------------------------------------------------------
 
 
 def boxed_in_a_jit(x: jax.Array) -> jax.Array:
@@ -315,12 +315,12 @@ def boxed_in_a_jit(x: jax.Array) -> jax.Array:
         (lambda: capture_compiled(jax.jit(abs)), "must be a compiled program"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(wrong, sentence) -> None:
+def test_invalid_arguments_are_refused(wrong, sentence) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         wrong()
 
 
-def test_a_file_is_whole_or_as_it_was(tmp_path) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path) -> None:
     file = tmp_path / "run.json"
     file.write_text("before")
     with pytest.raises(InvalidInput):
@@ -329,7 +329,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-# --- What a job has to have ----------------------------------------------------------------------------
+# --- Imported packages ---------------------------------------------------------------------------------
 
 ALONE = """
 import sys
@@ -388,7 +388,7 @@ def test_the_memory_kind_of_an_array_is_kept(tmp_path: Path) -> None:
     assert found.array("host").facts.memory_kind == "pinned_host"
 
 
-def test_boxes_that_hold_more_than_one_array_are_opened() -> None:
+def test_boxes_with_several_arrays() -> None:
     box = nn.Partitioned({"scale": jnp.ones(2), "values": jnp.ones((2, 2))}, names=("a", "b"))
     found = capture({"w": box})
     assert [array.path for array in found.arrays] == ["w/scale", "w/values"]

@@ -1,4 +1,4 @@
-"""Real checkpoints: what Orbax restores under another layout is, bit by bit, what was saved."""
+"""Tests of saved and restored checkpoints: Orbax restores every bit in another layout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def layout_of(fields: dict[str, str]) -> Layout:
 
 
 def quiet(*_: object, **__: object) -> None:
-    """A report that nobody reads."""
+    """Ignore a report."""
 
 
 def state_only(found: Snapshot) -> dict[str, object]:
@@ -65,9 +65,7 @@ def state_only(found: Snapshot) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_value_is_restored_bit_by_bit_where_the_plan_says(
-    change: str, tmp_path: Path
-) -> None:
+def test_every_value_is_restored_with_its_planned_sharding(change: str, tmp_path: Path) -> None:
     before, after = map(layout_of, CHANGES[change])
     saved = checkpoint.save_state(before, tmp_path, quiet)
     restored = checkpoint.restore_state(after, tmp_path, quiet)
@@ -90,7 +88,7 @@ def test_every_value_is_restored_bit_by_bit_where_the_plan_says(
     assert words.endswith(" values, equal bit by bit after restoring A → B.")
 
 
-def test_what_is_saved_was_trained_so_that_no_moment_is_zero(tmp_path: Path) -> None:
+def test_the_saved_state_has_no_zero_moment(tmp_path: Path) -> None:
     saved = checkpoint.save_state(layout_of({}), tmp_path, quiet)
     paths = [one.path for one in saved.snapshot.arrays]
     moments = [number for number, path in enumerate(paths) if "/mu/" in path or "/nu/" in path]
@@ -106,7 +104,7 @@ def test_what_is_saved_was_trained_so_that_no_moment_is_zero(tmp_path: Path) -> 
     assert saved.file_bytes == on_disk - state
 
 
-def test_a_changed_value_is_found_and_named(tmp_path: Path) -> None:
+def test_a_changed_value_is_reported(tmp_path: Path) -> None:
     saved = checkpoint.save_state(layout_of({}), tmp_path, quiet)
     paths = [one.path for one in saved.snapshot.arrays]
     changed = "params/DotReluDot_1/W2"
@@ -132,7 +130,7 @@ def test_a_changed_value_is_found_and_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64"])
 @pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("a"), PartitionSpec(None, "b")])
-def test_bits_are_compared_not_numbers(dtype: str, spec: PartitionSpec, tmp_path: Path) -> None:
+def test_values_are_compared_bit_by_bit(dtype: str, spec: PartitionSpec, tmp_path: Path) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
     bits = np.random.default_rng(0).integers(
         0, 256, (4, 6, np.dtype(jax.numpy.dtype(dtype)).itemsize)
@@ -149,7 +147,7 @@ def test_bits_are_compared_not_numbers(dtype: str, spec: PartitionSpec, tmp_path
     assert (same.unequal, same.first_unequal, same.elements) == (0, None, 24)
     other = whole.copy()
     other[1, 1] = 0 if whole[1, 1] != 0 or dtype not in ("int8", "bool") else 1
-    other.tofile(file)  # 0.0 for -0.0, which are equal as numbers
+    other.tofile(file)  # 0.0 equals -0.0 as a number
     found = checkpoint.compare("x", value, file)
     assert (found.unequal, found.first_unequal) == (1, (1, 1))
 
@@ -165,13 +163,13 @@ def test_scalars_and_empty_arrays_are_compared(shape: tuple[int, ...], tmp_path:
     assert checkpoint.compare("x", value, file).unequal == math.prod(shape)
 
 
-def test_a_file_of_another_size_is_equal_nowhere(tmp_path: Path) -> None:
+def test_a_file_of_another_size_differs_everywhere(tmp_path: Path) -> None:
     (tmp_path / "values").write_bytes(b"\0" * 12)
     found = checkpoint.compare("x", jax.numpy.zeros((2, 2)), tmp_path / "values")
     assert (found.unequal, found.first_unequal) == (4, (0, 0))
 
 
-def test_both_jobs_speak_json_and_report_their_phases() -> None:
+def test_both_jobs_return_json_and_report_phases() -> None:
     folder = TemporaryFolder()
     phases = []
     try:
@@ -194,7 +192,7 @@ def test_both_jobs_speak_json_and_report_their_phases() -> None:
         checkpoint.restore(payload | {"layout": layout_of({}).to_json()}, quiet)
 
 
-def test_too_large_a_program_is_refused_before_it_runs(tmp_path: Path) -> None:
+def test_a_large_program_is_refused_before_it_runs(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="a train step of the layout to be saved needs about"):
         checkpoint.save_state(layout_of({}), tmp_path, quiet, memory=1000)
     assert list(tmp_path.iterdir()) == []

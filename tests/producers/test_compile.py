@@ -1,4 +1,4 @@
-"""Layouts compiled by the real compilers of machines that are not there, in worker processes."""
+"""Tests of layouts compiled for TPU and GPU targets in worker processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from inspector.producers.abstract import abstract_state
 from inspector.service.engine import Environment, Job, Pool
 
 SMALL = {"batch": "64", "layers": "2", "depth": "256", "steps": "1"}
-PATIENCE = 300.0  # seconds; the slowest of these takes some ten
+PATIENCE = 300.0  # seconds; the slowest compile takes about ten
 
-# A target, a mesh, and fields of the layout besides.
+# A target, a mesh, and other fields of the layout.
 CASES: dict[str, tuple[str, str, dict[str, str]]] = {
     "v3": ("tpu:v3:2x2", "2x4", {}),
     "v4": ("tpu:v4:2x2x1", "2x2", {"model": "mlp"}),
@@ -79,7 +79,7 @@ def case(request: pytest.FixtureRequest, pool: Pool) -> tuple[Snapshot, dict[str
     return (*look(pool, target, {"mesh": mesh} | fields), layout)
 
 
-def test_programs_have_the_compilers_own_figures(case: Any) -> None:
+def test_programs_have_the_figures_of_the_compiler(case: Any) -> None:
     found, seen, _ = case
     target = targets.parse(found.source.target)
     assert found.source.kind == target.kind
@@ -93,12 +93,12 @@ def test_programs_have_the_compilers_own_figures(case: Any) -> None:
         assert memory.capacity <= target.chip.hbm_bytes_per_device * 1.08  # GB sold as GiB
         assert program.seconds.lower > 0 and program.seconds.compile > 0
         assert program.seconds.steps == () and program.seconds.first is None
-        # Nothing asked for was changed, as in an emulated run.
+        # The compiler kept every requested sharding.
         assert all(one.same for one in program.shardings if one.same is not None)
     assert out_of_memory.findings(found) == ()
 
 
-def test_every_collective_of_the_compiled_module_is_there_and_counted(case: Any) -> None:
+def test_every_collective_of_the_module_is_counted(case: Any) -> None:
     found, seen, _ = case
     for program in found.programs:
         counted = Counter(one.op for one in program.collectives)
@@ -110,19 +110,19 @@ def test_every_collective_of_the_compiled_module_is_there_and_counted(case: Any)
     assert found.program("train_step").collectives
 
 
-def test_rings_inside_a_loop_are_asynchronous_permutes_that_run_once_a_layer(case: Any) -> None:
+def test_a_ring_in_a_loop_runs_once_per_layer(case: Any) -> None:
     found, seen, layout = case
     step = found.program("train_step")
     rings = [one for one in step.collectives if one.op == "collective-permute"]
     assert len(rings) == seen["train_step"]["opcodes"].get("collective-permute", 0)
-    # Only where matrices are large does the compiler make a ring of a product and what it needs.
+    # The compiler makes a ring only for large matrices.
     assert bool(rings) == (layout.sizes["depth"] >= 4096)
     for one in rings:
         assert one.asynchronous and one.executions % layout.sizes["layers"] == 0
         assert one.source_target_pairs and one.wire_bytes_per_device == one.payload_bytes
 
 
-def test_arrays_lie_where_planned_and_are_what_a_step_takes(case: Any) -> None:
+def test_arrays_have_their_planned_shardings_and_bytes(case: Any) -> None:
     found, _, layout = case
     planned = plan(layout, abstract_state(layout))
     placed = {array.path: array for array in found.arrays}
@@ -130,11 +130,11 @@ def test_arrays_lie_where_planned_and_are_what_a_step_takes(case: Any) -> None:
         assert placed[array.path] == array
     held = sum(a.bytes_per_device for a in planned.arrays if a.group != "output")
     arguments = found.program("train_step").memory.arguments
-    # Each array is padded to whole tiles, of which the largest are 8 × 128 of four bytes.
+    # Each array is padded to tiles of at most 8 × 128 elements of four bytes.
     assert held <= arguments <= held + 4096 * len(planned.arrays)
 
 
-def test_the_mesh_is_of_the_targets_devices(case: Any) -> None:
+def test_the_mesh_has_the_devices_of_the_target(case: Any) -> None:
     found, _, layout = case
     target = targets.parse(found.source.target)
     assert found.mesh.shape == layout.mesh_shape and found.mesh.axis_names == layout.axis_names
@@ -148,7 +148,7 @@ def test_the_mesh_is_of_the_targets_devices(case: Any) -> None:
     assert found.mesh.extra["topology"] == list(target.slice.shape)
 
 
-def test_a_loop_of_more_layers_runs_as_many_collectives_more(pool: Pool) -> None:
+def test_collectives_in_a_loop_scale_with_the_layers(pool: Pool) -> None:
     def executed(layers: int) -> Counter[Any]:
         fields = {
             "mesh": "2x2", "scan": "true", "depth": "512", "batch": "1024", "layers": str(layers),
@@ -168,7 +168,7 @@ def test_a_loop_of_more_layers_runs_as_many_collectives_more(pool: Pool) -> None
 # --- Every machine --------------------------------------------------------------------------------
 
 
-def test_slices_are_as_the_compiler_knows_them(pool: Pool) -> None:
+def test_slices_equal_those_of_the_compiler(pool: Pool) -> None:
     chosen = [
         one
         for generation in slices.GENERATIONS
@@ -188,7 +188,7 @@ def test_slices_are_as_the_compiler_knows_them(pool: Pool) -> None:
         assert tuple(own["host_shape"]) == one.host_shape
 
 
-def test_gpus_are_as_the_compiler_knows_them(pool: Pool) -> None:
+def test_gpus_equal_those_of_the_compiler(pool: Pool) -> None:
     texts = [f"gpu:{chip}:{count}" for chip in targets.GPU_CHIPS for count in (1, 3, 8, 4096)]
     described = result(start(pool, "describe", texts[0], targets=texts))
     for text in texts:
@@ -210,10 +210,10 @@ def test_four_thousand_chips(pool: Pool) -> None:
     assert all(one.groups * one.group_size == 4096 for one in step.collectives)
 
 
-# --- Where devices stand --------------------------------------------------------------------------
+# --- Device order ---------------------------------------------------------------------------------
 
 
-def test_on_the_torus_a_mesh_axis_lies_along_axes_of_the_torus(pool: Pool) -> None:
+def test_a_mesh_axis_follows_an_axis_of_the_torus(pool: Pool) -> None:
     made = {
         order: result(start(pool, "compiled_alone", "tpu:v5p:4x4x4", mesh=[16, 4], order=order))
         for order in ("row-major", "torus")
@@ -223,27 +223,27 @@ def test_on_the_torus_a_mesh_axis_lies_along_axes_of_the_torus(pool: Pool) -> No
     }
     assert sorted(made["torus"]["devices"]) == sorted(made["row-major"]["devices"])
     assert made["torus"]["devices"] != made["row-major"]["devices"]
-    # How many coordinates differ among the four of a row: one of them, if it is an axis of the torus.
+    # Number of coordinates that differ in a row of four: one along an axis of the torus.
     differing = {
         order: {int((place != place[0]).any(axis=0).sum()) for place in grid}
         for order, grid in places.items()
     }
-    assert differing == {"torus": {1}, "row-major": {2}}  # a host is two by two chips
+    assert differing == {"torus": {1}, "row-major": {2}}  # a host has 2 × 2 chips
     assert not made["torus"]["mesh"]["split"]
-    # One program, and the same on every device, so that its size does not depend on the order.
+    # All devices run the same program, so its size does not depend on the order.
     assert made["torus"]["opcodes"]["all-reduce"] == made["row-major"]["opcodes"]["all-reduce"]
     assert made["torus"]["arguments"] == made["row-major"]["arguments"]
 
 
-def test_an_axis_of_the_torus_is_split_where_it_must_be_and_that_is_said(pool: Pool) -> None:
+def test_a_split_axis_of_the_torus_is_recorded(pool: Pool) -> None:
     made = result(start(pool, "compiled_alone", "tpu:v5p:4x4x4", mesh=[2, 32], order="torus"))
     assert made["mesh"]["split"] and len(set(made["devices"])) == 64
 
 
-# --- CompileCache that are not a success ---------------------------------------------------------------
+# --- Failed compiles -----------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_an_answer(pool: Pool) -> None:
+def test_a_program_that_does_not_fit_has_figures(pool: Pool) -> None:
     found, seen = look(pool, "tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768", "layers": "4"})
     short = {one.extra["program"]: one for one in out_of_memory.findings(found)}
     assert set(short) == {"init", "train_step"} == {name for name in seen if seen[name] is None}
@@ -254,14 +254,14 @@ def test_what_does_not_fit_is_an_answer(pool: Pool) -> None:
         assert "Ran out of memory" in memory.extra["compiler"]
         assert found.program(name).collectives is None
         assert found.program(name).seconds.compile > 0
-    # Parameters and two moments of Adam, each of them in and out.
+    # Parameters and two moments of Adam, as inputs and as outputs.
     state = sum(a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state"))
     assert short["train_step"].extra["needed"] == pytest.approx(2 * state, rel=0.001)
-    assert found.program("apply").memory.arguments > 0  # the smaller program did compile
+    assert found.program("apply").memory.arguments > 0  # the smaller program compiles
     assert snapshot.from_json(found.to_json()) == found
 
 
-def test_gpus_are_compiled_for_all_the_same_and_the_finding_is_ours(pool: Pool) -> None:
+def test_gpu_program_that_does_not_fit_has_a_finding(pool: Pool) -> None:
     found, seen = look(pool, "gpu:a100:8", {"mesh": "2x4", "depth": "65536", "layers": "2"})
     (one,) = out_of_memory.findings(found)
     own = seen["train_step"]
@@ -278,7 +278,7 @@ def test_gpus_are_compiled_for_all_the_same_and_the_finding_is_ours(pool: Pool) 
         ("tpu:v5p:2x2x1", {"fields": {"batch": "3"}}, "batch"),
     ],
 )
-def test_what_cannot_be_is_a_sentence(
+def test_invalid_requests_are_refused(
     pool: Pool, target: str, payload: dict[str, Any], said: str
 ) -> None:
     fields = {"mesh": "2x2"} | payload.pop("fields", {})
@@ -287,7 +287,7 @@ def test_what_cannot_be_is_a_sentence(
     assert (job.state, job.error[: len(said)]) == ("failed", said)
 
 
-def test_the_job_takes_a_layout_and_gives_a_snapshot(pool: Pool) -> None:
+def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     layout = layout_of({"mesh": "2x2", "depth": "64"})
     job = start(pool, "compile", "tpu:v6e:2x2", layout=layout.to_json(), device_order="torus")
     found = snapshot.from_json(result(job))
@@ -298,7 +298,7 @@ def test_the_job_takes_a_layout_and_gives_a_snapshot(pool: Pool) -> None:
     assert phases[:5] == ["start", "topology", "build", "lower", "compile"]
 
 
-def test_two_compile_at_once_and_leave_nothing_behind(pool: Pool) -> None:
+def test_two_concurrent_compiles_leave_no_files(pool: Pool) -> None:
     before = _left()
     jobs = [
         start(pool, "compile", target, layout=layout_of({"mesh": "2x2", "depth": "512"}).to_json())
@@ -310,6 +310,6 @@ def test_two_compile_at_once_and_leave_nothing_behind(pool: Pool) -> None:
 
 
 def _left() -> set[str]:
-    """What libtpu leaves in the folder for temporary files unless it is told otherwise."""
+    """Return the files that libtpu writes to the temporary folder by default."""
     logs = "/tmp/tpu_logs"
     return set(os.listdir(logs)) if os.path.isdir(logs) else set()

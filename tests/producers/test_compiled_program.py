@@ -1,4 +1,4 @@
-"""Compiles for machines that are not there, asked of the service: two at once, cancelled, killed, refused."""
+"""Tests of compiles through the service: concurrent, cancelled, killed and refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
 SMALL = {"mesh": "2x2", "batch": "64", "layers": "2", "depth": "256"}
-# One program of it keeps the compiler busy for a second and more, most of it in native code.
+# One program of it compiles for more than a second, mostly in native code.
 LONG = {
     "mesh": "16x4", "model": "transformer", "axes": "fsdp,tensor", "batch": "64", "layers": "4",
     "embed": "1024", "mlp": "4096", "heads": "16", "kv_heads": "4", "head_dim": "64", "seq": "1024",
@@ -50,7 +50,7 @@ def start(service: Inspection, layout: Layout) -> Job:
 
 
 def compiling(service: Inspection, layout: Layout) -> Job:
-    """A job that is in the compiler's hands."""
+    """Start a compile, and return its job when the compiler runs."""
     job = start(service, layout)
     while not job.wait(0.01).finished and job.phase != "compile":
         pass
@@ -59,7 +59,7 @@ def compiling(service: Inspection, layout: Layout) -> Job:
 
 
 def wait_until_gone(pid: int) -> None:
-    """Returns once there is no such process; the time limit is only there so that a failure ends."""
+    """Wait until the process ends."""
     deadline = time.monotonic() + 20
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, f"{pid} is still there"
@@ -67,7 +67,7 @@ def wait_until_gone(pid: int) -> None:
 
 
 def left_behind(folder: Path) -> set[str]:
-    """Files of the compilers: locks and logs in the folder for temporary files."""
+    """Return the locks and logs of compilers in the temporary folder."""
     return {
         name
         for name in os.listdir(folder)
@@ -75,7 +75,7 @@ def left_behind(folder: Path) -> set[str]:
     }
 
 
-def test_two_compile_at_once_each_for_its_own_machine(service: Inspection) -> None:
+def test_two_concurrent_compiles_for_different_targets(service: Inspection) -> None:
     wanted = [layout_for("tpu:v5e:2x2"), layout_for("tpu:v6e:2x2")]
     jobs = [start(service, layout) for layout in wanted]
     assert len({seat.pid for seat in service._runs.workers()}) == 2
@@ -86,7 +86,7 @@ def test_two_compile_at_once_each_for_its_own_machine(service: Inspection) -> No
         assert service.cached_compile(layout) == found
 
 
-def test_a_cancelled_compile_ends_and_leaves_nothing(service: Inspection) -> None:
+def test_a_cancelled_compile_ends_and_leaves_no_files(service: Inspection) -> None:
     before = left_behind(Path(tempfile.gettempdir()))
     layout = layout_for("tpu:v5p:4x4x4", LONG)
     job = compiling(service, layout)
@@ -95,7 +95,7 @@ def test_a_cancelled_compile_ends_and_leaves_nothing(service: Inspection) -> Non
     assert job.state == "cancelled"
     with pytest.raises(InvalidInput, match=r"^Cancelled during compile, after [\d.]+ s\.$"):
         job.answer()
-    # The compiler hears of no cancel: its process is ended.
+    # The compiler cannot be cancelled, so its process is ended.
     wait_until_gone(busy)
     assert service.cached_compile(layout) is None
     small = layout_for("tpu:v5e:2x2", SMALL | {"depth": "128"})
@@ -103,7 +103,7 @@ def test_a_cancelled_compile_ends_and_leaves_nothing(service: Inspection) -> Non
     assert left_behind(Path(tempfile.gettempdir())) == before
 
 
-def test_a_killed_compiler_is_a_sentence_and_the_next_one_works(service: Inspection) -> None:
+def test_a_killed_compiler_is_an_error_and_the_next_one_works(service: Inspection) -> None:
     layout = layout_for("tpu:v5p:4x4x4", LONG)
     job = compiling(service, layout)
     (busy,) = [seat.pid for seat in service._runs.workers() if seat.busy]
@@ -126,7 +126,7 @@ def test_a_killed_compiler_is_a_sentence_and_the_next_one_works(service: Inspect
         ({"target": "tpu:v5e:2x4", "mesh": "2x2"}, "mesh 2x2 has 4 devices, but tpu:v5e:2x4 has 8"),
     ],
 )
-def test_a_machine_that_cannot_be_is_a_sentence_before_anything_starts(
+def test_an_invalid_target_is_refused_before_a_worker_starts(
     fields: dict[str, str], said: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:

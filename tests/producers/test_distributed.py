@@ -1,4 +1,4 @@
-"""Several real processes on one mesh: the same as one process, on loopback only, and none left behind."""
+"""Tests of several processes on one mesh."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def service() -> Iterator[Inspection]:
 
 @pytest.fixture(scope="module")
 def several() -> Iterator[Pool]:
-    """One worker, for the jobs that look into its processes."""
+    """Yield a pool of one worker for the jobs that inspect its processes."""
     with Pool(workers=1, jobs="tests.producers.several") as pool:
         yield pool
 
@@ -65,13 +65,13 @@ def gone(pids: list[int]) -> None:
 
 
 def processes_of(pid: int) -> list[int]:
-    """A worker's processes by their number: it starts them in order."""
+    """Return the process ids of a worker in process order."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *map(int, children)]
 
 
 def without_devices(found: Snapshot) -> list[tuple]:
-    """Every array with what each place of the mesh holds, whatever the device there is called."""
+    """Return every array with its shards in mesh order, without device ids."""
     return [
         (
             *(array.path, array.group, array.shape, array.dtype, array.logical_axes, array.spec),
@@ -83,10 +83,10 @@ def without_devices(found: Snapshot) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_two_processes_of_four_devices_are_one_of_eight_leaf_by_leaf(service, name) -> None:
+def test_two_processes_give_the_same_arrays_as_one(service, name) -> None:
     alone = run(service, layout_of(LAYOUTS[name]))
     found = run(service, layout_of(LAYOUTS[name] | {"processes": "2"}))
-    assert found.findings == alone.findings == ()  # each of them is as planned, its mesh too
+    assert found.findings == alone.findings == ()  # both equal the plan
     assert without_devices(found) == without_devices(alone)
     assert (found.source.processes, alone.source.processes) == (2, 1)
     assert found.mesh.devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
@@ -121,13 +121,13 @@ def test_four_processes_of_two_devices_measure_timeit(service) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_what_jax_says_on_each_process(several, count) -> None:
+def test_devices_and_shards_of_each_process(several, count) -> None:
     job = several.submit("facts", {}, Environment(8, processes=count)).wait(PATIENCE)
     assert job.state == "done", job.error
     share = 8 // count
-    told = job.result["processes"]
+    facts = job.result["processes"]
     devices = [[2048 * p + d, p] for p in range(count) for d in range(share)]
-    for number, one in enumerate(told):
+    for number, one in enumerate(facts):
         assert (one["index"], one["count"]) == (number, count)
         assert one["devices"] == devices
         assert one["local"] == [2048 * number + d for d in range(share)]
@@ -136,17 +136,17 @@ def test_what_jax_says_on_each_process(several, count) -> None:
             [2048 * number + d, list(range(4 * (share * number + d), 4 * (share * number + d + 1)))]
             for d in range(share)
         ]
-    assert len({one["pid"] for one in told}) == count
+    assert len({one["pid"] for one in facts}) == count
 
 
 def test_every_socket_is_on_loopback(several, monkeypatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")  # where nobody answers
+    monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")  # an address without a server
     environment = Environment(4, (("WITH_PROXY", "1"),), processes=2)
     job = several.submit("facts", {}, environment).wait(PATIENCE)
     assert job.state == "done", job.error
     listening = 0
     for one in job.result["processes"]:
-        # Where this machine's name means loopback anyway, the sockets alone would prove nothing.
+        # The host name can resolve to loopback, so sockets alone prove nothing.
         assert one["collectives"] == ["127.0.0.1"]
         for socket in one["sockets"]:
             _, state, address = socket.split()
@@ -155,23 +155,23 @@ def test_every_socket_is_on_loopback(several, monkeypatch) -> None:
     assert listening >= 3, "the coordinator and both ends of the collectives"
 
 
-def test_gathered_values_are_those_of_every_process_in_order(several) -> None:
-    job = several.submit("told", {}, Environment(4, processes=4)).wait(PATIENCE)
+def test_values_are_gathered_in_process_order(several) -> None:
+    job = several.submit("gather", {}, Environment(4, processes=4)).wait(PATIENCE)
     assert job.state == "done", job.error
     expected = [{"text": "é" * 1000 * number, "number": number} for number in range(4)]
-    assert job.result == {"heard": [expected] * 4, "agreed": [7] * 4}
+    assert job.result == {"gathered": [expected] * 4, "agreed": [7] * 4}
 
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("kill", "was killed (SIGKILL) during collective; nothing was saved"),
         ("abort", "crashed (SIGABRT) during collective, saying “Check failed: 3 == 2”"),
-        ("raise", "failed: ValueError: this one has had enough"),
+        ("raise", "failed: ValueError: this process failed"),
     ],
 )
-def test_one_that_ends_while_the_others_are_in_a_collective(several, number, how, said) -> None:
+def test_a_process_that_ends_during_a_collective(several, number, how, message) -> None:
     environment = Environment(4, processes=2)
     several.warm(environment)
     job = several.submit("wait_for_one", {"number": number, "how": how}, environment)
@@ -180,9 +180,9 @@ def test_one_that_ends_while_the_others_are_in_a_collective(several, number, how
     assert len(pids) == 2
     job.wait(PATIENCE)
     assert job.state == "failed"
-    assert job.error.startswith(f"Process {number} (of 2, counted from 0) {said}"), job.error
+    assert job.error.startswith(f"Process {number} (of 2, counted from 0) {message}"), job.error
     gone(pids)
-    assert several.submit("told", {}, environment).wait(PATIENCE).state == "done"
+    assert several.submit("gather", {}, environment).wait(PATIENCE).state == "done"
 
 
 def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(
@@ -202,7 +202,7 @@ def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(
             assert job.error.startswith("Cancelled during steps")
         else:
             os.kill(pids[number], signal.SIGKILL)
-            # What the killed one was about is its own to say, and it may be a phase behind the first.
+            # The killed process reports its own phase, which can be one behind the first.
             assert re.match(
                 rf"Process {number} \(of 2, counted from 0\) was killed \(SIGKILL\) during "
                 "(first run|steps);",
@@ -212,7 +212,7 @@ def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(
     assert run(service, layout_of({"processes": "2", "depth": "64"})).findings == ()
 
 
-def test_too_little_memory_is_one_refusal_and_the_processes_stay(service) -> None:
+def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
     layout = layout_of({"processes": "2"})
     run(service, layout)
     before = {seat.pid for seat in service._runs.workers()}
@@ -223,10 +223,10 @@ def test_too_little_memory_is_one_refusal_and_the_processes_stay(service) -> Non
     assert {seat.pid for seat in service._runs.workers()} == before
 
 
-def test_a_layout_for_several_processes_can_be_saved_and_restored(service) -> None:
+def test_a_layout_of_several_processes_can_be_restored(service) -> None:
     saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
     restoration = service.start_restoration(saved, new, service.plan(saved), service.plan(new))
     assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
     found = restoration.answer().snapshot
     assert found.findings == ()
-    assert found.mesh.devices == tuple(range(8))  # one process does it
+    assert found.mesh.devices == tuple(range(8))  # one process restores

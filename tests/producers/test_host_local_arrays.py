@@ -1,4 +1,4 @@
-"""Host-local arrays in real processes: what JAX makes of them, against arithmetic done here."""
+"""Tests of host-local arrays in several processes against integer arithmetic."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ def test_the_guides_mistake(service) -> None:
     assert (made.array, made.sharding) == (None, None)
     refusal = made.refusal
     assert (refusal.step, refusal.kind, refusal.processes) == ("jit", "IndivisibleError", (0, 1))
-    assert "8 times, but the dimension size is 4" in refusal.text  # JAX's words of today
+    assert "8 times, but the dimension size is 4" in refusal.text  # JAX's message
     said = processes.verdict(wanted, made)
     assert "dimension 0 should be divisible by 8" in said and "it is equal to 4" in said
     assert said.endswith("host_local_array_to_global_array, which makes (8, 2).")
     assert "\n" not in refusal.text
 
 
-def test_a_mistake_that_divides_is_explained_too(service) -> None:
+def test_a_mistake_without_a_jax_error_is_explained(service) -> None:
     wanted = asked(convert="false", local="8x2")
     made = exchange(service, wanted)
     assert "numpy" in made.refusal.text
     assert "It divides" in processes.verdict(wanted, made)
 
 
-def test_copies_that_differ_are_seen_although_jax_does_not(service) -> None:
+def test_different_replicas_are_found(service) -> None:
     wanted = asked(spec="None")
     made = exchange(service, wanted)
     assert made.refusal is None and made.views[0].fully_replicated
@@ -95,7 +95,7 @@ def test_copies_that_differ_are_seen_although_jax_does_not(service) -> None:
     assert same.views[0].reading is None, "what is whole here can be read here"
 
 
-def test_the_snapshot_has_all_of_it(service) -> None:
+def test_the_snapshot_of_an_exchange(service) -> None:
     for fields, codes in (
         ({}, []),
         ({"convert": "false"}, ["refused-by-jax"]),
@@ -123,9 +123,7 @@ AXES = st.sampled_from(["None", "a", "b", "a+b", "b+a"])
     data=st.sampled_from(["own", "same"]),
     convert=st.sampled_from(["true", "true", "true", "false"]),
 )
-def test_any_request_comes_out_as_the_arithmetic_says(
-    service, mesh, spec, local, data, convert
-) -> None:
+def test_any_exchange_equals_the_arithmetic(service, mesh, spec, local, data, convert) -> None:
     parsed = processes.parse(
         {
             "mesh": mesh,
@@ -163,7 +161,7 @@ def test_any_request_comes_out_as_the_arithmetic_says(
         assert held[device].index == index
     for number, view in enumerate(made.views):
         assert view.returned == view.given == tuple(wanted.given(number).ravel().tolist())
-        # Its shards laid side by side are the array that it gave.
+        # The shards of a process form its local array.
         whole = np.full(shape, -1)
         for part in view.addressable:
             window = tuple(slice(*bounds) for bounds in part.index)
@@ -171,7 +169,7 @@ def test_any_request_comes_out_as_the_arithmetic_says(
         assert whole[whole >= 0].tolist() == wanted.given(number).ravel().tolist()
 
 
-def test_devices_that_are_no_block_of_the_mesh(service) -> None:
+def test_devices_that_are_not_a_block_of_the_mesh(service) -> None:
     wanted = asked(mesh="3x4", axes="a,b", spec="b")
     made = exchange(service, wanted)
     assert [view.local_mesh for view in made.views] == [None, None]
@@ -194,7 +192,7 @@ def test_a_request_for_other_devices_is_refused(service) -> None:
 
 
 @pytest.mark.parametrize("convert", ["true", "false"])
-def test_the_script_does_the_same_by_itself(tmp_path: Path, convert: str) -> None:
+def test_the_script_gives_the_same_arrays(tmp_path: Path, convert: str) -> None:
     path = tmp_path / "several.py"
     path.write_text(script(asked(convert=convert)))
     environment = {name: text for name, text in os.environ.items() if name != "XLA_FLAGS"}

@@ -1,4 +1,4 @@
-"""The links of meshes that JAX itself lays on slices, against hops counted over the chips' coordinates."""
+"""Tests of links of meshes on slices against hops between chip coordinates."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_links_are_those_between_the_coordinates(case: str, meshes: dict[str, Me
     for axes, link in links_of(mesh, on, [(name,) for name in mesh.axis_names]).items():
         assert isinstance(link, TorusLink)
         assert link.name == names[axes[0]] and link.size == mesh.ways(axes)
-        # Each device of a chip has links of its own in this count, each a part of the chip's.
+        # Each device of a chip has a share of the chip's links.
         every = [sorted(set(group)) for group in torus.groups(mesh, axes)]
         moving = [
             axis for axis, values in enumerate(zip(*every[0], strict=True)) if len(set(values)) > 1

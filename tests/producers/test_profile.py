@@ -1,4 +1,4 @@
-"""The profiler's times of programs that run here, and sums by kind against an independent count."""
+"""Tests of profiled times and of their sums by kind of operation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def placed(shape: tuple[int, ...], *spec: Any) -> jax.Array:
 
 
 def layers(x: jax.Array, ws: jax.Array) -> jax.Array:
-    """A scan whose body has one large product, its all-reduce, and one cheap function."""
+    """Trace a scan of one large product, its all-reduce and one cheap function."""
 
     def body(carry: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
         made = lax.with_sharding_constraint(carry @ w, NamedSharding(GRID, P("data", None)))
@@ -81,7 +81,7 @@ def test_kinds_are_opcodes_of_the_program(scanned: tuple[Trace, str]) -> None:
     assert "dot" in seconds(found) and "all-reduce" in seconds(found)
 
 
-def test_no_device_has_more_than_the_wall_clocks_time(scanned: tuple[Trace, str]) -> None:
+def test_device_time_is_at_most_wall_time(scanned: tuple[Trace, str]) -> None:
     found, _ = scanned
     assert found.steps == STEPS
     assert 0 < sum(seconds(found).values()) <= DEVICES * found.seconds
@@ -96,11 +96,11 @@ def test_every_run_of_a_collective_is_an_event(scanned: tuple[Trace, str]) -> No
     assert events["all-reduce"] == counted * DEVICES * STEPS
 
 
-def test_events_are_as_many_as_foretold(scanned: tuple[Trace, str]) -> None:
+def test_the_number_of_events_is_predicted(scanned: tuple[Trace, str]) -> None:
     found, text = scanned
     (module,) = hlo.parse(text)
     foretold = events_per_run(module) * DEVICES * STEPS
-    # Some instructions, such as a loop's own counting, run without an event.
+    # Some instructions, such as loop counters, have no event.
     assert foretold / 4 <= sum(one.events for one in found.operations) <= foretold
 
 
@@ -120,15 +120,15 @@ def with_steps(run: Callable[[], Any], text: str) -> tuple[Callable[[], Any], in
     return run, STEPS, text
 
 
-def test_operations_that_the_text_does_not_have_are_other() -> None:
+def test_unknown_operations_have_the_kind_other() -> None:
     run, _ = compiled(jnp.tanh, placed((256, 256)))
     assert set(seconds(traced(run, STEPS, FUSIONS))) == {profile.OTHER}
 
 
-# --- Nothing comes out of it but a trace ----------------------------------------------------------
+# --- Failures and limits -------------------------------------------------------------------------
 
 
-def test_it_runs_as_often_as_asked_and_leaves_nothing_behind(
+def test_a_trace_runs_all_steps_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -158,7 +158,7 @@ def test_a_run_that_fails_has_no_trace_and_the_next_one_has(scanned: tuple[Trace
     assert traced(run, 1, text) is not None
 
 
-def test_where_somebody_profiles_already_the_steps_are_run_without(
+def test_another_profiler_prevents_the_trace_but_not_the_steps(
     tmp_path: Path, scanned: tuple[Trace, str]
 ) -> None:
     run, text = compiled(jnp.cos, placed((64, 64)))
@@ -168,7 +168,7 @@ def test_where_somebody_profiles_already_the_steps_are_run_without(
     assert len(calls) == 2
 
 
-def test_a_trace_too_large_to_read_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_events_prevent_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "MOST_EVENTS", 1)
     run, text = compiled(jnp.cos, placed((64, 64)))
     calls = []
@@ -189,8 +189,8 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_every_instant_counts_once_and_for_what_computes(events: list[Event]) -> None:
-    """Counted again tick by tick."""
+def test_every_instant_counts_once(events: list[Event]) -> None:
+    """Compare with a count of every tick."""
     wanted = dict.fromkeys((event.kind for event in events), 0.0)
     for device in (0, 1):
         for tick in range(45):
@@ -235,7 +235,7 @@ ENTRY e {
 """
 
 
-def test_a_fusion_is_called_after_the_costliest_thing_in_it() -> None:
+def test_a_fusion_has_the_kind_of_its_costliest_instruction() -> None:
     kinds = kinds_of(hlo.parse(FUSIONS))
     assert {name: kinds[name] for name in ("one", "two", "three", "four", "five")} == {
         "one": "dot", "two": "fusion", "three": "dynamic-slice", "four": "dot", "five": "reduce",

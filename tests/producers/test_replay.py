@@ -1,4 +1,4 @@
-"""The guides' tutorials, taken by real workers, against JAX's own objects and the guides' own figures."""
+"""Tests of tutorials in workers against JAX's objects and the figures of the guides."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Take = Callable[[TutorialRequest], TutorialRun]
 
 @pytest.fixture(scope="module")
 def take() -> Iterator[Take]:
-    """Takes a tutorial, each of them once."""
+    """Return a function that runs each tutorial once."""
     service = Inspection(run_workers=1, memory=2**33)
 
     def taken(tutorial: TutorialRequest) -> TutorialRun:
@@ -82,7 +82,7 @@ def jax_mesh(tutorial: TutorialRequest) -> Mesh:
 
 
 def groups(one: DrawnArray) -> list[tuple[int, ...]]:
-    """The devices that hold the same block, in order of the blocks."""
+    """Return the devices of each block, in block order."""
     held: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for shard in sharding.shards(one.array, one.mesh):
         held.setdefault(shard.index, []).append(shard.device)
@@ -90,18 +90,18 @@ def groups(one: DrawnArray) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
-def test_every_step_is_taken_and_tells_something(take: Take, tutorial: TutorialRequest) -> None:
+def test_every_step_runs_and_has_a_result(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
     assert [one.problem for one in result.steps] == [None] * len(result.steps)
     assert all(one.title and one.words and one.code and one.output for one in result.steps)
     assert not any(mark in one.code for one in result.steps for mark in ("# %%", "# draw", "# ref"))
-    # No name of a file on this machine, which newer versions of JAX put into their errors.
+    # Newer JAX versions add file names of this machine to errors.
     assert not any(str(ROOT) in one.output for one in result.steps)
     assert {"jax", "flax"} <= result.versions.keys()
 
 
 @pytest.mark.parametrize("tutorial", REQUESTS, ids=name_of)
-def test_what_is_drawn_lies_where_jax_says(take: Take, tutorial: TutorialRequest) -> None:
+def test_drawn_arrays_have_the_shards_of_jax(take: Take, tutorial: TutorialRequest) -> None:
     mesh = jax_mesh(tutorial)
     arrays = [one for each in take(tutorial).steps for one in each.drawn]
     assert arrays
@@ -142,7 +142,7 @@ def test_the_scale_up_guides_device_groups(take: Take) -> None:
     ]
 
 
-def test_another_mesh_gives_other_groups_which_are_right(take: Take) -> None:
+def test_device_groups_of_another_mesh(take: Take) -> None:
     result = take(TutorialRequest("scale_up", (3, 2), ("rows", "columns")))
     assert groups(drawn(result, "W1")) == [(0, 2, 4), (1, 3, 5)]
     assert groups(drawn(result, "output")) == [(0, 1), (2, 3), (4, 5)]
@@ -192,13 +192,13 @@ def test_state_boxes_rules_and_timing(take: Take, tutorial: TutorialRequest) -> 
 @pytest.mark.parametrize(
     "tutorial", [one for one in REQUESTS if one.guide == "arrays"], ids=name_of
 )
-def test_what_arrays_say_of_themselves(take: Take, tutorial: TutorialRequest) -> None:
+def test_printed_facts_of_arrays(take: Take, tutorial: TutorialRequest) -> None:
     result, count = take(tutorial), tutorial.devices
     assert "committed: False" in step(result, "An uncommitted array").output
     single = step(result, "Committed to one device").output
     assert "committed: True" in single and "addressable shards: 1 of 1" in single
     assert [shard.device for shard in drawn(result, "single").array.shards] == [count - 1]
-    # What is printed of each device, against a live array of this process.
+    # Compare the printed facts with a live array of this process.
     rows = jax.device_put(
         np.zeros((count, count), np.float32),
         NamedSharding(jax_mesh(tutorial), PartitionSpec(tutorial.axis_names[0])),
@@ -229,13 +229,13 @@ def test_what_arrays_say_of_themselves(take: Take, tutorial: TutorialRequest) ->
     assert f"devices here: {count} of {count}" in step(result, "Several processes").output
 
 
-def test_jax_refuses_what_the_guides_say_it_does(take: Take) -> None:
+def test_jax_raises_the_errors_of_the_guides(take: Take) -> None:
     arrays, pieces = take(AS_THE_GUIDE["arrays"]), take(AS_THE_GUIDE["pieces"])
     clash = step(arrays, "Operands committed to different devices")
     assert "incompatible devices" in clash.refusal
     assert "device ids [0]" in clash.refusal and "device ids [1]" in clash.refusal
     mistake = step(arrays, "A local array instead of a global one")
-    # The guide's numbers, in the words of the versions supported here.
+    # The guide's numbers, in the messages of the supported versions.
     assert "partitioned 8 times, but the dimension size is 4" in mistake.refusal
     assert "global shape (8, 2) in shards of (1, 2)" in mistake.output
     wrong = step(pieces, "A piece of the wrong shape")
@@ -295,18 +295,18 @@ def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path:
 
 
 def comparable(text: str) -> str:
-    """Without what differs from run to run: times, and where in the source an error was raised."""
+    """Return the text without times and source lines, which differ between runs."""
     timed = re.sub(r"[\d.e+]+ ms ± [\d.e+]+ ms", "… ms ± … ms", text)
     return re.sub(r"(?:step \d+|\S+\.py):\d+:\d+", "(source)", timed)
 
 
-def test_only_times_and_places_are_left_out_of_the_comparison() -> None:
+def test_the_comparison_ignores_only_times_and_source_lines() -> None:
     assert comparable("2.1 ms ± 0.3 ms per loop") == comparable("14 ms ± 1.25 ms per loop")
     assert comparable("at step 3:5:4 (<module>)") == comparable("at /tmp/a.py:15:4 (<module>)")
     assert comparable("W1 on devices 0 4") != comparable("W1 on devices 0 5")
 
 
-# --- How cells are read and run -------------------------------------------------------------------
+# --- Cells ----------------------------------------------------------------------------------------
 
 SOURCE = '''
 def tutorial(mesh_shape, axis_names):
@@ -329,7 +329,7 @@ def tutorial(mesh_shape, axis_names):
 HERE = TutorialRequest("arrays", (4, 4), ("a", "b"))
 
 
-def test_cells_are_read_from_a_functions_source() -> None:
+def test_cells_of_a_function() -> None:
     assert cells_of(SOURCE) == (
         Cell(
             "First title",
@@ -343,7 +343,7 @@ def test_cells_are_read_from_a_functions_source() -> None:
 
 
 @pytest.mark.parametrize("guide", TUTORIALS)
-def test_words_of_a_walk_are_a_few_sentences(guide: str) -> None:
+def test_the_text_of_a_step_is_short(guide: str) -> None:
     for cell in replay.cells(guide):
         assert 1 <= len(re.findall(r"[.!?](?:\s|$)", cell.words)) <= 6, cell.title
         assert "#" not in cell.words and cell.code
@@ -357,7 +357,7 @@ def run(cells: list[Cell], report: Callable[..., None] = lambda *_, **__: None) 
     return replay.run(cells, HERE, report)
 
 
-def test_a_failed_step_keeps_its_output_and_those_after_it_are_told_but_not_run() -> None:
+def test_steps_after_a_failed_step_do_not_run() -> None:
     steps = run(written("first = 1", "print(first)\n1 / 0", "print(first)"))
     assert [one.problem for one in steps] == [
         None,
@@ -372,7 +372,7 @@ def test_a_failed_step_keeps_its_output_and_those_after_it_are_told_but_not_run(
     )
 
 
-def test_cells_know_the_mesh_and_one_another_and_nothing_of_other_walks() -> None:
+def test_cells_share_one_namespace() -> None:
     assert [one.output for one in run(written("x = mesh_shape", "print(x, axis_names)"))] == [
         "",
         "(4, 4) ('a', 'b')",
@@ -381,14 +381,14 @@ def test_cells_know_the_mesh_and_one_another_and_nothing_of_other_walks() -> Non
     assert alone.problem.startswith("NameError")
 
 
-def test_an_error_that_does_not_come_is_a_failure() -> None:
+def test_a_missing_error_is_a_failure() -> None:
     (fine,) = run(written("error = ValueError('no')", refused="error"))
     assert (fine.refusal, fine.problem) == ("ValueError: no", None)
     (broken,) = run(written("error = None", refused="error"))
     assert broken.problem == "InvalidInput: this version of JAX raised no error"
 
 
-def test_progress_is_told_before_each_step_and_can_cancel() -> None:
+def test_progress_is_reported_before_each_step_and_can_cancel() -> None:
     told: list[dict[str, int]] = []
 
     def report(phase: str, **figures: int) -> None:

@@ -1,4 +1,4 @@
-"""Runs on emulated devices against the plan and against JAX's own objects."""
+"""Tests of runs on emulated devices against the plan and JAX's objects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_live_arrays_equal_the_plan(name: str) -> None:
     found = run_layout(layout, lambda *_, **__: None)
     assert disagreements(planned, found) == ()
     assert from_json(found.to_json()) == found
-    # Every sharding asked for is the one that the compiled programs have.
+    # The compiled programs have every requested sharding.
     asked = [s for program in found.programs for s in program.shardings if s.same is not None]
     assert asked and all(sharding.same for sharding in asked)
     carried = {s.path for s in found.program("train_step").shardings if s.role == "input"}
@@ -77,7 +77,7 @@ def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
         assert (before != now).any()
 
 
-def test_programs_carry_the_compilers_memory_and_every_measured_step() -> None:
+def test_programs_have_memory_figures_and_every_step() -> None:
     found = run({})
     assert [program.name for program in found.programs] == ["init", "train_step", "apply"]
     for program in found.programs:
@@ -143,7 +143,7 @@ def test_the_sum_is_the_guides_loss() -> None:
 
 
 def compiled_with_watching(layout: Layout, watching: bool) -> tuple[Any, dict[str, Watched]]:
-    """Forward and gradients in one program whose outputs the compiler places, and what was watched."""
+    """Compile forward and gradients with free output shardings, and return the watched values."""
     model = build.build_model(layout)
     mesh = build.make_mesh(layout)
     with build.tracing(layout, mesh):
@@ -188,8 +188,8 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_is_watched_is_what_the_program_has(name: str) -> None:
-    """The last z is the output, and gradients are outputs: the executable says how it lays them out."""
+def test_watched_values_have_the_shardings_of_the_program(name: str) -> None:
+    """Compare with the output shardings of the executable: the last z and the gradients are outputs."""
     layout = layouts.parse(SMALL | CHOICES[name]).unwrap()
     compiled, watched = compiled_with_watching(layout, watching=True)
     output, gradients = compiled.output_shardings
@@ -199,12 +199,12 @@ def test_what_is_watched_is_what_the_program_has(name: str) -> None:
         assert watched[f"gradient/{path}"].sharding.is_equivalent_to(sharding, 2)
 
 
-def test_watching_leaves_no_instruction_in_the_program() -> None:
+def test_watching_adds_no_instruction() -> None:
     layout = layouts.parse(SMALL).unwrap()
 
     def instructions(watching: bool) -> list[str]:
         text = compiled_with_watching(layout, watching)[0].as_text()
-        # Numbers in names, and the tables of source lines, differ between any two compilations.
+        # Numbers in names and tables of source lines differ between compiles.
         lines = [line for line in text.splitlines() if " = " in line and not line[0].isdigit()]
         return sorted(
             re.sub(r"metadata=\{[^}]*\}|\.\d+|channel_id=\d+", "", line) for line in lines
@@ -223,7 +223,7 @@ def test_constrained_activations_have_the_specs_of_linen() -> None:
         assert array.spec == records.spec_of(expected, 2)
 
 
-def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
+def test_a_disabled_constraint_is_recorded() -> None:
     found = run({"unconstrained": "z"})
     names = {
         a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"
@@ -232,14 +232,14 @@ def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     assert found.layout["unconstrained"] == ["z"]
 
 
-def test_an_activation_that_the_compiler_pads_has_a_spec_and_no_pieces() -> None:
+def test_a_padded_activation_has_a_spec_and_no_shard_shape() -> None:
     found = run({"model": "mlp", "depth": "18", "specs": "W1=None.None,W2=None.None"})
     padded = [a for a in found.arrays if a.group == "activation" and a.spec[1] == ("model",)]
     assert padded and all(array.shape[1] % 4 for array in padded)
     assert all(array.shard_shape is None and array.shards is None for array in padded)
 
 
-def test_facts_are_the_arrays_own() -> None:
+def test_facts_equal_those_of_the_arrays() -> None:
     found = run({})
     kernel = found.array("params/DotReluDot_0/W2")
     assert (kernel.facts.committed, kernel.facts.fully_addressable) == (True, True)
@@ -256,7 +256,7 @@ def test_facts_are_the_arrays_own() -> None:
     assert (alone.committed, alone.placement, alone.devices) == (False, "single device", 1)
 
 
-def test_what_is_alive_is_the_state_and_what_nobody_asked_for() -> None:
+def test_live_bytes_have_their_owners() -> None:
     forgotten = jax.device_put(jax.numpy.zeros(1000, "float32"), jax.devices()[3])
     found = run({})
     on_device_3 = {live.owner: live.bytes for live in found.live if live.device == 3}
@@ -297,7 +297,7 @@ def test_a_donated_state_is_overwritten_in_every_step(monkeypatch: pytest.Monkey
     )
     assert kept.memory.aliased == 0 and step.memory.aliased == state
     assert donated.program("apply").memory.aliased == 0
-    # The steps are the same ones.
+    # The steps compute the same losses.
     assert step.losses == kept.losses
 
 
@@ -311,6 +311,6 @@ def test_the_profiler_traces_three_more_train_steps() -> None:
     assert "dot" in kinds
     together = sum(operation.seconds for operation in step.trace.operations)
     assert together <= step.trace.seconds * found.mesh.size
-    # They are no measured steps.
+    # Traced steps are not measured.
     assert len(step.seconds.steps) == 2 and len(step.losses) == 3
     assert found.program("apply").trace is None

@@ -1,4 +1,4 @@
-"""Layouts of different sizes run in turn in one process: every run is in the record, in its order."""
+"""Tests of layouts that run in turn in one process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reports() -> list[tuple[str, dict]]:
 
 @pytest.fixture(scope="module")
 def times(reports: list) -> PairedTimes:
-    # The parser would let none of the two in the middle through as they are.
+    # The parser would refuse the two layouts in the middle.
     uneven = replace(parsed(mesh="2x4"), sizes=dict(parsed().sizes) | {"depth": 18})
     wrong = replace(parsed(mesh="2x2"), model="moe")
     wanted = {2: parsed(mesh="2x4"), 0: parsed(mesh="2x1", donate="true"), 3: uneven, 4: wrong}
@@ -45,10 +45,10 @@ def times(reports: list) -> PairedTimes:
     )
 
 
-def test_runs_alternate_and_nobody_always_goes_first(times: PairedTimes) -> None:
+def test_runs_alternate_and_the_first_layout_changes(times: PairedTimes) -> None:
     assert times.timed == (0, 2)
     turns = [(turn.round, turn.program) for turn in times.turns]
-    # Round by round, program by program; within these, both layouts one right after the other.
+    # In each round and program, the layouts run directly after each other.
     assert turns == [(n, p) for n in range(ROUNDS) for p in PROGRAMS for _ in range(2)]
     for _, group in itertools.groupby(times.turns, lambda turn: (turn.round, turn.program)):
         assert sorted(turn.layout for turn in group) == [0, 2]
@@ -65,7 +65,7 @@ def test_the_record_is_read_back_and_has_ratios(times: PairedTimes) -> None:
         assert one.layout == 2 and one.interval.low <= one.median <= one.interval.high
 
 
-def test_who_cannot_be_run_is_left_out_with_the_reason(times: PairedTimes) -> None:
+def test_a_layout_that_fails_is_left_out_with_the_reason(times: PairedTimes) -> None:
     assert times.reason(1) == "its target is tpu"
     assert "18" in times.reason(3) and "divisible" in times.reason(3)
     assert "JAX raises" in times.reason(4)
@@ -80,7 +80,7 @@ def test_phases_and_rounds_are_reported(times: PairedTimes, reports: list) -> No
     assert {figures["of"] for phase, figures in reports if phase == "compile"} == {4}
 
 
-def test_too_little_memory_leaves_none_to_compare_with() -> None:
+def test_too_little_memory_is_refused() -> None:
     wanted = {0: parsed(mesh="2x1"), 1: parsed(mesh="1x2")}
     phases: list[str] = []
     with pytest.raises(InvalidInput, match=r"at least two layouts .*needs about"):

@@ -1,4 +1,4 @@
-"""Walks: what can be asked for, and the script that a tutorial's steps make."""
+"""Tests of tutorial requests and of the script of a tutorial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inspector.guides.tutorials import TUTORIALS, Step, TutorialRequest, Tutoria
 
 
 @pytest.mark.parametrize("guide", TUTORIALS)
-def test_the_defaults_are_a_walk_on_the_guides_mesh(guide: str) -> None:
+def test_defaults_have_the_mesh_of_the_guide(guide: str) -> None:
     request = tutorials.parse(guide, **tutorials.defaults(guide)).value
     assert request is not None
     assert (request.guide, request.mesh_shape, request.devices) == (guide, (2, 4), 8)
@@ -41,7 +41,7 @@ def test_the_defaults_are_a_walk_on_the_guides_mesh(guide: str) -> None:
         ("scale_up", "2x4", "a, b'] + [", "axes", "a mesh axis must be letters, digits and _"),
     ],
 )
-def test_what_is_wrong_is_said_of_its_field(
+def test_errors_belong_to_a_field(
     guide: str, mesh: str, axes: str, field: str, sentence: str
 ) -> None:
     parsed = tutorials.parse(guide, mesh, axes)
@@ -51,11 +51,11 @@ def test_what_is_wrong_is_said_of_its_field(
 
 
 @pytest.mark.parametrize("mesh", ["1x1", "64x1", "8x8"])
-def test_the_bounds_themselves_are_allowed(mesh: str) -> None:
+def test_limits_are_inclusive(mesh: str) -> None:
     assert tutorials.parse("scale_up", mesh, "a, b").value is not None
 
 
-def test_a_walk_comes_back_from_its_json_and_nothing_else_does() -> None:
+def test_a_request_is_read_back_from_json() -> None:
     request = TutorialRequest("arrays", (2, 2, 2), ("a", "b", "c"))
     assert tutorials.from_json(request.to_json()) == request
     for change, sentence in (
@@ -70,7 +70,7 @@ def test_a_walk_comes_back_from_its_json_and_nothing_else_does() -> None:
         tutorials.from_json({})
 
 
-def test_different_walks_have_different_keys() -> None:
+def test_different_requests_have_different_keys() -> None:
     same = [
         TutorialRequest("pieces", (2, 4), ("x", "y")),
         TutorialRequest("pieces", (2, 4), ("x", "y")),
@@ -84,14 +84,14 @@ def test_different_walks_have_different_keys() -> None:
     assert len({request.key() for request in [*same, *others]}) == 4
 
 
-def test_steps_come_back_from_json() -> None:
+def test_steps_are_read_back_from_json() -> None:
     result = TutorialRun((Step("a", "b", "c", refusal="d", problem="e"),), {"jax": "1"})
     assert typed_json.decode(TutorialRun, typed_json.encode(result)) == result
     assert not result.complete
     assert TutorialRun((Step("a", "b", "c"),)).complete
 
 
-def test_the_script_has_every_step_as_a_cell_and_the_mesh_on_top() -> None:
+def test_the_script_has_the_mesh_and_a_cell_per_step() -> None:
     words = "Words. " * 30
     steps = (Step("First", words, "size = mesh_shape[0]"), Step("Second", "More.", "print(size)"))
     text = tutorials.script(TutorialRequest("pieces", (3, 2), ("x", "y")), steps)

@@ -27,11 +27,7 @@ Report = Callable[..., None]
 
 
 def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Worker job: run the TutorialRequest in `{"tutorial": …}` and return a `TutorialRun` as JSON.
-
-    Raises:
-      InvalidInput: the request is not valid, or this process has another number of devices.
-    """
+    """Worker job: run the TutorialRequest in `{"tutorial": …}` and return a `TutorialRun` as JSON."""
     request = tutorials.from_json(payload.get("tutorial"))
     if request.devices != jax.device_count():
         raise InvalidInput(

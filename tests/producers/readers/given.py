@@ -1,4 +1,4 @@
-"""Where the files with known answers are, and how a test that needs them skips."""
+"""Paths of the files with known answers, and the mark that skips tests without them."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ GOLDENS = sorted((CASES / "maxtext_goldens").glob("**/named_shardings.json"))
 HLO = CASES / "hlo"
 
 needs_cases = pytest.mark.skipif(
-    not CASES.is_dir(), reason="the cases with answers are not beside this project"
+    not CASES.is_dir(), reason="the files in ../shared/cases are missing"
 )

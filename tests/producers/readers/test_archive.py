@@ -1,4 +1,4 @@
-"""Archives from anybody: unpacked as they were packed, or refused before anything is outside the folder."""
+"""Tests of zip files: they are unpacked exactly, or refused before a file is written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def packed(entries: Iterable[tuple[str | zipfile.ZipInfo, bytes]], method: int =
 
 
 def unpack(folder: Path, content: bytes) -> dict[str, bytes]:
-    """What is in the folder afterwards; nothing may be beside it."""
+    """Unpack and return the files in the folder. Check that no other file was written."""
     target = folder / "inside"
     target.mkdir()
     (folder / "it.zip").write_bytes(content)
@@ -57,11 +57,11 @@ def test_files_and_folders(tmp_path: Path) -> None:
     content = packed([("a/", b""), ("a/b.txt", b"hello"), ("a/c/d", b""), ("é", b"\0" * 100_000)])
     assert unpack(tmp_path, content) == {"a/b.txt": b"hello", "a/c/d": b"", "é": b"\0" * 100_000}
     assert (tmp_path / "inside" / "a").is_dir()
-    # What an archive says of permissions is not taken over.
+    # Permissions in the archive are ignored.
     assert not (tmp_path / "inside" / "a" / "b.txt").stat().st_mode & stat.S_ISUID
 
 
-def test_what_macos_puts_beside_files_is_left_out(tmp_path: Path) -> None:
+def test_metadata_files_of_macos_are_skipped(tmp_path: Path) -> None:
     litter = [("__MACOSX/", b""), ("__MACOSX/a/._b", b"\0\5"), (".DS_Store", b"x"), ("a/._b", b"x")]
     content = packed([("a/", b""), ("a/b", b"hello"), ("a/.zarray", b"{}"), *litter])
     assert unpack(tmp_path, content) == {"a/b": b"hello", "a/.zarray": b"{}"}
@@ -71,7 +71,7 @@ def test_what_macos_puts_beside_files_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
-def test_a_tar_archive_is_told(tmp_path: Path, mode: Literal["w", "w:gz"]) -> None:
+def test_a_tar_archive_is_recognized(tmp_path: Path, mode: Literal["w", "w:gz"]) -> None:
     (tmp_path / "file").write_bytes(b"x" * 1000)
     with tarfile.open(tmp_path / "it.tar", mode) as file:
         file.add(tmp_path / "file", "file")
@@ -103,10 +103,10 @@ def test_a_tar_archive_is_told(tmp_path: Path, mode: Literal["w", "w:gz"]) -> No
         ("a/" * 50 + "b", "folders deep"),
     ],
 )
-def test_names_that_are_refused(tmp_path: Path, name: str, words: str) -> None:
+def test_unsafe_names_are_refused(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         unpack(tmp_path, packed([("first", b"1"), (name, b"2")]))
-    # All names are looked at before the first file is written.
+    # All names are checked before the first file is written.
     assert not any((tmp_path / "inside").iterdir())
 
 
@@ -128,7 +128,7 @@ def test_a_name_with_a_zero_byte_is_refused(tmp_path: Path) -> None:
         ([], "empty zip"),
     ],
 )
-def test_entries_that_are_refused(
+def test_unsafe_entries_are_refused(
     tmp_path: Path, entries: list[tuple[str, bytes]], words: str
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
@@ -136,13 +136,13 @@ def test_entries_that_are_refused(
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="twice"):
         unpack(tmp_path, packed([("a", b"1"), ("a", b"2")]))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_ways_of_packing_are_refused(tmp_path: Path, method: int) -> None:
+def test_other_compression_methods_are_refused(tmp_path: Path, method: int) -> None:
     with pytest.raises(InvalidInput, match="stored or deflated"):
         unpack(tmp_path, packed([("a", b"1")], method))
 
@@ -155,9 +155,7 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
         unpack(tmp_path, bytes(content))
 
 
-def test_a_bomb_is_stopped_while_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unpacking_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_UNPACKED_BYTES", 3 << 20)
     content = packed([("a", b"\0" * (2 << 20)), ("b", b"\0" * (2 << 20))])
     assert len(content) < 10_000
@@ -165,7 +163,7 @@ def test_a_bomb_is_stopped_while_it_is_unpacked(
         unpack(tmp_path, content)
 
 
-def test_a_size_that_is_a_lie_is_not_believed(
+def test_a_wrong_declared_size_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_UNPACKED_BYTES", 1 << 20)
@@ -174,7 +172,7 @@ def test_a_size_that_is_a_lie_is_not_believed(
     assert content.count(said) == 2
     with pytest.raises(InvalidInput):
         unpack(tmp_path, content.replace(said, struct.pack("<I", 10)))
-    # Python gives at most the size that the entry says, and then finds another checksum.
+    # Python reads at most the declared size, and then finds a wrong checksum.
     assert sum(path.stat().st_size for path in (tmp_path / "inside").iterdir()) <= 1 << 20
 
 
@@ -184,16 +182,14 @@ def test_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         unpack(tmp_path, packed((str(n), b"") for n in range(11)))
 
 
-def test_a_directory_too_large_for_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_BYTES_AT_ONCE", 70_000)
     with pytest.raises(InvalidInput, match="directory of"):
         unpack(tmp_path, packed((f"{n:0200}", b"") for n in range(400)))
 
 
 @for_all(st.data())
-def test_a_damaged_archive_is_read_or_refused(
+def test_a_damaged_archive_is_unpacked_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     content = bytearray(packed([("a/b", b"hello" * 50), ("c", b"world")]))
@@ -212,7 +208,7 @@ names = st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=4).
 
 
 @for_all(names)
-def test_a_path_that_is_taken_stays_inside(name: str) -> None:
+def test_an_accepted_path_stays_in_the_folder(name: str) -> None:
     try:
         place = archive.safe_path(name, "it")
     except InvalidInput as refused:

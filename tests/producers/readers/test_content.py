@@ -1,4 +1,4 @@
-"""Files from anybody: so many bytes, unpacked too, and UTF-8 alone."""
+"""Tests of untrusted files: limits on bytes, gzip, strict JSON and UTF-8."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
         content.read_bytes(path, 99, "it")
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero", tmp_path / "nothing", "a\0b"):
         with pytest.raises(InvalidInput, match=r"^it "):
@@ -41,18 +41,18 @@ def test_gzip_is_unpacked_as_it_was_packed(parts: list[bytes], data: st.DataObje
     cut = packed[: data.draw(st.integers(2, len(packed) - 1))]
     begun, complete = content.unpack_gzip(cut, len(whole), "it")
     assert whole.startswith(begun)
-    # A cut between two streams cannot be told from a file of fewer streams.
+    # A file cut between two streams looks like a complete file.
     assert not complete or begun == b"".join(parts[: len(parts) - 1]) or len(parts) == 3
 
 
-def test_a_gzip_bomb_is_stopped_while_it_is_unpacked() -> None:
+def test_gzip_unpacking_stops_at_the_limit() -> None:
     bomb = gzip.compress(b"\0" * (64 << 20))
     assert len(bomb) < 100_000
     with pytest.raises(InvalidInput, match=r"unpacks to more than 1\.0 MiB"):
         content.unpack_gzip(bomb, 1 << 20, "it")
 
 
-def test_what_follows_a_gzip_stream_is_refused() -> None:
+def test_bytes_after_a_gzip_stream_are_refused() -> None:
     packed = gzip.compress(b"hello")
     assert content.unpack_gzip(packed + b"\0" * 8, 100, "it") == (b"hello", True)
     with pytest.raises(InvalidInput, match="after the end of its gzip stream"):
@@ -83,13 +83,13 @@ def test_other_encodings_are_refused_by_name(encoding: str, words: str) -> None:
 
 
 @for_all(st.text(st.characters(exclude_characters="\0\ufeff", codec="utf-8"), min_size=1))
-def test_a_cut_text_loses_no_whole_character(text: str) -> None:
+def test_a_cut_text_keeps_all_complete_characters(text: str) -> None:
     encoded = text.encode()
     for length in range(1, len(encoded)):
         assert text.startswith(content.decode(encoded[:length], "it", cut=True))
 
 
-def test_the_line_ends_of_windows_are_read_as_others(tmp_path: Path) -> None:
+def test_windows_line_ends_are_converted(tmp_path: Path) -> None:
     path = tmp_path / "module.txt"
     for written in (b"HloModule a\r\n\r\nENTRY m {\r\n}\r\n", b"HloModule a\n\nENTRY m {\n}\n"):
         for stored in (written, gzip.compress(written)):
@@ -98,7 +98,7 @@ def test_the_line_ends_of_windows_are_read_as_others(tmp_path: Path) -> None:
 
 
 def values_in(plain: object) -> int:
-    """Lists, objects and commas of JSON, by what was parsed."""
+    """Count the lists, objects and commas of parsed JSON."""
     inner = list(plain.values()) if isinstance(plain, dict) else plain
     if not isinstance(inner, list):
         return 0
@@ -114,17 +114,17 @@ values = st.recursive(
 
 
 @for_all(values)
-def test_values_are_counted_before_they_are_made(plain: object) -> None:
+def test_values_are_counted_before_parsing(plain: object) -> None:
     raw = json.dumps(plain).encode()
     strings = raw.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') // 2
-    most = values_in(plain) + strings  # a text may count, but nothing inside of it
+    most = values_in(plain) + strings  # a string can count, but not its characters
     assert content.parse_json(raw, "it", most) == plain
     if values_in(plain):
         with pytest.raises(InvalidInput, match="more than"):
             content.parse_json(raw, "it", values_in(plain) - 1)
 
 
-def test_what_macos_leaves_is_no_file(tmp_path: Path) -> None:
+def test_metadata_of_macos_is_not_listed(tmp_path: Path) -> None:
     for name in ("a.hlo", "._a.hlo", ".DS_Store", "__MACOSX/a/b", "d/.zarray", "d/._c"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

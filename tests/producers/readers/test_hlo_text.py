@@ -1,4 +1,4 @@
-"""HLO texts as Snapshots: every given file opens or is refused, and counts are the published ones."""
+"""Tests of the HLO reader: every case is read or refused, and counts equal the published ones."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_every_given_file_opens_or_is_refused_by_name(path: Path) -> None:
             assert devices == {int(expected["num_partitions"])}
         cut = path.name.startswith("reference_")
         assert ("file-cut" in [finding.code for finding in found.findings]) == cut
-        if cut:  # nobody knows how often a computation runs whose caller is not there
+        if cut:  # the caller of a computation may be missing
             assert {one.executions for p in found.programs for one in p.collectives} == {None}
 
 
 def _collectives(counts: dict[str, int]) -> Counter[str]:
-    """The instructions that begin a collective; a generic async-start has its op inside."""
+    """Return the instructions that begin a collective, also inside a generic async-start."""
     found: Counter[str] = Counter()
     for opcode, count in counts.items():
         if (op := opcode.removesuffix("-start")) in OPS:
@@ -90,20 +90,20 @@ def test_many_modules_are_many_programs(tmp_path: Path) -> None:
     assert found.findings[-1].code == "mesh-unknown"
 
 
-def test_a_mesh_that_the_text_names_is_known(tmp_path: Path) -> None:
+def test_mesh_of_named_replica_groups(tmp_path: Path) -> None:
     path = tmp_path / "named.hlo"
     path.write_text(module(groups="mesh['data'=2,'model'=4] {'model'}"))
     found = read(path)
     assert found.mesh.axis_names == ("data", "model") and found.mesh.shape == (2, 4)
     assert found.programs[0].collectives[0].mesh_axes == ("model",)
-    # Axes that XLA named itself are those of no mesh.
+    # XLA invents axes that belong to no mesh.
     path.write_text(module(groups="mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"))
     assert read(path).mesh is None
     path.write_text(module(groups="mesh['a'=2,'b'=4] {'b'}") + module("other", "mesh['c'=8] {'c'}"))
     assert read(path).mesh is None
 
 
-def test_gzip_and_what_is_cut(tmp_path: Path) -> None:
+def test_gzip_and_truncated_texts(tmp_path: Path) -> None:
     text = module() + "// " + "".join(random.Random(7).choices("abcdefghij", k=20_000))
     packed = gzip.compress(text.encode())
     path = tmp_path / "module.hlo.gz"
@@ -134,7 +134,7 @@ def test_gzip_and_what_is_cut(tmp_path: Path) -> None:
         (b"\x1f\x8bhello", "damaged gzip"),
     ],
 )
-def test_what_is_no_hlo_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+def test_other_text_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "text.hlo"
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match=words) as refused:
@@ -142,7 +142,7 @@ def test_what_is_no_hlo_is_refused(tmp_path: Path, content: bytes, words: str) -
     assert "text.hlo" in str(refused.value)
 
 
-def test_of_a_dump_the_largest_final_text_of_each_program_is_read(tmp_path: Path) -> None:
+def test_a_dump_gives_the_largest_final_text_of_each_program(tmp_path: Path) -> None:
     files = {
         "module_0001.jit_init.before_optimizations.txt": module("jit_init") + module("no"),
         "module_0001.jit_init.cpu_after_optimizations.txt": module("jit_init"),
@@ -163,13 +163,13 @@ def test_of_a_dump_the_largest_final_text_of_each_program_is_read(tmp_path: Path
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        # Of a TPU, of which the code's own text is the last.
+        # The last text of a TPU program is after_codegen.
         (["0045.jit_step.before_optimizations", "0045.jit_step.cl_8.after_optimizations",
           "0045.jit_step.after_optimizations_before_buffer_assignment",
           "0045.jit_step.after_optimizations_after_buffer_assignment"], [3]),
         (["0045.jit_step.after_optimizations_after_buffer_assignment",
           "0045.jit_step.cl_8.after_codegen", "0046.jit_init.cl_8.after_codegen"], [1, 2]),
-        # As XLA wrote them in 2020, without the program's name.
+        # XLA of 2020 omitted the program's name.
         (["0001.before_optimizations", "0001.after_optimizations", "0002.after_optimizations"],
          [1, 2]),
         (["0001.jit_f.gfx950_gpu_after_optimizations",
@@ -186,7 +186,7 @@ def test_the_stages_of_other_compilers(
     assert found == {f"text_{number}" for number in expected}
 
 
-def test_a_proto_is_refused_with_the_flag_that_gives_text(tmp_path: Path) -> None:
+def test_the_error_for_a_proto_names_the_flag_for_text(tmp_path: Path) -> None:
     (tmp_path / "module_0001.jit_f.cpu_after_optimizations.hlo.pb").write_bytes(b"\x0a\x05jit_f")
     for path in (tmp_path, *tmp_path.iterdir()):
         with pytest.raises(InvalidInput, match="--xla_dump_hlo_as_text"):
@@ -194,7 +194,7 @@ def test_a_proto_is_refused_with_the_flag_that_gives_text(tmp_path: Path) -> Non
 
 
 def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
-    """What the compiler of this machine dumps, in a process of its own, for the flag is read at start."""
+    """Dump in a new process, because XLA reads the flag at its start."""
     program = (
         "import jax, jax.numpy as jnp\n"
         "from jax.sharding import *\n"

@@ -1,4 +1,4 @@
-"""MaxText's goldens: every array of every given one, and what could be wrong with such a file."""
+"""Tests of the reader of MaxText goldens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(folder: Path, **files: Any) -> Path:
 
 @given.needs_cases
 @pytest.mark.parametrize("path", given.GOLDENS, ids=lambda path: path.parent.name[:40])
-def test_every_array_is_as_the_golden_has_it(path: Path) -> None:
+def test_every_array_equals_its_golden(path: Path) -> None:
     named = json.loads(path.read_text())
     logical = json.loads(path.with_name(maxtext.LOGICAL).read_text())
     found = read(path)
@@ -43,7 +43,7 @@ def test_every_array_is_as_the_golden_has_it(path: Path) -> None:
     for array, (key, entry) in zip(found.arrays, named.items(), strict=True):
         assert array.path == maxtext.path_of(key) and "[" not in array.path
         assert list(array.shape) == entry["shape"]
-        # Written again as MaxText writes it.
+        # Encode the record as MaxText does.
         spec = [None if not axes else axes[0] if len(axes) == 1 else [*axes] for axes in array.spec]
         expected = entry["partition_spec"]
         assert spec == [*expected, *[None] * (len(spec) - len(expected))]
@@ -63,7 +63,7 @@ def test_every_array_is_as_the_golden_has_it(path: Path) -> None:
 
 @given.needs_cases
 @pytest.mark.parametrize("path", given.GOLDENS[:2], ids=lambda path: path.parent.name[:40])
-def test_a_folder_has_its_activations_too(path: Path) -> None:
+def test_a_folder_includes_activations(path: Path) -> None:
     rows = json.loads(path.with_name(maxtext.INPUT).read_text())["Activation Sharding Dump"]
     found = read(path.parent)
     activations = [array for array in found.arrays if array.group == "activation"]
@@ -80,7 +80,7 @@ def test_a_folder_has_its_activations_too(path: Path) -> None:
         assert (array.logical_axes is None) == (value["logic_axes"] == "Unknown")
 
 
-def test_without_the_file_beside_it_logical_axes_are_unknown(tmp_path: Path) -> None:
+def test_without_the_logical_file_logical_axes_are_unknown(tmp_path: Path) -> None:
     found = read(written(tmp_path, named={KEY: ENTRY}) / maxtext.NAMED)
     array = found.array("params/params/kernel")
     assert array.logical_axes is None and array.spec == (("fsdp", "one"), None)
@@ -92,7 +92,7 @@ def test_without_the_file_beside_it_logical_axes_are_unknown(tmp_path: Path) -> 
 
 
 def test_without_shapes_the_specs_are_still_read(tmp_path: Path) -> None:
-    # As the first goldens were, and the logical axes beside them.
+    # The first goldens had no shapes, but logical axes.
     entry = {key: ENTRY[key] for key in ENTRY if key != "shape"}
     logical = {KEY: {"partition_spec": ["embed", "mlp"]}}
     array = (found := read(written(tmp_path, named={KEY: entry}, logical=logical))).arrays[0]
@@ -174,7 +174,7 @@ def test_key_paths(key: str, path: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, files: dict[str, Any], words: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, files: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         read(written(tmp_path, **files))
 

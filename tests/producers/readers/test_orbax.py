@@ -1,4 +1,4 @@
-"""Checkpoints: given ones against their published answers, new ones against JAX's own arrays."""
+"""Tests of the Orbax reader with stored checkpoints and new ones."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def path_of(key: str) -> str:
 
 
 def padded(text: str, rank: int) -> Spec:
-    entries = eval(text, {"P": lambda *entries: entries})  # the answers are Python's own text
+    entries = eval(text, {"P": lambda *entries: entries})  # the answers are Python source
     entries = [(one,) if isinstance(one, str) else one for one in entries]
     return (*entries, *(None,) * (rank - len(entries)))
 
 
-# --- The given TrainState, saved in five ways ------------------------------------------------------
+# --- A TrainState saved in five ways ---------------------------------------------------------------
 
 FORMS = (
     "trainstate_v0_ocdbt",
@@ -61,7 +61,7 @@ FORMS = (
 
 @given.needs_cases
 @pytest.mark.parametrize("form", FORMS)
-def test_a_train_state_is_as_it_was_saved(form: str) -> None:
+def test_a_train_state_has_its_saved_shardings(form: str) -> None:
     truth = json.loads((given.ORBAX / "truth_trainstate.json").read_text())
     found = read(given.ORBAX / form)
     assert {array.path for array in found.arrays} == {path_of(key) for key in truth}
@@ -110,7 +110,7 @@ def test_without_shardings_shapes_and_types_are_still_read(checkpoint: Path) -> 
 
 
 @given.needs_cases
-def test_a_cut_sharding_file_gives_what_is_whole(checkpoint: Path) -> None:
+def test_a_truncated_sharding_file_gives_its_complete_entries(checkpoint: Path) -> None:
     whole = read(checkpoint)
     content = (checkpoint / "_sharding").read_bytes()
     (checkpoint / "_sharding").write_bytes(content[: len(content) // 2])
@@ -125,7 +125,7 @@ def test_a_cut_sharding_file_gives_what_is_whole(checkpoint: Path) -> None:
 @given.needs_cases
 def test_without_the_database_only_shardings_are_known(checkpoint: Path) -> None:
     (checkpoint / "manifest.ocdbt").unlink()
-    # That of the only process is still there.
+    # The database of the process remains.
     assert read(checkpoint).array("params/emb").shape == (128, 32)
     shutil.rmtree(checkpoint / "ocdbt.process_0")
     found = read(checkpoint)
@@ -161,10 +161,10 @@ def test_a_damaged_database_leaves_a_finding(checkpoint: Path) -> None:
     assert all(array.shape is None for array in found.arrays)
 
 
-# --- Folders that are no checkpoint ----------------------------------------------------------------
+# --- Other folders ---------------------------------------------------------------------------------
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     cases = {
         "nothing": "does not exist",
         "empty": "it is empty",
@@ -189,17 +189,17 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 @given.needs_cases
-def test_a_checkpoint_without_its_end_is_said_to_be_so(checkpoint: Path) -> None:
+def test_an_uncommitted_checkpoint_has_a_finding(checkpoint: Path) -> None:
     own = json.loads((checkpoint / "_CHECKPOINT_METADATA").read_text())
     own["commit_timestamp_nsecs"] = None
     (checkpoint / "_CHECKPOINT_METADATA").write_text(json.dumps(own))
-    assert "checkpoint-uncommitted" not in codes(read(checkpoint))  # the other sign says it ended
+    assert "checkpoint-uncommitted" not in codes(read(checkpoint))  # a commit file is enough
     (checkpoint / "commit_success.txt").unlink()
     found = read(checkpoint)
     assert codes(found) == ["checkpoint-uncommitted"] and found.findings[0].level == "error"
 
 
-# --- Checkpoints that are made here ----------------------------------------------------------------
+# --- Checkpoints made by the tests -----------------------------------------------------------------
 
 
 def on_mesh(value: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
@@ -208,7 +208,7 @@ def on_mesh(value: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax.Array]]:
-    """Two steps of a manager, and the leaves of the last one, on a mesh whose devices are out of order."""
+    """Save two steps with a manager on a mesh of permuted devices, and return the leaves of the last one."""
     folder = tmp_path_factory.mktemp("orbax") / "steps"
     devices = np.array(jax.devices()[:8])[[0, 4, 2, 6, 1, 5, 3, 7]].reshape(2, 2, 2)
     mesh = Mesh(
@@ -245,7 +245,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax
     return folder, leaves
 
 
-def test_the_latest_step_is_as_jax_has_its_arrays(
+def test_the_latest_step_equals_the_arrays_of_jax(
     steps: tuple[Path, dict[str, jax.Array]],
 ) -> None:
     folder, leaves = steps
@@ -265,7 +265,7 @@ def test_the_latest_step_is_as_jax_has_its_arrays(
                 part.indices(size)[:2] for part, size in zip(index, leaf.shape, strict=True)
             )
             assert shards[device.id].index == ranges
-    assert found.array("opt_state/1").spec is None  # on another mesh, so by its shards alone
+    assert found.array("opt_state/1").spec is None  # on another mesh, so its shards are listed
     assert found.array("host").spec is None and found.array("host").shape == (2, 2)
     assert "sharding-not-saved" not in codes(found)
     assert not any(array.path in ("name", "nothing") for array in found.arrays)
@@ -281,7 +281,7 @@ def test_a_step_is_chosen(steps: tuple[Path, dict[str, jax.Array]]) -> None:
         read(folder / "9", step=10)
 
 
-def test_it_agrees_with_orbax(steps: tuple[Path, dict[str, jax.Array]]) -> None:
+def test_shapes_and_dtypes_equal_those_of_orbax(steps: tuple[Path, dict[str, jax.Array]]) -> None:
     folder, _ = steps
     item = ocp.PyTreeCheckpointHandler().metadata(folder / "12" / "default")
     found = {array.path: array for array in read(folder).arrays}
@@ -325,12 +325,12 @@ def test_hostile_metadata_of_an_array_is_refused(metadata: bytes, words: str) ->
         ([["a", "<f4"]], "unknown"),
     ],
 )
-def test_types_are_as_jax_calls_them(written: Any, dtype: str) -> None:
+def test_dtypes_have_the_names_of_jax(written: Any, dtype: str) -> None:
     metadata = json.dumps({"shape": [2], "dtype": written}).encode()
     assert orbax.stored_array(metadata, "it").dtype == dtype
 
 
-def test_what_lies_on_one_device_or_on_the_host_is_told_so(tmp_path: Path) -> None:
+def test_arrays_on_one_device_and_on_the_host(tmp_path: Path) -> None:
     ocp.PyTreeCheckpointer().save(tmp_path / "one", {"one": jnp.ones((4, 4)), "host": np.ones(3)})
     found = read(tmp_path / "one")
     arrays = {array.path: array for array in found.arrays}
@@ -338,7 +338,7 @@ def test_what_lies_on_one_device_or_on_the_host_is_told_so(tmp_path: Path) -> No
     assert [shard.device for shard in arrays["one"].shards or ()] == [0]
     assert (arrays["host"].bytes_per_device, arrays["host"].shards) == (0, ())
     assert codes(found) == ["on-host"]
-    # NumPy's arrays have no sharding that could be missing, and Orbax writes no file for none.
+    # NumPy arrays have no sharding, and Orbax writes no file without one.
     ocp.PyTreeCheckpointer().save(tmp_path / "host", {"host": np.ones(3), "number": 3})
     assert not (tmp_path / "host" / "_sharding").exists()
     assert codes(read(tmp_path / "host")) == ["on-host"]

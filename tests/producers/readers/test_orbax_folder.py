@@ -1,4 +1,4 @@
-"""Where a checkpoint is in a folder: steps and items, whatever their numbers, and what is not finished."""
+"""Tests of finding a checkpoint in a folder: steps, items and unfinished folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def save(folder: Path, size: int = 2) -> Path:
     return folder
 
 
-def test_a_step_0_is_a_step(tmp_path: Path) -> None:
+def test_step_0_is_found(tmp_path: Path) -> None:
     for step in (0, 5):
         save(tmp_path / "steps" / str(step), size=step + 1)
     found = read(tmp_path / "steps")
@@ -28,7 +28,7 @@ def test_a_step_0_is_a_step(tmp_path: Path) -> None:
     assert read(tmp_path / "steps", step=0).array("w").shape == (1,)
 
 
-def test_items_with_numbers_are_no_steps(tmp_path: Path) -> None:
+def test_numbered_items_are_not_steps(tmp_path: Path) -> None:
     with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
         items = {f"stage_{n}": ocp.args.PyTreeSave({"w": jnp.ones(n)}) for n in (1, 2)}
         checkpointer.save(tmp_path / "items", ocp.args.Composite(**items))
@@ -40,7 +40,7 @@ def test_items_with_numbers_are_no_steps(tmp_path: Path) -> None:
     assert "step" not in found.source.extra
 
 
-def test_an_unfinished_item_is_told_and_left_out(tmp_path: Path) -> None:
+def test_an_unfinished_item_is_skipped_with_a_finding(tmp_path: Path) -> None:
     with ocp.CheckpointManager(tmp_path / "run") as manager:
         tree = {"w": jnp.ones(4)}
         manager.save(
@@ -55,7 +55,7 @@ def test_an_unfinished_item_is_told_and_left_out(tmp_path: Path) -> None:
     assert "'b.orbax-checkpoint-tmp-7'" in found.findings[0].message
 
 
-def test_an_unfinished_step_is_passed_over(tmp_path: Path) -> None:
+def test_an_unfinished_step_is_skipped(tmp_path: Path) -> None:
     save(tmp_path / "run" / "5")
     save(tmp_path / "run" / "9").rename(tmp_path / "run" / "9.orbax-checkpoint-tmp-1")
     (tmp_path / "run" / "logs").mkdir()
@@ -67,15 +67,15 @@ def test_an_unfinished_step_is_passed_over(tmp_path: Path) -> None:
         (tmp_path / "run" / more).mkdir()
 
 
-def test_what_macos_leaves_is_not_looked_at(tmp_path: Path) -> None:
+def test_metadata_of_macos_is_ignored(tmp_path: Path) -> None:
     save(tmp_path / "top" / "run" / "7")
     (tmp_path / "top" / "__MACOSX" / "run").mkdir(parents=True)
     (tmp_path / "top" / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
     assert read(tmp_path / "top").source.extra["step"] == 7
 
 
-def test_folders_of_arrays_beside_a_msgpack_file_are_read(tmp_path: Path) -> None:
-    # As the first versions of Orbax wrote: a file `checkpoint`, and beside it no _METADATA.
+def test_array_folders_next_to_a_msgpack_file_are_read(tmp_path: Path) -> None:
+    # The first versions of Orbax wrote a file `checkpoint` and no _METADATA.
     ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / "old", {"params": {"w": jnp.ones(3)}})
     for name in ("_METADATA", "_sharding", "_CHECKPOINT_METADATA", "commit_success.txt"):
         (tmp_path / "old" / name).unlink()
@@ -86,13 +86,13 @@ def test_folders_of_arrays_beside_a_msgpack_file_are_read(tmp_path: Path) -> Non
     ]
     assert codes(found) == ["file-missing"] * 2
     shutil.rmtree(tmp_path / "old" / "params.w")
-    for place in (tmp_path / "old", tmp_path):  # by itself, and as an item
+    for place in (tmp_path / "old", tmp_path):  # alone and as an item
         with pytest.raises(InvalidInput, match="one msgpack file"):
             read(place)
 
 
 @pytest.mark.parametrize("name", ["_METADATA", "_sharding", "manifest.ocdbt"])
-def test_one_file_of_a_checkpoint_is_sent_back_to_its_folder(tmp_path: Path, name: str) -> None:
+def test_the_error_for_one_file_names_its_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
     with pytest.raises(InvalidInput, match="give the folder that contains it"):
         orbax_folder.find(tmp_path / name, name)

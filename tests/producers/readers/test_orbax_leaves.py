@@ -1,4 +1,4 @@
-"""Keys of any kind: the leaves that Orbax saved are those that JAX had, whatever they are called."""
+"""Tests of leaf paths: those of Orbax equal those of JAX for every kind of key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def saved(tree: Any, folder: Path, **settings: Any) -> Snapshot:
 
 @pytest.mark.parametrize("database", [True, False])
 def test_every_key_is_read(tmp_path: Path, database: bool) -> None:
-    # What a path is called here, and the keys that lead to it.
+    # The path in the Snapshot, and the keys of the leaf.
     keys = {
         "a/b": ("a/b",),
         "a/c.d": ("a", "c.d"),
@@ -66,7 +66,9 @@ def test_every_key_is_read(tmp_path: Path, database: bool) -> None:
 
 @pytest.mark.parametrize("database", [True, False])
 @pytest.mark.parametrize("tree", ["alone", "an empty key"])
-def test_what_has_no_key_is_called_as_captured(tmp_path: Path, database: bool, tree: str) -> None:
+def test_a_leaf_without_a_key_has_the_name_of_a_capture(
+    tmp_path: Path, database: bool, tree: str
+) -> None:
     array = on_mesh(8, 4)
     found = saved(array if tree == "alone" else {"": array}, tmp_path, use_ocdbt=database)
     assert [(one.path, one.shape, one.bytes_per_device) for one in found.arrays] == [
@@ -75,7 +77,7 @@ def test_what_has_no_key_is_called_as_captured(tmp_path: Path, database: bool, t
     assert not found.findings
 
 
-def test_two_leaves_of_one_path_are_told_apart_and_leave_the_others(tmp_path: Path) -> None:
+def test_two_leaves_with_one_path_get_different_names(tmp_path: Path) -> None:
     tree = {"a/b": on_mesh(2, 4), "a": {"b": on_mesh(4, 4)}, "params": {"w": on_mesh(8, 4)}}
     found = saved(tree, tmp_path)
     assert {one.path: one.shape for one in found.arrays} == {
@@ -86,8 +88,8 @@ def test_two_leaves_of_one_path_are_told_apart_and_leave_the_others(tmp_path: Pa
     assert found.array("params/w").group == "params"
 
 
-def test_paths_never_meet() -> None:
-    # The name of one is the path of another, or both read alike where something cannot be printed.
+def test_paths_are_unique() -> None:
+    # One name equals another path, or two paths have the same printable form.
     assert orbax_leaves.paths_of(
         {
             "a.b/c.d": ("a", "b/c", "d"),
@@ -104,7 +106,7 @@ def test_paths_never_meet() -> None:
 
 
 @pytest.mark.parametrize("zarr3", [False, True])
-def test_what_was_on_the_host_takes_nothing_of_a_device(tmp_path: Path, zarr3: bool) -> None:
+def test_host_arrays_use_no_device_memory(tmp_path: Path, zarr3: bool) -> None:
     tree = {"w": on_mesh(8, 4), "table": np.ones((3, 5)), "step": 7, "name": "x", "none": None}
     found = saved(tree, tmp_path, use_zarr3=zarr3)
     table = found.array("table")
@@ -115,7 +117,7 @@ def test_what_was_on_the_host_takes_nothing_of_a_device(tmp_path: Path, zarr3: b
     assert "'step' and 1 other array" in found.findings[1].message
 
 
-def test_a_key_leads_nowhere_else(tmp_path: Path) -> None:
+def test_a_key_cannot_leave_the_folder(tmp_path: Path) -> None:
     saved({"a/b": on_mesh(8, 4)}, tmp_path, use_ocdbt=False)
     (tmp_path / "saved" / "a").rename(tmp_path / "outside")
     (tmp_path / "saved" / "a").symlink_to(tmp_path / "outside")

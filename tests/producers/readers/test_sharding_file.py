@@ -1,4 +1,4 @@
-"""`_sharding` files: given ones, every place at which one can be cut, and what people could put there."""
+"""Tests of `_sharding` files: complete, truncated at every byte, and invalid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMED = {
 
 
 def written(entries: dict[str, Any]) -> bytes:
-    """As Orbax writes it."""
+    """Encode a sharding as Orbax does."""
     return json.dumps(
         {
             base64.urlsafe_b64encode(key.encode()).decode(): json.dumps(value)
@@ -54,14 +54,14 @@ def test_specs_mesh_and_order_of_devices(place: Path) -> None:
     assert found.mesh.devices == (3, 1, 0, 2) and found.mesh.axis_names == ("data", "model")
     array = found.array("params/a/b/kernel")
     assert array.spec == (("model",), None) and array.replicas == 2 and array.group == "params"
-    # What the file does not say is not made up.
+    # Shapes and bytes are unknown.
     assert array.shape is None and array.bytes is None and array.shard_shape is None
     assert array.dtype == "unknown"
     assert [finding.code for finding in found.findings] == ["shapes-unknown"]
 
 
 @given.needs_cases
-def test_the_public_file_that_was_cut() -> None:
+def test_a_published_truncated_file() -> None:
     found = read(given.ORBAX / "kisoku-3.2b-base.items._sharding.truncated")
     assert found.mesh.size == 16 and len(found.mesh.axes) == 12
     assert found.mesh.devices[:4] == (0, 4, 8, 12)
@@ -74,14 +74,14 @@ def test_the_public_file_that_was_cut() -> None:
 
 
 @given.needs_cases
-def test_the_specs_are_those_of_the_whole_checkpoint() -> None:
+def test_specs_equal_those_of_the_whole_checkpoint() -> None:
     truth = json.loads((given.ORBAX / "truth_trainstate.json").read_text())
     found = read(given.ORBAX / "trainstate_v1" / "state" / "_sharding")
     assert len(found.arrays) == len(truth)
     assert found.array("params/emb").spec == (("data", "model"), None)
 
 
-def test_every_cut_gives_the_whole_entries_before_it(place: Path) -> None:
+def test_every_truncation_gives_the_complete_entries(place: Path) -> None:
     entries = {"params.é": NAMED, "b": NAMED | {"partition_spec": []}, "c": NAMED}
     content = written(entries)
     whole = read(place, content).arrays
@@ -126,7 +126,7 @@ def _starts(content: bytes) -> list[int]:
         (b'{"a": ' * 5000, "deep|not JSON|first entry"),
     ],
 )
-def test_what_is_no_such_file_is_refused(place: Path, content: bytes, words: str) -> None:
+def test_other_files_are_refused(place: Path, content: bytes, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         read(place, content)
 
@@ -154,7 +154,7 @@ def test_what_is_no_such_file_is_refused(place: Path, content: bytes, words: str
         NAMED | {"shape": [1] * 100, "axis_names": [f"a{n}" for n in range(100)]},
     ],
 )
-def test_one_bad_entry_leaves_the_others(place: Path, entry: Any) -> None:
+def test_an_invalid_entry_does_not_affect_the_others(place: Path, entry: Any) -> None:
     found = read(place, written({"good": NAMED, "bad": entry}))
     assert found.array("good").spec == (("model",), None)
     assert found.array("bad").spec is None
@@ -165,12 +165,12 @@ def test_one_bad_entry_leaves_the_others(place: Path, entry: Any) -> None:
     ("text", "device"),
     [("TFRT_CPU_3", 3), ("cpu:3", 3), ("cuda:0", 0), ("TPU_12(process=1,(1,0,0,0))", 12)],
 )
-def test_a_single_device_is_known_by_its_name(text: str, device: int) -> None:
+def test_the_device_name_gives_the_id(text: str, device: int) -> None:
     plain = {"sharding_type": "SingleDeviceSharding", "device_str": text}
     assert saved_sharding.read(plain).device == device
 
 
-def test_devices_without_names_are_numbered_and_said_to_be() -> None:
+def test_without_device_ids_devices_are_numbered() -> None:
     saved = saved_sharding.read({key: NAMED[key] for key in NAMED if key != "device_mesh"})
     assert saved.mesh.devices == (0, 1, 2, 3) and not saved.numbered
 
@@ -183,7 +183,7 @@ json_values = st.recursive(
 
 
 @for_all(st.dictionaries(st.sampled_from([*NAMED, "memory_kind", "device_str"]), json_values))
-def test_any_entry_is_read_or_told_unknown(changed: dict[str, Any]) -> None:
+def test_any_entry_is_read_or_has_a_problem(changed: dict[str, Any]) -> None:
     saved = saved_sharding.read(NAMED | changed)
     known = saved.spec is not None or saved.device is not None
     assert known == (saved.problem is None)
@@ -192,7 +192,7 @@ def test_any_entry_is_read_or_told_unknown(changed: dict[str, Any]) -> None:
 
 
 @for_all(st.binary() | st.text('{}"YQ=:,\\[] \n').map(str.encode))
-def test_anything_is_read_or_refused(place: Path, content: bytes) -> None:
+def test_any_content_is_read_or_refused(place: Path, content: bytes) -> None:
     try:
         read(place, content)
     except InvalidInput as refused:
