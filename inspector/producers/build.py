@@ -15,7 +15,7 @@ from flax.core import meta, spmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.layout import Layout
+from inspector.layout import Layout, emulation
 from inspector.model import Model
 from inspector.producers import describe
 from inspector.producers.describe import code_of, own_code
@@ -46,6 +46,18 @@ def build_model(layout: Layout) -> Model:
         place: tuple(jax_entry(axes) for axes in spec) for place, spec in layout.specs.items()
     }
     return build(**options, partitions=partitions)
+
+
+def model_and_mesh(layout: Layout, report: Callable[..., None]) -> tuple[Model, Mesh]:
+    """Build the model and the mesh of a layout that runs on the devices of this process."""
+    report("build")
+    return build_model(layout), make_mesh(layout)
+
+
+def refuse_too_large(bytes_per_device: int, layout: Layout, memory: int | None, what: str) -> None:
+    """Refuse to run `what` if it exceeds the usable bytes of this machine, which are measured if None."""
+    available = emulation.available_bytes() if memory is None else memory
+    emulation.refuse_too_large(bytes_per_device * layout.devices, available, what)
 
 
 def _own_model(layout: Layout) -> Model:

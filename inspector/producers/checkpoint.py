@@ -19,14 +19,14 @@ from inspector import layout as layouts
 from inspector.core import temporary_folder, typed_json
 from inspector.core.snapshot import Snapshot, Source
 from inspector.guides.restore.checkpoint import Compared, Restored, Saved
-from inspector.layout import Layout, emulation
+from inspector.layout import Layout
 from inspector.layout.plan import now
 from inspector.producers.abstract import versions
 from inspector.producers.build import (
     abstract_key,
-    build_model,
     first_inputs,
-    make_mesh,
+    model_and_mesh,
+    refuse_too_large,
     signatures,
     state_shardings,
     tracing,
@@ -58,25 +58,17 @@ def restore(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 def save_state(layout: Layout, folder: Path, report: Report, memory: int | None = None) -> Saved:
     """Initialize the layout's train state, train one step so that no moment is zero, and save it.
 
-    Args:
-      memory: bytes of this machine that can be used; None to ask the system.
-
     Raises:
-      InvalidInput: the compiled programs need more memory.
+      InvalidInput: the programs need more than `memory`, by default that of this machine.
     """
-    report("build")
-    model = build_model(layout)
-    mesh = make_mesh(layout)
+    model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
         of_init, of_step, *_ = signatures(model, replace(layout, donate=False), mesh)
         report("compile")
         # Two programs, as in a run: in a single one, hundreds of emulated devices deadlock in collectives.
         init, step = (one.jitted().lower(*one.arguments).compile() for one in (of_init, of_step))
-        emulation.refuse_too_large(
-            max(map(bytes_per_device, (init, step))) * layout.devices,
-            emulation.available_bytes() if memory is None else memory,
-            "a train step of the layout to be saved",
-        )
+        needed = max(map(bytes_per_device, (init, step)))
+        refuse_too_large(needed, layout, memory, "a train step of the layout to be saved")
         key, batch = first_inputs(model, of_init)
         report("train")
         state, _ = jax.block_until_ready(step(jax.block_until_ready(init(key, batch)), batch))
@@ -97,9 +89,7 @@ def save_state(layout: Layout, folder: Path, report: Report, memory: int | None 
 
 def restore_state(layout: Layout, folder: Path, report: Report) -> Restored:
     """Restore the checkpoint with this layout's shardings, and compare every shard with the saved values."""
-    report("build")
-    model = build_model(layout)
-    mesh = make_mesh(layout)
+    model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
         key = abstract_key()
         abstract = jax.eval_shape(model.init, key, jax.eval_shape(model.batch, key))

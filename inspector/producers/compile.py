@@ -33,17 +33,13 @@ _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"
 def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: compile a layout in JSON and return a Snapshot of kind `tpu` or `gpu` as JSON.
 
-    Optional keys of the payload: `target` and `device_order` replace those of the layout; `state` is the
-    result of the job `abstract`.
+    The payload can have the result of the job `abstract` as `state`.
     """
-    layout = layouts.from_json(payload["layout"])
-    target = targets.parse(payload.get("target", layout.target))
-    order = payload.get("device_order", getattr(layout, "device_order", "row-major"))
-    known = payload.get("state")
-    state = (
-        None if known is None else typed_json.decode(AbstractState, known, "the abstract arrays")
-    )
-    return compile_layout(layout, target, report, order, state).to_json()
+    layout, known = layouts.from_json(payload["layout"]), payload.get("state")
+    if known is not None:
+        known = typed_json.decode(AbstractState, known, "the abstract arrays")
+    target = targets.parse(layout.target)
+    return compile_layout(layout, target, report, layout.device_order, known).to_json()
 
 
 def compile_layout(
@@ -108,11 +104,7 @@ class AheadOfTimeProgram(CompiledProgram):
         self._short: Shortage | None = None
 
     def compile(self) -> None:
-        """Compile the program. If it does not fit in memory, keep the shortage.
-
-        Raises:
-          InvalidInput: the compiler fails for another reason.
-        """
+        """Compile the program. If it does not fit in memory, keep the shortage."""
         started = time.perf_counter()
         try:
             super().compile()
@@ -153,9 +145,9 @@ class AheadOfTimeProgram(CompiledProgram):
         short = self._short
         if short is None and self._target.kind == "gpu":
             short = self._too_much()
-        return () if short is None else (
-            out_of_memory.finding(self.name, self._target.text, short),
-        )  # fmt: skip
+        if short is None:
+            return ()
+        return (out_of_memory.finding(self.name, self._target.text, short),)
 
     @property
     def _capacity(self) -> int:

@@ -10,6 +10,7 @@ import timeit
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import jax
@@ -35,21 +36,19 @@ TIMEIT_LEAST = 0.2  # seconds of one loop, as in `timeit.autorange`
 TRACED_STEPS = 3  # reading a trace takes longer than running the step
 
 
+@dataclass
 class _Calls:
     """Repeated calls of one executable."""
 
-    def __init__(
-        self, executable: Any, arguments: tuple[Any, ...], next_arguments: NextArguments | None
-    ) -> None:
-        self.arguments = arguments
-        self._executable = executable
-        self._next_arguments = next_arguments
+    executable: Any
+    arguments: tuple[Any, ...]
+    next_arguments: NextArguments | None
 
     def next(self) -> Any:
         """Make the next call and return its result, which may not be ready yet."""
-        result = self._executable(*self.arguments)
-        if self._next_arguments is not None:
-            self.arguments = self._next_arguments(self.arguments, result)
+        result = self.executable(*self.arguments)
+        if self.next_arguments is not None:
+            self.arguments = self.next_arguments(self.arguments, result)
         return result
 
 

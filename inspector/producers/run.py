@@ -8,11 +8,17 @@ import jax
 
 from inspector import layout as layouts
 from inspector.core.snapshot import Snapshot, Source
-from inspector.layout import Layout, emulation
+from inspector.layout import Layout
 from inspector.layout.plan import now
 from inspector.models.watching import Watched
 from inspector.producers.abstract import versions
-from inspector.producers.build import build_model, first_inputs, make_mesh, signatures, tracing
+from inspector.producers.build import (
+    first_inputs,
+    model_and_mesh,
+    refuse_too_large,
+    signatures,
+    tracing,
+)
 from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
 from inspector.producers.leaves import all_leaves
 from inspector.producers.live_arrays import live_arrays, live_bytes, watched_arrays
@@ -28,15 +34,10 @@ def run_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
     """Compile and run init, train step and inference, the last two `layout.steps` times more.
 
-    Args:
-      memory: bytes of this machine that can be used; None to ask the system.
-
     Raises:
-      InvalidInput: the compiled programs need more memory.
+      InvalidInput: the compiled programs need more than `memory`, by default that of this machine.
     """
-    report("build")
-    model = build_model(layout)
-    mesh = make_mesh(layout)
+    model, mesh = model_and_mesh(layout, report)
     mesh_of_record = mesh_record(mesh)
     watched: list[Watched] = []
     with tracing(layout, mesh):
@@ -46,11 +47,8 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
         )
         init, train_step, *applies = programs
         apply = applies[0] if applies else None
-        emulation.refuse_too_large(
-            max(program.bytes_per_device() for program in programs) * layout.devices,
-            emulation.available_bytes() if memory is None else memory,
-            "this layout as compiled",
-        )
+        needed = max(program.bytes_per_device() for program in programs)
+        refuse_too_large(needed, layout, memory, "this layout as compiled")
 
         key, batch = first_inputs(model, wanted[0])
         state = init.first(key, batch)

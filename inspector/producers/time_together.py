@@ -99,13 +99,11 @@ class _Runner:
         self._mesh = mesh = make_mesh(layout)
         with tracing(layout, mesh):
             of_init, *others = signatures(model, layout, mesh)
-            self._init = CompiledProgram("init", report)
-            self._init.lower(of_init)
-            self._init.compile()
-            for signature in others:
+            for signature in (of_init, *others):
                 program = self.programs[signature.name] = CompiledProgram(signature.name, report)
                 program.lower(signature)
                 program.compile()
+            self._init = self.programs.pop("init")
         # The memory is checked before these are created.
         self._first_inputs = functools.partial(first_inputs, model, of_init)
 

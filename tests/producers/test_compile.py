@@ -289,7 +289,8 @@ def test_invalid_requests_are_refused(
 
 def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     layout = layout_of({"mesh": "2x2", "depth": "64"})
-    job = start(pool, "compile", "tpu:v6e:2x2", layout=layout.to_json(), device_order="torus")
+    plain = layout.to_json() | {"target": "tpu:v6e:2x2", "device_order": "torus"}
+    job = start(pool, "compile", "tpu:v6e:2x2", layout=plain)
     found = snapshot.from_json(result(job))
     assert (found.source.kind, found.layout["target"]) == ("tpu", "tpu:v6e:2x2")
     assert found.mesh.extra["device_order"] == "torus"
@@ -300,8 +301,9 @@ def test_the_job_returns_a_snapshot(pool: Pool) -> None:
 
 def test_two_concurrent_compiles_leave_no_files(pool: Pool) -> None:
     before = _left()
+    plain = layout_of({"mesh": "2x2", "depth": "512"}).to_json()
     jobs = [
-        start(pool, "compile", target, layout=layout_of({"mesh": "2x2", "depth": "512"}).to_json())
+        start(pool, "compile", target, layout=plain | {"target": target})
         for target in ("tpu:v5e:2x2", "tpu:v6e:2x2")
     ]
     for job in jobs:

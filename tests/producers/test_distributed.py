@@ -185,9 +185,7 @@ def test_a_process_that_ends_during_a_collective(several, number, how, message) 
     assert several.submit("gather", {}, environment).wait(PATIENCE).state == "done"
 
 
-def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(
-    service,
-) -> None:
+def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -> None:
     layout = layout_of({"processes": "2", "steps": "10000", "depth": "64"})
     planned = service.plan(layout)
     for number in (0, 1, "cancel"):

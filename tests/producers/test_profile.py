@@ -22,13 +22,7 @@ from inspector.compiled import hlo
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import Trace
 from inspector.producers import profile
-from inspector.producers.profile import (
-    Event,
-    device_seconds,
-    events_per_run,
-    kinds_of,
-    traced,
-)
+from inspector.producers.profile import Event, device_seconds, events_per_run, kinds_of, traced
 
 DEVICES = 8
 GRID = Mesh(np.array(jax.devices()[:DEVICES]).reshape(2, 4), ("data", "model"))

@@ -18,13 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from inspector.core import sharding
 from inspector.core.errors import Cancelled, InvalidInput
 from inspector.guides import tutorials
-from inspector.guides.tutorials import (
-    TUTORIALS,
-    DrawnArray,
-    Step,
-    TutorialRequest,
-    TutorialRun,
-)
+from inspector.guides.tutorials import TUTORIALS, DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.producers.build import jax_entry
 from inspector.producers.tutorials import replay
 from inspector.producers.tutorials.replay import Cell, cells_of

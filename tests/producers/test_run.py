@@ -273,9 +273,7 @@ def test_live_bytes_have_their_owners() -> None:
     assert on_device_3["nobody"] >= forgotten.nbytes
 
 
-def test_timeit_is_mean_and_deviation_over_seven_loops(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_timeit_is_mean_and_deviation_over_seven_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
     found = run({"timeit": "true", "depth": "16"})
     for name in ("train_step", "apply"):

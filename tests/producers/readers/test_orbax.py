@@ -101,11 +101,7 @@ def test_without_shardings_shapes_and_types_are_still_read(checkpoint: Path) -> 
     assert "_sharding" in found.findings[0].message
     for array in found.arrays:
         before = whole.array(array.path)
-        assert (array.shape, array.dtype, array.bytes) == (
-            before.shape,
-            before.dtype,
-            before.bytes,
-        )
+        assert (array.shape, array.dtype, array.bytes) == (before.shape, before.dtype, before.bytes)
         assert array.spec is None and array.bytes_per_device is None
 
 
@@ -245,9 +241,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax
     return folder, leaves
 
 
-def test_the_latest_step_equals_the_arrays_of_jax(
-    steps: tuple[Path, dict[str, jax.Array]],
-) -> None:
+def test_the_latest_step_equals_the_arrays_of_jax(steps: tuple[Path, dict[str, jax.Array]]) -> None:
     folder, leaves = steps
     found = read(folder)
     assert found.source.extra["step"] == 12

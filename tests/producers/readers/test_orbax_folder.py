@@ -33,10 +33,7 @@ def test_numbered_items_are_not_steps(tmp_path: Path) -> None:
         items = {f"stage_{n}": ocp.args.PyTreeSave({"w": jnp.ones(n)}) for n in (1, 2)}
         checkpointer.save(tmp_path / "items", ocp.args.Composite(**items))
     found = read(tmp_path / "items")
-    assert {one.path: one.shape for one in found.arrays} == {
-        "stage_1/w": (1,),
-        "stage_2/w": (2,),
-    }
+    assert {one.path: one.shape for one in found.arrays} == {"stage_1/w": (1,), "stage_2/w": (2,)}
     assert "step" not in found.source.extra
 
 

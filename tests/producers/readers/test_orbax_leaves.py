@@ -97,12 +97,7 @@ def test_paths_are_unique() -> None:
             "x\ny": ("x\ny",),
             "x\\ny": ("x\\ny",),
         }
-    ) == {
-        "a.b/c.d": "a.b/c.d",
-        "a.b.c/d": "a.b.c/d",
-        "x\ny": "x\\ny",
-        "x\\ny": "x\\ny (2)",
-    }
+    ) == {"a.b/c.d": "a.b/c.d", "a.b.c/d": "a.b.c/d", "x\ny": "x\\ny", "x\\ny": "x\\ny (2)"}
 
 
 @pytest.mark.parametrize("zarr3", [False, True])
