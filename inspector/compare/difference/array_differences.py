@@ -84,18 +84,13 @@ def _difference(
         placement = "other" if not same else "other names" if other_spec else "same"
     differs = {
         "group": array.group != other.group,
-        "shape": _differ(array.shape, other.shape),
         "dtype": UNKNOWN not in (array.dtype, other.dtype) and array.dtype != other.dtype,
-        "logical axes": _differ(array.logical_axes, other.logical_axes),
         "spec": other_spec,
         "placement": placement == "other",
-        "bytes": _differ(array.bytes, other.bytes),
-        "bytes per device": _differ(array.bytes_per_device, other.bytes_per_device),
-        "replicas": _differ(array.replicas, other.replicas),
     }
+    for fact in FACTS:
+        if fact not in differs:  # a fact that can be None
+            values = [getattr(each, fact.replace(" ", "_")) for each in (array, other)]
+            differs[fact] = None not in values and values[0] != values[1]
     changed = tuple(fact for fact in FACTS if differs[fact])
     return ArrayDifference(array.path, array, other, changed, placement, was, now)
-
-
-def _differ(one: object, other: object) -> bool:
-    return one is not None and other is not None and one != other
