@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -52,11 +53,12 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     make = finding.get_by_role("button", name="Apply fix")
     expect(make).to_be_visible()
     make.click()
+    expect(page).to_have_url(re.compile("rules=.*~"))  # a second rule
     dashboard.settle()
     query = dict(pair.split("=", 1) for pair in dashboard.query().split("&"))
-    mended = layouts.parse(query).unwrap()
-    assert len(mended.rules) > 1
-    assert dict(dashboard.rules()).keys() == dict(mended.rules).keys()
+    fixed = layouts.parse(query).unwrap()
+    assert len(fixed.rules) > 1
+    assert dict(dashboard.rules()).keys() == dict(fixed.rules).keys()
 
     dashboard.click("keep:open")
     page.get_by_label("Note").fill(NOTE)
@@ -87,7 +89,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "library.zip") as archive:
         files = [one for one in archive.namelist() if one != "library.json"]
         content = archive.read(files[0])
-    assert json.loads(content)["layout"] == mended.to_json()
+    assert json.loads(content)["layout"] == fixed.to_json()
 
     # Another session opens the file after two invalid files.
     dashboard.go_to("Open")

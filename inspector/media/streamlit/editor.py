@@ -236,13 +236,7 @@ class Editor:
         )
 
     def _drawer(self, title: str, sizes: list[Size], *more: str) -> Any:
-        """Return an expander for these fields, which is drawn only if it is open.
-
-        It opens itself if one of its fields has a problem.
-
-        Args:
-          more: the fields in it that are not sizes.
-        """
+        """Return an expander for these sizes and `more` fields. It opens if one of them has a problem."""
         key = f"drawer:{title}"
         if any(name in self._problems for name in (*(size.name for size in sizes), *more)):
             st.session_state[key] = True

@@ -66,9 +66,7 @@ def start(name: str, make: Callable[[], Task]) -> None:
 def show(name: str, subjects: Collection[str] = ()) -> bool:
     """Draw the progress of the running job. Return False if no job runs.
 
-    Args:
-      name: of the job.
-      subjects: those of the page; the label marks a job with another subject. Empty if all jobs match.
+    The label marks a job with a subject that is not among `subjects`, unless these are empty.
     """
     if st.session_state.get(_task_key(name)) is None:
         return False

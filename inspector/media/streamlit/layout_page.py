@@ -8,7 +8,6 @@ from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
-    findings_panel,
     page_width,
     planning,
     propagation,
@@ -75,26 +74,26 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
         messages = "  \n".join(plain(finding.message) for finding in run.findings)
         st.error(messages, icon=":material/difference:")
     summary = st.container()
-    snapshot_panels.show(snapshot, layout, instead=_waiting_panels(service, snapshot))
+    snapshot_panels.show(snapshot, layout, instead=_panels_of_plan(service, snapshot))
     with summary:
         summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
     return planned
 
 
-def _waiting_panels(service: Inspection, snapshot: Snapshot) -> dict[str, snapshot_panels.Panel]:
-    """Return the panels that start the propagation of a plan and wait for its programs."""
+def _panels_of_plan(service: Inspection, snapshot: Snapshot) -> dict[str, snapshot_panels.Panel]:
+    """Return the panel that starts the propagation of a plan and waits for its programs.
+
+    Other panels show the programs once they are known. They start no propagation, because the rerun at its
+    end closes an open dialog.
+    """
     if propagation.is_known(snapshot):
         return {}
 
-    def show_collectives(_: Snapshot, layout: Layout | None) -> None:
-        if layout is not None:
-            propagation.show(service, layout)
+    def show(_: Snapshot, layout: Layout | None) -> None:
+        assert layout is not None
+        propagation.show(service, layout)
 
-    def show_findings(snapshot: Snapshot, layout: Layout | None) -> None:
-        findings_panel.show(snapshot, layout)
-        show_collectives(snapshot, layout)
-
-    return {"Collectives": show_collectives, "Findings": show_findings}
+    return {"Collectives": show}
 
 
 def _show_url_problems() -> None:

@@ -9,9 +9,10 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
 from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Collective, Snapshot
-from inspector.layout.plan import plan
+from inspector.core.snapshot import Collective, Finding, Snapshot
+from inspector.layout.plan import NOT_PROPAGATED, plan
 from inspector.producers.abstract import abstract_state
+from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
 from inspector.sections import collectives as section
 
@@ -93,6 +94,16 @@ def test_missing_programs_and_unread_collectives_are_notices(shown, found: Snaps
     assert "Nothing is compiled" in texts(page.info) and not charts(page)
     page = shown(with_collectives(found, None))
     assert "unknown" in texts(page.info) and not charts(page)
+
+
+def test_propagated_programs_of_an_opened_plan(shown) -> None:
+    planned = plan(LAYOUT, abstract_state(LAYOUT))
+    page = shown(dataclasses.replace(planned, programs=propagated_programs(LAYOUT)))
+    assert charts(page) == ["collective_bars", "traffic_map"]
+    assert page.caption[0].value.startswith("Propagated")
+    failed = Finding("note", NOT_PROPAGATED, "No rule for op.")
+    page = shown(dataclasses.replace(planned, findings=(failed,)))
+    assert "No rule for op." in texts(page.warning)
 
 
 def test_unknown_values_are_shown_as_unknown(shown, found: Snapshot) -> None:

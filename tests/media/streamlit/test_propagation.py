@@ -101,8 +101,9 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
 
 def test_a_closed_tab_starts_no_propagation(page, fake):
     page.type(page.rule_key(1, "axes"), "data")
-    assert not fake.jobs
     page.open_panel("Findings")
+    assert not fake.jobs
+    page.open_panel("Collectives")
     assert len(fake.jobs) == 1 and is_waiting(page)
 
 
