@@ -30,8 +30,6 @@ def write(
 
     Args:
       snapshots: names and Snapshots; the others are compared with the first.
-      path: ends in `.html` or `.md`.
-      chip: the chip that memory and time are modelled on.
       notes: notes of the author, by the names of Snapshots.
 
     Raises:

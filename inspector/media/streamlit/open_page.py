@@ -15,7 +15,12 @@ from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout import Layout
-from inspector.media.streamlit import job_progress, opened_summary, page_width, snapshot_panels
+from inspector.media.streamlit import (
+    job_progress,
+    page_width,
+    snapshot_panels,
+    summary_panel,
+)
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.readers import archive, limits
@@ -50,7 +55,7 @@ def show() -> None:
         _show_formats()
         return
     name, snapshot = opened
-    opened_summary.show(name, snapshot)
+    summary_panel.show_opened(name, snapshot)
     snapshot_panels.show(snapshot, _layout_of(snapshot), key="opened_panel")
     page_width.measure()
 

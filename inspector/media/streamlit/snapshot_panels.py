@@ -16,10 +16,8 @@ from inspector.media.streamlit import (
     device_panel,
     findings_panel,
     ledger_panel,
-    memory_panel,
+    program_panels,
     shard_map_panel,
-    time_panel,
-    train_state_panel,
 )
 from inspector.sections import provenance
 
@@ -33,9 +31,9 @@ PANELS: dict[str, Panel] = {
     "PartitionSpec tree": arrays_panels.show_tree,
     "Arrays": arrays_panels.show_table,
     "Collectives": collectives_panel.show,
-    "Train state": train_state_panel.show,
-    "Memory": memory_panel.show,
-    "Time": time_panel.show,
+    "Train state": program_panels.show_train_state,
+    "Memory": program_panels.show_memory,
+    "Time": program_panels.show_time,
     "Devices": device_panel.show,
     "Code": code_panel.show,
 }

@@ -1,4 +1,4 @@
-"""The head of the Layout page: model and mesh, source, actions, and the size of the train state."""
+"""The head of the Layout and the Open page: name, source, actions, and the size of the train state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core.formatting import mesh_text
+from inspector.core.formatting import counted, mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit import (
@@ -21,7 +21,10 @@ from inspector.media.streamlit import (
     screenshot_mode,
 )
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import summary
+from inspector.sections import findings, summary, unknown
+from inspector.sections.section import more_text
+
+_MAX_FINDINGS = 50
 
 SOURCE_BADGES = {
     "plan": (":material/architecture:", "Planned, not compiled", "blue"),
@@ -65,3 +68,52 @@ def _suggested_name(layout: Layout) -> str:
     """Return the suggested name of a pin: the preset or the model, and the mesh."""
     preset = presets.matching(layout)
     return f"{preset.name if preset else layout.entry.name} {layouts.print_mesh(layout.mesh_shape)}"
+
+
+def show_opened(name: str, snapshot: Snapshot) -> None:
+    """Draw the heading of an opened Snapshot with its buttons, four facts, and the findings."""
+    st.markdown(f"### {plain(name)}")
+    st.markdown(plain(summary.mesh_text(snapshot)))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        icon, label, color = _badge(snapshot)
+        st.badge(label, icon=icon, color=color)
+        downloads.of_snapshot(
+            snapshot,
+            f"{snapshot.source.kind}.json",
+            "download_opened",
+            "Everything that was read as Snapshot JSON, the same as `import` writes.",
+        )
+        pin_button.show(snapshot, name, key="opened_pin_button")
+        keep_button.show(snapshot, name, key="opened_keep_button")
+    render.show([summary.totals(snapshot)])
+    _show_findings(snapshot)
+
+
+def _badge(snapshot: Snapshot) -> tuple[str, str, str]:
+    """Return icon, label and color of the source."""
+    source = unknown.imported_from(snapshot)
+    if source is not None:
+        words = source.split(" ", 1)[1] if source.startswith(("a ", "an ")) else source
+        label = "Captured from a job" if snapshot.source.kind == "capture" else f"Imported: {words}"
+        return ":material/file_open:", plain(label), "orange"
+    return ":material/description:", plain(f"Snapshot of {snapshot.source.kind}"), "blue"
+
+
+def _show_findings(snapshot: Snapshot) -> None:
+    ranked = sorted(snapshot.findings, key=lambda one: findings.LEVELS.index(one.level))
+    errors = [one for one in ranked if one.level == "error"]
+    others = ranked[len(errors) :]
+    for finding in errors[:_MAX_FINDINGS]:
+        st.error(plain(finding.message), icon=render.ICONS["error"])
+    lines = [
+        f"{render.ICONS[findings.KINDS[one.level]]} {plain(one.message)}"
+        for one in others[:_MAX_FINDINGS]
+    ]
+    if len(lines) == 1:
+        st.caption(lines[0])
+    elif lines:
+        with st.expander(f"{counted(len(others), 'remark')} from the reader"):
+            for line in lines:
+                st.markdown(line)
+            if len(others) > _MAX_FINDINGS:
+                st.caption(more_text(len(others) - _MAX_FINDINGS, "remark"))

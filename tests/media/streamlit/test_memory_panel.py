@@ -19,8 +19,8 @@ from inspector.sections.section import cell_text
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import memory_panel
-memory_panel.show(snapshot.read(st.session_state["path"]), None)
+from inspector.media.streamlit import program_panels
+program_panels.show_memory(snapshot.read(st.session_state["path"]), None)
 """
 
 LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()

@@ -39,10 +39,10 @@ open_page.show()
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import opened_summary, snapshot_panels
+from inspector.media.streamlit import snapshot_panels, summary_panel
 
 found = snapshot.read(st.session_state["path"])
-opened_summary.show("*it* $x$ :red[a]", found)
+summary_panel.show_opened("*it* $x$ :red[a]", found)
 snapshot_panels.PANELS[st.session_state["panel"]](found, None)
 """
 

@@ -17,8 +17,8 @@ from inspector.producers.run import run_layout
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit import time_panel
-time_panel.show(snapshot.read(st.session_state["path"]), None)
+from inspector.media.streamlit import program_panels
+program_panels.show_time(snapshot.read(st.session_state["path"]), None)
 """
 
 

@@ -1,0 +1,64 @@
+"""Panels of a Snapshot's programs: shardings of the train state, memory, and time."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.machines.prediction.memory import duplication_by_array
+from inspector.media.streamlit import chip_choice, page_width, program_choice, render, table
+from inspector.sections import memory, time, train_state, unknown
+
+
+def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw requested and compiled shardings, then loss, live arrays and boxes."""
+    render.show([train_state.verdict(snapshot)])
+    names = [program.name for program in snapshot.programs if program.shardings]
+    if names:
+        name = program_choice.choose(names, "asked_program")
+        render.show([train_state.shardings(snapshot, name), train_state.training(snapshot)])
+    render.show(train_state.boxes(snapshot))
+
+
+def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the verdict and the choice of the chip, then the parts, then replicated data."""
+    verdict, choice = page_width.beside([3, 1])
+    with choice:
+        chip = chip_choice.draw(snapshot)
+    with verdict:
+        render.show([memory.verdict(snapshot, chip)])
+    render.show(memory.programs(snapshot, chip))
+    paths = [one.name for one in duplication_by_array(snapshot)]
+    hint = "Most duplicated bytes first. Select a row to see its shard map."
+    pick = table.array_picker(paths, "memory_selected", hint)
+    render.show(memory.duplication(snapshot), {"duplication_by_array": pick})
+
+
+def show_time(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the step modelled on a chip, then measured times and profiled operations."""
+    missing = unknown.no_programs(snapshot, "step times are")
+    if missing is not None:
+        render.show([missing])
+        return
+    no_mesh = unknown.no_mesh(snapshot)
+    if no_mesh is not None:
+        render.show([no_mesh])
+    else:
+        st.markdown("##### Modelled on a chip")
+        chosen, program = page_width.beside([2, 3])
+        with chosen:
+            chip = chip_choice.draw(snapshot)
+        with program:
+            names = [one.name for one in snapshot.programs]
+            name = program_choice.choose(names, "modelled_program")
+        models = time.models_of(snapshot, chip)
+        render.show(time.modelled_step(snapshot, models[name], models.values()))
+    render.show(time.measured(snapshot))
+    profiled = time.by_operation(snapshot)
+    render.show(profiled)
+    if not profiled and snapshot.source.kind == "cpu":
+        st.caption(
+            "To see the time by kind of operation, enable *Also profile train steps* under *Training and "
+            "measuring* and run again."
+        )
