@@ -10,6 +10,9 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from threading import Lock
+
+import cachetools
 
 from inspector.core.snapshot import Array
 from inspector.core.statistics import sum_known
@@ -51,6 +54,12 @@ _Pattern = tuple[tuple[str, ...], ...]
 
 def fold(arrays: Iterable[Array]) -> tuple[Fold, ...]:
     """Return the folds, in the order of their first arrays. Each array is in exactly one fold."""
+    return _folds(tuple(arrays))
+
+
+# Several figures fold the same arrays. The folds keep their arrays, so no other array has the same id.
+@cachetools.cached(cachetools.LRUCache(16), lambda arrays: tuple(map(id, arrays)), Lock())
+def _folds(arrays: tuple[Array, ...]) -> tuple[Fold, ...]:
     entries = [(_pattern(array.path), [(place, array)]) for place, array in enumerate(arrays)]
     most = max((len(pattern) for pattern, _ in entries), default=0)
     for position in range(1, most, 2):

@@ -227,6 +227,15 @@ def draw(
     )
 
 
+def device_forms(mesh: Mesh, detail: Callable[[int], str]) -> list[Callable[[int], str]]:
+    """Return texts of a device's cell by its position, with `detail` in a second line if it fits."""
+    return [
+        lambda at: f"device {mesh.devices[at]}\n{detail(at)}",
+        lambda at: f"{mesh.devices[at]}\n{detail(at)}",
+        lambda at: str(mesh.devices[at]),
+    ]
+
+
 def processes_of(mesh: Mesh) -> tuple[int, ...] | None:
     """Return the process of each device in mesh order; None if there is one, or they are unknown."""
     processes = known_processes(mesh)

@@ -17,6 +17,10 @@ from inspector.figures import frame, holdings, mesh_layout, palette
 from inspector.figures.block_grid import PlacedArray, placed
 from inspector.figures.mesh_layout import mesh_grid, processes_of, processes_text
 
+# By share: almost nothing, less than half, half or more, everything. Black text can be read on each.
+_COLORS = (palette.REPLICATED, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
+_CHOSEN = palette.OKABE_ITO[1]
+
 
 def mesh_map(
     array: Array, mesh: Mesh, *, highlight: int | None = None, width_px: int = 480
@@ -59,7 +63,7 @@ def _notes(array: Array, mesh: Mesh, blocks: int) -> list[str]:
 
 def _forms(on_mesh: PlacedArray, grid: mesh_layout.MeshGrid) -> list[Callable[[int], str]]:
     """Return texts of a device's cell by its position in mesh order, the most informative first."""
-    block, devices = on_mesh.placement.block, on_mesh.mesh.devices
+    block = on_mesh.placement.block
     per_cell = mesh_layout.devices_per_cell(on_mesh.mesh, grid.folded)
     if per_cell > 1:
         return [
@@ -67,21 +71,12 @@ def _forms(on_mesh: PlacedArray, grid: mesh_layout.MeshGrid) -> list[Callable[[i
             lambda at: f"block {block[at]}",
             lambda at: str(block[at]),
         ]
-    forms: list[Callable[[int], str]] = [
-        lambda at: f"device {devices[at]}\nblock {block[at]}",
-        lambda at: f"{devices[at]}\nblock {block[at]}",
-        lambda at: str(devices[at]),
-    ]
+    forms = mesh_layout.device_forms(on_mesh.mesh, lambda at: f"block {block[at]}")
     owners = processes_of(on_mesh.mesh)
     if owners is not None:
         with_device = forms[0]
         forms.insert(0, lambda at: f"{with_device(at)}\nprocess {owners[at]}")
     return forms
-
-
-# By share: almost nothing, less than half, half or more, everything. Black text can be read on each.
-_COLORS = (palette.REPLICATED, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
-_CHOSEN = palette.OKABE_ITO[1]
 
 
 def copies_map(
@@ -119,17 +114,12 @@ def copies_map(
             [f"device {mesh.devices[at]} · {mesh_layout.coordinates_text(mesh, at)}", text]
         )
 
-    forms: list[Callable[[int], str]] = [
-        lambda at: f"device {mesh.devices[at]}\n{share(at)}",
-        lambda at: f"{mesh.devices[at]}\n{share(at)}",
-        lambda at: str(mesh.devices[at]),
-    ]
     return mesh_layout.draw(
         mesh,
         grid,
         np.where(mine, len(_COLORS), step),
         (*_COLORS, _CHOSEN),
-        forms,
+        mesh_layout.device_forms(mesh, share),
         lambda positions: [hover(at) for at in positions],
         heading="Copies on other devices",
         notes=[

@@ -20,6 +20,13 @@ _COLORS = {
     "memory": palette.OKABE_ITO[1],
     "communication": palette.OKABE_ITO[2],
 }
+_PLOT_PX = 230
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44
+_LABEL_PX = 17
+_POINT_PX = 10
+_ROOF_STEP_PX = 5
+_ROOF_NAME_PX = 90
+_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 
 
 def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
@@ -59,15 +66,6 @@ def _notes(modelled: Modelled) -> list[str]:
         return [on, f"step: {model.bound_text(modelled)}"]
     lower, upper = seconds_text(modelled.lower_seconds), seconds_text(modelled.upper_seconds)
     return [on, f"step: {lower} if everything overlaps, {upper} if nothing overlaps"]
-
-
-_PLOT_PX = 230
-_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 46, 12, 44
-_LABEL_PX = 17
-_POINT_PX = 10
-_ROOF_STEP_PX = 5
-_ROOF_NAME_PX = 90
-_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 
 
 def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:

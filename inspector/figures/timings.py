@@ -30,6 +30,18 @@ _STRIP_PX = 92
 _MARK = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
 _MOST_SVG_POINTS = 1000
 
+# The rest of the devices' time: launching operations, and waiting for a core of this machine.
+IDLE = "no operation"
+LOOPS = ("while", "call", "conditional", "async-start", "async-done")
+# Kinds whose opcode alone says too little.
+WORDS = {
+    "fusion": "fusion, elementwise",
+    "dot": "dot: matrix products",
+    "while": "while: the loop itself",
+    "other": "other programs",
+}
+_MOST_ROWS = 12
+
 
 def where(snapshot: Snapshot) -> str:
     """Return the part of a title that names the machine that measured the times of a Snapshot."""
@@ -128,17 +140,16 @@ def _add_strip(
     spread = statistics(values)
     assert spread is not None  # only programs with steps are drawn
     suffix = str(number + 1) if number else ""
-    scale, unit = _unit(spread.median)
     axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     figure.add_trace(
         go.Box(
             orientation="h",
             y=[0],
-            q1=[spread.lower_quartile / scale],
-            median=[spread.median / scale],
-            q3=[spread.upper_quartile / scale],
-            lowerfence=[spread.least / scale],
-            upperfence=[spread.most / scale],
+            q1=[spread.lower_quartile],
+            median=[spread.median],
+            q3=[spread.upper_quartile],
+            lowerfence=[spread.least],
+            upperfence=[spread.most],
             width=0.62,
             line={"color": frame.MIDDLE_GREY, "width": 1.5},
             fillcolor=palette.faded(frame.MIDDLE_GREY, 0.18),
@@ -149,7 +160,7 @@ def _add_strip(
     figure.add_trace(
         # SVG points are crisp, but a browser takes seconds to draw thousands of them.
         (go.Scatter if len(values) <= _MOST_SVG_POINTS else go.Scattergl)(
-            x=[value / scale for value in values],
+            x=list(values),
             y=[jitter(step, 0.5) for step in range(len(values))],
             mode="markers",
             marker={"color": _MARK, "size": 6, "opacity": 0.8},
@@ -168,8 +179,10 @@ def _add_strip(
         {
             f"xaxis{suffix}": frame.axis(
                 anchor=axes["yaxis"],
-                range=[(spread.least - room) / scale, (spread.most + room) / scale],
-                ticksuffix=f" {unit}",
+                range=[spread.least - room, spread.most + room],
+                ticksuffix="s",
+                exponentformat="SI extended",
+                minexponent=0,
                 nticks=max(3, int(width_px / 90)),
             ),
             f"yaxis{suffix}": frame.axis(
@@ -191,28 +204,6 @@ def _add_strip(
 def jitter(number: int, reach: float) -> float:
     """Return an offset within ±`reach`/2 that separates neighbors, the same in every figure."""
     return ((number * 0.6180339887498949) % 1 - 0.5) * reach
-
-
-def _unit(seconds: float) -> tuple[float, str]:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= scale:
-            return scale, unit
-    return 1e-6, "µs"
-
-
-# The rest of the devices' time: launching operations, and waiting for a core of this machine.
-IDLE = "no operation"
-LOOPS = ("while", "call", "conditional", "async-start", "async-done")
-
-# Kinds whose opcode alone says too little.
-WORDS = {
-    "fusion": "fusion, elementwise",
-    "dot": "dot: matrix products",
-    "while": "while: the loop itself",
-    "other": "other programs",
-}
-
-_MOST_ROWS = 12
 
 
 def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Figure | None:

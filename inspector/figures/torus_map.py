@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import plotly.graph_objects as go
 
@@ -12,7 +10,7 @@ from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Mesh
 from inspector.figures import cells, chip_panels, frame, labels, lattice, palette
 from inspector.figures.chip_panels import MARK_PX, Panels, Places
-from inspector.figures.mesh_layout import has_devices
+from inspector.figures.mesh_layout import device_forms, has_devices
 
 _SEPARATED_PX = 5  # chips at least this large are separated by a line
 _OUTLINED_PX = 10  # chips at least this large have outlines of hosts and marks of wrap-around links
@@ -89,11 +87,7 @@ def _heatmap(mesh: Mesh, places: Places, axis: int) -> go.Heatmap:
     scale, low, high = palette.colorscale_of_blocks(mesh.shape[axis])
     template, facts = _hover(mesh, panels, axis, at.size)
     name = mesh.axes[axis].name
-    forms: list[Callable[[int], str]] = [
-        lambda one: f"device {mesh.devices[one]}\n{name} {index[one]}",
-        lambda one: f"{mesh.devices[one]}\n{name} {index[one]}",
-        lambda one: str(mesh.devices[one]),
-    ]
+    forms = device_forms(mesh, lambda at: f"{name} {index[at]}")
     cell = places.chip / panels.split
     text = lattice.fit_text(forms, range(mesh.size), [(cell - 2, places.chip - 2)] * mesh.size)
     texts = np.append(np.array([labels.lines(one) for one in text.texts], dtype=object), "")

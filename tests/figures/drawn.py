@@ -34,8 +34,8 @@ def matrix(value: Any) -> np.ndarray:
     )
 
 
-def cells(figure: go.Figure) -> list[tuple[float, float, float, float, float]]:
-    """(left, right, top, bottom, z) of every drawn cell of all heatmaps."""
+def cells(figure: go.Figure) -> list[tuple[float, ...]]:
+    """Return (left, right, top, bottom, z) of every drawn cell of all heatmaps."""
     found = []
     for heatmap in traces(figure, "heatmap"):
         for row, numbers in enumerate(matrix(heatmap["z"])):
@@ -46,10 +46,10 @@ def cells(figure: go.Figure) -> list[tuple[float, float, float, float, float]]:
     return found
 
 
-def at(figure: go.Figure, x: float, y: float) -> float:
-    """The z of the one cell at a place."""
+def at(found: list[tuple[float, ...]], x: float, y: float) -> float:
+    """Return the z of the one of these `cells` at a place."""
     (number,) = [
-        z for left, right, top, bottom, z in cells(figure) if left < x < right and top < y < bottom
+        z for left, right, top, bottom, z in found if left < x < right and top < y < bottom
     ]
     return number
 

@@ -145,7 +145,7 @@ def test_figures_of_programs(
     part = Part("unheard-of", 1, size)
     memory = Breakdown("p", (part,), (part,), size, size, size, size, True, size)
     check(memory_bars([memory], capacity=size, chip="<i>"))
-    # `modelled` rejects what is negative or infinite.
+    # `modelled` rejects negative and infinite amounts.
     amount = seconds if seconds is not None and 0 <= seconds < float("inf") else None
     work = Work(amount, None if amount is None else (MatmulFlops("float4", amount),), amount)
     without = dataclasses.replace(program, collectives=None, work=work, ideal=work)

@@ -48,8 +48,9 @@ def test_the_map_shows_the_share_of_every_device(devices: int, width_px: int) ->
     figure = copies_map(one.mesh, copies, [1], held.bytes, width_px=width_px)
     points = drawn.points(figure)
     assert sorted(device for *_, device, _ in points) == list(range(devices))
+    found_cells = drawn.cells(figure)
     for x, y, device, hover in points:
-        step = drawn.at(figure, x, y)
+        step = drawn.at(found_cells, x, y)
         share = copies[device] / held.bytes
         if device == 1:
             assert step == 4 and "chosen" in hover

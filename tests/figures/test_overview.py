@@ -62,7 +62,7 @@ def test_names_from_files_are_drawn_as_text(draw: str) -> None:
         "spec_tree": spec_tree.spec_tree,
     }[draw](arrays, samples.DEFAULT_MESH)
     assert figure is not None
-    # What a click gives back is the path itself; it is never drawn.
+    # A click returns the path itself, which is never drawn.
     shown = set(drawn.texts(figure)) - {NAMED.path}
     assert any("&lt;script&gt;" in text for text in shown)
     for text in shown:

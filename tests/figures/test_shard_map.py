@@ -107,7 +107,8 @@ def test_devices_share_a_color_if_they_hold_the_same_index(
     figure = mesh_map(array, mesh)
     assert figure is not None
     shards = {shard.device: shard for shard in sharding.shards(array, mesh) or ()}
-    color = {device: drawn.at(figure, x, y) for x, y, device, _ in drawn.points(figure)}
+    found = drawn.cells(figure)
+    color = {device: drawn.at(found, x, y) for x, y, device, _ in drawn.points(figure)}
     assert sorted(color) == list(mesh.devices)
     for one, other in itertools.combinations(mesh.devices[:40], 2):
         assert (color[one] == color[other]) == (shards[one].index == shards[other].index)
@@ -121,11 +122,12 @@ def test_both_maps_use_the_same_colors(case: tuple[Array, Mesh]) -> None:
     assert of_blocks is not None and of_devices is not None
     placement = sharding.place_array(array, mesh)
     assert placement is not None
+    device_cells, block_cells = drawn.cells(of_devices), drawn.cells(of_blocks)
     for x, y, device, _ in drawn.points(of_devices):
         held = placement.block[mesh.devices.index(device)]
-        assert drawn.at(of_devices, x, y) == held
+        assert drawn.at(device_cells, x, y) == held
     for x, y, block, _ in drawn.points(of_blocks):
-        assert drawn.at(of_blocks, x, y) == block
+        assert drawn.at(block_cells, x, y) == block
     scales = {
         str((trace["colorscale"], trace["zmin"], trace["zmax"]))
         for figure in (of_blocks, of_devices)

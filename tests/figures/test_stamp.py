@@ -1,4 +1,4 @@
-"""What a picture is of, below the figure: nothing of it is cut off, and nothing of the figure moves."""
+"""The source of a figure is written below it; the figure does not move and no text is cut."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_text_is_wrapped_without_loss(text: str, width: int) -> None:
     lines = stamp.wrap(text, width)
     assert all(stamp.text_px(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
-    # What is wrapped is at least as wide as figures take a text to be.
+    # The stamp estimates a text to be at least as wide as figures do.
     assert stamp.text_px(text) >= labels.width_px(text.replace("\n", " "), stamp.TEXT_PX)
 
 
