@@ -12,7 +12,7 @@ from inspector.producers.propagation.propagate import propagated_program
 
 PAIRS = 5
 LIMIT = 1.0
-SECONDS = 0.3  # what a person who types does not notice as waiting
+SECONDS = 0.3  # a longer wait can be felt while typing
 # Llama-3-8B with scanned layers on 4,096 devices.
 FIELDS = {
     "model": "transformer", "target": "tpu:v5p:16x16x16", "mesh": "256x16", "axes": "fsdp,tensor",

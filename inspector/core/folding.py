@@ -84,7 +84,8 @@ def _fold_at(
     folded = []
     for group in groups.values():
         pattern = group[0][0]
-        if len(group) > 1:
+        # Paths that end earlier are equal, as only a damaged Snapshot has them.
+        if len(group) > 1 and position < len(pattern):
             numbers = tuple(number for entry, _ in group for number in entry[position])
             ordered = tuple(sorted(numbers, key=lambda number: (int(number), number)))
             pattern = (*pattern[:position], ordered, *pattern[position + 1 :])

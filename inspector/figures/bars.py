@@ -185,7 +185,7 @@ def rows_figure(
     names: Sequence[str] | None = None,
     **settings: Any,
 ) -> go.Figure:
-    """Return a bar per row, and a gap between groups of rows; `names` has one name per group."""
+    """Return a bar per row, and a gap between groups; `names` are those of the groups."""
     rows, tops, middles, height = [], [], [], 0.0
     for group in groups:
         for number, row in enumerate(group):

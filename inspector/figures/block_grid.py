@@ -221,7 +221,7 @@ def block_grid(
 def _arrange(
     split: Sequence[int], rank: int, sliced: Mapping[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Choose the dimensions to lay out: every split one, and the last others to make two."""
+    """Choose the dimensions of both sides: every split one, and the last others to make two."""
     free = [dimension for dimension in range(rank) if dimension not in sliced]
     chosen = [dimension for dimension in free if dimension in split]
     others = [dimension for dimension in reversed(free) if dimension not in split]

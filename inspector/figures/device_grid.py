@@ -101,10 +101,7 @@ def device_grid(
     ]
     step = 1 if with_received else frame.tick_step(column_names, across)
     row_step = max(1, math.ceil((frame.TICK_PX + 3) / down))
-    row_axis = {
-        "range": [rows - 0.5, -0.5],
-        "tickvals": list(range(0, rows, row_step)),
-    }
+    row_axis = {"range": [rows - 0.5, -0.5], "tickvals": list(range(0, rows, row_step))}
     return frame.plot(
         [
             *_heatmaps(grid, parts or {}, across, down, verb if bar else ""),

@@ -99,10 +99,7 @@ def measure_of(columns: Sequence[Column]) -> Measure:
 
 
 def marked_tree(
-    columns: Sequence[Column],
-    styles: Mapping[Spec | None, SpecStyle],
-    *,
-    width_px: int = 960,
+    columns: Sequence[Column], styles: Mapping[Spec | None, SpecStyle], *, width_px: int = 960
 ) -> go.Figure | None:
     """Return the tree with its columns; None if there are no arrays."""
     rows = rows_of(columns)

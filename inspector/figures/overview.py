@@ -220,9 +220,7 @@ def _heatmap(
         colorscale=palette.ramp(palette.CIVIDIS),
         showscale=width_px >= 600,
         colorbar=frame.colorbar(
-            "bytes, log scale",
-            exponents,
-            [formatting.bytes_text(2**power) for power in exponents],
+            "bytes, log scale", exponents, [formatting.bytes_text(2**power) for power in exponents]
         ),
         xgap=1 if cell_px >= _SEPARATED_PX else 0,
         ygap=1.5,

@@ -63,10 +63,7 @@ class _Plan:
     def corner(self, number: int) -> tuple[float, float]:
         """Return the upper left corner of a map, below its title."""
         row, column = divmod(number, self.across)
-        return (
-            column * (self.tile_px + _TILE_GAP_PX),
-            row * (self.map_px + _TITLE_PX) + _TITLE_PX,
-        )
+        return (column * (self.tile_px + _TILE_GAP_PX), row * (self.map_px + _TITLE_PX) + _TITLE_PX)
 
     def edges(self) -> tuple[cells.Edges, cells.Edges]:
         """Return the columns and the rows of all maps."""

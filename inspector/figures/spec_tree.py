@@ -112,10 +112,7 @@ def spec_tree(
         branchvalues="total",
         text=[_text(one, size, column_px, one.value / total * height) for one in found],
         texttemplate="%{text}",
-        textfont={
-            "size": _TEXT_PX,
-            "color": [palette.text_on(look.color) for look in looks],
-        },
+        textfont={"size": _TEXT_PX, "color": [palette.text_on(look.color) for look in looks]},
         textposition="middle left",
         customdata=[_hover(sector.node) for sector in found],
         hovertemplate=frame.HOVER_TEXT,

@@ -249,12 +249,7 @@ def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Fi
         notes.append(
             "collectives: time not hidden by other operations, mostly waiting for other devices"
         )
-    return bars.rows_figure(
-        [drawn],
-        width_px,
-        heading=f"Operations, {EMULATED}",
-        notes=notes,
-    )
+    return bars.rows_figure([drawn], width_px, heading=f"Operations, {EMULATED}", notes=notes)
 
 
 def _color(kind: str) -> str:

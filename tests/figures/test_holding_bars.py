@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from inspector.core import device_holdings
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    MeshAxis,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 from inspector.figures.holding_bars import ALONE, SHARED, bytes_by_group, holding_bars
 from inspector.figures.mesh_map import copies_map
 from tests.figures import drawn

@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.array_groups import ARRAY_GROUPS
-from inspector.figures.memory_bars import (
-    NEEDED,
-    OUTPUTS,
-    PEAK,
-    SHARED,
-    memory_bars,
-    segments,
-)
+from inspector.figures.memory_bars import NEEDED, OUTPUTS, PEAK, SHARED, memory_bars, segments
 from inspector.machines.prediction.memory import Breakdown, Part
 from tests.figures import drawn
 

@@ -12,13 +12,7 @@ import pytest
 
 from inspector.core import sharding
 from inspector.core.snapshot import Array, Mesh, Program, Seconds
-from inspector.figures import (
-    overview,
-    palette,
-    small_multiples,
-    spec_tree,
-    timings,
-)
+from inspector.figures import overview, palette, small_multiples, spec_tree, timings
 
 from . import drawn, samples
 

@@ -138,3 +138,9 @@ def test_an_unknown_size_makes_the_sums_above_it_unknown() -> None:
     (root,) = grow(fold([known, dataclasses.replace(other, bytes=None)]))
     assert root.bytes is None
     assert root.bytes_per_device == 2 * 2**20
+
+
+def test_arrays_with_the_same_path_share_a_fold() -> None:
+    one = samples.kernel()
+    damaged = [samples.with_path(one, path) for path in ("a", "a", "b1")]
+    assert [(each.path, each.count) for each in fold(damaged)] == [("a", 2), ("b1", 1)]

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.snapshot import (
-    Collective,
-    MatmulFlops,
-    Mesh,
-    MeshAxis,
-    Program,
-    Work,
-)
+from inspector.core.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, Work
 from inspector.figures.step_model import roofline
 from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.prediction.step_model import modelled

@@ -62,9 +62,7 @@ def test_a_mesh_of_thousands_of_devices_has_a_limited_height(sizes: tuple[int, .
 
 @given(placed())
 @settings(deadline=None)
-def test_the_grid_covers_each_element_once(
-    case: tuple[Array, Mesh],
-) -> None:
+def test_the_grid_covers_each_element_once(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     grid = block_grid(array, mesh)
     assert grid is not None
@@ -100,9 +98,7 @@ def test_areas_are_proportional_to_blocks(case: tuple[Array, Mesh]) -> None:
 
 @given(placed())
 @settings(deadline=None)
-def test_devices_share_a_color_if_they_hold_the_same_index(
-    case: tuple[Array, Mesh],
-) -> None:
+def test_devices_share_a_color_if_they_hold_the_same_index(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     figure = mesh_map(array, mesh)
     assert figure is not None

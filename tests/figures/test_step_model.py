@@ -7,14 +7,7 @@ import dataclasses
 import pytest
 
 from inspector.core.formatting import seconds_text
-from inspector.core.snapshot import (
-    Collective,
-    MatmulFlops,
-    Mesh,
-    MeshAxis,
-    Program,
-    Work,
-)
+from inspector.core.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, Work
 from inspector.figures import labels
 from inspector.figures.step_model import step_model
 from inspector.machines.hardware import chip

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from inspector.core import formatting
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    MeshAxis,
-    Snapshot,
-    Source,
-    Transfer,
-)
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source, Transfer
 from inspector.figures import labels
 from inspector.figures.device_grid import transfer_grid, transfer_map
 from inspector.guides.restore.transfer import dense, totals, transfer
