@@ -215,9 +215,7 @@ Candidates = list[tuple[int, Fold]]
 def largest(candidates: Iterable[tuple[int, Fold]], least: float) -> tuple[Candidates, Candidates]:
     """Return the folds that are worth a finding each, and those that share one, both largest first.
 
-    Args:
-      candidates: bytes per device with their folds.
-      least: the least bytes for a finding. The second list is empty if its sum is below that.
+    Candidates are bytes per device with their folds. The second list is empty if its sum is below `least`.
     """
     ranked = sorted(candidates, key=lambda one: -one[0])
     single = [one for one in ranked if one[0] >= least][:MOST_OF_A_KIND]
@@ -226,7 +224,7 @@ def largest(candidates: Iterable[tuple[int, Fold]], least: float) -> tuple[Candi
 
 
 def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
-    """Return the parameter of each moment, by the moment's path. Moments without one are left out.
+    """Return the parameter of each moment, by the moment's path, if it has a parameter.
 
     A moment has the shape of its parameter and the same end of the path. The longest common end wins, then
     the parameter with the shortest path.

@@ -67,35 +67,26 @@ def chains(module: Module) -> Chains:
     """Find the collectives of a module that several fusions contain."""
     starts: set[Key] = set()
     ends: set[Key] = set()
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == "custom-call" and instruction.target in (START, DONE):
-                named = starts if instruction.target == START else ends
-                named |= {(computation.name, one.name or "") for one in instruction.operands}
+    for computation, instruction in module.instructions:
+        if instruction.opcode == "custom-call" and instruction.target in (START, DONE):
+            named = starts if instruction.target == START else ends
+            named |= {(computation.name, one.name or "") for one in instruction.operands}
     if not starts and not ends:
         return Chains()
     begins: dict[tuple[str | None, ...], list[Key]] = {}
     pieces: dict[Key, tuple[str | None, ...]] = {}
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            key = (computation.name, instruction.name)
-            if "replica_groups" not in instruction.attributes_text:
-                continue
-            attributes = instruction.attributes
-            channel, marked = (
-                attributes.get("channel_id"),
-                _CHAIN.search(instruction.attributes_text),
-            )
-            chain = (
-                instruction.opcode,
-                channel,
-                attributes.get("replica_groups"),
-                marked[1] if marked else None,
-            )
-            if key in starts:
-                begins.setdefault(chain, []).append(key)
-            elif key in ends or channel is not None:
-                pieces[key] = chain
+    for computation, instruction in module.instructions:
+        if "replica_groups" not in instruction.attributes_text:
+            continue
+        attributes = instruction.attributes
+        channel, groups = attributes.get("channel_id"), attributes.get("replica_groups")
+        marked = _CHAIN.search(instruction.attributes_text)
+        chain = (instruction.opcode, channel, groups, marked[1] if marked else None)
+        key = (computation.name, instruction.name)
+        if key in starts:
+            begins.setdefault(chain, []).append(key)
+        elif key in ends or channel is not None:
+            pieces[key] = chain
     carried_on = {
         key: tuple(begins.get(chain, ()))
         for key, chain in pieces.items()

@@ -35,8 +35,7 @@ def collectives(
     """
     instructions = [
         (computation, instruction)
-        for computation in module.computations
-        for instruction in computation.instructions
+        for computation, instruction in module.instructions
         if instruction.opcode in BY_OPCODE
     ]
     if not instructions:

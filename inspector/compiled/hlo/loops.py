@@ -64,7 +64,7 @@ class CallSite:
 
 CallSites = Mapping[str, list[CallSite]]
 
-# Instructions without called computations, whose attributes need not be parsed.
+# Instructions without called computations, whose attributes need not be parsed, and later parts of calls.
 _NEVER_CALL = frozenset({
     "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "copy", "broadcast",
     "reshape", "transpose", "convert", "iota", "add", "subtract", "multiply", "divide",
@@ -73,7 +73,7 @@ _NEVER_CALL = frozenset({
     "clamp", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "gather",
     "dot", "convolution", "reverse", "is-finite", "floor", "ceil", "sign", "remainder",
     "bitcast-convert", "shift-left", "shift-right-logical", "shift-right-arithmetic",
-    "copy-start", "copy-done", "partition-id", "replica-id",
+    "copy-start", "copy-done", "partition-id", "replica-id", "async-update", "async-done",
     *(operation.name for operation in OPERATIONS.values() if not operation.reduces),
 })  # fmt: skip
 
@@ -81,15 +81,11 @@ _NEVER_CALL = frozenset({
 def call_sites(module: Module) -> dict[str, list[CallSite]]:
     """Return the call sites of each computation; an asynchronous call counts at its start."""
     found: dict[str, list[CallSite]] = defaultdict(list)
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            opcode = instruction.opcode
-            if opcode in _NEVER_CALL or opcode in ("async-update", "async-done"):
-                continue
+    for computation, instruction in module.instructions:
+        if instruction.opcode not in _NEVER_CALL:
             for called in instruction.called:
-                found[called.computation].append(
-                    CallSite(computation, instruction, called.role, called.number)
-                )
+                site = CallSite(computation, instruction, called.role, called.number)
+                found[called.computation].append(site)
     return dict(found)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
@@ -158,6 +158,13 @@ class Module:
     @functools.cached_property
     def by_name(self) -> Mapping[str, Computation]:
         return {computation.name: computation for computation in self.computations}
+
+    @property
+    def instructions(self) -> Iterator[tuple[Computation, Instruction]]:
+        """Each instruction with its computation, in the order of the text."""
+        for computation in self.computations:
+            for instruction in computation.instructions:
+                yield computation, instruction
 
     @functools.cached_property
     def attributes(self) -> dict[str, str]:

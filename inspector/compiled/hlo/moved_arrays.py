@@ -139,8 +139,7 @@ class _Search:
                 for number in self._arguments_of(_Frame(computation), instruction)
                 if number < len(arguments)
             }
-            for computation in self._module.computations
-            for instruction in computation.instructions
+            for computation, instruction in self._module.instructions
             if instruction.opcode in BY_OPCODE
         }
         if not found:
