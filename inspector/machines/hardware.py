@@ -41,7 +41,6 @@ class Torus:
     wraps: which axes of a slice have linked ends. "pod edge": those as long as an axis of the pod. "cube":
       all of a slice made of 4×4×4 cubes, which optical switches connect (book, "TPU networking").
     slices: the shapes in which slices exist. With "cube", all boxes of cubes exist as well.
-    largest_job: most chips that Google schedules in one slice; None if that is the pod.
     hop_seconds: least time from chip to chip.
     """
 
@@ -51,7 +50,6 @@ class Torus:
     host: Shape
     wraps: Literal["pod edge", "cube"]
     slices: tuple[Shape, ...]
-    largest_job: int | None = None
     hop_seconds: float = 1e-6  # s; book, "about 1 µs"
 
     def wraps_around(self, length: int, chips: int) -> bool:
@@ -230,8 +228,7 @@ _TABLE = (
         {"bf16": 4.59e14, "int8": 9.18e14, "fp8": 4.59e14},  # fp8: Google
         # Google: 1,200 GB/s over six links in both directions, which is 1e11 per link.
         Torus(
-            3, 9e10, pod=(16, 20, 28), host=(2, 2, 1), wraps="cube", slices=_BELOW_A_CUBE,
-            largest_job=6144,  # chips; Google
+            3, 9e10, pod=(16, 20, 28), host=(2, 2, 1), wraps="cube", slices=_BELOW_A_CUBE
         ),
         cores=2,  # megacore, as v4
         allocatable_bytes=int(95.73 * GIB),  # XLA: "exceeds available HBM (95.73G)"

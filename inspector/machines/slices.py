@@ -86,18 +86,6 @@ class Slice:
         )
 
     @property
-    def remark(self) -> str | None:
-        """A sentence on the limit of scheduled jobs; None if the slice is within it."""
-        largest = self._torus.largest_job
-        if largest is None or self.chips <= largest:
-            return None
-        size = "the whole pod" if self.chips == self.chip.pod_chips else "larger"
-        return (
-            f"Google schedules jobs of at most {largest:,} {self.chip.title} chips in one slice; "
-            f"this is {size}."
-        )
-
-    @property
     def sentence(self) -> str:
         """The parts of the slice: `v5p-128: 64 chips (4×4×4), 128 TensorCores, …`."""
         around = [axis for axis, wraps in zip("xyz", self.wraps, strict=False) if wraps]
