@@ -1,4 +1,4 @@
-"""Parsers, records and the Snapshot that the guides share."""
+"""Parsers, records and the Snapshot that the guides share. Parsers raise InvalidInput for a wrong text."""
 
 from __future__ import annotations
 
@@ -90,11 +90,7 @@ def result_snapshot(
 
 
 def parse_mesh(text: str, max_devices: int) -> tuple[int, ...]:
-    """Parse the sizes of at most three mesh axes, joined by `x`.
-
-    Raises:
-      InvalidInput: the text is not valid, or the mesh is too large.
-    """
+    """Parse the sizes of at most three mesh axes, joined by `x`."""
     shape = layouts.parse_mesh(text)
     mesh = f"mesh {layouts.print_mesh(shape)}"
     for count, most, noun in (
@@ -107,11 +103,7 @@ def parse_mesh(text: str, max_devices: int) -> tuple[int, ...]:
 
 
 def parse_shape(text: str, name: str, max_dimensions: int, max_size: int) -> tuple[int, ...]:
-    """Parse sizes from 1 to `max_size`, joined by `x` or commas. Parentheses around them are allowed.
-
-    Raises:
-      InvalidInput: the text is not valid, or has a wrong size or too many dimensions.
-    """
+    """Parse sizes from 1 to `max_size`, joined by `x` or commas. Parentheses around them are allowed."""
     parts = [part.strip() for part in re.split(r"[x×*,]", text.strip().strip("()").rstrip(","))]
     if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
         raise InvalidInput(f"{name} is {shown(text)}, but must be sizes joined by x, such as 8x4")
@@ -129,9 +121,6 @@ def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Sp
     """Parse a PartitionSpec: for each dimension a mesh axis, several joined by `+`, or None.
 
     Dimensions without an entry are replicated.
-
-    Raises:
-      InvalidInput: there are more entries than dimensions, or an axis is unknown or used twice.
     """
     entries = text.split(",") if text.strip() else []
     if len(entries) > rank:
@@ -152,11 +141,7 @@ def print_spec(spec: Spec) -> str:
 
 
 def parse_axes_of_dimension(text: str, name: str, axis_names: Sequence[str]) -> tuple[str, ...]:
-    """Parse mesh axes joined by `+`. Return no axes for `None` or an empty text.
-
-    Raises:
-      InvalidInput: the mesh has no such axis.
-    """
+    """Parse mesh axes joined by `+`. Return no axes for `None` or an empty text."""
     if text.strip() in ("", "None"):
         return ()
     axes = tuple(part.strip() for part in text.split("+"))
@@ -169,22 +154,14 @@ def parse_axes_of_dimension(text: str, name: str, axis_names: Sequence[str]) -> 
 
 
 def parse_choice(text: str, name: str, choices: Sequence[str]) -> Any:
-    """Return the text if it is one of the choices.
-
-    Raises:
-      InvalidInput: it is not.
-    """
+    """Return the text if it is one of the choices."""
     if text not in choices:
         raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(choices)}")
     return text
 
 
 def parse_integer(text: str, name: str, least: int, most: int) -> int:
-    """Parse an integer from `least` to `most`.
-
-    Raises:
-      InvalidInput: the text is not an integer in this range.
-    """
+    """Parse an integer from `least` to `most`."""
     number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
     if number is None or not least <= number <= most:
         raise InvalidInput(

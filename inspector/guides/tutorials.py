@@ -11,7 +11,8 @@ from typing import Any
 from inspector import layout as layouts
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.field_parser import Parsed
+from inspector.core.field_parser import FieldParser, Parsed
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Mesh
 from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import MeshRequest
@@ -120,14 +121,12 @@ def parse(guide: str, mesh: str, axes: str) -> Parsed[TutorialRequest]:
         return Parsed(
             None, {"guide": f"request is {shown(guide)}, but must be one of {', '.join(TUTORIALS)}"}
         )
-    try:
-        shape = _parse_mesh(mesh, TUTORIALS[guide])
-    except InvalidInput as refused:
-        return Parsed(None, {"mesh": str(refused)})
-    try:
-        return Parsed(TutorialRequest(guide, shape, layouts.parse_axes(axes, shape)))
-    except InvalidInput as refused:
-        return Parsed(None, {"axes": str(refused)})
+    parser = FieldParser({"mesh": mesh, "axes": axes})
+    shape = parser.parse("mesh", lambda text: _parse_mesh(text, TUTORIALS[guide]), ())
+    names = parser.parse("axes", lambda text: layouts.parse_axes(text, shape), (), ("mesh",))
+    if parser.problems:
+        return Parsed(None, parser.problems)
+    return Parsed(TutorialRequest(guide, shape, names))
 
 
 def from_json(value: Any) -> TutorialRequest:
@@ -165,14 +164,13 @@ def _parse_mesh(text: str, guide: Tutorial) -> tuple[int, ...]:
     shape = layouts.parse_mesh(text)
     mesh = f"mesh {layouts.print_mesh(shape)}"
     if len(shape) not in guide.axis_counts:
-        least, most = min(guide.axis_counts), max(guide.axis_counts)
-        needed = f"{most}" if least == most else f"{least} to {most}"
-        axes = "axis" if len(shape) == 1 else "axes"
-        raise InvalidInput(f"{mesh} has {len(shape)} {axes}, but this tutorial needs {needed}")
+        needed = " to ".join(map(str, sorted({min(guide.axis_counts), max(guide.axis_counts)})))
+        axes = counted(len(shape), "axis", "axes")
+        raise InvalidInput(f"{mesh} has {axes}, but this tutorial needs {needed}")
     devices = math.prod(shape)
     if not guide.least_devices <= devices <= MOST_DEVICES:
         raise InvalidInput(
-            f"{mesh} makes {devices} device{'s' * (devices != 1)}, "
+            f"{mesh} makes {counted(devices, 'device')}, "
             f"but this tutorial needs {guide.least_devices} to {MOST_DEVICES}"
         )
     return shape

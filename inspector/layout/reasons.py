@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector.core.rules import Rule, ledger, nnx, sentences
-from inspector.core.rules.rule import Trial
-from inspector.core.rules.sentences import rule_words
+from inspector.core.rules import Rule, ledger, nnx
+from inspector.core.rules.rule import Trial, of_the_mesh, outcome, rule_words
 from inspector.core.snapshot import Array, Mesh
 from inspector.model import RulesSemantics
 
@@ -67,9 +66,9 @@ def reasons(
             texts = ["The rules are unknown."]
         else:
             tried = [trial for trial in trials if trial.dimension == dimension]
-            texts = [sentences.outcome(trial, array.logical_axes, rules) for trial in tried]
+            texts = [outcome(trial, array.logical_axes, rules) for trial in tried]
             texts = texts or [_unmatched(name, semantics)]
-        texts += sentences.of_the_mesh(axes or (), _size(array, dimension), mesh)
+        texts += of_the_mesh(axes or (), _size(array, dimension), mesh)
         found.append(Reason(dimension, name, axes or (), tuple(texts)))
     return tuple(found)
 

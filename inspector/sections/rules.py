@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inspector.core.formatting import counted, logical_text, spec_text
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.entries import Entry, Ledger, ledger_of
-from inspector.core.rules.sentences import rule_words
+from inspector.core.rules.rule import rule_words
 from inspector.core.snapshot import Array, Snapshot
 from inspector.models.catalogue import semantics
 from inspector.sections.section import (

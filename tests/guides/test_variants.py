@@ -8,7 +8,7 @@ from inspector import layout as layouts
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
-from inspector.guides.leaf_pairs import leaf_pairs
+from inspector.guides.variants import leaf_pairs
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
 

@@ -12,15 +12,3 @@ from inspector.checks.audit.checks import (
     questions,
 )
 from inspector.checks.audit.fixes import Change, replanned, smallest_change
-
-__all__ = [
-    "CHECKS",
-    "CODES",
-    "Change",
-    "audit",
-    "audited",
-    "merged_by_logical_axis",
-    "questions",
-    "replanned",
-    "smallest_change",
-]

@@ -13,7 +13,7 @@ from inspector.checks.audit.context import AuditContext, finding, fold_text
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule, Trial, ledger
-from inspector.core.rules.sentences import rule_words
+from inspector.core.rules.rule import rule_words
 from inspector.core.snapshot import Array, Finding
 
 CODE = "dropped-logical-axis"

@@ -14,7 +14,7 @@ from inspector.checks.audit.context import (
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import and_text, counted, logical_text
 from inspector.core.rules import ledger, nnx
-from inspector.core.rules.sentences import rule_words
+from inspector.core.rules.rule import rule_words
 from inspector.core.snapshot import Array, Finding
 
 PARAMETER = "replicated-parameter"

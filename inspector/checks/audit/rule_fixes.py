@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from inspector.checks.audit import unused_rules
 from inspector.core.rules import Rule
-from inspector.core.rules.sentences import rule_text, rule_words
+from inspector.core.rules.rule import rule_text, rule_words
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 

@@ -12,7 +12,7 @@ from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule
 from inspector.core.rules.disagreement import EXPLANATIONS, disagreements
-from inspector.core.rules.sentences import rule_text, rule_words
+from inspector.core.rules.rule import rule_text, rule_words
 from inspector.core.snapshot import Array, Finding
 from inspector.models.catalogue import CATALOGUE
 

@@ -25,5 +25,3 @@ matches any characters. If a rule cannot be checked, its outcome gives the reaso
 
 from inspector.checks.policy.outcome import Outcome, Violation
 from inspector.checks.policy.policy_file import Policy, parse, read
-
-__all__ = ["Outcome", "Policy", "Violation", "parse", "read"]

@@ -8,18 +8,3 @@ from inspector.compare.difference.questions import questions
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.difference.spec_rows import SpecRow, spec_rows
 from inspector.compare.difference.splits import without_idle_axes
-
-__all__ = [
-    "Answer",
-    "ArrayDifference",
-    "Caveat",
-    "Question",
-    "SpecRow",
-    "arrays",
-    "caveats",
-    "questions",
-    "sentences",
-    "spec_rows",
-    "to_json",
-    "without_idle_axes",
-]

@@ -12,7 +12,7 @@ from inspector.compare.difference.question import UNKNOWN, Better, Question, Row
 from inspector.compare.difference.splits import elements_per_device
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, mesh_text, times_text
-from inspector.core.rules.sentences import rule_text
+from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Level, Snapshot
 from inspector.core.statistics import sum_known

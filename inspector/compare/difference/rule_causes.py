@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from inspector.compare.difference.cause import Cause
 from inspector.core.rules import Rule, RulesSemantics, linen, nnx
-from inspector.core.rules.sentences import rule_text
+from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.models.catalogue import semantics

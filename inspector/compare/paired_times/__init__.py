@@ -19,21 +19,3 @@ from inspector.compare.paired_times.times import (
     from_json,
     orders,
 )
-
-__all__ = [
-    "DEFAULT_ROUNDS",
-    "LEAST_ROUNDS",
-    "MOST_ROUNDS",
-    "PROGRAMS",
-    "Interval",
-    "PairedTimes",
-    "Ratio",
-    "Turn",
-    "Untimed",
-    "base_of",
-    "chosen",
-    "from_json",
-    "interval_of_median",
-    "orders",
-    "ratios",
-]

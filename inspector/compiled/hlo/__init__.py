@@ -4,5 +4,3 @@ from inspector.compiled.hlo.collectives import collectives
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.parser import parse
 from inspector.compiled.hlo.work import work
-
-__all__ = ["Module", "collectives", "parse", "work"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector.core.rules import linen, nnx, sentences
-from inspector.core.rules.rule import Rule, RulesSemantics, Trial
+from inspector.core.rules import linen, nnx
+from inspector.core.rules.rule import Rule, RulesSemantics, Trial, of_the_mesh, outcome_alone
 from inspector.core.snapshot import Array, Mesh, Spec
 
 
@@ -108,10 +108,10 @@ def _entry(
     names, axes = array.logical_axes or (), rules[trial.rule][1]
 
     def words(trial: Trial) -> str:
-        parts = [sentences.outcome_alone(trial, names, rules)]
+        parts = [outcome_alone(trial, names, rules)]
         if trial.taken and mesh is not None:
             size = None if array.shape is None else array.shape[trial.dimension]
-            parts += [note.rstrip(".") for note in sentences.of_the_mesh(axes, size, mesh)]
+            parts += [note.rstrip(".") for note in of_the_mesh(axes, size, mesh)]
         return ". ".join(parts)
 
     return Entry(

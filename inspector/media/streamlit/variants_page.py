@@ -19,8 +19,7 @@ from inspector.core.snapshot import Array, Program, Snapshot
 from inspector.core.statistics import statistics
 from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
-from inspector.guides.leaf_pairs import LeafPair, leaf_pairs
-from inspector.guides.variants import Variants
+from inspector.guides.variants import LeafPair, Variants, leaf_pairs
 from inspector.layout import Layout
 from inspector.media.streamlit import planning, run_panel, session, table
 from inspector.media.streamlit.plain_text import plain

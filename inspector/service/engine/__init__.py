@@ -3,5 +3,3 @@
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import Job, Status
 from inspector.service.engine.pool import Pool
-
-__all__ = ["Environment", "Job", "Pool", "Status"]

@@ -8,13 +8,3 @@ newer, or of another program is refused and left unchanged, unless the user move
 from inspector.service.library.entry import LONGEST_NAME, LONGEST_NOTE, Entry
 from inspector.service.library.file import FOLDER_VARIABLE, Unreadable
 from inspector.service.library.kept import Library, NameTaken
-
-__all__ = [
-    "FOLDER_VARIABLE",
-    "LONGEST_NAME",
-    "LONGEST_NOTE",
-    "Entry",
-    "Library",
-    "NameTaken",
-    "Unreadable",
-]
