@@ -64,11 +64,7 @@ def bytes_text(count: int | None) -> str:
     # Avoid 1024 KiB for 1023.96 KiB.
     if value >= 999.5 and power < len(_BINARY_UNITS) - 1:
         value, power = value / 1024, power + 1
-    return (
-        f"{value:.0f} {_BINARY_UNITS[power]}"
-        if value >= 99.95
-        else f"{value:.1f} {_BINARY_UNITS[power]}"
-    )
+    return f"{value:.{0 if value >= 99.95 else 1}f} {_BINARY_UNITS[power]}"
 
 
 def elements_text(count: int | None) -> str:
@@ -78,7 +74,7 @@ def elements_text(count: int | None) -> str:
     for size, name in _THOUSANDS:
         if abs(count) >= size:
             return f"{count / size:.3g} {name} elements"
-    return f"{count:,} element{'s' * (count != 1)}"
+    return counted(count, "element")
 
 
 def exact_bytes_text(count: int | None) -> str:
@@ -94,12 +90,10 @@ def seconds_text(seconds: float | None) -> str:
         return "unknown"
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale * 0.9995 or unit == "µs":
-            value = seconds / scale
-            decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-            return f"{value:,.{decimals}f} {unit}"
-    raise AssertionError("the last unit takes every time")
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+    scale, unit = next((pair for pair in units if seconds >= pair[0] * 0.9995), units[-1])
+    value = seconds / scale
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
 
 
 def times_text(factor: float | None) -> str:

@@ -147,9 +147,8 @@ def place_shards(array: Array, mesh: Mesh) -> Placement | None:
     block, replica = np.full((2, mesh.size), -1, np.int64)
     bounds = np.zeros((mesh.size, 2 * rank), np.int64)
     if here:
-        bounds[at] = np.array([shard.index for shard in here], np.int64).reshape(
-            len(here), 2 * rank
-        )
+        ranges = np.array([shard.index for shard in here], np.int64)
+        bounds[at] = ranges.reshape(len(here), 2 * rank)
         block[at] = np.unique(bounds[at], axis=0, return_inverse=True)[1].reshape(-1)
         replica[at] = [shard.replica for shard in here]
     elif array.shards:

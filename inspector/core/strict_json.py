@@ -112,14 +112,9 @@ def parse(text: str | bytes, what: str) -> Any:
 
 
 def _refuse_deep(value: Any, what: str) -> None:
-    level, depth = [value], 0
-    while level := [
-        item
-        for outer in level
-        if isinstance(outer, (dict, list))
-        for item in (outer.values() if isinstance(outer, dict) else outer)
-        if isinstance(item, (dict, list))
-    ]:
-        depth += 1
-        if depth >= DEEPEST:
-            raise InvalidInput(f"{what} is nested too deeply: at most {DEEPEST} levels are allowed")
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(DEEPEST):
+        parts = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [item for part in parts for item in part if isinstance(item, (dict, list))]
+    if level:
+        raise InvalidInput(f"{what} is nested too deeply: at most {DEEPEST} levels are allowed")

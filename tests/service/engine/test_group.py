@@ -7,8 +7,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +14,8 @@ import pytest
 
 from inspector.service.engine import Environment, Pool
 from inspector.service.engine.job import Job
-from tests.paths import ROOT
 from tests.service.engine.test_server_end import LINUX, start
-from tests.service.engine.waiting import PATIENCE, alive, until
+from tests.service.engine.waiting import PATIENCE, alive, start_worker, until
 
 TWO, FOUR = Environment(8, processes=2), Environment(8, processes=4)
 
@@ -296,24 +293,9 @@ def test_none_outlives_the_server(acts, ending):
 
 @LINUX
 def test_a_follower_ends_with_the_first_process():
-    """Without the process group: what its own lifeline does."""
+    """Test the lifeline alone, without the process group."""
     theirs, lifeline = os.pipe()
-    follower = subprocess.Popen(
-        [
-            *(
-                sys.executable,
-                "-m",
-                "inspector.service.engine.worker",
-                "tests.service.engine.jobs",
-                str(theirs),
-            ),
-            *("2", "1", "127.0.0.1:1"),
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=(theirs,),
-    )
+    follower = start_worker(theirs, "2", "1", "127.0.0.1:1")
     try:
         os.close(theirs)
         follower.stdin.write(

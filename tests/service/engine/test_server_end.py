@@ -12,7 +12,7 @@ import pytest
 
 from inspector.service.engine.protocol import decode, encode
 from tests.paths import ROOT
-from tests.service.engine.waiting import PATIENCE, alive, until
+from tests.service.engine.waiting import PATIENCE, alive, start_worker, until
 
 
 def start(*arguments: str) -> subprocess.Popen:
@@ -77,20 +77,7 @@ def test_what_a_job_started_goes_with_a_killed_server():
 @pytest.mark.parametrize("closed", ["stdin", pytest.param("lifeline", marks=LINUX)])
 def test_either_pipe_is_enough_to_end_a_worker(closed):
     theirs, lifeline = os.pipe()
-    worker = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "inspector.service.engine.worker",
-            "tests.service.engine.jobs",
-            str(theirs),
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=(theirs,),
-        start_new_session=True,
-    )
+    worker = start_worker(theirs, new_session=True)
     try:
         os.close(theirs)
         worker.stdin.write(encode("run", run=1, job="stubborn", payload={}))

@@ -1,11 +1,15 @@
-"""Wait for a condition, and check whether a process is alive."""
+"""Start a worker process, wait for a condition, and check whether a process is alive."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.paths import ROOT
 
 PATIENCE = 60.0  # seconds until a condition that never holds fails the test; no test measures it
 
@@ -21,7 +25,7 @@ def until(condition: Callable[[], object], what: str = "the condition") -> objec
 
 
 def alive(pid: int) -> bool:
-    """Whether a process still runs; one that only waits to be reaped does not."""
+    """Return whether a process still runs. A zombie process does not."""
     try:
         os.kill(pid, 0)
         if Path("/proc/self/stat").exists():
@@ -29,3 +33,16 @@ def alive(pid: int) -> bool:
     except (ProcessLookupError, FileNotFoundError):
         return False
     return True
+
+
+def start_worker(lifeline: int, *arguments: str, new_session: bool = False) -> subprocess.Popen:
+    """Start a worker process of the test jobs, which holds one end of the lifeline pipe."""
+    module = ("-m", "inspector.service.engine.worker", "tests.service.engine.jobs")
+    return subprocess.Popen(
+        [sys.executable, *module, str(lifeline), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=(lifeline,),
+        start_new_session=new_session,
+    )
