@@ -188,7 +188,7 @@ def _group(leaf: Leaf, path: str, given: GroupOf | None, default: Group = "other
 
 
 def _logical(leaf: Leaf, axis_names: tuple[str, ...]) -> Names | None:
-    """Return the names of a box if the box says they are logical, or if one is no mesh axis."""
+    """Return the names of a box if the box says they are logical, or if one is not a mesh axis."""
     names = leaf.names
     if names is None or not all(name is None or isinstance(name, str) for name in names):
         return None

@@ -238,14 +238,9 @@ def compile_all(
     mesh: Mesh,
     watched: list[Watched],
 ) -> tuple[_Program, ...]:
-    """Lower and compile all programs, inside of `tracing`.
+    """Lower and compile all programs, inside of `tracing`. Add the train step's watched values to `watched`.
 
     XLA releases the GIL, so another thread reads the text of one program while the next one compiles.
-
-    Args:
-      make_program: makes a program from its name.
-      mesh: the mesh whose axes the collectives get.
-      watched: receives the marked intermediate values of the train step.
     """
     programs = []
     with ThreadPoolExecutor(max_workers=1) as reader:

@@ -54,11 +54,7 @@ def entry_of(name: str) -> ModelEntry:
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """Return the function `package.module:function`.
-
-    Raises:
-      InvalidInput: it does not exist, or importing its module fails.
-    """
+    """Return the function `package.module:function`, or raise InvalidInput if it cannot be imported."""
     module_name, function_name = own_model.parse_name(name)
     try:
         with own_code(name):
@@ -117,9 +113,7 @@ def checked_batch(name: str, batch: Any) -> dict[str, Any]:
 
 def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
     hints = {}
-    with contextlib.suppress(
-        Exception
-    ):  # annotations can use names that only a type checker imports
+    with contextlib.suppress(Exception):  # annotations can use names that only type checkers import
         hints = get_type_hints(build)
     sizes = []
     for parameter in inspect.signature(build).parameters.values():

@@ -167,9 +167,8 @@ def _variable_fields(variable: Any, nnx: ModuleType) -> dict[str, Any]:
     names = variable.get_metadata().get("out_sharding")
     if isinstance(names, NamedSharding):
         names = names.spec
-    names = getattr(
-        names, "partitions", names
-    )  # a spec with unreduced axes cannot be iterated over
+    # A spec with unreduced axes cannot be iterated over.
+    names = getattr(names, "partitions", names)
     if names is not None and _is_names(names):
         box = Box(type(variable).__name__, dimension_axes(names))
         fields = {"names": tuple(names), "box": box}

@@ -33,13 +33,9 @@ _SCANNED = 1_000  # entries of a folder that are checked for array folders
 
 @dataclass(frozen=True)
 class CheckpointFolders:
-    """The folders of one checkpoint.
+    """The folder of a checkpoint's metadata, and the folder of each item by name ("" if there is only one).
 
-    Attributes:
-      top: the folder with the metadata of the checkpoint.
-      trees: item name -> folder of its tree of arrays. The name is "" if there is only one.
-      step: the number of the step, None if the checkpoint is not one of several steps.
-      unfinished: names of folders that Orbax did not finish.
+    `step` is None if the checkpoint is not one of several steps. `unfinished` has names of folders.
     """
 
     top: Path

@@ -13,9 +13,8 @@ def tutorial(mesh_shape, axis_names):
 
     mesh = Mesh(np.array(jax.devices()).reshape(mesh_shape), axis_names)
     sharding = NamedSharding(mesh, P(*axis_names))
-    global_shape = tuple(
-        -(-8 // size) * size for size in mesh_shape
-    )  # 8, rounded up to a multiple of the mesh
+    # 8, rounded up to a multiple of the mesh
+    global_shape = tuple(-(-8 // size) * size for size in mesh_shape)
     indices = sharding.addressable_devices_indices_map(global_shape)
     for device, index in indices.items():
         cuts = zip(index, global_shape, strict=True)
