@@ -206,7 +206,7 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
 
 def _bytes(array: Array, elements: np.ndarray) -> np.ndarray:
     """Return (blocks,) bytes of each block. The bytes of the array must be known."""
-    every = math.prod(array.shape)
+    every = math.prod(array.shape or ())
     if not every or array.bytes is None:
         return np.zeros(elements.shape, np.int64)
     return np.rint(elements * (array.bytes / every)).astype(np.int64)

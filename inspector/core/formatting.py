@@ -174,14 +174,12 @@ def ranges_text(index: Sequence[Sequence[int]]) -> str:
 
 def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
     """Return a dimension and its sharding: `dim 1 · hidden · 1024 ÷ 4 over model`."""
-    parts = [f"dim {dimension}"]
-    if array.logical_axes is not None and array.logical_axes[dimension]:
-        parts.append(array.logical_axes[dimension])
-    size = str(array.shape[dimension])
+    name = array.logical_axes[dimension] if array.logical_axes is not None else None
+    size = "unknown" if array.shape is None else str(array.shape[dimension])
     axes = array.spec[dimension] if array.spec is not None else None
     if axes:
         size += f" ÷ {mesh.ways(axes)} over {mesh_axes_text(axes)}"
-    return " · ".join([*parts, size])
+    return " · ".join(filter(None, (f"dim {dimension}", name, size)))
 
 
 def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:

@@ -88,7 +88,8 @@ def _property(definition: dict[str, Any], description: str) -> dict[str, Any]:
         description += " null if unknown."
     if definition.get("default", ()) is None:
         del definition["default"]
-    return {"description": description} | _without_float_bounds(definition)
+    plain: dict[str, Any] = _without_float_bounds(definition)
+    return {"description": description} | plain
 
 
 def _without_float_bounds(definition: Any) -> Any:

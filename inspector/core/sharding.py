@@ -191,9 +191,9 @@ def _block_coordinates(spec: Spec, mesh: Mesh) -> np.ndarray:
     sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
     coordinates = np.zeros((mesh.size, len(spec)), dtype=np.int64)
     for dimension, axes in enumerate(spec):
-        for axis in axes or ():
-            coordinates[:, dimension] *= sizes[axis]
-            coordinates[:, dimension] += place_on_axis[axis]
+        for name in axes or ():
+            coordinates[:, dimension] *= sizes[name]
+            coordinates[:, dimension] += place_on_axis[name]
     return coordinates
 
 

@@ -121,9 +121,13 @@ def dumps(plain: Mapping[str, Any]) -> str:
     return "{" + ",\n ".join(parts) + "}\n"
 
 
-@functools.cache
-def fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
+def fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:
     """Return name, JSON key, and whether None is left out, for each field but `extra`."""
+    return _fields(kind)
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:
     return tuple(
         (field.name, field.name.rstrip("_"), "omit_none" in field.metadata)
         for field in dataclasses.fields(kind)
@@ -131,8 +135,12 @@ def fields(kind: type) -> tuple[tuple[str, str, bool], ...]:
     )
 
 
+def hints(kind: Any) -> dict[str, Any]:
+    return _hints(kind)
+
+
 @functools.cache
-def hints(kind: type[Record]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 

@@ -36,7 +36,7 @@ def parse(text: str) -> tuple[Rule, ...]:
         raise InvalidInput(
             f"rules has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed"
         )
-    text = text[_NAME.match(text).end() :] if _NAME.match(text) else text
+    text = _NAME.sub("", text, count=1) if _NAME.match(text) else text
     pairs = _parsed(text) if text[:1] in ("[", "(", "{") else _short(text)
     if isinstance(pairs, dict):
         pairs = list(pairs.items())
