@@ -57,9 +57,10 @@ def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tu
     """Return one sentence about a program's collectives, two figures, and a table by mesh axes."""
     collectives = program.collectives
     if collectives is None:
+        name = title(program.name)
         return (
             unknown.unknown(
-                f"The collectives of {title(program.name)} are unknown: its HLO text could not be read."
+                f"The collectives of {name} are unknown: its HLO text could not be read."
             ),
         )
     blocks: list[Block] = [Text(headline(program.name, collectives))]
@@ -149,25 +150,16 @@ def detail(one: Collective) -> tuple[Inline, ...]:
 
 
 def cause(program: Program, one: Collective) -> Section:
-    """Return where the sharding behind one collective comes from: a row per mesh axis and source."""
-    blocks: list[Block] = [
-        Text(detail(one)),
-        text(
-            f"{title(program.name)}, {phases_text(one)}, source line ",
-            Code(one.source or "unknown"),
-            ".",
-        ),
-    ]
+    """Return the sources of the sharding behind one collective: a row per mesh axis and source."""
+    step = f"{title(program.name)}, {phases_text(one)}, source line "
+    blocks: list[Block] = [Text(detail(one)), text(step, Code(one.source or "unknown"), ".")]
     if one.origins:
         headings = columns("Mesh axis:code", "Sharding comes from:code", "By rule:code")
         rows = tuple((origin.mesh_axis, origin.from_, origin.rule) for origin in one.origins)
         blocks.append(Table(f"origins:{one.name}", headings, rows))
     else:
-        blocks.append(
-            unknown.unknown(
-                "The source of its sharding is unknown. A plan of the layout records it."
-            )
-        )
+        said = "The source of its sharding is unknown. A plan of the layout records it."
+        blocks.append(unknown.unknown(said))
     return Section(f"cause-{one.name}", one.name, tuple(blocks))
 
 

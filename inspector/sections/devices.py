@@ -21,7 +21,9 @@ from inspector.sections.section import (
     Picture,
     Section,
     Table,
+    notice,
     text,
+    unknown,
 )
 
 _MAX_RANGES = 2  # index ranges in one cell
@@ -64,20 +66,13 @@ def verdict(held: Holdings) -> Notice:
     devices = f"device {held.devices[0]}" if single else f"devices {devices_text(held.devices)}"
     fail = f"{devices} {'fails' if single else 'fail together'}"
     if held.alone is None:
-        return Notice(
-            "unknown", (f"The loss if {fail} is unknown: the bytes of an array are unknown.",)
-        )
+        return unknown(f"The loss if {fail} is unknown: the bytes of an array are unknown.")
     if not held.alone:
         copies = f"other devices hold a copy of all {bytes_text(held.bytes)}"
-        return Notice("success", (f"Nothing is lost if {fail}: {copies}.",))
-    lost = held.lost
-    return Notice(
-        "warning",
-        (
-            f"If {fail}, {bytes_text(held.alone)} of {counted(len(lost), 'array')} are lost: no other device "
-            f"holds them. The largest is {lost[0].path}.",
-        ),
-    )
+        return notice("success", f"Nothing is lost if {fail}: {copies}.")
+    lost = f"{bytes_text(held.alone)} of {counted(len(held.lost), 'array')} are lost"
+    largest = f"The largest is {held.lost[0].path}."
+    return notice("warning", f"If {fail}, {lost}: no other device holds them. {largest}")
 
 
 def ordered(held: Holdings) -> list[Piece]:

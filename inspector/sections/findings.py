@@ -37,7 +37,7 @@ def section(snapshot: Snapshot, most: int = 40) -> Section:
     )
     blocks: list[Block] = [summary(ranked)]
     if ranked:
-        blocks.append(Listing(tuple(sentence(one) for one in ranked[:most])))
+        blocks.append(Listing(tuple(map(sentence, ranked[:most]))))
     if len(ranked) > most:
         blocks.append(text(more_text(len(ranked) - most, "finding"), quiet=True))
     return Section("findings", "Findings", tuple(blocks))
@@ -101,14 +101,5 @@ def audited(findings: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, .
 
 def checked() -> Folded:
     """Return the questions of the audit and its threshold."""
-    return Folded(
-        "Checks",
-        (
-            listing(*audit.questions()),
-            text(
-                "Waste below 1% of the train state per device is not reported. Identical layers are one "
-                "finding.",
-                quiet=True,
-            ),
-        ),
-    )
+    note = "Waste below 1% of the train state per device is not reported. Identical layers are one finding."
+    return Folded("Checks", (listing(*audit.questions()), text(note, quiet=True)))

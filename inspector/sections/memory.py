@@ -24,6 +24,7 @@ from inspector.sections.section import (
     Table,
     Text,
     columns,
+    notice,
     text,
 )
 
@@ -130,26 +131,21 @@ def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
     if snapshot.mesh is None or not groups:
         return ()
     arrays = memory.duplication_by_array(snapshot)
-    blocks: tuple[Block, ...]
+    blocks: list[Block] = []
     if all(one.duplicated is None for one in groups):
-        blocks = (
-            text("Duplicated bytes are unknown, because the bytes of the arrays are.", quiet=True),
-        )
+        said = "Duplicated bytes are unknown, because the bytes of the arrays are."
+        blocks.append(text(said, quiet=True))
     elif arrays:
-        blocks = (
-            _duplication_table("duplication_by_group", "Arrays", groups),
-            _duplication_table("duplication_by_array", "Path", arrays),
-        )
+        blocks.append(_duplication_table("duplication_by_group", "Arrays", groups))
+        blocks.append(_duplication_table("duplication_by_array", "Path", arrays))
     elif any(one.duplicated is None for one in groups):
-        blocks = (
-            text(
-                "No duplicates among the arrays with known bytes. The bytes of the others are unknown.",
-                quiet=True,
-            ),
+        said = (
+            "No duplicates among the arrays with known bytes. The bytes of the others are unknown."
         )
+        blocks.append(text(said, quiet=True))
     else:
-        blocks = (Notice("success", ("No two devices hold the same data.",)),)
-    return (Section("duplication", "Replicated data", blocks),)
+        blocks.append(notice("success", "No two devices hold the same data."))
+    return (Section("duplication", "Replicated data", tuple(blocks)),)
 
 
 def rows(program: Breakdown) -> list[tuple[str, int | None]]:
@@ -201,11 +197,13 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
 
 def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     code = " + code" if any(one.code_on_device for one in programs) else ""
-    emulated = (
-        " The compiler is that of emulated devices; an accelerator has other temporaries."
-        if snapshot.source.kind == "cpu"
-        else ""
+    note = (
+        f"Total = arguments + outputs + temporaries − aliased{code}. The peak is the most that is in use at "
+        "one time. Bytes not explained by arrays are, for example, a random key, the loss or the table of a "
+        "tuple."
     )
+    if snapshot.source.kind == "cpu":
+        note += " The compiler is that of emulated devices; an accelerator has other temporaries."
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
     # A part that a program does not have is 0.
@@ -213,18 +211,8 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
         (name, *(numbers.get(name, 0) for numbers in listed)) for name in names
     )
     headings = columns("Part", *(Column(program.program, "bytes") for program in programs))
-    return Folded(
-        "All numbers, in bytes on one device",
-        (
-            text(
-                f"Total = arguments + outputs + temporaries − aliased{code}. The peak is the most that is in "
-                "use at one time. Bytes not explained by arrays are, for example, a random key, the loss or "
-                f"the table of a tuple.{emulated}",
-                quiet=True,
-            ),
-            Table("memory_table", headings, cells),
-        ),
-    )
+    table = Table("memory_table", headings, cells)
+    return Folded("All numbers, in bytes on one device", (text(note, quiet=True), table))
 
 
 def _in_order(lists: Sequence[Sequence[str]]) -> list[str]:

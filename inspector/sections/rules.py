@@ -12,10 +12,10 @@ from inspector.core.snapshot import Array, Snapshot
 from inspector.models.catalogue import semantics
 from inspector.sections.section import (
     Block,
-    Notice,
     Section,
     Strong,
     Table,
+    notice,
     text,
 )
 
@@ -52,15 +52,13 @@ def of_array(
     ]
     if ledger.follows is False:
         chosen = " The compiler chose it." if array.group in ("activation", "gradient") else ""
+        library = LIBRARIES[reading]
         blocks.append(
-            Notice(
-                "warning",
-                (f"The sharding differs from these rules in {LIBRARIES[reading]}.{chosen}",),
-            )
+            notice("warning", f"The sharding differs from these rules in {library}.{chosen}")
         )
     if any(entry.taken_by_linen != entry.taken_by_nnx for entry in ledger.entries):
         refusals = f": {'; '.join(ledger.nnx_refusals)}." if ledger.nnx_refusals else "."
-        blocks.append(Notice("info", (f"Linen and nnx apply these rules differently{refusals}",)))
+        blocks.append(notice("info", f"Linen and nnx apply these rules differently{refusals}"))
     blocks += [
         entries(ledger.entries, rules),
         text(
@@ -98,12 +96,8 @@ def overall(known: Sequence[tuple[Array, Ledger]], reading: RulesSemantics) -> S
     if compared:
         all_follow = follow == len(compared)
         count = f"{'All' if all_follow else f'{follow} of'} {counted(len(compared), 'array')}"
-        blocks.append(
-            Notice(
-                "success" if all_follow else "warning",
-                (f"{count} with logical axes follow the rules as {library} applies them.",),
-            )
-        )
+        said = f"{count} with logical axes follow the rules as {library} applies them."
+        blocks.append(notice("success" if all_follow else "warning", said))
     return Section("ledger-all", "All arrays", (*blocks, table(known)))
 
 

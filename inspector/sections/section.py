@@ -204,6 +204,11 @@ def text(*parts: Inline, quiet: bool = False) -> Text:
     return Text(parts, quiet)
 
 
+def notice(kind: NoticeKind, *parts: Inline) -> Notice:
+    """Return a notice made of these parts."""
+    return Notice(kind, parts)
+
+
 def unknown(*parts: Inline) -> Notice:
     """Return a notice about something unknown, with the reason."""
     return Notice("unknown", parts)

@@ -73,12 +73,10 @@ def modelled_step(
       roofline_of: the models in the roofline figure. If empty, the figures are left out.
     """
     if _failed(snapshot, model):
-        return (
-            unknown.unknown(
-                f"The step time of {model.program} is unknown: the program does not fit into the memory of "
-                "a device, so the compiler produced none."
-            ),
+        reason = (
+            "the program does not fit into the memory of a device, so the compiler produced none"
         )
+        return (unknown.unknown(f"The step time of {model.program} is unknown: {reason}."),)
     machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
     intensity = model.intensities[0] if model.intensities else None
     blocks: list[Block] = [

@@ -16,6 +16,7 @@ from inspector.sections.section import (
     Notice,
     Picture,
     Table,
+    notice,
     text,
 )
 
@@ -33,11 +34,9 @@ def verdict(snapshot: Snapshot) -> Notice:
     different = [one for one in compared if not one.same]
     if different:
         total = counted(len(compared), "sharding")
-        return Notice(
-            "error", (f"{len(different)} of {total} were compiled differently, marked ≠.",)
-        )
-    return Notice(
-        "success", (f"All {counted(len(compared), 'sharding')} were compiled as requested.",)
+        return notice("error", f"{len(different)} of {total} were compiled differently, marked ≠.")
+    return notice(
+        "success", f"All {counted(len(compared), 'sharding')} were compiled as requested."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
 from inspector.layout.plan import NOT_PROPAGATED
-from inspector.sections.section import Notice, unknown
+from inspector.sections.section import Notice, notice, unknown
 
 
 def imported_from(snapshot: Snapshot) -> str | None:
@@ -52,11 +52,9 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
         return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
     if source is None:
-        return Notice(
+        return notice(
             "info",
-            (
-                f"Nothing is compiled yet, so {subject} unknown. Build and run the layout to find out.",
-            ),
+            f"Nothing is compiled yet, so {subject} unknown. Build and run the layout to find out.",
         )
     return unknown(f"{_capital(source)} contains arrays but no program, so {subject} unknown.")
 
