@@ -62,7 +62,9 @@ def section(name: str) -> Section:
     )
 
     def figure(width_px: int) -> go.Figure:
-        return go.Figure(go.Bar(x=[1, 2], y=[3, 4]), layout={"width": width_px, "height": 200})
+        margin = dict.fromkeys("ltrb", 8)  # as every figure of the project
+        layout = {"width": width_px, "height": 200, "margin": margin}
+        return go.Figure(go.Bar(x=[1, 2], y=[3, 4]), layout=layout)
 
     inner: tuple[Block, ...] = (
         Text(("of ", Code(name), " and ", Strong(name))),
