@@ -18,7 +18,7 @@ from flax import linen as nn
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding
 
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 
 def compile_all(topology: dict[str, Any], model: str, sizes: dict, mesh: list, rules: list) -> dict:

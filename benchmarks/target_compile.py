@@ -18,7 +18,7 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines import out_of_memory, targets
 from inspector.machines.targets import GPUS_PER_NODE, Target
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
 

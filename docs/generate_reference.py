@@ -16,7 +16,7 @@ from typing import Any
 
 from inspector.core import snapshot
 from inspector.media.terminal import VERBS
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 FOLDER = Path(__file__).parent / "reference"
 _NOTE = "<!-- Written by docs/generate_reference.py. Do not edit. -->\n"

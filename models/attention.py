@@ -9,7 +9,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.models.layer import Layer
+from inspector.model.built_in.layer import Layer
 
 ROTARY_BASE = 10_000.0  # as in RoFormer
 

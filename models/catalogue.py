@@ -8,7 +8,7 @@ from __future__ import annotations
 from inspector.core.rules import RulesSemantics
 from inspector.core.snapshot import Snapshot
 from inspector.model import ModelEntry, Size, own_model
-from inspector.models import published
+from inspector.model.built_in import published
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -140,7 +140,7 @@ CATALOGUE = {
         ModelEntry(
             name="logical_mlp",
             title="MLP, logical axes",
-            build="inspector.models.logical_mlp:logical_mlp",
+            build="inspector.model.built_in.logical_mlp:logical_mlp",
             sizes=MLP_SIZES,
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
@@ -151,7 +151,7 @@ CATALOGUE = {
         ModelEntry(
             name="mlp",
             title="MLP, device axes",
-            build="inspector.models.mlp:mlp",
+            build="inspector.model.built_in.mlp:mlp",
             sizes=MLP_SIZES,
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
@@ -163,7 +163,7 @@ CATALOGUE = {
         ModelEntry(
             name="transformer",
             title="Transformer",
-            build="inspector.models.transformer:transformer",
+            build="inspector.model.built_in.transformer:transformer",
             sizes=TRANSFORMER_SIZES,
             logical_axes=TRANSFORMER_LOGICAL_AXES,
             rules=TRANSFORMER_RULES,
@@ -175,7 +175,7 @@ CATALOGUE = {
         ModelEntry(
             name="moe",
             title="Mixture of experts",
-            build="inspector.models.moe:mixture_of_experts",
+            build="inspector.model.built_in.moe:mixture_of_experts",
             sizes=MOE_SIZES,
             logical_axes=TRANSFORMER_LOGICAL_AXES | {"expert": "experts of a block"},
             rules=MOE_RULES,

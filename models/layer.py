@@ -8,7 +8,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.models.watching import watch
+from inspector.model.built_in.watching import watch
 
 NORM_EPSILON = 1e-5  # as in Llama and Mixtral
 

@@ -15,8 +15,8 @@ from flax import linen as nn
 from jax import numpy as jnp
 
 from inspector.model import Model
-from inspector.models.training import optimizer_named, regression
-from inspector.models.watching import watch
+from inspector.model.built_in.training import optimizer_named, regression
+from inspector.model.built_in.watching import watch
 
 
 class DotReluDot(nn.Module):

@@ -14,8 +14,8 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from inspector.model import Model
-from inspector.models.training import optimizer_named, regression
-from inspector.models.watching import watch
+from inspector.model.built_in.training import optimizer_named, regression
+from inspector.model.built_in.watching import watch
 
 # Data parallel over `data`. W1 is sharded by columns and W2 by rows over `model`, so that a block needs
 # one all-reduce.

@@ -20,8 +20,8 @@ from jax import numpy as jnp
 
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
-from inspector.models.layer import Layer
-from inspector.models.transformer import transformer
+from inspector.model.built_in.layer import Layer
+from inspector.model.built_in.transformer import transformer
 
 # Weight of the loss that keeps experts equally busy (Switch Transformer, arXiv:2101.03961).
 BALANCE_WEIGHT = 0.01

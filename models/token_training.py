@@ -11,7 +11,7 @@ from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
 from inspector.model import Batch, Model
-from inspector.models.training import watch_gradients
+from inspector.model.built_in.training import watch_gradients
 
 
 def next_token_model(

@@ -12,7 +12,7 @@ from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
 from inspector.model import Batch, Model
-from inspector.models.watching import watch
+from inspector.model.built_in.watching import watch
 
 MOMENTUM = 0.9  # Sutskever et al. 2013
 

@@ -18,10 +18,10 @@ from jax import numpy as jnp
 
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
-from inspector.models.attention import Attention
-from inspector.models.layer import Config, Layer
-from inspector.models.token_training import next_token_model
-from inspector.models.training import optimizer_named
+from inspector.model.built_in.attention import Attention
+from inspector.model.built_in.layer import Config, Layer
+from inspector.model.built_in.token_training import next_token_model
+from inspector.model.built_in.training import optimizer_named
 
 
 class GatedMLP(Layer):

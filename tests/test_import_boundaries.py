@@ -45,11 +45,14 @@ def is_below(module: str, package: str) -> bool:
 
 
 INSPECTOR = modules_of(ROOT / "inspector")
-MODELS = [f"inspector.{module}" for module in modules_of(ROOT / "models")]
+MODELS = [
+    module.replace("models", "inspector.model.built_in", 1)
+    for module in modules_of(ROOT / "models")
+]
 # The server reads the catalogue of models; the other modules in `models` build models with JAX.
 # Readers are the producers that need no JAX: the server lists their kinds and unpacks their archives.
 SERVER_SIDE = [
-    "inspector.models.catalogue",
+    "inspector.model.built_in.catalogue",
     *(
         m
         for m in INSPECTOR

@@ -80,7 +80,9 @@ def test_the_wheel_has_one_package_and_all_data_files(wheel: Path) -> None:
         if path.is_file() and path.suffix != ".pyc"
     }
     assert data <= names
-    assert {f"inspector/models/{path.name}" for path in (ROOT / "models").glob("*.py")} <= names
+    assert {
+        f"inspector/model/built_in/{path.name}" for path in (ROOT / "models").glob("*.py")
+    } <= names
     assert "inspector/media/streamlit/server/.streamlit/config.toml" in names
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from inspector.core import sharding
 from inspector.core.snapshot import Array, Snapshot
 from inspector.layout import Layout, specs_from_rules
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 LOGICAL, DEVICE = "logical_mlp", "mlp"
 

@@ -16,7 +16,7 @@ from inspector.core.rules import Rule
 from inspector.core.snapshot import Spec
 from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size, SizeValue, own_model
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 DEFAULT_MODEL = "logical_mlp"
 DEFAULT_MESH = (2, 4)

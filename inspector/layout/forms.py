@@ -16,7 +16,7 @@ from inspector.layout import fields as texts
 from inspector.layout.layout import Layout
 from inspector.machines import targets
 from inspector.model import ModelEntry, Size
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 # Values of the fields read so far, by name; `model` is a ModelEntry.
 Values = Mapping[str, Any]

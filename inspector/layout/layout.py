@@ -15,7 +15,7 @@ from inspector.layout.fields import print_mesh
 from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 # JAX numbers the devices of process i from i times this number.
 DEVICE_NUMBERS_PER_PROCESS = 2048

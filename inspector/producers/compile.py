@@ -19,7 +19,7 @@ from inspector.layout.plan import INDIVISIBLE, now, plan
 from inspector.machines import out_of_memory, targets
 from inspector.machines.out_of_memory import Shortage
 from inspector.machines.targets import Target
-from inspector.models.watching import Watched
+from inspector.model.built_in.watching import Watched
 from inspector.producers.abstract import abstract_state, versions
 from inspector.producers.build import build_model, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report, compile_all

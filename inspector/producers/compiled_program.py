@@ -17,7 +17,7 @@ import jax
 
 from inspector.compiled import program_text
 from inspector.core.snapshot import Mesh, Program, ProgramArray, Seconds, Timeit, Trace, Work
-from inspector.models.watching import Watched, listening
+from inspector.model.built_in.watching import Watched, listening
 from inspector.producers import profile
 from inspector.producers.build import Signature
 from inspector.producers.distributed import agreed

@@ -235,7 +235,7 @@ def _is_own(file: str) -> bool:
     installed = (*sysconfig.get_paths().values(), *site.getsitepackages())
     if any(path.startswith(os.path.realpath(folder) + os.sep) for folder in installed):
         return False
-    ours = (_PACKAGE, (_PACKAGE / "models").resolve())
+    ours = (_PACKAGE, (_PACKAGE / "model" / "built_in").resolve())
     return not any(path.startswith(str(folder) + os.sep) for folder in ours)
 
 

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 
 from inspector.core import sharding
 from inspector.core.snapshot import Array, LiveBytes, Mesh, Shard, Spec
-from inspector.models.watching import Watched
+from inspector.model.built_in.watching import Watched
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
 from inspector.producers.records import array_facts, index_bounds, named_spec, shards_of, spec_of

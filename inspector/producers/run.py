@@ -10,7 +10,7 @@ from inspector import layout as layouts
 from inspector.core.snapshot import Snapshot, Source
 from inspector.layout import Layout
 from inspector.layout.plan import now
-from inspector.models.watching import Watched
+from inspector.model.built_in.watching import Watched
 from inspector.producers.abstract import versions
 from inspector.producers.build import (
     first_inputs,

@@ -9,7 +9,7 @@ from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.entries import Entry, Ledger, ledger_of
 from inspector.core.rules.rule import rule_words
 from inspector.core.snapshot import Array, Snapshot
-from inspector.models.catalogue import semantics
+from inspector.model.built_in.catalogue import semantics
 from inspector.sections.section import (
     Block,
     Section,

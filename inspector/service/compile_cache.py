@@ -174,7 +174,7 @@ def code() -> str:
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
     # In a checkout `models` is a link, which `rglob` does not follow.
-    for folder in (package, package / "models"):
+    for folder in (package, package / "model" / "built_in"):
         for file in sorted(folder.rglob("*.py")):
             # Pages and figures show Snapshots and make none.
             if not {"media", "figures"} & set(file.parts):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from inspector.core.errors import InvalidInput
 from inspector.model import ModelEntry, own_model
-from inspector.models.catalogue import CATALOGUE, register
+from inspector.model.built_in.catalogue import CATALOGUE, register
 from inspector.service.engine import Environment, Pool
 
 # Seconds; the user's module may import a lot.

@@ -15,7 +15,7 @@ from inspector.compare.board import Board, free_name
 from inspector.core.snapshot import Snapshot, Source
 from inspector.layout import Layout
 from inspector.layout.presets import fitting
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 
 def laid_out() -> list[Layout]:

@@ -22,7 +22,7 @@ import pytest
 from inspector.checks import policy
 from inspector.media.terminal import main
 from inspector.model import own_model
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -22,7 +22,7 @@ from inspector.core.field_parser import Parsed
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.model import Size
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 MESH_SHAPES = [
     shape

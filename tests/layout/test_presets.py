@@ -17,7 +17,7 @@ from inspector.core import rules
 from inspector.core.snapshot import Snapshot
 from inspector.layout import presets
 from inspector.layout.plan import plan
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
 from inspector.producers.records import spec_of
 from tests.paths import CASES

@@ -23,7 +23,7 @@ from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import ModelEntry, Size, own_model
-from inspector.models import catalogue
+from inspector.model.built_in import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 from inspector.producers.run import run_layout
@@ -300,7 +300,7 @@ def test_a_state_that_changes_at_each_call_is_refused(module) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "examples.linen_mlp:build", "inspector.models.mlp:build"]
+    "name", ["os:system", "examples.linen_mlp:build", "inspector.model.built_in.mlp:build"]
 )
 def test_code_is_never_named_by_a_layout(name) -> None:
     for read in (

@@ -8,8 +8,8 @@ import pytest
 from flax.core import meta
 from jax import numpy as jnp
 
-from inspector.models.attention import Attention, rotated
-from inspector.models.layer import Config
+from inspector.model.built_in.attention import Attention, rotated
+from inspector.model.built_in.layer import Config
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

@@ -13,7 +13,7 @@ from flax import linen as nn
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers import build
 from inspector.producers.abstract import abstract_state
 from inspector.producers.run import run_layout

@@ -9,8 +9,8 @@ from flax import linen as nn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.models.layer import Config
-from inspector.models.moe import MixtureOfExperts, capacity, route
+from inspector.model.built_in.layer import Config
+from inspector.model.built_in.moe import MixtureOfExperts, capacity, route
 from tests.models.language_models import built
 
 # (tokens, experts, experts a token, places): room for all, for some, one of each, all experts for all.

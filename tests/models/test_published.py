@@ -11,7 +11,7 @@ from inspector import layout as layouts
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.model import SizePreset
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
 
 # From the metadata of the weights on https://huggingface.co: meta-llama/Meta-Llama-3-8B, its 70B, and

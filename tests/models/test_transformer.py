@@ -13,7 +13,7 @@ from flax.core import meta
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
-from inspector.models.token_training import cross_entropy
+from inspector.model.built_in.token_training import cross_entropy
 from inspector.producers import build
 from inspector.producers.abstract import abstract_state
 from tests.models.language_models import MODELS, built, small

@@ -17,8 +17,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, from_json
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.models import training
-from inspector.models.watching import Watched, listening
+from inspector.model.built_in import training
+from inspector.model.built_in.watching import Watched, listening
 from inspector.producers import build, compiled_program, live_arrays, records
 from inspector.producers.abstract import abstract_state
 from inspector.producers.leaves import Leaf

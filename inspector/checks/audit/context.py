@@ -15,7 +15,7 @@ from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Finding, Level, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, in_elements
-from inspector.models.catalogue import semantics
+from inspector.model.built_in.catalogue import semantics
 
 # Findings need at least this share of the train state on one device. MaxText tolerates 2% of unsharded
 # parameters (`sharding_tolerance`); arrays add up, so half of that.

@@ -14,7 +14,7 @@ from inspector.core.rules import Rule
 from inspector.core.rules.disagreement import EXPLANATIONS, disagreements
 from inspector.core.rules.rule import rule_text, rule_words
 from inspector.core.snapshot import Array, Finding
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 ABSENT_AXIS = "rule-names-absent-axis"
 NEVER_USED = "rule-never-used"

@@ -15,7 +15,7 @@ from inspector.core.rules import Rule, RulesSemantics, linen, nnx
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.models.catalogue import semantics
+from inspector.model.built_in.catalogue import semantics
 
 REORDERED = Cause("rules", "reordered")
 UNUSED = Cause("rules", "that nnx does not use changed")

@@ -18,7 +18,7 @@ from inspector.machines import targets
 from inspector.media.streamlit import preset_pills, session, target_picker
 from inspector.media.streamlit.plain_text import plain
 from inspector.model import ModelEntry, Size, SizePreset
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")

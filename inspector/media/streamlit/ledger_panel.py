@@ -14,7 +14,7 @@ from inspector.core.snapshot import Array, Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import render, selection
 from inspector.media.streamlit.plain_text import plain
-from inspector.models.catalogue import semantics
+from inspector.model.built_in.catalogue import semantics
 from inspector.sections import rules as ledger_section
 
 _GIVEN, _NEXT = "ledger_rules", "ledger_next"

@@ -20,7 +20,7 @@ from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.media.streamlit import chip_choice, mesh_fields, page_width, screenshot_mode
 from inspector.model import ModelEntry
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 
 _row_numbers = itertools.count()
 

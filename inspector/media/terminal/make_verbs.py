@@ -19,7 +19,7 @@ from inspector.layout.script import script
 from inspector.media.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import argument, verb
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.readers.archive import ZIP
 from inspector.service.agreement import refuse_indivisible
 from inspector.service.engine import Status

@@ -24,7 +24,7 @@ from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one_of, verb
-from inspector.models.catalogue import semantics
+from inspector.model.built_in.catalogue import semantics
 from inspector.sections import (
     array,
     arrays,

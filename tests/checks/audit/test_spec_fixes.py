@@ -23,7 +23,7 @@ from inspector.core.totals import state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
-from inspector.models.catalogue import CATALOGUE
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
 
 PLANS: dict[str, Snapshot] = {}

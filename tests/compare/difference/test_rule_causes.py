@@ -18,7 +18,7 @@ from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
-from inspector.models import catalogue
+from inspector.model.built_in import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 

@@ -65,7 +65,7 @@ def test_hooks_are_removed() -> None:
 
 def test_definitions_come_before_those_that_use_them() -> None:
     definitions = Definitions({})
-    definitions.add("inspector.models.moe", "mixture_of_experts")
+    definitions.add("inspector.model.built_in.moe", "mixture_of_experts")
     text = definitions.text()
     assert "watch" not in names_in(text)
     order = [

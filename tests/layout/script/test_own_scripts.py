@@ -23,7 +23,7 @@ from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.media import terminal as command_line
 from inspector.model import own_model
-from inspector.models import catalogue
+from inspector.model.built_in import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 from inspector.producers.run import run_layout

@@ -20,8 +20,8 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.layout.script import script
-from inspector.models.catalogue import CATALOGUE
-from inspector.models.moe import BALANCE_WEIGHT
+from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.model.built_in.moe import BALANCE_WEIGHT
 from inspector.producers.abstract import abstract_state
 from inspector.producers.run import run_layout
 from tests.layout.script import run_scripts
@@ -149,7 +149,9 @@ def test_branches_that_are_not_taken_are_left_out() -> None:
 
 
 def test_every_model_that_ships_has_a_script() -> None:
-    shipped = [entry for entry in CATALOGUE.values() if entry.build.startswith("inspector.models.")]
+    shipped = [
+        entry for entry in CATALOGUE.values() if entry.build.startswith("inspector.model.built_in.")
+    ]
     for entry in shipped:
         for preset in entry.presets:
             sizes = {key: layouts.print_size(v) for key, v in entry.sizes_of(preset).items()}

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from inspector import layout as layouts
 from inspector.layout.script import script
 from inspector.model import ModelEntry
-from inspector.models import catalogue
+from inspector.model.built_in import catalogue
 from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
