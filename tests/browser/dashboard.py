@@ -48,9 +48,10 @@ _WIDER_TEXTS = """(key) => {
     const full = plot._fullLayout, found = [];
     for (const layer of plot.querySelectorAll('.heatmaplayer .hm')) {
         const trace = layer.__data__[0].trace;
-        const widths = trace.x.slice(1).map((x, index) => Math.abs(
-            full[trace.xaxis.replace('x', 'xaxis')].c2p(x)
-            - full[trace.xaxis.replace('x', 'xaxis')].c2p(trace.x[index])));
+        const axis = full[trace.xaxis.replace('x', 'xaxis')];
+        // Cells of one width have a start and a step instead of their edges.
+        const edges = trace.x ?? [trace.x0, trace.x0 + trace.dx];
+        const widths = edges.slice(1).map((x, index) => Math.abs(axis.c2p(x) - axis.c2p(edges[index])));
         for (const text of layer.querySelectorAll('.heatmap-label text')) {
             const wide = text.getBoundingClientRect().width;
             if (wide > Math.max(...widths) + 1)

@@ -12,15 +12,18 @@ from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, NameT
 
 def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
     """Draw the button. The library is opened only to save. `key` is a prefix of the widget keys."""
+    saved = st.session_state.pop(f"{key}:saved", None)
     if st.button("Keep", key=f"{key}:open", icon=":material/bookmark:", type="tertiary"):
-        st.session_state.pop(f"{key}:saved", None)
         _dialog(snapshot, suggested_name, key)
+    elif saved is not None:
+        # Not in the callback: what a dialog's callback draws has no place once the dialog is closed.
+        st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")
 
 
 @st.dialog("Keep in the library", icon=":material/bookmark:")
 def _dialog(snapshot: Snapshot, suggested_name: str, key: str) -> None:
     state = st.session_state
-    if state.pop(f"{key}:saved", False):
+    if f"{key}:saved" in state:
         st.rerun()  # closes the dialog
     # A new key for each suggestion: the field then has the new suggestion.
     name_key, note_key = f"{key}:name:{suggested_name}", f"{key}:note"
@@ -65,5 +68,4 @@ def _save(snapshot: Snapshot, name_key: str, note_key: str, key: str, replace: b
     except InvalidInput as error:
         state[f"{key}:problem"] = str(error)
     else:
-        state[f"{key}:saved"] = True
-        st.toast(f"Saved {plain(entry.name)} in the library.", icon=":material/bookmark_added:")
+        state[f"{key}:saved"] = entry.name
