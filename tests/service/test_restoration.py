@@ -150,14 +150,12 @@ def test_what_does_not_divide_or_fit_is_refused(
         start(service, small(), small(mesh="1x3"))
     usage = shutil.disk_usage(temporary)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
-    with pytest.raises(
-        InvalidInput, match="in the folder for temporary files, but at most 819 KiB"
-    ):
+    with pytest.raises(InvalidInput, match="at most 819 KiB"):
         start(service, small(), small(mesh="4x2"))
     assert list(temporary.iterdir()) == []
     tight = Inspection(memory=10_000)
     try:
-        with pytest.raises(InvalidInput, match="a train step of this layout needs about"):
+        with pytest.raises(InvalidInput, match="needs about"):
             start(tight, small(), small(mesh="4x2"))
     finally:
         tight.close()
