@@ -1,4 +1,5 @@
 # Serves the dashboard: docker build -t sharding-inspector . && docker run -p 8501:8501 sharding-inspector
+# Behind another host name, add it to the command: --server.allowedHosts=my.host
 FROM python:3.13-slim
 
 # Chromium draws figures as PNG and SVG.

@@ -53,6 +53,14 @@ def dashboard(arguments: list[str]) -> int:
     return _run("-m", "inspector", "dashboard", *arguments, folder=Path.cwd())
 
 
+def install(arguments: list[str]) -> int:
+    """Install everything that checks and tests need, except Chromium."""
+    _install(RUNTIME, TESTS)
+    for file in COMPILERS:
+        _install_compiler(file)
+    return 0
+
+
 def compilers(arguments: list[str]) -> int:
     """Install the optional compilers for TPU slices and GPU nodes."""
     _install(RUNTIME)
@@ -69,9 +77,7 @@ def checks(arguments: list[str]) -> int:
 
 def tests(arguments: list[str]) -> int:
     """Run all tests; arguments go to pytest. Tests of a compiler that cannot be installed are skipped."""
-    _install(RUNTIME, TESTS)
-    for file in COMPILERS:
-        _install_compiler(file)
+    install([])
     _require_chromium()
     return _run("-m", "pytest", *TWO_PROCESSES, *arguments)
 
@@ -92,7 +98,7 @@ def pictures(arguments: list[str]) -> int:
 
 COMMANDS = {
     command.__name__: command
-    for command in (dashboard, compilers, checks, tests, benchmarks, pictures)
+    for command in (dashboard, install, compilers, checks, tests, benchmarks, pictures)
 }
 
 
@@ -127,7 +133,9 @@ def _install(*files: Path) -> None:
     if stamp.exists() and stamp.read_text() == digest:
         return
     print("Installing packages. This takes one or two minutes the first time.", file=sys.stderr)
-    pip = (_python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    # Python compiles a module when it is first imported. To compile all of them takes longer than the rest.
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile")
+    pip = (_python(), "-m", "pip", "install", *options)
     subprocess.run([*pip, *(part for file in files for part in ("-r", file))], check=True)
     stamp.write_text(digest)
 
@@ -161,11 +169,17 @@ def _require_chromium() -> None:
 def _apt_install(packages: tuple[str, ...], error: str) -> None:
     if shutil.which("apt-get") is None or not hasattr(os, "geteuid") or os.geteuid() != 0:
         sys.exit(_fail(error))
-    print(f"Installing {', '.join(packages)} …", file=sys.stderr)
+    import fcntl  # not on Windows
+
     options = {"check": True, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
-    subprocess.run(["apt-get", "update", "-qq"], **options)
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
-    subprocess.run(install, stdout=subprocess.DEVNULL, **options)
+    # Two of these commands can run at the same time, but apt-get cannot.
+    ENVIRONMENT.parent.mkdir(exist_ok=True)
+    with open(ENVIRONMENT.parent / "apt.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(f"Installing {', '.join(packages)} …", file=sys.stderr)
+        subprocess.run(["apt-get", "update", "-qq"], **options)
+        subprocess.run(install, stdout=subprocess.DEVNULL, **options)
 
 
 def _fail(message: str) -> int:

@@ -12,10 +12,12 @@ from benchmarks import pairing
 from inspector.core import output
 from inspector.core.errors import InvalidInput
 
-# Modules of this package in the order in which they run; each has `measure(pairs)` and `PAIRS`.
+# Modules of this package in the order in which they run. Each has `measure(pairs)` and `PAIRS`, or `report()`
+# if it counts something.
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
-    "target_compile", "capture", "propagation",
+    "target_compile", "capture", "propagation", "propagated_change", "effects", "agreement",
+    "origins", "recorded_run",
 )  # fmt: skip
 
 
@@ -39,12 +41,16 @@ def main(arguments: list[str] | None = None) -> int:
 
     before = os.getloadavg()[0]  # the load average of the last minute
     results: list[pairing.Result] = []
+    reports: dict[str, str] = {}
     failed = []
     for name in options.names or BENCHMARKS:
         print(f"{name} …", file=sys.stderr, flush=True)
         module = importlib.import_module(f"benchmarks.{name}")
         try:
-            results += module.measure(options.pairs or module.PAIRS)
+            if hasattr(module, "report"):
+                reports[name] = module.report()
+            else:
+                results += module.measure(options.pairs or module.PAIRS)
         except (RuntimeError, InvalidInput) as error:
             failed.append(f"{name} could not be measured: {error}")
     if results:
@@ -52,10 +58,16 @@ def main(arguments: list[str] | None = None) -> int:
             f"{os.cpu_count()} cores, load {before:.1f} before and {os.getloadavg()[0]:.1f} after\n"
         )
         print(pairing.table(results))
+    for text in reports.values():
+        print(f"\n{text}")
     for sentence in failed:
         print(sentence, file=sys.stderr)
     if options.json is not None:
-        plain = {"cores": os.cpu_count(), "results": [pairing.to_json(one) for one in results]}
+        plain = {
+            "cores": os.cpu_count(),
+            "results": [pairing.to_json(one) for one in results],
+            "reports": reports,
+        }
         try:
             output.write_text(json.dumps(plain, indent=1) + "\n", options.json)
         except InvalidInput as refused:

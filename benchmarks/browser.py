@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
@@ -140,7 +140,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
     """Open a Chromium of this machine.
 
     Raises:
@@ -150,7 +150,7 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         raise RuntimeError(f"there is no Chromium on this machine ({', '.join(CHROMIUM_NAMES)})")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(flags))
         try:
             yield browser
         finally:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+
+from playwright.sync_api import Page
 
 from benchmarks.browser import (
     BARE_PAGE,
@@ -23,16 +26,24 @@ MESH_AXES = ("data", "data + model", "model")
 SEEDS = ("1", "2", "0")
 
 
-def measure(pairs: int = PAIRS) -> list[Result]:
-    """Change the rule of `hidden`, and the field of the bare page, in turn."""
+def seconds_of_changes(
+    pairs: int, prepare: Callable[[Page], Callable[[], None]] = lambda page: lambda: None
+) -> list[tuple[float, float]]:
+    """Change the rule of `hidden`, and the field of the bare page, in turn.
+
+    Args:
+      prepare: is called with the dashboard's page; returns what to do before each change of the rule.
+    """
     with chromium() as browser:
         dashboard, bare = Server(DASHBOARD), Server(BARE_PAGE)
         try:
             ours, _ = open_page(browser, dashboard.url, CHARTS[DASHBOARD])
             theirs, _ = open_page(browser, bare.url, CHARTS[BARE_PAGE])
+            before_change = prepare(ours)
             rules, seeds = itertools.cycle(MESH_AXES), itertools.cycle(SEEDS)
 
             def change_rule() -> float:
+                before_change()
                 seconds = change_field(ours, "Mesh axes of rule 2", next(rules))
                 settle(ours)
                 return seconds
@@ -44,16 +55,20 @@ def measure(pairs: int = PAIRS) -> list[Result]:
 
             settle(ours)
             settle(theirs)
-            taken = interleave(change_rule, change_seed, pairs, warm_up=3)
+            return interleave(change_rule, change_seed, pairs, warm_up=3)
         finally:
             dashboard.close()
             bare.close()
+
+
+def measure(pairs: int = PAIRS) -> list[Result]:
+    """Change the rule of `hidden`, and the field of the bare page, in turn."""
     return [
         ratio_result(
             LIMIT,
             name="rule_change",
             ours="from a change of the rules to the redrawn shard map",
             baseline="from a change of the field of a bare page to its redrawn chart",
-            pairs=taken,
+            pairs=seconds_of_changes(pairs),
         )
     ]

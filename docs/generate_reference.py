@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from the code: `python3 run.py reference`.
+"""Write the reference pages that are made from the code: `python3 docs/generate_reference.py`.
 
 The command line comes from its argument parsers, the Snapshot from its JSON Schema, the models from their
 catalogue. `tests/docs` fails when a page is stale.
@@ -148,7 +148,10 @@ def main(arguments: Sequence[str]) -> int:
             if not path.is_file() or path.read_text(encoding="utf-8") != pages()[name]
         ]
         if stale:
-            print(f"stale: {', '.join(stale)}; run `python3 run.py reference`", file=sys.stderr)
+            print(
+                f"stale: {', '.join(stale)}; run `python3 docs/generate_reference.py`",
+                file=sys.stderr,
+            )
         return 1 if stale else 0
     FOLDER.mkdir(exist_ok=True)
     for name, path in written.items():

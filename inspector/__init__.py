@@ -1,23 +1,31 @@
 """Sharding Inspector: shows where every shard of a JAX model is placed, why, and its cost.
 
-In your own job, use `from inspector import capture, capture_compiled`.
+In your own job, use `from inspector import capture, capture_compiled`. In a script or notebook, use
+`inspector.inspect` and `inspector.show`.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inspector.media.notebook.show import show
     from inspector.producers.capture import capture, capture_compiled
+    from inspector.producers.inspected import inspect
 
-__all__ = ["capture", "capture_compiled"]
+__all__ = ["capture", "capture_compiled", "inspect", "show"]
+_MODULES = {
+    "capture": "inspector.producers.capture",
+    "capture_compiled": "inspector.producers.capture",
+    "inspect": "inspector.producers.inspected",
+    "show": "inspector.media.notebook.show",
+}
 __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Imported here, because `capture` imports JAX and nothing else in this process may.
-    if name in __all__:
-        from inspector.producers import capture
-
-        return getattr(capture, name)
+    # Imported when they are used, because they import JAX, and nothing else in this process may.
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
+from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.layer import Layer
 
 ROTARY_BASE = 10_000.0  # as in RoFormer
@@ -31,23 +32,39 @@ class Attention(Layer):
             fan_in=c.heads * c.head_dim,
         )
 
-        query = rotated(jnp.einsum("bsm,mnh->bsnh", x, w_query))
-        key = rotated(jnp.einsum("bsm,mkh->bskh", x, w_key))
-        value = jnp.einsum("bsm,mkh->bskh", x, w_value)
-        query = self.constrained("query", query, ("batch", "seq", "heads", "head_dim"))
-        key = self.constrained("key", key, ("batch", "seq", "kv_heads", "head_dim"))
-        value = self.constrained("value", value, ("batch", "seq", "kv_heads", "head_dim"))
+        by_query = ("batch", "seq", "heads", "head_dim")
+        by_key = ("batch", "seq", "kv_heads", "head_dim")
+        query = rotated(
+            jnp.einsum("bsm,mnh->bsnh", x, w_query, out_sharding=out_sharding(by_query))
+        )
+        key = rotated(jnp.einsum("bsm,mkh->bskh", x, w_key, out_sharding=out_sharding(by_key)))
+        value = jnp.einsum("bsm,mkh->bskh", x, w_value, out_sharding=out_sharding(by_key))
+        query = self.constrained("query", query, by_query)
+        key = self.constrained("key", key, by_key)
+        value = self.constrained("value", value, by_key)
 
         # Each key head k serves a group of g query heads.
-        query = query.reshape(batch, seq, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-        scores = jnp.einsum("bskgh,btkh->bkgst", query, key, preferred_element_type=jnp.float32)
+        by_group = ("batch", "seq", "kv_heads", None, "head_dim")
+        grouped = (batch, seq, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
+        query = jnp.reshape(query, grouped, out_sharding=out_sharding(by_group))
+        scores = jnp.einsum(
+            "bskgh,btkh->bkgst",
+            query,
+            key,
+            preferred_element_type=jnp.float32,
+            out_sharding=out_sharding(("batch", "kv_heads", None, "seq", None)),
+        )
         past = jnp.tril(jnp.ones((seq, seq), bool))
         scores = jnp.where(past, scores * c.head_dim**-0.5, -jnp.inf)
         weights = jax.nn.softmax(scores, axis=-1).astype(c.dtype)
-        attended = jnp.einsum("bkgst,btkh->bskgh", weights, value)
-        attended = attended.reshape(batch, seq, c.heads, c.head_dim)
-        attended = self.constrained("attended", attended, ("batch", "seq", "heads", "head_dim"))
-        return jnp.einsum("bsnh,nhm->bsm", attended, w_output)
+        attended = jnp.einsum(
+            "bkgst,btkh->bskgh", weights, value, out_sharding=out_sharding(by_group)
+        )
+        flat = (batch, seq, c.heads, c.head_dim)
+        attended = jnp.reshape(attended, flat, out_sharding=out_sharding(by_query))
+        attended = self.constrained("attended", attended, by_query)
+        by_token = out_sharding(("batch", "seq", "embed"))
+        return jnp.einsum("bsnh,nhm->bsm", attended, w_output, out_sharding=by_token)
 
 
 def rotated(x: jax.Array) -> jax.Array:

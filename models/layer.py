@@ -8,6 +8,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
+from inspector.model.built_in.explicit import has_explicit_axes, partitioned, resharded
 from inspector.model.built_in.watching import watch
 
 NORM_EPSILON = 1e-5  # as in Llama and Mixtral
@@ -43,12 +44,13 @@ class Layer(nn.Module):
         self, name: str, shape: tuple[int, ...], names: tuple[str | None, ...], fan_in: int
     ) -> jax.Array:
         """Return a parameter with variance 1 / `fan_in`, which keeps the variance of a product."""
-        init = nn.with_logical_partitioning(nn.initializers.normal(fan_in**-0.5), names)
+        init = partitioned(nn.initializers.normal(fan_in**-0.5), names)
         return self.param(name, init, shape, self.config.dtype)
 
     def norm(self, name: str, x: jax.Array) -> jax.Array:
         """Return the root mean square norm over the last dimension, computed in float32."""
-        scale_init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
+        # On explicit axes, JAX multiplies by the scale only if it is gathered.
+        scale_init = partitioned(nn.initializers.ones, ("embed",), used=(None,))
         dtype = self.config.dtype
         return nn.RMSNorm(NORM_EPSILON, dtype, dtype, scale_init=scale_init, name=name)(x)
 
@@ -57,6 +59,9 @@ class Layer(nn.Module):
         if name in self.config.unconstrained:
             watch("/".join(("activation", *self.path, name)), value)
             return value
-        value = nn.with_logical_constraint(value, names)
+        if has_explicit_axes():
+            value = resharded(value, names)
+        else:
+            value = nn.with_logical_constraint(value, names)
         watch("/".join(("activation", *self.path, name)), value, names)
         return value

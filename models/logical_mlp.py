@@ -8,13 +8,21 @@ every layout.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 
 import jax
 from flax import linen as nn
 from jax import numpy as jnp
+from jax.sharding import PartitionSpec
 
 from inspector.model import Model
+from inspector.model.built_in.explicit import (
+    has_explicit_axes,
+    out_sharding,
+    partitioned,
+    resharded,
+)
 from inspector.model.built_in.training import optimizer_named, regression
 from inspector.model.built_in.watching import watch
 
@@ -34,23 +42,35 @@ class DotReluDot(nn.Module):
             use_bias=False,
             dtype=self.dtype,
             param_dtype=self.dtype,
-            kernel_init=nn.with_logical_partitioning(self.kernel_init, ("embed", "hidden")),
+            kernel_init=partitioned(self.kernel_init, ("embed", "hidden")),
+            dot_general=functools.partial(
+                jax.lax.dot_general, out_sharding=self.out_sharding("y", ("batch", "hidden"))
+            ),
         )(x)
         y = nn.relu(y)
         y = self.constrained("y", y, ("batch", "hidden"))
 
-        w2_init = nn.with_logical_partitioning(self.kernel_init, ("hidden", "embed"))
+        w2_init = partitioned(self.kernel_init, ("hidden", "embed"))
         w2 = self.param("W2", w2_init, (self.depth, x.shape[-1]), self.dtype)
-        z = jnp.dot(y, w2)
+        z = jnp.dot(y, w2, out_sharding=self.out_sharding("z", ("batch", "embed")))
         z = self.constrained("z", z, ("batch", "embed"))
         return z, None
+
+    def out_sharding(self, name: str, names: tuple[str, ...]) -> PartitionSpec | None:
+        """Return the sharding of a product on explicit axes, unless the layout leaves it to JAX."""
+        if name in self.unconstrained:
+            return None
+        return out_sharding(names)
 
     def constrained(self, name: str, value: jax.Array, names: tuple[str, ...]) -> jax.Array:
         """Return the value with its logical constraint, unless the layout leaves it to the compiler."""
         if name in self.unconstrained:
             watch("/".join(("activation", *self.path, name)), value)
             return value
-        value = nn.with_logical_constraint(value, names)
+        if has_explicit_axes():
+            value = resharded(value, names)
+        else:
+            value = nn.with_logical_constraint(value, names)
         watch("/".join(("activation", *self.path, name)), value, names)
         return value
 

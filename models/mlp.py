@@ -5,6 +5,7 @@ x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,6 +15,12 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from inspector.model import Model
+from inspector.model.built_in.explicit import (
+    has_explicit_axes,
+    out_sharding,
+    partitioned,
+    resharded,
+)
 from inspector.model.built_in.training import optimizer_named, regression
 from inspector.model.built_in.watching import watch
 
@@ -45,16 +52,23 @@ class DotReluDot(nn.Module):
             use_bias=False,
             dtype=self.dtype,
             param_dtype=self.dtype,
-            kernel_init=nn.with_partitioning(self.kernel_init, self.partitions["W1"]),
+            kernel_init=partitioned(self.kernel_init, self.partitions["W1"], logical=False),
+            dot_general=functools.partial(jax.lax.dot_general, out_sharding=self.out_sharding("y")),
         )(x)
         y = nn.relu(y)
         y = self.constrained("y", y)
 
-        w2_init = nn.with_partitioning(self.kernel_init, self.partitions["W2"])
+        w2_init = partitioned(self.kernel_init, self.partitions["W2"], logical=False)
         w2 = self.param("W2", w2_init, (self.depth, x.shape[-1]), self.dtype)
-        z = jnp.dot(y, w2)
+        z = jnp.dot(y, w2, out_sharding=self.out_sharding("z"))
         z = self.constrained("z", z)
         return z, None
+
+    def out_sharding(self, name: str) -> PartitionSpec | None:
+        """Return the sharding of a product on explicit axes, unless the layout leaves it to JAX."""
+        if name in self.unconstrained:
+            return None
+        return out_sharding(self.partitions[name], logical=False)
 
     def constrained(self, name: str, value: jax.Array) -> jax.Array:
         """Return the value with its sharding constraint, unless the layout leaves it to the compiler."""
@@ -62,7 +76,10 @@ class DotReluDot(nn.Module):
             watch("/".join(("activation", *self.path, name)), value)
             return value
         names = self.partitions[name]
-        value = jax.lax.with_sharding_constraint(value, PartitionSpec(*names))
+        if has_explicit_axes():
+            value = resharded(value, names, logical=False)
+        else:
+            value = jax.lax.with_sharding_constraint(value, PartitionSpec(*names))
         watch("/".join(("activation", *self.path, name)), value, names)
         return value
 

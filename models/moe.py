@@ -20,6 +20,7 @@ from jax import numpy as jnp
 
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
+from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.layer import Layer
 from inspector.model.built_in.transformer import transformer
 
@@ -47,7 +48,13 @@ class MixtureOfExperts(Layer):
         up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
         down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp)
 
-        logits = jnp.einsum("bsm,me->bse", x, router, preferred_element_type=jnp.float32)
+        logits = jnp.einsum(
+            "bsm,me->bse",
+            x,
+            router,
+            preferred_element_type=jnp.float32,
+            out_sharding=out_sharding(("batch", "seq", None)),
+        )
         places = capacity(x.shape[1], experts, self.experts_per_token, self.capacity_factor)
         combine, balance = route(jax.nn.softmax(logits), self.experts_per_token, places)
         self.sow("losses", "balance", BALANCE_WEIGHT * balance)
@@ -57,16 +64,20 @@ class MixtureOfExperts(Layer):
 
         # Two constraints, first by sequence and then by expert, make an all-to-all. With only the second one
         # the compiler would all-gather x.
-        sent = jnp.einsum("bsec,bsm->ebcm", dispatch, x)
-        sent = self.constrained("sent", sent, (None, "batch", None, "embed"))
-        buffers = self.constrained("buffers", sent, ("expert", "batch", None, "embed"))
-        hidden = nn.silu(jnp.einsum("ebcm,emh->ebch", buffers, gate))
-        hidden = hidden * jnp.einsum("ebcm,emh->ebch", buffers, up)
-        hidden = self.constrained("hidden", hidden, ("expert", "batch", None, "mlp"))
-        returned = jnp.einsum("ebch,ehm->ebcm", hidden, down)
-        returned = self.constrained("returned", returned, ("expert", "batch", None, "embed"))
-        returned = self.constrained("received", returned, (None, "batch", None, "embed"))
-        return jnp.einsum("bsec,ebcm->bsm", combine, returned)
+        by_sequence, by_expert = (None, "batch", None, "embed"), ("expert", "batch", None, "embed")
+        by_column = ("expert", "batch", None, "mlp")
+        sent = jnp.einsum("bsec,bsm->ebcm", dispatch, x, out_sharding=out_sharding(by_sequence))
+        sent = self.constrained("sent", sent, by_sequence)
+        buffers = self.constrained("buffers", sent, by_expert)
+        columns = out_sharding(by_column)
+        hidden = nn.silu(jnp.einsum("ebcm,emh->ebch", buffers, gate, out_sharding=columns))
+        hidden = hidden * jnp.einsum("ebcm,emh->ebch", buffers, up, out_sharding=columns)
+        hidden = self.constrained("hidden", hidden, by_column)
+        returned = jnp.einsum("ebch,ehm->ebcm", hidden, down, out_sharding=out_sharding(by_expert))
+        returned = self.constrained("returned", returned, by_expert)
+        returned = self.constrained("received", returned, by_sequence)
+        by_token = out_sharding(("batch", "seq", "embed"))
+        return jnp.einsum("bsec,ebcm->bsm", combine, returned, out_sharding=by_token)
 
 
 def capacity(seq: int, experts: int, experts_per_token: int, factor: float) -> int:
@@ -84,7 +95,8 @@ def route(scores: jax.Array, experts_per_token: int, places: int) -> tuple[jax.A
     """
     batch, seq, experts = scores.shape
     # Sorted, because for `top_k` the compiler all-gathers the whole batch.
-    chosen = jnp.argsort(scores, axis=-1, descending=True)[..., :experts_per_token]
+    ranking = jnp.argsort(jax.lax.stop_gradient(scores), axis=-1, descending=True)
+    chosen = ranking[..., :experts_per_token]
     is_chosen = jax.nn.one_hot(chosen, experts, dtype=jnp.int32)  # (batch, seq, choice, expert)
     weights = jnp.sum(scores[:, :, None] * is_chosen, axis=-1)
     weights = weights / weights.sum(axis=-1, keepdims=True)

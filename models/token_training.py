@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import optax
 from flax import linen as nn
-from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
 from inspector.model import Batch, Model
-from inspector.model.built_in.training import watch_gradients
+from inspector.model.built_in.training import trained
 
 
 def next_token_model(
@@ -26,22 +25,10 @@ def next_token_model(
     Losses that layers sow into the collection `losses` are added to the cross-entropy.
     """
 
-    def init(key: jax.Array, batch: Batch) -> TrainState:
-        params = module.init(key, batch["tokens"])["params"]
-        return TrainState.create(apply_fn=module.apply, params=params, tx=optimizer)
-
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
-        def loss_of(params: Any) -> jax.Array:
-            logits, sown = module.apply({"params": params}, batch["tokens"], mutable=["losses"])
-            extra = sum(jnp.sum(loss) for loss in jax.tree.leaves(sown))
-            return cross_entropy(logits, batch["targets"]) + extra
-
-        value, gradients = jax.value_and_grad(loss_of)(state.params)
-        watch_gradients(gradients)
-        return state.apply_gradients(grads=gradients), value
-
-    def apply(state: TrainState, batch: Batch) -> jax.Array:
-        return module.apply({"params": state.params}, batch["tokens"])
+    def loss_of(params: Any, batch: Batch) -> jax.Array:
+        logits, sown = module.apply({"params": params}, batch["tokens"], mutable=["losses"])
+        extra = sum(jnp.sum(loss) for loss in jax.tree.leaves(sown))
+        return cross_entropy(logits, batch["targets"]) + extra
 
     def batch(key: jax.Array) -> Batch:
         rows, seq = shape
@@ -49,14 +36,9 @@ def next_token_model(
         return {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
 
     axes = {"tokens": ("batch", "seq"), "targets": ("batch", "seq")}
-    return Model(
-        init=init,
-        step=step,
-        batch=batch,
-        apply=apply,
-        batch_axes=axes,
-        output_axes=("batch", "seq", "vocab"),
-    )
+    output_axes = ("batch", "seq", "vocab")
+    facts = {"batch_axes": axes, "output_axes": output_axes}
+    return trained(module, optimizer, "tokens", loss_of, batch=batch, **facts)
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:

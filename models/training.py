@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -24,6 +25,36 @@ def optimizer_named(name: str, learning_rate: float) -> optax.GradientTransforma
     return getattr(optax, name)(learning_rate)
 
 
+def trained(
+    module: nn.Module,
+    optimizer: optax.GradientTransformation,
+    input_name: str,
+    loss_of: Callable[[Any, Batch], jax.Array],
+    **facts: Any,
+) -> Model:
+    """Return the Model that trains `module` on one array of a batch.
+
+    Args:
+      input_name: the array of the batch that the module is applied to.
+      loss_of: (parameters, batch) -> scalar loss.
+      facts: the other fields of the Model.
+    """
+
+    def init(key: jax.Array, batch: Batch) -> TrainState:
+        params = module.init(key, batch[input_name])["params"]
+        return TrainState.create(apply_fn=module.apply, params=params, tx=optimizer)
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
+        value, gradients = jax.value_and_grad(loss_of)(state.params, batch)
+        watch_gradients(gradients)
+        return state.apply_gradients(grads=gradients), value
+
+    def apply(state: TrainState, batch: Batch) -> jax.Array:
+        return module.apply({"params": state.params}, batch[input_name])
+
+    return Model(init=init, step=step, apply=apply, **facts)
+
+
 def regression(
     module: nn.Module,
     optimizer: optax.GradientTransformation,
@@ -41,42 +72,17 @@ def regression(
     mean squared error against |x|, which the module can learn.
     """
 
-    def init(key: jax.Array, batch: Batch) -> TrainState:
-        params = module.init(key, batch["x"])["params"]
-        return TrainState.create(apply_fn=module.apply, params=params, tx=optimizer)
-
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
-        def loss_of(params: Any) -> jax.Array:
-            output = module.apply({"params": params}, batch["x"])
-            if loss == "mse":
-                return jnp.mean((output - batch["y"]) ** 2)
-            return output.sum()
-
-        value, gradients = jax.value_and_grad(loss_of)(state.params)
-        watch_gradients(gradients)
-        return state.apply_gradients(grads=gradients), value
-
-    def apply(state: TrainState, batch: Batch) -> jax.Array:
-        return module.apply({"params": state.params}, batch["x"])
+    def loss_of(params: Any, batch: Batch) -> jax.Array:
+        output = module.apply({"params": params}, batch["x"])
+        return jnp.mean((output - batch["y"]) ** 2) if loss == "mse" else output.sum()
 
     def batch(key: jax.Array) -> Batch:
         x = jax.random.normal(key, shape, dtype)
-        if loss == "mse":
-            return {"x": x, "y": jnp.abs(x)}
-        return {"x": x}
+        return {"x": x, "y": jnp.abs(x)} if loss == "mse" else {"x": x}
 
-    axes = {"x": batch_axes}
-    if loss == "mse":
-        axes["y"] = output_axes
-    return Model(
-        init=init,
-        step=step,
-        batch=batch,
-        apply=apply,
-        batch_axes=axes,
-        output_axes=output_axes,
-        names=names,
-    )
+    axes = {"x": batch_axes} | ({"y": output_axes} if loss == "mse" else {})
+    facts = {"batch_axes": axes, "output_axes": output_axes, "names": names}
+    return trained(module, optimizer, "x", loss_of, batch=batch, **facts)
 
 
 def watch_gradients(gradients: Any) -> None:

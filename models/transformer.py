@@ -19,6 +19,7 @@ from jax import numpy as jnp
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.attention import Attention
+from inspector.model.built_in.explicit import has_explicit_axes, out_sharding
 from inspector.model.built_in.layer import Config, Layer
 from inspector.model.built_in.token_training import next_token_model
 from inspector.model.built_in.training import optimizer_named
@@ -33,9 +34,11 @@ class GatedMLP(Layer):
         gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
         up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
         down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
-        hidden = nn.silu(jnp.dot(x, gate)) * jnp.dot(x, up)
+        by_column = out_sharding(("batch", "seq", "mlp"))
+        hidden = nn.silu(jnp.dot(x, gate, out_sharding=by_column))
+        hidden = hidden * jnp.dot(x, up, out_sharding=by_column)
         hidden = self.constrained("hidden", hidden, ("batch", "seq", "mlp"))
-        return jnp.dot(hidden, down)
+        return jnp.dot(hidden, down, out_sharding=out_sharding(("batch", "seq", "embed")))
 
 
 # The layer after attention; called with the config and its name.
@@ -69,7 +72,10 @@ class Transformer(Layer):
         # Look up whole rows. If `embed` and `batch` share a mesh axis, the compiler would otherwise look up
         # parts of rows for the whole batch.
         table = self.constrained("table", embedding, ("vocab", None))
-        x = jnp.take(table, tokens, axis=0)
+        if has_explicit_axes():
+            x = table.at[tokens].get(out_sharding=out_sharding(("batch", "seq", "embed")))
+        else:
+            x = jnp.take(table, tokens, axis=0)
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
         block = Block
@@ -91,11 +97,12 @@ class Transformer(Layer):
                 x, _ = block(c, self.feed_forward, name=f"block_{number}")(x)
 
         x = self.norm("norm", x)
+        by_token = out_sharding(("batch", "seq", "vocab"))
         if c.tied:
-            logits = jnp.einsum("bsm,vm->bsv", x, embedding)
+            logits = jnp.einsum("bsm,vm->bsv", x, embedding, out_sharding=by_token)
         else:
             output = self.weight("output", (c.embed, c.vocab), ("embed", "vocab"), fan_in=c.embed)
-            logits = jnp.dot(x, output)
+            logits = jnp.dot(x, output, out_sharding=by_token)
         return self.constrained("logits", logits, ("batch", "seq", "vocab"))
 
 

@@ -6,8 +6,15 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from inspector.service.inspection import Inspection
 
 # JAX reads these variables when it starts, so they are set before a test module imports it. Sixteen
 # devices are enough for every mesh of the tests in this process. Worker processes set their own number.
@@ -38,3 +45,44 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def _shared_workers() -> Iterator[None]:
+    """Stop the workers of the shared service after the tests."""
+    # The package is imported after the variables above are set.
+    from inspector.service import inspection
+
+    yield
+    inspection.shared().close()
+    inspection.shared.cache_clear()
+
+
+@pytest.fixture
+def service(_shared_workers: None) -> Inspection:
+    """The service that tests of this process share: a worker imports JAX for 3 s before its first job."""
+    from inspector.service import inspection
+
+    return inspection.shared()
+
+
+@pytest.fixture(scope="session")
+def commands_share_workers(_shared_workers: None) -> Iterator[None]:
+    """Give commands the shared service, except commands with a model of the user's own."""
+    from inspector.media.terminal import options as terminal_options
+    from inspector.model import own_model
+    from inspector.service import inspection
+
+    start = terminal_options.workers
+
+    @contextmanager
+    def workers() -> Iterator[Inspection]:
+        if own_model.from_environment(os.environ):
+            with start() as own:
+                yield own
+        else:
+            yield inspection.shared()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal_options, "workers", workers)
+        yield

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from benchmarks import __main__ as command
 from benchmarks import (
+    agreement,
     analysis,
     capture,
+    effects,
     pairing,
     plain_script,
     preview,
@@ -109,13 +111,22 @@ def test_targets_are_printed() -> None:
     assert (seconds.verdict, seconds.target) == ("over", "at most 80 ms")
     for name in command.BENCHMARKS:
         module = importlib.import_module(f"benchmarks.{name}")
-        assert callable(module.measure) and module.PAIRS >= 1
+        if hasattr(module, "report"):
+            assert callable(module.report)
+        else:
+            assert callable(module.measure) and module.PAIRS >= 1
 
 
 @pytest.mark.parametrize("module", [warm_run, train_step])
 def test_a_run_is_compared_with_the_plain_script(module) -> None:
     (found,) = module.measure(pairs=2, **SMALL)
     check(found, pairs=2)
+
+
+def test_the_agreement_of_the_first_layouts_is_counted() -> None:
+    found = agreement.measure("cpu", ((2, 4),), most=1)
+    assert not found.failed and found.agreeing == len(found.pairs) > 0
+    assert f"{len(found.pairs)} of {len(found.pairs)} pairs" in agreement.text("cpu", found)
 
 
 def test_the_preview_is_compared_with_jax() -> None:
@@ -138,6 +149,15 @@ def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
     (found,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
     check(found, pairs=1)
     assert found.notes == ("jax.Arrays made while capturing: 0",)
+
+
+def test_effects_are_compared_with_lowering() -> None:
+    sizes = {"layers": 2, "batch": 8, "seq": 16, "embed": 32, "mlp": 64, "heads": 4, "kv_heads": 2}
+    small = {name: str(size) for name, size in sizes.items()}
+    fields = {"target": "cpu", "mesh": "4x2", "head_dim": "16", "vocab": "64", **small}
+    (found,) = effects.measure(1, **fields)
+    check(found, 1)
+    assert "changes take" in found.notes[0]
 
 
 def test_a_repeated_program_has_twice_the_flops() -> None:

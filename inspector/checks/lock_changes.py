@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from inspector.checks.lock_file import LockedArray, LockedCollective, LockedMesh, LockFile
 from inspector.checks.policy.outcome import name
@@ -17,6 +19,7 @@ from inspector.core.formatting import (
 
 # Arrays inside compiled programs, which a plan does not have.
 _INSIDE_PROGRAMS = ("activation", "gradient")
+_Locked = TypeVar("_Locked", LockedArray, LockedCollective)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,9 @@ def changes(before: LockFile, after: LockFile) -> Changes:
     elif not programs:
         noted.append("collectives are not compared: the lock file has no compiled program")
     found = _mesh_changes(before.mesh, after.mesh)
-    found += _array_changes(_arrays(before, programs), _arrays(after, programs))
+    arrays = _arrays(before, programs), _arrays(after, programs)
+    words = ("removed array", "added array", "changed array")
+    found += _compared(*arrays, words, lambda one: name(one.path), _array_text, _facts)
     if programs:
         found += _program_changes(before, after)
     return Changes(tuple(found), tuple(noted), tuple(unknown))
@@ -57,9 +62,11 @@ def _notes(before: LockFile, after: LockFile) -> list[str]:
         old, new = (one.versions.get(package, "none") for one in (before, after))
         if old != new:
             notes.append(f"version of {name(package)}: {name(old)} → {name(new)}")
-    places = {one.path for one in before.arrays if one.spec is None and one.shards is None}
-    both = [one for one in after.arrays if one.path in places and one.spec is one.shards is None]
-    if both:
+    unplaced = [
+        {one.path for one in lock.arrays if one.spec is None and one.shards is None}
+        for lock in (before, after)
+    ]
+    if both := unplaced[0] & unplaced[1]:
         notes.append(f"unknown placement of {counted(len(both), 'array')} in both")
     return notes
 
@@ -99,17 +106,30 @@ def _arrays(lock: LockFile, all_of_them: bool) -> dict[str, LockedArray]:
     }
 
 
-def _array_changes(before: dict[str, LockedArray], after: dict[str, LockedArray]) -> list[str]:
+def _compared(
+    before: Mapping[Any, _Locked],
+    after: Mapping[Any, _Locked],
+    words: tuple[str, str, str],
+    title: Callable[[_Locked], str],
+    text: Callable[[_Locked], str],
+    facts: Callable[[_Locked, _Locked], list[str]],
+) -> list[str]:
+    """Return a line for each entry that is gone, new or changed. `words` begin these lines."""
+    gone, added, changed = words
     found = []
-    for path in sorted(before.keys() | after.keys()):
-        old, new = before.get(path), after.get(path)
-        if old is None or new is None:
-            one, word = (new, "added") if old is None else (old, "removed")
-            text = f"{shape_text(one.shape)} {one.dtype} {spec_text(one.spec)}"
-            found.append(f"{word} array {name(path)}: {name(text)}")
-        elif facts := _facts(old, new):
-            found.append(f"changed array {name(path)}: {'; '.join(facts)}")
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if old and new:
+            if differing := facts(old, new):
+                found.append(f"{changed} {title(new)}: {'; '.join(differing)}")
+        elif one := old or new:
+            found.append(f"{gone if old else added} {text(one)}")
     return found
+
+
+def _array_text(one: LockedArray) -> str:
+    facts = f"{shape_text(one.shape)} {one.dtype} {spec_text(one.spec)}"
+    return f"{name(one.path)}: {name(facts)}"
 
 
 def _facts(old: LockedArray, new: LockedArray) -> list[str]:
@@ -136,13 +156,8 @@ def _program_changes(before: LockFile, after: LockFile) -> list[str]:
         {one.key: one for one in lock.collectives if one.program in both}
         for lock in (before, after)
     )
-    for key in sorted(old.keys() | new.keys()):
-        was, now = old.get(key), new.get(key)
-        if was is None or now is None:
-            found.append(f"gained {_text(now)}" if was is None else f"lost {_text(was)}")
-        elif facts := _figures(was, now):
-            found.append(f"changed {_collective_name(now)}: {'; '.join(facts)}")
-    return found
+    words = ("lost", "gained", "changed")
+    return found + _compared(old, new, words, _collective_name, _text, _figures)
 
 
 def _figures(old: LockedCollective, new: LockedCollective) -> list[str]:

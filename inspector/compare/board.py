@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from inspector.compare.difference import aligned
 from inspector.core import snapshot as snapshots
 from inspector.core import strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown
@@ -74,6 +75,12 @@ class Board(Record):
     @property
     def named(self) -> tuple[tuple[str, Snapshot], ...]:
         return tuple(zip(self.names, self.snapshots, strict=True))
+
+    def aligned(self) -> Board:
+        """Return the Board with equal paths for arrays that its Snapshots name differently."""
+        snapshots = aligned(self.snapshots)
+        pins = (replace(pin, snapshot=one) for pin, one in zip(self.pins, snapshots, strict=True))
+        return replace(self, pins=tuple(pins))
 
     def pinned(self, name: str, snapshot: Snapshot) -> Board:
         """Return the Board with one more pin at the end.

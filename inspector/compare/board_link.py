@@ -22,7 +22,7 @@ PARAMETERS = ("pin", "baseline", "chip")
 
 _BETWEEN = "~~"
 _WAS = "was"
-_KINDS = ("cpu", "tpu", "gpu")
+_KINDS = ("cpu", "local", "tpu", "gpu")
 
 Query = Mapping[str, Sequence[str]]
 

@@ -97,6 +97,28 @@ def device_traffic(collectives: Iterable[Collective], mesh: Mesh) -> DeviceTraff
     return DeviceTraffic(table, counted, left_out, run)
 
 
+def sent_by_device(collectives: Iterable[Collective], devices: int) -> np.ndarray:
+    """Return (devices,) float bytes that each device sends in one run, over its known collectives.
+
+    A device that is not the source of a pair, or whose pair has itself as target, sends nothing. A device
+    outside of the groups sends nothing.
+    """
+    sent = np.zeros(devices)
+    for one in collectives:
+        size = _sent(one) or 0
+        pairs, groups = one.source_target_pairs, one.device_groups
+        senders: Iterable[int] | None = None
+        if _route(one.op) == "pairs" and pairs is not None:
+            senders = {source for source, target in pairs if source != target}
+        elif one.mesh_axes is None and groups is not None:
+            senders = {device for group in groups if len(group) > 1 for device in group}
+        if senders is None:
+            sent += size
+        else:
+            sent[[device for device in senders if device < devices]] += size
+    return sent
+
+
 def _route(op: str) -> Route:
     operation = OPERATIONS.get(op)  # a file may name any operation
     return "ring" if operation is None else operation.route

@@ -33,20 +33,31 @@ def read(
     module = _module(text)
     if module is None:
         return ProgramFacts()
+    analysis = Analysis(module)
+    try:
+        collectives = collectives_of(module, mesh, shardings, analysis)
+        return ProgramFacts(collectives, hlo.work(module, analysis))
+    except InvalidInput:
+        return ProgramFacts()
+
+
+def collectives_of(
+    module: hlo.Module, mesh: Mesh | None, shardings: Iterable[ProgramArray], analysis: Analysis
+) -> tuple[Collective, ...]:
+    """Return the collectives of a module, each with the paths of the arrays that it moves.
+
+    Raises:
+      InvalidInput: the groups of a collective are invalid.
+    """
     used = [array for array in shardings if array.used]
     inputs, outputs = (
         [array.path for array in used if array.role == role] for role in ("input", "output")
     )
-    analysis = Analysis(module)
-    try:
-        moved = moved_arrays(module, inputs, outputs, analysis) or {}
-        collectives = tuple(
-            replace(one, arrays=_arrays(moved.get((one.computation, one.name))))
-            for one in hlo.collectives(module, mesh, analysis)
-        )
-        return ProgramFacts(collectives, hlo.work(module, analysis))
-    except InvalidInput:
-        return ProgramFacts()
+    moved = moved_arrays(module, inputs, outputs, analysis) or {}
+    return tuple(
+        replace(one, arrays=_arrays(moved.get((one.computation, one.name))))
+        for one in hlo.collectives(module, mesh, analysis)
+    )
 
 
 def ideal_work(text: str | None) -> Work | None:

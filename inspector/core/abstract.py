@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core.snapshot import Group, Program
+from inspector.core.snapshot import Array, Finding, Group, Program, Spec
 from inspector.core.typed_json import NonNegativeInt, Record
 
 
@@ -17,6 +17,11 @@ class AbstractArray(Record):
       itemsize: Bytes per element.
       names: For each dimension one logical axis, or any number of mesh axes (see `AbstractState`).
         None if the model does not name the dimensions. The array is then replicated.
+      type_spec: The explicit mesh axes that shard each dimension, or None, from the type of an array whose
+        dimensions the model does not name. None without explicit axes.
+      given_spec: The PartitionSpec that the layout's `state_specs`, or those of the model, give the path.
+      pattern: The pattern of the row of `state_specs` that gives it. None if no row does.
+      unmatched: Whether the model has `state_specs` and none of them gives the path a PartitionSpec.
     """
 
     path: str
@@ -25,19 +30,35 @@ class AbstractArray(Record):
     dtype: str
     itemsize: NonNegativeInt
     names: tuple[tuple[str, ...] | None, ...] | None
+    type_spec: Spec | None = None
+    given_spec: Spec | None = None
+    pattern: str | None = None
+    unmatched: bool = False
 
 
 @dataclass(frozen=True)
 class AbstractState(Record):
-    """All arrays of a model: batch, train state and output. Their names are logical axes or mesh axes."""
+    """All arrays of a model: batch, train state and output. Their names are logical axes or mesh axes.
+
+    Attributes:
+      refused: The programs that JAX refuses to trace on explicit axes. Arrays that only they make are absent.
+    """
 
     names: Literal["logical", "mesh"]
     arrays: tuple[AbstractArray, ...]
     versions: dict[str, str]
+    refused: tuple[Program, ...] = ()
 
 
 @dataclass(frozen=True)
 class PropagatedPrograms(Record):
-    """The programs of a layout after sharding propagation, without a compile."""
+    """The programs of a layout after sharding propagation, without a compile.
+
+    Attributes:
+      arrays: Activations and gradients of the train step.
+      findings: A note for each program that cannot be propagated.
+    """
 
     programs: tuple[Program, ...]
+    arrays: tuple[Array, ...] = ()
+    findings: tuple[Finding, ...] = ()

@@ -131,6 +131,11 @@ def traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
     return tuple(sorted(rows, key=rank))
 
 
+def wire_bytes_of_run(*collectives: Collective) -> int | None:
+    """Return the bytes that leave one device in all executions of one run, or None if unknown."""
+    return _total((one.executions, one.wire_bytes_per_device) for one in collectives)
+
+
 def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:
     """Return the sum of executions × amount; an instruction that never runs adds 0."""
     total = 0

@@ -14,8 +14,10 @@ import numpy as np
 
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.statistics import sum_known
+from inspector.core.totals import counted_arrays
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Piece:
       alone: Bytes of the blocks that no other device holds. None if unknown.
       elsewhere: The smallest number of other devices with a copy of a block. 0 if a block would be lost.
       holders: Other devices with a copy of one of these blocks, in mesh order.
+      memory_kind: The memory that holds it, as JAX names it. None if unknown.
+      in_host: Whether it is in host memory.
     """
 
     path: str
@@ -38,6 +42,8 @@ class Piece:
     alone: int | None
     elsewhere: int
     holders: tuple[int, ...]
+    memory_kind: str | None = None
+    in_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,13 @@ class Holdings:
 
     @property
     def bytes(self) -> int | None:
-        return sum_known(piece.bytes for piece in self.pieces)
+        """Return the bytes in device memory."""
+        return sum_known(piece.bytes for piece in self.pieces if not piece.in_host)
+
+    @property
+    def host(self) -> int | None:
+        """Return the bytes in host memory."""
+        return sum_known(piece.bytes for piece in self.pieces if piece.in_host)
 
     @property
     def alone(self) -> int | None:
@@ -155,7 +167,7 @@ def _placed(
 ) -> Iterator[tuple[Array, _Blocks | None]]:
     """Yield the arrays of these groups and their blocks, None if the placement is unknown."""
     known: dict[Hashable, _Blocks | None] = {}
-    for array in snapshot.arrays:
+    for array in counted_arrays(snapshot):
         if groups is not None and array.group not in groups:
             continue
         key = array.path if array.shards is not None else (array.shape, array.spec)
@@ -201,6 +213,8 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
         alone=None if size is None else int(size[others == 0].sum()),
         elsewhere=int(others.min()),
         holders=tuple(mesh.devices[place] for place in np.flatnonzero(sharing).tolist()),
+        memory_kind=memory_kind(array),
+        in_host=in_host_memory(array, mesh),
     )
 
 

@@ -115,7 +115,7 @@ def numbers_text(numbers: Sequence[str]) -> str:
 # Equal for all arrays of one fold. `extra` is not shown, so it may differ.
 _ARRAY_KEY = attrgetter(
     *("group", "shape", "dtype", "logical_axes", "spec"),
-    *("shard_shape", "bytes", "bytes_per_device", "replicas"),
+    *("shard_shape", "bytes", "bytes_per_device", "replicas", "memory_kind"),
 )
 _SHARD_KEY = attrgetter("device", "index", "replica", "process")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from inspector.core.snapshot import Array, Mesh, Spec
 
@@ -65,6 +66,13 @@ def bytes_text(count: int | None) -> str:
     if value >= 999.5 and power < len(_BINARY_UNITS) - 1:
         value, power = value / 1024, power + 1
     return f"{value:.{0 if value >= 99.95 else 1}f} {_BINARY_UNITS[power]}"
+
+
+def signed_text(change: float, text: Callable[[Any], str]) -> str:
+    """Return a change with its sign: `+8.0 MiB`, `−1.25 s`, `0`. `text` formats its size."""
+    if not change:
+        return "0"
+    return f"{'+' if change > 0 else '−'}{text(abs(change))}"
 
 
 def elements_text(count: int | None) -> str:

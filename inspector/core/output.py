@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput
@@ -25,7 +26,8 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
     """Write a file, whole or not at all.
 
-    A link is followed. A pipe or a device such as /dev/null is written to, not replaced.
+    A link is followed, and a file that exists keeps its permissions. A pipe or a device such as /dev/null is
+    written to, not replaced.
 
     Raises:
       InvalidInput: the file cannot be written.
@@ -40,6 +42,8 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
         try:
             with open(beside, "xb") as file:
                 file.write(content)
+            if target.exists():
+                beside.chmod(stat.S_IMODE(target.stat().st_mode))
             os.replace(beside, target)
         except BaseException:
             beside.unlink(missing_ok=True)

@@ -21,8 +21,8 @@ class Reader:
       path: what to give on the command line.
       upload: what to upload on the Open page.
       contains: the contents of the file, in a few words.
-      has_arrays: False if such a file contains programs only.
       has_steps: whether one folder can contain several training steps.
+      takes_mesh: whether the user can give the mesh if the file lacks it; then `read` has an argument `mesh`.
     """
 
     name: str
@@ -30,8 +30,8 @@ class Reader:
     path: str
     upload: str
     contains: str
-    has_arrays: bool = True
     has_steps: bool = False
+    takes_mesh: bool = False
 
     @property
     def title(self) -> str:
@@ -87,13 +87,20 @@ READERS: dict[str, Reader] = {
         upload="JSON of `inspect`, of this page or of a capture",
         contains="everything",
     ),
+    "stablehlo": Reader(
+        name="StableHLO",
+        module="inspector.producers.readers.stablehlo",
+        path="text or bytecode of a lowered program, such as jax.jit(f).lower(…).as_text()",
+        upload="text or bytecode of `jax.jit(f).lower(…)`",
+        contains="inputs, outputs, mesh, propagated shardings and collectives",
+    ),
     "hlo": Reader(
         name="HLO text",
         module="inspector.producers.readers.hlo_text",
         path="compiled text, also as .gz, or a folder that --xla_dump_to wrote",
         upload="compiled text, `.gz`, or zip of an `--xla_dump_to` folder",
-        contains="collectives, FLOPs",
-        has_arrays=False,
+        contains="inputs, outputs, mesh, collectives, FLOPs",
+        takes_mesh=True,
     ),
 }
 
@@ -102,7 +109,7 @@ IMPORT_KINDS: tuple[str, ...] = tuple(sorted(READERS.keys() - {SNAPSHOT}))
 SOURCES: dict[str, SourceKind] = {
     "plan": SourceKind("planned, nothing compiled"),
     "cpu": SourceKind("run on emulated devices"),
-    "local": SourceKind("run on local accelerators"),
+    "local": SourceKind("run on the devices of this machine"),
     "tpu": SourceKind("compiled, not run"),
     "gpu": SourceKind("compiled, not run"),
     "capture": SourceKind("captured from a running job", "a captured state"),

@@ -16,6 +16,7 @@ import functools
 import json
 import re
 import sys
+import threading
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -55,10 +56,27 @@ def decode(kind: type[AnyRecord], value: Any, what: str = "") -> AnyRecord:
       InvalidInput: a field is missing or has a wrong type.
     """
     lifted = _lift(kind)(value)
+    _prepare(kind)
     try:
         return msgspec.convert(lifted, kind)
     except msgspec.ValidationError as error:
         raise InvalidInput(_explain(str(error), kind, lifted, what)) from None
+
+
+_prepared: set[type[Record]] = set()
+_preparing = threading.Lock()
+
+
+def _prepare(kind: type[Record]) -> None:
+    """Let msgspec build its description of a type.
+
+    Without a lock, a second thread that needs the type meanwhile reads an unfinished description, and the
+    process ends with a segmentation fault (msgspec 0.22).
+    """
+    if kind not in _prepared:
+        with _preparing:
+            msgspec.json.Decoder(kind)
+            _prepared.add(kind)
 
 
 def encode(value: Any) -> Any:

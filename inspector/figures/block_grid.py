@@ -18,6 +18,7 @@ import numpy as np
 
 from inspector.core import formatting, sharding
 from inspector.core.errors import InvalidInput
+from inspector.core.placement import inside_shard_map
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import mesh_layout
@@ -131,7 +132,10 @@ def why_no_map(array: Array, mesh: Mesh) -> str | None:
     if array.shards is not None:
         return f"{array.path} has no shard on some devices of the mesh, so it has no map."
     if array.spec is None:
-        return f"The placement of {array.path} is unknown: no PartitionSpec and no list of shards."
+        return (
+            inside_shard_map(array)
+            or f"The placement of {array.path} is unknown: no PartitionSpec and no list of shards."
+        )
     assert array.shape is not None  # checked by `_why_invalid`
     uneven = next(sharding.indivisible(array.shape, array.spec, mesh))
     return f"{array.path} cannot be split evenly: {uneven.text()}."

@@ -215,8 +215,8 @@ def panel_places(
     _, down, wide = panels.shape
     sheet = np.full((lines * across, down, wide), -1)
     sheet[: len(panels)] = panels
-    sheet = sheet.reshape(lines, across, down, wide).transpose(0, 2, 1, 3)
-    return _spread(sheet.reshape(lines * down, across * wide), row_slots, column_slots), x, y
+    placed = sheet.reshape(lines, across, down, wide).transpose(0, 2, 1, 3)
+    return _spread(placed.reshape(lines * down, across * wide), row_slots, column_slots), x, y
 
 
 def separator_px(columns: Edges, rows: Edges) -> float:

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -174,7 +175,13 @@ def _heatmaps(grid: Grid, parts: Parts, across: float, down: float, verb: str) -
     hover = np.full(moves.shape, "", dtype=object)
     for row, column in zip(*np.nonzero(moves | stays), strict=True):
         hover[row, column] = _hover(grid, parts, row, column)
-    shared = {"hover": hover, "zmin": 0, "zmax": most, "xgap": separator, "ygap": separator}
+    shared: dict[str, Any] = {
+        "hover": hover,
+        "zmin": 0,
+        "zmax": most,
+        "xgap": separator,
+        "ygap": separator,
+    }
     heatmaps = cells.by_text_color(
         np.where(moves, grid.moved, np.nan).astype(np.float32),
         _texts(grid.moved, moves, across, down),

@@ -36,6 +36,7 @@ LEGEND_BELOW = {
 HOVER_TEXT = "%{customdata}<extra></extra>"
 
 Ticks = tuple[list[float], list[str]]
+_NO_TICKS: Ticks = ([], [])
 
 
 def figure(traces: list[Any], width_px: float, height_px: float, **layout: Any) -> go.Figure:
@@ -237,8 +238,8 @@ def map_figure(
     heading: str,
     notes: Sequence[str],
     below: Sequence[str] = (),
-    row_ticks: Ticks = ((), ()),
-    column_ticks: Ticks = ((), ()),
+    row_ticks: Ticks = _NO_TICKS,
+    column_ticks: Ticks = _NO_TICKS,
     to_scale: bool = False,
 ) -> go.Figure:
     """Return a figure of cells whose axes count pixels from the upper left corner.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import plotly.graph_objects as go
 
 from inspector.core import formatting
@@ -33,12 +35,17 @@ def holding_bars(held: Holdings, *, width_px: int = 480) -> go.Figure | None:
 def bytes_by_group(held: Holdings) -> list[tuple[str, int, int]]:
     """Return (heading, bytes with copies elsewhere, bytes without) of the groups with known bytes."""
     rows = []
-    for group, style in ARRAY_GROUPS.items():
-        pieces = [piece for piece in held.pieces if piece.group == group and piece.bytes]
+    for (group, style), in_host in itertools.product(ARRAY_GROUPS.items(), (False, True)):
+        pieces = [
+            piece
+            for piece in held.pieces
+            if piece.group == group and piece.bytes and piece.in_host == in_host
+        ]
         alone = [piece.alone for piece in pieces if piece.alone is not None]
         if pieces and len(alone) == len(pieces):
             whole = sum(piece.bytes or 0 for piece in pieces)
-            rows.append((style.heading, max(whole - sum(alone), 0), max(sum(alone), 0)))
+            heading = style.heading + (", in host memory" if in_host else "")
+            rows.append((heading, max(whole - sum(alone), 0), max(sum(alone), 0)))
     return rows
 
 

@@ -80,7 +80,7 @@ def global_figure(exchanged: Exchanged, *, width_px: int = 300) -> go.Figure | N
             for place in itertools.product(*(range(start, stop) for start, stop in held.index)):
                 processes.setdefault(place, set()).add(view.process)
                 devices.setdefault(place, []).append(held.device)
-    groups = [(view.process,) for view in exchanged.views]
+    groups: list[tuple[int, ...]] = [(view.process,) for view in exchanged.views]
     groups += sorted({tuple(sorted(holders)) for holders in processes.values()} - set(groups))
     owner = np.zeros(shape, dtype=np.int64)
     for place, holders in processes.items():

@@ -6,7 +6,8 @@ Names that come from files or models are text, never markup. Escape everything t
 from __future__ import annotations
 
 import textwrap
-import unicodedata
+
+from inspector.core.printable import printable
 
 # Average width of a character in ems: that of Open Sans, Plotly's font. Streamlit's Source Sans is
 # narrower, so text that fits by this estimate fits in both.
@@ -17,9 +18,7 @@ _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 
 def escape(text: str) -> str:
     """Return the text so that Plotly draws it literally: no tags, entities, formulas or control codes."""
-    if not text.isprintable():
-        text = "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in text)
-    return text.translate(_MARKUP)
+    return printable(text).translate(_MARKUP)
 
 
 def short_path(path: str, characters: int) -> str:
@@ -71,7 +70,3 @@ def fitting(room_px: float, size_px: float) -> int:
 def lines(text: str) -> str:
     """Escape a text and turn its line ends into those of Plotly."""
     return "<br>".join(escape(line) for line in text.split("\n"))
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

@@ -74,9 +74,11 @@ def segments(program: Breakdown) -> list[tuple[str, int]]:
 
     For a program that does not fit, the compiler reports only the bytes that it needs.
     """
-    outputs = sum_known(part.bytes for part in program.outputs)
+    outputs = sum_known(part.bytes for part in program.outputs if not part.in_host)
     own = None if outputs is None else outputs - (program.aliased or 0)
-    named: list[tuple[str, int | None]] = [(part.name, part.bytes) for part in program.arguments]
+    named: list[tuple[str, int | None]] = [
+        (part.name, part.bytes) for part in program.arguments if not part.in_host
+    ]
     named += [(OUTPUTS, own), (TEMPORARIES, program.temporaries)]
     if program.code_on_device:
         named.append((CODE, program.code))

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.folding import Fold, fold
+from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.figures import frame, holdings, labels, mesh_layout, palette
 from inspector.figures.block_grid import placed
@@ -33,11 +34,15 @@ MOST_ROWS = 60  # the smallest arrays beyond this share the last row
 
 @dataclass(frozen=True)
 class Row:
-    """Some folded arrays, and (devices,) their bytes in mesh order; None if these are unknown."""
+    """Some folded arrays, and (devices,) their bytes in mesh order; None if these are unknown.
+
+    host: (devices,) those of the bytes that are in host memory, or 0.
+    """
 
     label: str
     folds: tuple[Fold, ...]
     bytes: np.ndarray | None
+    host: np.ndarray | int = 0
 
     @property
     def most(self) -> int:
@@ -65,8 +70,14 @@ def table(arrays: Iterable[Array], mesh: Mesh, most_rows: int = MOST_ROWS) -> tu
     rows = []
     for one in fold(arrays):
         each = held(one.first, mesh)
-        count = f" ×{one.count}" if one.count > 1 else ""
-        rows.append(Row(one.path + count, (one,), None if each is None else each * one.count))
+        times = f" ×{one.count}" if one.count > 1 else ""
+        size = None if each is None else each * one.count
+        if in_host_memory(one.first, mesh):
+            rows.append(
+                Row(f"{one.path}{times}, in host memory", (one,), size, 0 if size is None else size)
+            )
+        else:
+            rows.append(Row(one.path + times, (one,), size))
     rows.sort(key=lambda row: -row.most)
     if len(rows) <= most_rows:
         return tuple(rows)
@@ -77,12 +88,21 @@ def table(arrays: Iterable[Array], mesh: Mesh, most_rows: int = MOST_ROWS) -> tu
     if len(known) < len(rest):
         label = f"{count:,} other arrays, {len(rest) - len(known)} of unknown size"
     summed = np.sum(known, axis=0) if known else None
-    return (*kept, Row(label, tuple(one for row in rest for one in row.folds), summed))
+    return (
+        *kept,
+        Row(
+            label,
+            tuple(one for row in rest for one in row.folds),
+            summed,
+            sum(row.host for row in rest),
+        ),
+    )
 
 
 def totals(rows: Iterable[Row], mesh: Mesh) -> np.ndarray:
-    """Return (devices,) the known bytes of all rows in mesh order."""
-    return sum((row.bytes for row in rows if row.bytes is not None), np.zeros(mesh.size, np.int64))
+    """Return (devices,) the known bytes in device memory of all rows, in mesh order."""
+    known = (row.bytes - row.host for row in rows if row.bytes is not None)
+    return sum(known, np.zeros(mesh.size, np.int64))
 
 
 def overview(

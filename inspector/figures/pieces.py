@@ -67,8 +67,8 @@ def host_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) -> 
                 wrong=piece.meant_for in wrong,
             )
         )
-    shape = next((piece.shape for piece in made.pieces if piece.shape is not None), ())
-    note = f"{counted(len(tiles), noun)}, each {shape_text(shape)}"
+    first = next((piece.shape for piece in made.pieces if piece.shape is not None), ())
+    note = f"{counted(len(tiles), noun)}, each {shape_text(first)}"
     return tiles_figure(tiles, _across(assembly), _blocks(assembly), heading, note, width_px)
 
 
@@ -83,10 +83,10 @@ def devices_figure(assembly: Assembly, made: Assembled, *, width_px: int = 360) 
             on_device[piece.on].append((f"piece {number}", _origin(assembly, values)))
     if assembly.way != "pieces" and made.joined is not None:
         placement = sharding.place_array(made.joined.array, mesh)
-        for place, held in enumerate(made.joined.contents):
+        for place, shard in enumerate(made.joined.contents):
             block = int(placement.block[place]) if placement is not None else 0
-            values = np.array(held.values).reshape(held.shape)
-            on_device[held.device].append((f"block {block}", _origin(assembly, values)))
+            values = np.array(shard.values).reshape(shard.shape)
+            on_device[shard.device].append((f"block {block}", _origin(assembly, values)))
     tiles = []
     for position in mesh_grid(mesh).position.ravel().tolist():
         device = mesh.devices[position]

@@ -163,9 +163,8 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
 
 def _place(one: Modelled) -> tuple[float, float] | None:
     """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is not positive or unknown."""
-    if min(one.flops or 0, one.hbm_bytes or 0, one.lower_seconds or 0) <= 0:
-        return None
-    return one.flops / one.hbm_bytes, one.flops / one.lower_seconds
+    flops, moved, seconds = one.flops or 0, one.hbm_bytes or 0, one.lower_seconds or 0
+    return None if min(flops, moved, seconds) <= 0 else (flops / moved, flops / seconds)
 
 
 def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:

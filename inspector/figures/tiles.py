@@ -148,7 +148,8 @@ def _plan(tiles: Sequence[Tile], down: int, tile_px: float) -> _Plan:
         }
         longest = max(texts, key=len, default="")
         widths = [(tile_px * (stop - start) / columns, row_px) for start, stop in ranges]
-        fitted = lattice.fit_text([lambda _, text=longest: text], range(len(widths)), widths)
+        repeated = [longest] * len(widths)
+        fitted = lattice.fit_text([repeated.__getitem__], range(len(widths)), widths)
         if all(fitted.texts):
             return _Plan(each_row, ranges, row_px, fitted.size_px, _written)
     # No text: one cell for each part that comes from one block.
@@ -172,15 +173,17 @@ def _fill(
     blocks: list[int] = []
     texts: list[str] = []
     for line in range(down):
-        in_line = [*tiles[line * across : (line + 1) * across], *[None] * across][:across]
+        in_line: list[Tile | None] = [*tiles[line * across : (line + 1) * across]]
+        in_line += [None] * (across - len(in_line))
         for window in (None, *plan.rows):
             for tile, columns in itertools.product(in_line, plan.columns):
                 part = np.zeros((0, 0))
                 if window is not None and tile is not None and tile.block is not None:
                     part = tile.block[slice(*window), slice(*columns)]
                 blocks.append(int(part.flat[0]) if part.size else -1)
-                written = plan.write(tile, slice(*window), slice(*columns)) if part.size else ""
-                texts.append(written)
+                texts.append("")
+                if tile is not None and window is not None and part.size:
+                    texts[-1] = plan.write(tile, slice(*window), slice(*columns))
     return blocks, texts
 
 

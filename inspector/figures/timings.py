@@ -1,7 +1,7 @@
 """The times of programs: lowering, compiling, the first run, every measured step, and kinds of operations.
 
-The times are those of emulated devices that share the cores of this machine, or of a compiler for a machine
-that is not present. The title of every figure says which.
+The times are those of emulated devices that share the cores of this machine, of its own devices, or of a
+compiler for a machine that is not present. The title of every figure says which.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from inspector.figures import bars, frame, labels, palette
 from inspector.machines import targets
 
 EMULATED = "emulated on this machine"
+LOCAL = "on the devices of this machine"
 COMPILED = "on this machine; nothing was run"
 
 _PHASES = (
@@ -45,6 +46,8 @@ _MOST_ROWS = 12
 
 def where(snapshot: Snapshot) -> str:
     """Return the part of a title that names the machine that measured the times of a Snapshot."""
+    if snapshot.source.kind == "local":
+        return LOCAL
     return COMPILED if snapshot.source.kind in targets.KINDS else EMULATED
 
 
@@ -206,7 +209,9 @@ def jitter(number: int, reach: float) -> float:
     return ((number * 0.6180339887498949) % 1 - 0.5) * reach
 
 
-def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Figure | None:
+def operation_times(
+    trace: Trace, devices: int, note: str = EMULATED, *, width_px: int = 480
+) -> go.Figure | None:
     """Return a bar for each kind of operation: its share of the devices' time, and seconds per step.
 
     The devices' time is the wall-clock time of the trace times `devices`; time without an operation has
@@ -249,7 +254,7 @@ def operation_times(trace: Trace, devices: int, *, width_px: int = 480) -> go.Fi
         notes.append(
             "collectives: time not hidden by other operations, mostly waiting for other devices"
         )
-    return bars.rows_figure([drawn], width_px, heading=f"Operations, {EMULATED}", notes=notes)
+    return bars.rows_figure([drawn], width_px, heading=f"Operations, {note}", notes=notes)
 
 
 def _color(kind: str) -> str:

@@ -122,8 +122,12 @@ def parse(guide: str, mesh: str, axes: str) -> Parsed[TutorialRequest]:
             None, {"guide": f"request is {shown(guide)}, but must be one of {', '.join(TUTORIALS)}"}
         )
     parser = FieldParser({"mesh": mesh, "axes": axes})
-    shape = parser.parse("mesh", lambda text: _parse_mesh(text, TUTORIALS[guide]), ())
-    names = parser.parse("axes", lambda text: layouts.parse_axes(text, shape), (), ("mesh",))
+    shape: tuple[int, ...] = parser.parse(
+        "mesh", lambda text: _parse_mesh(text, TUTORIALS[guide]), ()
+    )
+    names: tuple[str, ...] = parser.parse(
+        "axes", lambda text: layouts.parse_axes(text, shape), (), ("mesh",)
+    )
     if parser.problems:
         return Parsed(None, parser.problems)
     return Parsed(TutorialRequest(guide, shape, names))

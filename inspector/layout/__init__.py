@@ -1,6 +1,7 @@
 """Layouts: the record, its fields, and their text and JSON forms."""
 
 from inspector.layout.fields import (
+    AXIS_TYPES,
     DEFAULT_AXES,
     DEVICE_ORDERS,
     MOST_AXES,
@@ -10,17 +11,23 @@ from inspector.layout.fields import (
     PROCESS_COUNTS,
     TARGETS,
     default_specs,
+    left_out_rules,
     mesh_of,
     most_devices,
     parse_axes,
+    parse_axis_types,
+    parse_given_mesh,
     parse_mesh,
     parse_processes,
     parse_rule,
     parse_spec,
+    parse_spec_row,
     print_mesh,
+    print_row_spec,
     print_size,
     print_spec,
     specs_from_rules,
+    split_axes,
 )
 from inspector.layout.forms import (
     RESERVED_NAMES,

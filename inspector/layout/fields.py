@@ -7,6 +7,7 @@ The command line has `embed=fsdp+tensor,batch=data`. A URL would percent-encode 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 
@@ -14,6 +15,7 @@ from inspector.core import rules as rule_list
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Spec
+from inspector.core.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
 from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size, SizeValue, own_model
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -26,8 +28,10 @@ PROCESS_COUNTS = (1, 2, 4)
 MOST_AXES = 4
 MOST_DEVICES = 512  # emulated devices that were tested on one machine
 MOST_COMPILED_DEVICES = 18_432  # the largest slice: 9,216 chips of TPU7x with two devices each
-TARGETS = ("cpu", "plan")
+LOCAL = "local"  # the devices that JAX finds on this machine
+TARGETS = ("cpu", LOCAL, "plan")
 DEVICE_ORDERS = ("row-major", "torus")
+AXIS_TYPES = ("auto", "explicit")
 
 # The default bound of sizes: JSON keeps every whole number up to it.
 _LARGEST = 2**53
@@ -44,6 +48,9 @@ DEFAULT_AXES = {
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENTRY_SEPARATOR = re.compile(r"[,~;\n]")
+_FSDP = re.compile(
+    r"\s*fsdp\(\s*(?P<axes>[^,()]*?)\s*(,\s*(min_bytes=)?(?P<least>[0-9]{1,15})\s*)?\)\s*"
+)
 
 
 def print_mesh(shape: tuple[int, ...]) -> str:
@@ -58,7 +65,7 @@ def print_size(value: SizeValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
+def parse_mesh(text: str, most: int = MOST_DEVICES, most_axes: int = MOST_AXES) -> tuple[int, ...]:
     """Return axis sizes joined by `x`, with at most `most` devices.
 
     Raises:
@@ -70,9 +77,9 @@ def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
             f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4"
         )
     shape = tuple(int(part) for part in parts)
-    if len(shape) > MOST_AXES:
+    if len(shape) > most_axes:
         raise InvalidInput(
-            f"mesh {print_mesh(shape)} has {len(shape)} axes, at most {MOST_AXES} are allowed"
+            f"mesh {print_mesh(shape)} has {len(shape)} axes, at most {most_axes} are allowed"
         )
     if min(shape) < 1:
         raise InvalidInput(
@@ -86,20 +93,72 @@ def parse_mesh(text: str, most: int = MOST_DEVICES) -> tuple[int, ...]:
 
 
 def most_devices(target: str) -> int:
-    """Return the largest number of devices of a mesh; it is smaller for emulated devices."""
-    return MOST_DEVICES if target == "cpu" else MOST_COMPILED_DEVICES
+    """Return the largest number of devices of a mesh; it is smaller for devices that run programs."""
+    return MOST_DEVICES if target in ("cpu", LOCAL) else MOST_COMPILED_DEVICES
 
 
 def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
-    """Return the most even mesh with all devices of a target, smaller axes first."""
-    if not targets.is_target(target):
-        return DEFAULT_MESH
-    left, shape = targets.parse(target).devices, []
+    """Return the most even mesh with all devices of a target, smaller axes first.
+
+    Emulated devices are as many as in `DEFAULT_MESH`.
+    """
+    machine = targets.parse(target) if targets.is_target(target) else None
+    left, shape = math.prod(DEFAULT_MESH) if machine is None else machine.devices, []
     for axis in range(axes, 1, -1):
         ways = max(n for n in range(1, round(left ** (1 / axis)) + 1) if left % n == 0)
         shape.append(ways)
         left //= ways
     return tuple(sorted((*shape, left)))
+
+
+def default_mesh(model: ModelEntry, target: str) -> tuple[int, ...]:
+    """Return the mesh of the model if the target has as many devices, else the most even mesh.
+
+    It has as many axes as the model's mesh, or as the model names, at most `MOST_AXES`.
+    """
+    own = tuple(axis.size for axis in model.mesh)
+    machine = targets.parse(target) if targets.is_target(target) else None
+    if own and (machine is None or machine.devices == math.prod(own)):
+        return own
+    usual = DEFAULT_AXES[len(DEFAULT_MESH)]
+    count = len(usual) if set(model.mesh_axes) <= set(usual) else len(model.mesh_axes)
+    return mesh_of(target, len(own) or min(count, MOST_AXES))
+
+
+def default_axes(model: ModelEntry, count: int) -> tuple[str, ...]:
+    """Return names for `count` mesh axes: those of the model's mesh if it has as many.
+
+    Else the first that the model names, after others if it has fewer.
+    """
+    own = tuple(axis.name for axis in model.mesh)
+    if len(own) == count:
+        return own
+    usual, named = DEFAULT_AXES[count], model.mesh_axes[:count]
+    if set(model.mesh_axes) <= set(usual):
+        return usual
+    spare = (name for name in DEFAULT_AXES[MOST_AXES] if name not in named)
+    return (*itertools.islice(spare, count - len(named)), *named)
+
+
+def left_out_rules(
+    model: ModelEntry, rules: tuple[Rule, ...], axis_names: tuple[str, ...]
+) -> tuple[Rule, ...]:
+    """Return the rules of a user's model that name unknown mesh axes, if no rule replaces them."""
+    if not model.own:
+        return ()
+    ruled = {name for name, _ in rules}
+    return tuple(
+        (name, axes)
+        for name, axes in model.rules
+        if name not in ruled and not set(axes) <= set(axis_names)
+    )
+
+
+def default_axis_types(model: ModelEntry, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the types of the axes of the model's mesh; auto for other axes. Empty if all are auto."""
+    own = {axis.name: axis.type for axis in model.mesh}
+    types = tuple(own.get(name, AXIS_TYPES[0]) for name in axis_names)
+    return types if "explicit" in types else ()
 
 
 def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -108,7 +167,7 @@ def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     Raises:
       InvalidInput: a name is malformed or repeated, or the number of names is wrong.
     """
-    names = tuple(part.strip() for part in re.split(r"[,.~;]", text.strip()))
+    names = tuple(part.strip() for part in re.split(r"[,.~;]", split_axes(text.strip())[0]))
     for name in names:
         check_name(name, "axes", "a mesh axis")
     if len(set(names)) != len(names):
@@ -119,6 +178,75 @@ def parse_axes(text: str, shape: tuple[int, ...]) -> tuple[str, ...]:
             f"but mesh {print_mesh(shape)} has {len(shape)} ax{'e' if len(shape) > 1 else 'i'}s"
         )
     return names
+
+
+def parse_given_mesh(
+    mesh: str | None, axes: str | None, most: int, most_axes: int
+) -> tuple[tuple[str, int], ...] | None:
+    """Return name and size of each mesh axis, for a program whose text names no mesh.
+
+    Args:
+      mesh: sizes such as 2x4, None or empty if the user gives no mesh.
+      axes: names such as data,model. By default `axis_0`, `axis_1` …
+
+    Raises:
+      InvalidInput: one of them is malformed, or there are names without sizes.
+    """
+    if not mesh:
+        if axes:
+            raise InvalidInput(f"axes is {shown(axes)}, but needs mesh with the size of each axis")
+        return None
+    shape = parse_mesh(mesh, most, most_axes)
+    if axes:
+        return tuple(zip(parse_axes(axes, shape), shape, strict=True))
+    return tuple((f"axis_{number}", size) for number, size in enumerate(shape))
+
+
+def split_axes(text: str) -> tuple[str, str | None]:
+    """Split `data:explicit,model` into the names and the types of the axes, both joined by commas.
+
+    The types are None if no axis has one. An axis without a type is auto.
+
+    Raises:
+      InvalidInput: a type is unknown.
+    """
+    if ":" not in text:
+        return text, None
+    parts = [part.partition(":") for part in re.split(r"[,.~;]", text)]
+    types = [_axis_type(kind or AXIS_TYPES[0], "axes", text) for _, _, kind in parts]
+    return ",".join(name.strip() for name, _, _ in parts), ",".join(types)
+
+
+def parse_axis_types(text: str, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the type of each mesh axis. The result is empty if all are auto, as for the text `auto`.
+
+    Raises:
+      InvalidInput: a type is unknown, or the number of types is wrong.
+    """
+    if text.strip() == AXIS_TYPES[0]:
+        return ()
+    types = tuple(_axis_type(part, "axis_types", text) for part in re.split(r"[,.~;]", text))
+    if len(types) != len(axis_names):
+        raise InvalidInput(
+            f"axis_types gives {len(types)} type{'s' * (len(types) != 1)} ({', '.join(types)}), "
+            f"but must give one for each mesh axis ({', '.join(axis_names)})"
+        )
+    return types if "explicit" in types else ()
+
+
+def _axis_type(text: str, field: str, whole: str) -> str:
+    """Return one of `AXIS_TYPES`. `field` and its `whole` value are for the error."""
+    kind = text.strip().lower()
+    if kind == "manual":
+        raise InvalidInput(
+            f"{field} has the type manual, but must have {' or '.join(AXIS_TYPES)}: an axis is manual only "
+            "inside of jax.shard_map, which the code of a model calls"
+        )
+    if kind not in AXIS_TYPES:
+        raise InvalidInput(
+            f"{field} is {shown(whole)}, whose type {shown(kind)} must be {' or '.join(AXIS_TYPES)}"
+        )
+    return kind
 
 
 def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
@@ -191,6 +319,60 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
     return spec
 
 
+def parse_state_specs(text: str, axis_names: tuple[str, ...]) -> tuple[SpecRow, ...]:
+    """Return rows in order: `wq/kernel=fsdp.mp;bias=;.*=fsdp(data,1024)`. A line break also ends a row.
+
+    Raises:
+      InvalidInput: a row is malformed or names a mesh axis that the mesh lacks.
+    """
+    entries = [entry for entry in re.split(r"[;\n]", text) if entry.strip()]
+    if len(entries) > MOST_ROWS:
+        raise InvalidInput(
+            f"state_specs has {len(entries):,} rows, at most {MOST_ROWS:,} are allowed"
+        )
+    return tuple(parse_spec_row(entry, axis_names) for entry in entries)
+
+
+def parse_spec_row(text: str, axis_names: tuple[str, ...]) -> SpecRow:
+    """Return one row: a regular expression, the last `=` of the text, and a PartitionSpec or `fsdp(axis)`.
+
+    Raises:
+      InvalidInput: it is malformed or names a mesh axis that the mesh lacks.
+    """
+    pattern, separator, spec = text.rpartition("=")
+    if not separator:
+        raise InvalidInput(
+            f"state_specs has {shown(text)}, but a row is a pattern, =, and a PartitionSpec"
+        )
+    pattern, what = pattern.strip(), f"the row of the pattern {shown(pattern.strip())}"
+    check_pattern(pattern)
+    found = _FSDP.fullmatch(spec)
+    if found is not None:
+        axes = _parse_axes_of_one_dimension(found["axes"], axis_names, what)
+        if not axes:
+            raise InvalidInput(f"{what} has {shown(spec.strip())}, but fsdp needs a mesh axis")
+        least = found["least"]
+        return SpecRow(pattern, Fsdp(axes) if least is None else Fsdp(axes, int(least)))
+    entries = re.split(r"[.,]", spec) if spec.strip() else []
+    parsed = tuple(_parse_axes_of_one_dimension(each, axis_names, what) or None for each in entries)
+    used = [axis for axes in parsed for axis in axes or ()]
+    if len(set(used)) != len(used):
+        raise InvalidInput(f"{what} has {shown(spec)}, but may use each mesh axis only once")
+    return SpecRow(pattern, parsed)
+
+
+def print_row_spec(spec: Spec | Fsdp) -> str:
+    """Return the spec of a row as text: `None.model`, `fsdp(data,1024)`."""
+    if not isinstance(spec, Fsdp):
+        return print_spec(spec)
+    least = "" if spec.min_bytes == LEAST_BYTES else f",{spec.min_bytes}"
+    return f"fsdp({'+'.join(spec.axes)}{least})"
+
+
+def print_state_specs(rows: tuple[SpecRow, ...]) -> str:
+    return ";".join(f"{row.pattern}={print_row_spec(row.spec)}" for row in rows)
+
+
 def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
     """Return the activations without a sharding constraint, in the model's order.
 
@@ -213,10 +395,9 @@ def parse_processes(text: str, shape: tuple[int, ...], target: str = "cpu") -> i
     Raises:
       InvalidInput: the number is not allowed, or does not divide the number of devices.
     """
-    if targets.is_target(target) and text.strip() != "1":
-        raise InvalidInput(
-            f"processes is {shown(text)}, but must be 1 for target {target}, which is only compiled"
-        )
+    if text.strip() != "1" and (target == LOCAL or targets.is_target(target)):
+        why = "which runs in one process" if target == LOCAL else "which is only compiled"
+        raise InvalidInput(f"processes is {shown(text)}, but must be 1 for target {target}, {why}")
     if text.strip() not in map(str, PROCESS_COUNTS):
         raise InvalidInput(
             f"processes is {shown(text)}, but must be one of {', '.join(map(str, PROCESS_COUNTS))}"

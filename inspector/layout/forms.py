@@ -6,6 +6,7 @@ field, add an attribute to `Layout` and an entry to `FIELDS`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,17 +90,25 @@ FIELDS = (
     Field(
         "mesh",
         lambda text, values: _mesh_for(text, values["target"]),
-        lambda values: texts.mesh_of(values["target"]),
+        lambda values: texts.default_mesh(values["model"], values["target"]),
         lambda shape, _: texts.print_mesh(shape),
         attribute="mesh_shape",
     ),
     Field(
         "axes",
         lambda text, values: texts.parse_axes(text, values["mesh"]),
-        lambda values: texts.DEFAULT_AXES[len(values["mesh"])],
+        lambda values: texts.default_axes(values["model"], len(values["mesh"])),
         lambda names, separators: separators.names.join(names),
         needs=("mesh",),
         attribute="axis_names",
+    ),
+    Field(
+        "axis_types",
+        lambda text, values: texts.parse_axis_types(text, values["axes"]),
+        lambda values: texts.default_axis_types(values["model"], values["axes"]),
+        lambda types, separators: separators.names.join(types) or texts.AXIS_TYPES[0],
+        needs=("mesh", "axes"),
+        optional=True,
     ),
     Field(
         "rules",
@@ -120,7 +129,15 @@ FIELDS = (
             for place, spec in specs.items()
         ),
         needs=("model", "mesh", "axes"),
-        applies=lambda model: not model.has_rules,
+        applies=lambda model: not model.has_rules and model.state_specs is None,
+    ),
+    Field(
+        "state_specs",
+        lambda text, values: texts.parse_state_specs(text, values["axes"]),
+        lambda values: values["model"].state_specs or (),
+        lambda rows, _: texts.print_state_specs(rows),
+        needs=("model", "mesh", "axes"),
+        applies=lambda model: model.state_specs is not None,
     ),
     Field("steps", lambda text, _: texts.parse_steps(text), lambda _: texts.DEFAULT_STEPS),
     Field(
@@ -159,9 +176,18 @@ def fields_of(model: ModelEntry) -> tuple[Field, ...]:
     return (*(field for field in FIELDS if field.applies(model)), *sizes)
 
 
+def _with_axis_types(fields: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the fields with the types of `axes` in `axis_types`: `data:explicit,model` has both."""
+    try:
+        names, types = texts.split_axes(fields.get("axes", ""))
+    except InvalidInput:
+        return fields  # the error is reported when `axes` is parsed
+    return fields if types is None else {**fields, "axes": names, "axis_types": types}
+
+
 def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
     """Read a Layout from the text of its fields. A missing field has its default."""
-    parser = FieldParser(fields)
+    parser = FieldParser(_with_axis_types(fields))
     values: dict[str, Any] = {}
 
     def read(field: Field) -> None:
@@ -222,10 +248,12 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
                 fields[size_name] = _text_of_scalar(size_value, f"{what}: {_named(size_name)}")
         elif name == "mesh" and isinstance(part, list):
             fields[name] = "x".join(_text_of_scalar(size, f"{what}: mesh") for size in part)
-        elif name in ("axes", "unconstrained") and isinstance(part, list):
+        elif name in ("axes", "axis_types", "unconstrained") and isinstance(part, list):
             fields[name] = ",".join(_text_of_scalar(item, f"{what}: {name}") for item in part)
         elif name == "rules" and isinstance(part, (list, dict)):
             fields[name] = _text_of_rules(part, what)
+        elif name == "state_specs" and isinstance(part, list):
+            fields[name] = _text_of_rows(part, what)
         elif name == "specs" and isinstance(part, dict):
             fields[name] = ",".join(
                 f"{place}={_text_of_spec(spec, f'{what}: specs.{_named(place)}')}"
@@ -305,6 +333,25 @@ def _text_of_spec(value: Any, what: str) -> str:
             f"{what} is {shown(value)}, but must be a list with an entry a dimension"
         )
     return ".".join(_text_of_axes(entry, what) or "None" for entry in value)
+
+
+def _text_of_rows(value: list[Any], what: str) -> str:
+    rows = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InvalidInput(
+                f"{what}: state_specs has {shown(pair)}, but a row is [pattern, PartitionSpec]"
+            )
+        pattern, spec = pair
+        if re.search(r"[;\n]", pattern):
+            raise InvalidInput(
+                f"{what}: state_specs has the pattern {shown(pattern)}, but must have \\x3b for a semicolon"
+            )
+        here = f"{what}: state_specs of {shown(pattern)}"
+        # `fsdp(data,1024)` is text.
+        text = spec if isinstance(spec, str) else _text_of_spec(spec, here)
+        rows.append(f"{pattern}={text}")
+    return ";".join(rows)
 
 
 def _text_of_axes(value: Any, what: str) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Mesh, MeshAxis
-from inspector.layout.fields import print_mesh
+from inspector.core.state_specs import Fsdp, SpecRow
+from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
 from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
@@ -23,7 +24,11 @@ DEVICE_NUMBERS_PER_PROCESS = 2048
 
 @dataclass(frozen=True)
 class Layout:
-    """A valid layout. `specs` is empty for models with logical axes, `rules` for the others."""
+    """A valid layout. `specs` is empty for models with logical axes, `rules` for the others.
+
+    `state_specs` has the PartitionSpecs by path of a model that has `ModelEntry.state_specs`.
+    `axis_types` has `auto` or `explicit` for each mesh axis. It is empty if all are auto.
+    """
 
     model: str
     sizes: Mapping[str, SizeValue]
@@ -39,6 +44,8 @@ class Layout:
     donate: bool = False
     trace: bool = False
     device_order: str = "row-major"
+    axis_types: tuple[str, ...] = ()
+    state_specs: tuple[SpecRow, ...] = ()
 
     @property
     def entry(self) -> ModelEntry:
@@ -46,24 +53,47 @@ class Layout:
 
     @property
     def machine(self) -> Target | None:
-        """Return the machine that it is compiled for; None for emulated devices and plans."""
+        """Return the machine that it is compiled for; None for devices of this machine and plans."""
         return targets.parse(self.target) if targets.is_target(self.target) else None
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether it runs on the devices that JAX finds on this machine."""
+        return self.target == LOCAL
 
     @property
     def devices(self) -> int:
         return math.prod(self.mesh_shape)
 
+    @property
+    def explicit_axes(self) -> tuple[str, ...]:
+        """Return the names of the explicit mesh axes."""
+        # A mesh without explicit axes has no types.
+        pairs = zip(self.axis_names, self.axis_types, strict=False)
+        return tuple(name for name, kind in pairs if kind == "explicit")
+
+    def on_mesh(self, shape: tuple[int, ...], axis_names: tuple[str, ...]) -> Layout:
+        """Return the layout on another mesh. Axes of the same name keep their type."""
+        types = tuple("explicit" if name in self.explicit_axes else "auto" for name in axis_names)
+        return dataclasses.replace(
+            self,
+            mesh_shape=shape,
+            axis_names=axis_names,
+            axis_types=types if "explicit" in types else (),
+        )
+
     def mesh(self) -> Mesh:
-        """Return the mesh of a Snapshot: emulated devices in JAX's order, row by row.
+        """Return the mesh of a Snapshot: devices in JAX's order, row by row.
 
         Processes have equal shares of the devices. For a target, the processes are unknown until the
-        compile.
+        compile, and the kind of local devices is unknown until a run.
         """
         machine = self.machine
+        kind = None if self.is_local else "cpu"
         share = self.devices // self.processes
         return Mesh(
             axes=tuple(
-                MeshAxis(name, size)
+                MeshAxis(name, size, "explicit" if name in self.explicit_axes else "auto")
                 for name, size in zip(self.axis_names, self.mesh_shape, strict=True)
             ),
             devices=tuple(
@@ -72,7 +102,7 @@ class Layout:
                 for device in range(share)
             ),
             processes=None if machine else tuple(place // share for place in range(self.devices)),
-            device_kind=machine.chip.title if machine else "cpu",
+            device_kind=machine.chip.title if machine else kind,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -84,14 +114,26 @@ class Layout:
         }
         if self.entry.has_rules:
             plain["rules"] = [[name, list(axes)] for name, axes in self.rules]
-        else:
+        elif self.entry.state_specs is None:
             plain["specs"] = {
                 place: [list(axes) if axes else None for axes in spec]
                 for place, spec in self.specs.items()
             }
+        if self.entry.state_specs is not None:
+            plain["state_specs"] = [
+                [
+                    row.pattern,
+                    print_row_spec(row.spec)
+                    if isinstance(row.spec, Fsdp)
+                    else [list(axes) if axes else None for axes in row.spec],
+                ]
+                for row in self.state_specs
+            ]
         plain |= {"target": self.target, "steps": self.steps}
         for name, value in self.optional().items():
             plain[name] = list(value) if isinstance(value, tuple) else value
+        if not self.axis_types and any(axis.type == "explicit" for axis in self.entry.mesh):
+            plain["axis_types"] = ["auto"] * len(self.axis_names)
         return plain
 
     def optional(self) -> dict[str, Any]:
@@ -99,7 +141,8 @@ class Layout:
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.default not in (dataclasses.MISSING, getattr(self, field.name))
+            if field.name != "state_specs"
+            and field.default not in (dataclasses.MISSING, getattr(self, field.name))
         }
 
     def key(self, *fields: str) -> str:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from inspector.core import rules, sharding
-from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.abstract import AbstractArray, AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import nnx
 from inspector.core.snapshot import (
     Array,
     Finding,
     Mesh,
+    Program,
     Snapshot,
     Source,
     Spec,
@@ -26,6 +29,29 @@ from inspector.layout import Layout
 
 INDIVISIBLE = "indivisible"
 NOT_PROPAGATED = "not-propagated"
+UNMATCHED = "unmatched-path"
+
+
+def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
+    """Return a plan with its propagated programs, and with the activations and gradients in them."""
+    arrays = (*planned.arrays, *propagated.arrays)
+    findings = (*planned.findings, *propagated.findings)
+    return replace(planned, arrays=arrays, programs=propagated.programs, findings=findings)
+
+
+def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
+    """Return a Snapshot of compiled programs with the collectives of the propagated ones beside them."""
+    programs = tuple(
+        Program(
+            program.name,
+            collectives=None
+            if program.collectives is None
+            else tuple(replace(each, origins=None) for each in program.collectives),
+            stage="propagated",
+        )
+        for program in propagated.programs
+    )
+    return replace(compiled, propagated=programs)
 
 
 def plan(layout: Layout, state: AbstractState) -> Snapshot:
@@ -43,12 +69,25 @@ def plan(layout: Layout, state: AbstractState) -> Snapshot:
         for finding in _indivisible(array, mesh)
         if array.spec is not None
     ]
+    findings += _unmatched(layout, state)
     return Snapshot(
         source=Source("plan", "plan", now(), dict(state.versions)),
         layout=layout.to_json(),
         mesh=mesh,
         arrays=tuple(arrays),
+        programs=state.refused,
         findings=tuple(findings),
+    )
+
+
+def state_key(layout: Layout) -> str:
+    """Return text that two layouts share if their models have the same abstract arrays."""
+    # A trace depends on the mesh too if parameters name mesh axes, or if the model is the user's own.
+    entry = layout.entry
+    if entry.has_rules and not entry.own:
+        return layout.key("model", "sizes")
+    return layout.key(
+        "model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"
     )
 
 
@@ -57,9 +96,32 @@ def now() -> str:
     return datetime.now(UTC).replace(microsecond=0).isoformat()
 
 
+def unmatched_paths(planned: Snapshot) -> tuple[Finding, ...]:
+    """Return the findings of a plan about arrays that match no pattern."""
+    return tuple(finding for finding in planned.findings if finding.code == UNMATCHED)
+
+
+def _unmatched(layout: Layout, state: AbstractState) -> Iterator[Finding]:
+    """Yield a finding for each array to which `state_specs` give no PartitionSpec."""
+    by_code = ", and the model gives it no spec" if layout.entry.other_specs else ""
+    for array in state.arrays:
+        if array.unmatched:
+            instead = "the names of its dimensions decide" if array.names else "it is replicated"
+            yield Finding(
+                level="warning",
+                code=UNMATCHED,
+                array=array.path,
+                message=f"{array.path} matches no pattern of state_specs{by_code}: {instead}",
+            )
+
+
 def _spec(layout: Layout, state: AbstractState, array: AbstractArray) -> Spec:
+    if array.given_spec is not None:
+        for refusal in nnx.refusals(array.given_spec, layout.mesh()):
+            raise InvalidInput(f"{array.path}: {refusal}")
+        return array.given_spec
     if array.names is None:
-        return (None,) * len(array.shape)
+        return array.type_spec or (None,) * len(array.shape)
     if state.names == "mesh":
         for refusal in nnx.refusals(array.names, layout.mesh()):
             raise InvalidInput(f"{array.path}: {refusal}")
@@ -92,6 +154,7 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
         dtype=array.dtype,
         logical_axes=_logical_axes(array) if state.names == "logical" and array.names else None,
         spec=spec,
+        pattern=array.pattern,
         shard_shape=shard_shape,
         bytes=math.prod(array.shape) * array.itemsize,
         bytes_per_device=math.prod(shard_shape) * array.itemsize

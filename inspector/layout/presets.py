@@ -35,7 +35,7 @@ class Preset:
         """
         shapes = mesh_shapes(layout.devices, len(self.axis_names))
         dividing = next((shape for shape in shapes if self._divides(layout, shape)), shapes[0])
-        changed = replace(layout, mesh_shape=dividing, axis_names=self.axis_names)
+        changed = layout.on_mesh(dividing, self.axis_names)
         if layout.entry.has_rules:
             return replace(changed, rules=self.rules_for(layout.entry))
         return replace(changed, specs=specs_from_rules(layout.entry, self.rules))
@@ -108,6 +108,11 @@ def _tensor(axis: str) -> tuple[Rule, ...]:
     return tuple((name, (axis,)) for name in ("vocab", "mlp", "heads", "kv_heads"))
 
 
+_WHOLE: tuple[Rule, ...] = (("seq", ()), ("layers", ()))  # T5X shards neither
+_FSDP_AND_EXPERT: tuple[Rule, ...] = tuple(
+    (name, axes) for name in ("batch", "embed") for axes in (("fsdp", "expert"), ("fsdp",))
+)
+
 # Weights and activations share the rules of a logical axis, and the first rule whose mesh axes are free
 # decides. So `embed` shards a weight over fsdp, but not an activation, whose batch has taken fsdp.
 TRANSFORMER_PRESETS = (
@@ -161,8 +166,7 @@ TRANSFORMER_PRESETS = (
             ("heads", ("model",)),
             ("kv_heads", ("model",)),
             ("head_dim", ()),
-            ("seq", ()),
-            ("layers", ()),
+            *_WHOLE,
         ),
     ),
     Preset(
@@ -171,15 +175,11 @@ TRANSFORMER_PRESETS = (
         ("data", "model"),
         (
             ("batch", ("data",)),
-            ("vocab", ("model",)),
-            ("mlp", ("model",)),
-            ("heads", ("model",)),
-            ("kv_heads", ("model",)),
+            *_tensor("model"),
             ("head_dim", ()),
             ("embed", ("model",)),
             ("embed", ("data",)),
-            ("seq", ()),
-            ("layers", ()),
+            *_WHOLE,
         ),
     ),
 )
@@ -194,10 +194,7 @@ MOE_PRESETS = (
         ("fsdp", "expert"),
         (
             ("expert", ("expert",)),
-            ("batch", ("fsdp", "expert")),
-            ("batch", ("fsdp",)),
-            ("embed", ("fsdp", "expert")),
-            ("embed", ("fsdp",)),
+            *_FSDP_AND_EXPERT,
         ),
     ),
     Preset(
@@ -207,10 +204,7 @@ MOE_PRESETS = (
         (
             ("expert", ("expert",)),
             *_tensor("tensor"),
-            ("batch", ("fsdp", "expert")),
-            ("batch", ("fsdp",)),
-            ("embed", ("fsdp", "expert")),
-            ("embed", ("fsdp",)),
+            *_FSDP_AND_EXPERT,
         ),
     ),
     Preset(
@@ -237,14 +231,10 @@ MOE_PRESETS = (
             ("expert", ("expert",)),
             ("batch", ("expert", "data")),
             ("batch", ("data",)),
-            ("vocab", ("model",)),
-            ("mlp", ("model",)),
-            ("heads", ("model",)),
-            ("kv_heads", ("model",)),
+            *_tensor("model"),
             ("head_dim", ()),
             ("embed", ("model",)),
-            ("seq", ()),
-            ("layers", ()),
+            *_WHOLE,
         ),
     ),
 )

@@ -45,6 +45,17 @@ def reasons(
             )
             for dimension, axes in enumerate(array.spec)
         )
+    if array.pattern is not None:
+        given = (f"The pattern {array.pattern} of state_specs is found in its path.",)
+        return tuple(
+            Reason(
+                dimension,
+                array.logical_axes[dimension] if array.logical_axes else None,
+                axes or (),
+                (*given, *of_the_mesh(axes or (), _size(array, dimension), mesh)),
+            )
+            for dimension, axes in enumerate(array.spec)
+        )
     trials: tuple[Trial, ...] = ()
     if array.logical_axes and rules is not None:
         try:

@@ -107,6 +107,7 @@ class Chip:
     allocatable_bytes: HBM of one device that XLA gives to programs; None if unknown.
     dcn_bytes_per_second, pcie_bytes_per_second: to the data center network and to the host; None if unknown.
     slice_prefix: the name of a slice before its number of TensorCores, if not the name of the chip.
+    device_kind: `jax.Device.device_kind` of its devices.
     """
 
     name: str
@@ -123,10 +124,12 @@ class Chip:
     dcn_bytes_per_second: float | None = None
     pcie_bytes_per_second: float | None = None
     slice_prefix: str = ""
+    device_kind: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flops_per_second", MappingProxyType({**self.flops_per_second}))
         object.__setattr__(self, "slice_prefix", self.slice_prefix or self.name)
+        object.__setattr__(self, "device_kind", self.device_kind or self.title)
 
     @property
     def pod_chips(self) -> int | None:
@@ -175,6 +178,11 @@ def chip(name: str) -> Chip:
     return found
 
 
+def chip_of_device(kind: str | None) -> Chip | None:
+    """Return the chip of a `jax.Device.device_kind`, such as `NVIDIA H100 80GB HBM3`; None if unknown."""
+    return next((chip for chip in CHIPS.values() if chip.device_kind == kind), None)
+
+
 # XLA multiplies float32 in one bfloat16 pass on TPUs, and as TF32 on GPUs.
 _tpu = functools.partial(Chip, kind="tpu", float32_as="bf16")
 _gpu = functools.partial(Chip, kind="gpu", float32_as="tf32")
@@ -220,6 +228,7 @@ _TABLE = (
         dcn_bytes_per_second=3.125e9,  # Google: 2 × 100 Gbit/s for a host of 8
         pcie_bytes_per_second=1.6e10,
         slice_prefix="v5litepod",  # Google
+        device_kind="TPU v5 lite",
     ),
     _tpu(
         "v5p", "TPU v5p",
@@ -234,6 +243,7 @@ _TABLE = (
         allocatable_bytes=int(95.73 * GIB),  # XLA: "exceeds available HBM (95.73G)"
         dcn_bytes_per_second=6.25e9,  # Google: 50 Gbit/s
         pcie_bytes_per_second=1.6e10,
+        device_kind="TPU v5",
     ),
     _tpu(
         "v6e", "TPU v6e (Trillium)",
@@ -244,6 +254,7 @@ _TABLE = (
         Torus(2, 9e10, pod=(16, 16), host=(4, 2), wraps="pod edge", slices=_UP_TO_256),
         dcn_bytes_per_second=1.25e10,  # Google: 4 × 200 Gbit/s for a host of 8
         pcie_bytes_per_second=3.2e10,
+        device_kind="TPU v6 lite",
     ),
     _tpu(
         "tpu7x", "TPU7x (Ironwood)",
@@ -256,6 +267,7 @@ _TABLE = (
         ),
         cores=2, devices=2,  # Google, "dual-chiplet architecture"
         dcn_bytes_per_second=1.25e10,  # Google: 100 Gbit/s
+        device_kind="TPU7x",
     ),
     _gpu(
         "a100", "NVIDIA A100 SXM 80 GB",
@@ -266,6 +278,7 @@ _TABLE = (
         # 12 NVLinks of 25 GB/s. Node: 8 cards of 200 Gbit/s (NVIDIA DGX A100).
         Nodes(8, 300e9, 200e9),
         pcie_bytes_per_second=3.2e10,  # one direction; PCIe 4.0 × 16
+        device_kind="NVIDIA A100-SXM4-80GB",
     ),
     _gpu(
         "h100", "NVIDIA H100 SXM",
@@ -274,11 +287,13 @@ _TABLE = (
         _HOPPER,
         Nodes(8, 450e9, 400e9),  # 18 NVLinks of 25 GB/s. Node: 8 cards of 400 Gbit/s.
         pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
+        device_kind="NVIDIA H100 80GB HBM3",
     ),
     _gpu(
         "h200", "NVIDIA H200 SXM",
         141_000_000_000, 4.8e12, _HOPPER, Nodes(8, 450e9, 400e9),
         pcie_bytes_per_second=6.4e10,
+        device_kind="NVIDIA H200",
     ),
     _gpu(
         "b200", "NVIDIA B200",
@@ -296,6 +311,7 @@ _TABLE = (
         {"bf16": 2.5e15, "fp8": 5.0e15, "fp4": 1.0e16, "int8": 5.0e15, "tf32": 1.25e15},
         Nodes(72, 900e9, 3600e9),  # one NVLink domain; 18 × 4 ports of 400 Gbit/s
         pcie_bytes_per_second=6.4e10,
+        device_kind="NVIDIA GB200",
     ),
 )  # fmt: skip
 CHIPS: Mapping[str, Chip] = MappingProxyType({one.name: one for one in _TABLE})

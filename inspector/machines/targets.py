@@ -15,11 +15,13 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.machines import slices
-from inspector.machines.hardware import CHIPS, Chip
+from inspector.machines.hardware import CHIPS, Chip, chip_of_device
 from inspector.machines.slices import Slice
 
 # The kinds of targets, which are also kinds of a Snapshot's source.
 KINDS = ("tpu", "gpu")
+# The names of their platforms in JAX.
+PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 # The compiler needs a description of each GPU, which is in this folder.
 GPU_DESCRIPTIONS = Path(__file__).parent / "gpu_targets"
 GPU_CHIPS = tuple(name for name in CHIPS if (GPU_DESCRIPTIONS / f"{name}.textproto").is_file())
@@ -121,6 +123,14 @@ def compiled_for(snapshot: Snapshot) -> Target | None:
         return parse(snapshot.source.target)
     except InvalidInput:  # the file may come from anywhere
         return None
+
+
+def chip_of(snapshot: Snapshot) -> Chip | None:
+    """Return the chip that the Snapshot was compiled for or ran on; None if that is unknown."""
+    target = compiled_for(snapshot)
+    if target is not None:
+        return target.chip
+    return None if snapshot.mesh is None else chip_of_device(snapshot.mesh.device_kind)
 
 
 def require_size(target: Target, mesh_shape: Sequence[int]) -> None:

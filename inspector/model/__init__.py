@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from inspector.core.rules import Rule, RulesSemantics
-from inspector.core.snapshot import Spec
+from inspector.core.snapshot import MeshAxis, Spec
+from inspector.core.state_specs import SpecRow
+from inspector.model.state_specs import by_regex, fsdp
 
 SizeValue = int | float | bool | str
 
@@ -58,6 +60,14 @@ class ModelEntry:
       extents: the size that is the extent of a logical axis, where known.
       names, rules_semantics: as in `Model`.
       own: whether it is the user's own model.
+      mesh_axes: the mesh axes that the rules, names and code of a user's model have.
+      set_mesh: whether its programs are traced under `jax.set_mesh`.
+      state_specs: rows that give the PartitionSpec of a path. None if the names of dimensions give it.
+      other_specs: whether the code of the model gives a PartitionSpec to paths that match no row.
+      mesh: the axes of the model's default mesh; empty if the model has none.
+      programs: the names of the model's programs other than init.
+      traceable: whether JAX can trace the functions of the model as they are.
+      named_arrays: whether the state has Haliax `NamedArray`s.
     """
 
     name: str
@@ -75,6 +85,14 @@ class ModelEntry:
     own: bool = False
     # The ends of the array paths that belong to each partition. Moments end like their parameters.
     partition_paths: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    mesh_axes: tuple[str, ...] = ()
+    state_specs: tuple[SpecRow, ...] | None = None
+    other_specs: bool = False
+    mesh: tuple[MeshAxis, ...] = ()
+    set_mesh: bool = True
+    programs: tuple[str, ...] = ("train_step", "apply")
+    traceable: bool = True
+    named_arrays: bool = False
 
     @property
     def has_rules(self) -> bool:
@@ -90,35 +108,61 @@ class ModelEntry:
 
 Batch = dict[str, Any]
 
+# The programs that a Model has fields for.
+RESERVED_PROGRAMS = ("init", "train_step", "apply")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Pure functions over pytrees, ready to be traced, and the names of their dimensions.
+    """Pure functions over pytrees, ready to be traced, and what shards their arrays.
 
     Attributes:
-      init: (key, batch) -> state, any pytree, such as a Flax TrainState. Leaves can be boxes
-        (`nn.Partitioned`, `nn.LogicallyPartitioned`) or nnx variables with sharding metadata. A leaf without
-        names is replicated.
-      step: (state, batch) -> (state, loss), one training step with a scalar loss.
-      batch: key -> batch, random input arrays by name.
+      init: (key, batch) -> state, any pytree, such as a Flax TrainState, an Equinox module or nnx variables.
+        Leaves can be boxes (`nn.Partitioned`, `nn.LogicallyPartitioned`), nnx variables with sharding
+        metadata, or Haliax `NamedArray`s, whose axis names are logical axes. A leaf without names is
+        replicated; on explicit mesh axes it has the sharding of its type. Leaves that are not arrays, such as
+        the functions in an Equinox module, are constants.
+      batch: key -> batch, random input arrays by name. Or the arrays themselves, or their
+        `jax.ShapeDtypeStruct`s, by name.
+      step: (state, batch) -> (state, loss), one training step with a scalar loss, or None.
       apply: (state, batch) -> output, inference, or None.
+      programs: other programs by name, such as `prefill` and `decode`: (state, batch) -> output, or
+        -> (state, output) if the program changes the state, such as a cache of keys and values.
+      state_specs: PartitionSpecs of the state, which replace its names: `by_regex([...])`, `fsdp(axis)`, a
+        function (path, shape, mesh) -> PartitionSpec or None, or a pytree of PartitionSpecs or NamedShardings
+        like the state or a prefix of it.
       batch_axes: names of the dimensions of batch arrays. A missing array is replicated.
-      output_axes: names of the dimensions of the output; None replicates it.
-      names: whether these are logical axes or mesh axes.
+      output_axes: names of the dimensions of the output of `apply`. None replicates it, or keeps its type
+        on explicit mesh axes.
+      names: whether these are logical axes or mesh axes. By default they are mesh axes if there are
+        `state_specs`, else logical axes.
       rules: default rules as in Flax: `("embed", "fsdp")`, `("batch", ("data", "fsdp"))`, `("heads", None)`.
-        Rules with unknown mesh axes are left out.
+        Rules with unknown mesh axes are left out, with a warning.
       rules_semantics: how rules are applied.
+      mesh: the default mesh: `{"data": 2, "model": 4}`, or a `jax.sharding.AbstractMesh` or `Mesh`.
+      axis_types: `auto` or `explicit` for all its axes, or one for each. None takes those of `mesh`, and auto
+        if it has none.
+      set_mesh: whether programs are traced under `jax.set_mesh`. None does so unless the code fails under it.
     """
 
     init: Callable[[Any, Batch], Any]
-    step: Callable[[Any, Batch], tuple[Any, Any]]
-    batch: Callable[[Any], Batch]
+    batch: Callable[[Any], Batch] | Mapping[str, Any]
+    step: Callable[[Any, Batch], tuple[Any, Any]] | None = None
     apply: Callable[[Any, Batch], Any] | None = None
-    batch_axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    output_axes: tuple[Any, ...] | None = None
-    names: Names = "logical"
+    programs: Mapping[str, Callable[[Any, Batch], Any]] = field(default_factory=dict)
+    state_specs: Any = None
+    batch_axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    output_axes: Sequence[Any] | None = None
+    names: Names | None = None
     rules: Sequence[tuple[str, Any]] = ()
     rules_semantics: RulesSemantics = "linen"
+    mesh: Any = None
+    axis_types: Any = None
+    set_mesh: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.names is None:
+            object.__setattr__(self, "names", "logical" if self.state_specs is None else "mesh")
 
 
 # The PartitionSpec of each place of a model with partitions.

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import MeshAxis, Spec
+from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.model import ModelEntry, Size
 
 # Environment variable with the registered models, which workers inherit.
@@ -57,6 +59,23 @@ def from_json(plain: dict[str, Any]) -> ModelEntry:
     """Return the entry from the JSON of `to_json`."""
     sizes = tuple(Size(**(size | {"choices": tuple(size["choices"])})) for size in plain["sizes"])
     rules = tuple((name, tuple(axes)) for name, axes in plain["rules"])
-    return ModelEntry(
-        **(plain | {"sizes": sizes, "rules": rules, "constraints": (), "presets": ()})
-    )
+    rows = plain["state_specs"]
+    read = {
+        "sizes": sizes,
+        "rules": rules,
+        "constraints": (),
+        "presets": (),
+        "programs": tuple(plain["programs"]),
+        "mesh_axes": tuple(plain["mesh_axes"]),
+        "mesh": tuple(MeshAxis(axis["name"], axis["size"], axis["type"]) for axis in plain["mesh"]),
+        "state_specs": None
+        if rows is None
+        else tuple(SpecRow(row["pattern"], _spec_of(row["spec"])) for row in rows),
+    }
+    return ModelEntry(**(plain | read))
+
+
+def _spec_of(plain: Any) -> Spec | Fsdp:
+    if isinstance(plain, dict):
+        return Fsdp(tuple(plain["axes"]), plain["min_bytes"])
+    return tuple(None if axes is None else tuple(axes) for axes in plain)

@@ -11,6 +11,8 @@ JOBS = {
     "assemble": "inspector.producers.assemble:assemble",
     "describe": "inspector.producers.describe:describe",
     "compile": "inspector.producers.compile:compile_job",
+    "compile_lowered": "inspector.producers.program_run.for_target:compile_lowered",
+    "effects": "inspector.producers.propagation.effects:effects",
     "run": "inspector.producers.run:run_job",
     "exchange": "inspector.producers.host_local_arrays:exchange",
     "import": "inspector.producers.import_file:import_job",

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import flax
 import jax
 import jaxlib
 import optax
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh
 
 from inspector import layout as layouts
 from inspector.core import typed_json
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import nnx
-from inspector.core.snapshot import Group
+from inspector.core.snapshot import Group, Program
 from inspector.layout import Layout
 from inspector.model import Model
-from inspector.producers.build import abstract_key, build_model, reading_rules
+from inspector.producers.build import (
+    abstract_batch,
+    abstract_key,
+    abstract_outputs,
+    axis_types,
+    build_model,
+    reading_rules,
+    traced_under,
+)
 from inspector.producers.describe import own_code
 from inspector.producers.leaves import Leaf, all_leaves, leaves_of
-from inspector.producers.records import dimension_axes
+from inspector.producers.records import dimension_axes, spec_of, whole_names
+from inspector.producers.sharding_errors import RefusedPrograms
+from inspector.producers.state_specs import Given, given_specs
 
 
 def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -43,7 +54,8 @@ def abstract_state(layout: Layout) -> AbstractState:
     if layout.entry.own:
         return _own_state(layout, model, key)
     if model.names == "mesh":
-        context = jax.sharding.use_abstract_mesh(_abstract_mesh(layout))
+        # Shapes do not depend on the types of the axes.
+        context = jax.sharding.use_abstract_mesh(abstract_mesh(replace(layout, axis_types=())))
     else:
         # Without rules, logical constraints do nothing, so one trace serves every mesh and rule.
         context = contextlib.nullcontext()
@@ -51,36 +63,86 @@ def abstract_state(layout: Layout) -> AbstractState:
         batch = jax.eval_shape(model.batch, key)
         state = jax.eval_shape(model.init, key, batch)
         output = jax.eval_shape(model.apply, state, batch)
-    leaves = all_leaves(model, batch, state, output)
-    return AbstractState(model.names, tuple(_array(leaf) for leaf in leaves), versions())
+    return _abstract_state(layout, model, (batch, state, output))
 
 
-def _abstract_mesh(layout: Layout) -> AbstractMesh:
-    automatic = (AxisType.Auto,) * len(layout.axis_names)
-    return AbstractMesh(layout.mesh_shape, layout.axis_names, axis_types=automatic)
+def _abstract_state(
+    layout: Layout, model: Model, arrays: Any, refused: Sequence[Program] = ()
+) -> AbstractState:
+    """Return the arrays of a batch, a state and an output; those that could not be traced are None."""
+    leaves = [leaf for leaf in all_leaves(model, *arrays) if hasattr(leaf.value, "shape")]
+    has_types = layout.entry.own and bool(layout.explicit_axes)
+    made = tuple(_array(leaf, has_types and leaf.names is None) for leaf in leaves)
+    return AbstractState(model.names, made, versions(), tuple(refused))
+
+
+def abstract_mesh(layout: Layout) -> AbstractMesh:
+    """Return the layout's mesh without devices."""
+    return AbstractMesh(layout.mesh_shape, layout.axis_names, axis_types=axis_types(layout))
 
 
 def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
     """Return the arrays of a user's model, traced with its mesh and its rules as in a run."""
-    with (
-        jax.sharding.use_abstract_mesh(_abstract_mesh(layout)),
-        reading_rules(layout),
-        own_code(layout.model),
-    ):
-        batch = jax.eval_shape(model.batch, key)
-        state = jax.eval_shape(model.init, key, batch)
-        # Checked before the step is traced, because errors of the step are harder to understand.
-        for leaf in leaves_of(state):
-            _refuse_other_names(_array(leaf), layout)
-        # A new function object makes JAX trace again.
-        again = jax.eval_shape(lambda *arguments: model.init(*arguments), key, batch)
-        stepped = jax.eval_shape(model.step, state, batch)
-        output = None if model.apply is None else jax.eval_shape(model.apply, state, batch)
-    if jax.tree.structure(again) != jax.tree.structure(state):
+    refused = RefusedPrograms(layout)
+    mesh = abstract_mesh(layout)
+    state = stepped = output = None
+    mesh = abstract_mesh(layout)
+    given: dict[str, Given | None] = {}
+    with traced_under(layout, mesh), reading_rules(layout):
+        with own_code(layout.model):
+            batch = abstract_batch(model, layout, mesh)
+        with own_code(layout.model), refused.keeping("init"):
+            state = abstract_outputs(layout, model.init, key, batch)
+            # Checked before the step is traced, because errors of the step are harder to understand.
+            for leaf in leaves_of(state):
+                _refuse_other_names(_array(leaf), layout)
+            # A new function object makes JAX trace again.
+            again = jax.eval_shape(lambda *arguments: model.init(*arguments), key, batch)
+        if state is not None:
+            given = given_specs(state, model.state_specs, layout.state_specs, mesh, layout.model)
+            if model.step is not None:
+                with own_code(layout.model), refused.keeping("train_step"):
+                    stepped = jax.eval_shape(model.step, state, batch)
+            if model.apply is not None:
+                with own_code(layout.model), refused.keeping("apply"):
+                    output = abstract_outputs(layout, model.apply, state, batch)
+            for name, function in model.programs.items():
+                with own_code(layout.model), refused.keeping(name):
+                    jax.eval_shape(function, state, batch)
+    if state is not None and jax.tree.structure(again) != jax.tree.structure(state):
         raise InvalidInput(
             f"{layout.model}: init returns a different tree structure at each call: create optimizers and "
             "modules once, in build"
         )
+    if stepped is not None:
+        _refuse_other_state(layout, state, stepped)
+    if (
+        output is not None
+        and model.output_axes is not None
+        and len(model.output_axes) > len(getattr(output, "shape", ()))
+    ):
+        raise InvalidInput(
+            f"{layout.model}: output_axes has {len(model.output_axes)} names, but must have at most one per "
+            "dimension of the output, which must be one array"
+        )
+    found = _abstract_state(layout, model, (batch, state, output), refused.programs)
+    for array in found.arrays:
+        _refuse_other_names(array, layout)
+    return replace(found, arrays=tuple(_with_given(array, given) for array in found.arrays))
+
+
+def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> AbstractArray:
+    """Return the array with the spec that `state_specs` give it."""
+    if array.group in ("batch", "output") or array.path not in given:
+        return array
+    one = given[array.path]
+    if one is None:
+        return replace(array, unmatched=True)
+    return replace(array, given_spec=one.spec, pattern=one.pattern)
+
+
+def _refuse_other_state(layout: Layout, state: Any, stepped: Any) -> None:
+    """Refuse a step that does not return a state like its argument and a scalar loss."""
     if not isinstance(stepped, tuple) or len(stepped) != 2:
         raise InvalidInput(
             f"{layout.model}: step returns {type(stepped).__name__}, but must return (state, loss)"
@@ -93,17 +155,6 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
             f"{layout.model}: step returns a state of another tree structure than init, so "
             "it cannot be repeated"
         )
-    if model.output_axes is not None and len(model.output_axes) != len(
-        getattr(output, "shape", ())
-    ):
-        raise InvalidInput(
-            f"{layout.model}: output_axes has {len(model.output_axes)} names, but must have one per "
-            "dimension of the output, which must be one array"
-        )
-    arrays = [_array(leaf) for leaf in all_leaves(model, batch, state, output)]
-    for array in arrays:
-        _refuse_other_names(array, layout)
-    return AbstractState(model.names, tuple(arrays), versions())
 
 
 def _refuse_other_names(array: AbstractArray, layout: Layout) -> None:
@@ -138,10 +189,16 @@ def versions() -> dict[str, str]:
     return {package.__name__: package.__version__ for package in (jax, jaxlib, flax, optax)}
 
 
-def _array(leaf: Leaf) -> AbstractArray:
+def _array(leaf: Leaf, has_type: bool = False) -> AbstractArray:
+    """Return the record of a leaf, with the sharding of its type if `has_type`."""
     group: Group = leaf.group or "other"
-    names = None if leaf.names is None else dimension_axes(leaf.names)
-    dtype = leaf.value.dtype
+    value = leaf.value
     return AbstractArray(
-        leaf.path, group, tuple(leaf.value.shape), str(dtype), dtype.itemsize, names
+        leaf.path,
+        group,
+        tuple(value.shape),
+        str(value.dtype),
+        value.dtype.itemsize,
+        None if leaf.names is None else dimension_axes(whole_names(leaf.names, value.ndim)),
+        spec_of(value.sharding.spec, value.ndim) if has_type else None,
     )

@@ -17,9 +17,9 @@ from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import JaxError
 from inspector.guides.assembly import Assembled, Assembly, Contents, Piece, Stage, Step
-from inspector.producers.build import jax_entry
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
+from inspector.producers.records import jax_entry
 
 DTYPE = np.dtype("int32")  # JAX's default integer type
 

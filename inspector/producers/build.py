@@ -12,19 +12,23 @@ import jax
 import numpy as np
 from flax import linen as nn
 from flax.core import meta, spmd
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout, emulation
 from inspector.model import Model
-from inspector.producers import describe
+from inspector.producers import describe, sharding_errors
 from inspector.producers.describe import code_of, own_code
 from inspector.producers.leaves import (
+    has_named_arrays,
     has_variables,
     map_variables,
     nnx_rules,
     without_eager_sharding,
 )
+from inspector.producers.records import jax_entry
+from inspector.producers.state_specs import given_specs, shardings_by_path
+from inspector.producers.traceable import returns_state
 
 
 def build_model(layout: Layout) -> Model:
@@ -71,17 +75,27 @@ def _own_model(layout: Layout) -> Model:
         where = f"{layout.model}: batch_axes has {shown(name)}"
         if name not in unnamed:
             raise InvalidInput(f"{where}, but the batch has {', '.join(unnamed) or 'no arrays'}")
-        if len(axes) != len(unnamed[name]):
+        if len(axes) > len(unnamed[name]):
             raise InvalidInput(
                 f"{where} with {len(axes)} names, but the array has {len(unnamed[name])} dimensions"
             )
-    return replace(model, batch_axes=unnamed | dict(model.batch_axes))
+    # As in JAX, missing entries at the end are not sharded.
+    given = {name: (*axes, *unnamed[name][len(axes) :]) for name, axes in model.batch_axes.items()}
+    return replace(model, batch_axes=unnamed | given)
 
 
 def make_mesh(layout: Layout) -> Mesh:
     """Return the layout's mesh on the devices of all processes, in row-major order."""
     devices = np.array(jax.devices()[: layout.devices]).reshape(layout.mesh_shape)
-    return Mesh(devices, layout.axis_names)
+    return Mesh(devices, layout.axis_names, axis_types=axis_types(layout))
+
+
+def axis_types(layout: Layout) -> tuple[AxisType, ...]:
+    """Return JAX's type of each mesh axis."""
+    explicit = layout.explicit_axes
+    return tuple(
+        AxisType.Explicit if name in explicit else AxisType.Auto for name in layout.axis_names
+    )
 
 
 def abstract_key() -> jax.ShapeDtypeStruct:
@@ -98,16 +112,39 @@ def first_inputs(model: Model, init: Signature) -> tuple[jax.Array, Any]:
 
 @contextlib.contextmanager
 def tracing(layout: Layout, mesh: Mesh) -> Iterator[None]:
-    """Set the mesh and the rules that the sharding constraints of the model use."""
-    with jax.set_mesh(mesh), reading_rules(layout), code_of(layout):
+    """Set the rules that the sharding constraints of the model use, and the mesh if its code allows that."""
+    with (
+        traced_under(layout, mesh),
+        reading_rules(layout),
+        code_of(layout),
+        sharding_errors.as_invalid_input(layout),
+    ):
         yield
+
+
+def traced_under(
+    layout: Layout, mesh: Mesh | AbstractMesh
+) -> contextlib.AbstractContextManager[Any]:
+    """Return a context with the mesh, or without if the model's code fails under one.
+
+    Explicit axes always need the mesh.
+    """
+    if not layout.entry.set_mesh and not layout.explicit_axes:
+        return contextlib.nullcontext()
+    if isinstance(mesh, AbstractMesh):
+        return jax.sharding.use_abstract_mesh(mesh)
+    return jax.set_mesh(mesh)
 
 
 @contextlib.contextmanager
 def reading_rules(layout: Layout) -> Iterator[None]:
     """Set the layout's rules for Linen and nnx."""
     rules = linen_rules(layout)
-    with nn.logical_axis_rules(rules), nnx_rules(rules), without_eager_sharding():
+    with (
+        nn.logical_axis_rules(rules),
+        nnx_rules(rules),
+        without_eager_sharding(),
+    ):
         yield
 
 
@@ -116,8 +153,67 @@ def linen_rules(layout: Layout) -> tuple[tuple[str, Any], ...]:
     return tuple((name, jax_entry(axes)) for name, axes in layout.rules)
 
 
+def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return `jax.eval_shape` of a function. On explicit axes, every array also has its sharding type."""
+    if not layout.explicit_axes:
+        return jax.eval_shape(function, *arguments)
+    traced = jax.jit(function).trace(*arguments)
+    leaves = [
+        jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=type_.sharding)
+        for type_ in traced.jaxpr.out_avals
+    ]
+    return jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
+
+
+def abstract_batch(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> dict[str, Any]:
+    """Return the abstract arrays of a batch. On explicit axes they have the model's shardings."""
+    batch = jax.eval_shape(model.batch, abstract_key())
+    if not layout.explicit_axes:
+        return batch
+    return {
+        name: jax.ShapeDtypeStruct(
+            value.shape,
+            value.dtype,
+            sharding=named_sharding(model.batch_axes.get(name), model, layout, mesh),
+        )
+        for name, value in batch.items()
+    }
+
+
+def _typed(tree: Any, shardings: Any) -> Any:
+    """Return abstract arrays with shardings, whose tree is a prefix of theirs.
+
+    JAX takes the explicit axes of a sharding as the type of an array.
+    """
+    return jax.tree.map(
+        lambda sharding, part: jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+        ),
+        shardings,
+        tree,
+    )
+
+
 def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
-    """Return the pytree of shardings of a train state, from the boxes of its abstract leaves."""
+    """Return the pytree of shardings of a train state, from the boxes of its abstract leaves.
+
+    On explicit axes, a leaf without a box has the sharding of its type. The specs of `state_specs` come
+    before both.
+    """
+    if model.state_specs is not None or has_named_arrays(abstract_state):
+        given = given_specs(
+            abstract_state, model.state_specs, layout.state_specs, mesh, layout.model
+        )
+        return shardings_by_path(
+            abstract_state,
+            given,
+            mesh,
+            lambda leaf: (
+                NamedSharding(mesh, leaf.value.sharding.spec)
+                if leaf.names is None and layout.explicit_axes
+                else named_sharding(leaf.names, model, layout, mesh)
+            ),
+        )
     if has_variables(abstract_state):
         return map_variables(
             abstract_state,
@@ -126,6 +222,15 @@ def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mes
                 *(model, layout, mesh),
             ),
         )
+    if layout.explicit_axes:
+
+        def of_leaf(leaf: Any) -> NamedSharding:
+            names = getattr(leaf, "names", None)
+            if names is None:
+                return NamedSharding(mesh, leaf.sharding.spec)
+            return named_sharding(names, model, layout, mesh)
+
+        return jax.tree.map(of_leaf, abstract_state, is_leaf=meta.is_axis_metadata)
     if model.names == "mesh":
         return nn.get_sharding(abstract_state, mesh)
     if model.rules_semantics == "nnx":
@@ -152,13 +257,6 @@ def named_sharding(
     return NamedSharding(mesh, PartitionSpec(*axes))
 
 
-def jax_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-    """Return one entry of a Spec in JAX's form: None, one name, or a tuple of names."""
-    if not axes:
-        return None
-    return axes[0] if len(axes) == 1 else axes
-
-
 @dataclass(frozen=True)
 class Signature:
     """A function with its abstract arguments and requested shardings, before it is lowered.
@@ -174,6 +272,11 @@ class Signature:
     inputs: dict[str, tuple[Any, Any]]
     outputs: dict[str, Any]
     donated: tuple[str, ...] = ()
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether the program takes the state and returns the new one first."""
+        return "state" in self.inputs and "state" in self.outputs
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -195,33 +298,41 @@ class Signature:
 
 
 def signatures(model: Model, layout: Layout, mesh: Mesh) -> tuple[Signature, ...]:
-    """Return the signatures of init, train step and, if the model has one, inference.
+    """Return the signatures of init, and of the train step, inference and other programs of the model.
 
     Must be called inside of `tracing`.
     """
     key = abstract_key()
-    batch = jax.eval_shape(model.batch, key)
-    state = jax.eval_shape(model.init, key, batch)
+    batch = abstract_batch(model, layout, mesh)
+    state = abstract_outputs(layout, model.init, key, batch)
     state_sharding = state_shardings(state, model, layout, mesh)
     batch_sharding = {
         name: named_sharding(axes, model, layout, mesh) for name, axes in model.batch_axes.items()
     }
+    if layout.explicit_axes:
+        state = _typed(state, state_sharding)
     key_in = (key, NamedSharding(mesh, PartitionSpec()))
-    batch_in, state_in = (batch, batch_sharding), (state, state_sharding)
+    inputs = {"state": (state, state_sharding), "batch": (batch, batch_sharding)}
+    donated = ("state",) if layout.donate else ()
     init = Signature(
-        "init", model.init, {"key": key_in, "batch": batch_in}, {"state": state_sharding}
+        "init",
+        model.init,
+        {"key": key_in, "batch": inputs["batch"]},
+        {"state": state_sharding},
     )
-    train_step = Signature(
-        "train_step",
-        model.step,
-        {"state": state_in, "batch": batch_in},
-        {"state": state_sharding, "loss": None},
-        donated=("state",) if layout.donate else (),
-    )
-    if model.apply is None:
-        return init, train_step
-    output = named_sharding(model.output_axes, model, layout, mesh)
-    apply = Signature(
-        "apply", model.apply, {"state": state_in, "batch": batch_in}, {"output": output}
-    )
-    return init, train_step, apply
+    found = [init]
+    if model.step is not None:
+        outputs = {"state": state_sharding, "loss": None}
+        found.append(Signature("train_step", model.step, dict(inputs), outputs, donated))
+    if model.apply is not None:
+        output = None
+        if model.output_axes is not None or not layout.explicit_axes:
+            output = named_sharding(model.output_axes, model, layout, mesh)
+        found.append(Signature("apply", model.apply, dict(inputs), {"output": output}))
+    for name, function in model.programs.items():
+        if returns_state(function, state, batch):
+            outputs = {"state": state_sharding, "output": None}
+            found.append(Signature(name, function, dict(inputs), outputs, donated))
+        else:
+            found.append(Signature(name, function, dict(inputs), {"output": None}))
+    return tuple(found)

@@ -18,10 +18,11 @@ from jax.sharding import PartitionSpec
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, numbered
-from inspector.core.snapshot import Array, Finding, Group, Snapshot, Source
+from inspector.core.snapshot import Array, Finding, Group, Program, Snapshot, Source
 from inspector.producers.captured_arrays import ArrayRecords, first_paths, main_mesh
 from inspector.producers.captured_program import CapturedProgram
-from inspector.producers.leaves import Leaf, Names, unboxed
+from inspector.producers.leaves import Leaf, Names, group_of, unboxed
+from inspector.producers.matched_arrays import Captured, matched
 
 LEFT_OUT = "left-out"
 
@@ -29,7 +30,6 @@ LEFT_OUT = "left-out"
 GroupOf = Group | Callable[[str], Group]
 
 _GROUPS: tuple[str, ...] = get_args(Group)
-_STATE_GROUPS = ("params", "opt_state")
 # Versions of these packages are recorded if the job imported them.
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "equinox", "numpy")
 
@@ -56,8 +56,10 @@ def capture(
       logical_axes: a pytree with the same paths, with a tuple of names per array. It replaces the names in
         boxes.
       group: `params`, `opt_state`, `batch`, … for all arrays, or a function of the path. By default it is
-        the first key that is `params` or `opt_state`, else what the type of an nnx variable says.
-      programs: compiled programs by name, as for `capture_compiled`.
+        what the types of Optax states, the keys `params` and `opt_state`, the types of nnx variables, and the
+        keys `weights`, `opt` and `optimizer` say, in this order.
+      programs: compiled programs by name, as for `capture_compiled`. Their inputs and outputs that are
+        captured arrays have the paths of these.
 
     Raises:
       InvalidInput: the file cannot be written, or an argument has a wrong type or value.
@@ -71,15 +73,19 @@ def capture(
     main = main_mesh(shardings, mesh)
     axis_names = () if main is None else tuple(main.axis_names)
     given_names = None if logical_axes is None else _names_by_path(logical_axes, arrays)
-    records, made = ArrayRecords(main), []
+    records, captured = ArrayRecords(main), []
     # A key can contain a slash, so two leaves can have one path.
     paths = numbered(leaf.path or "array" for leaf in arrays)
     for leaf, array_path in zip(arrays, paths, strict=True):
         _refuse_traced(leaf.value, array_path)
         names = _logical(leaf, axis_names) if given_names is None else given_names.get(leaf.path)
         of_group = _group(leaf, array_path, group)
-        made.append(records.record(leaf, array_path, of_group, _sharding(leaf.value), names))
-    return _finish(main, records, made, compiled, path, tuple(_left_out(others)))
+        sharding = _sharding(leaf.value)
+        made = records.record(leaf, array_path, of_group, sharding, names)
+        captured.append(Captured(made, leaf, sharding))
+    found = [one.record(main, records.mesh, matched(one.values, captured)) for one in compiled]
+    made = [one.array for one in captured]
+    return _finish(records, made, found, path, tuple(_left_out(others)))
 
 
 def capture_compiled(
@@ -111,7 +117,7 @@ def capture_compiled(
         records.record(
             value.leaf,
             value.path,
-            _group(value.leaf, value.leaf.path, None, "output" if value.output else "other"),
+            "output" if value.output else _group(value.leaf, value.leaf.path, None),
             value.sharding,
             _logical(value.leaf, axis_names),
             program.name,
@@ -120,14 +126,14 @@ def capture_compiled(
         for value in program.values
         if value.used
     ]
-    return _finish(main, records, arrays, programs, path)
+    made = [program.record(main, records.mesh) for program in programs]
+    return _finish(records, arrays, made, path)
 
 
 def _finish(
-    mesh: Any,
     records: ArrayRecords,
     arrays: Iterable[Array],
-    programs: Iterable[CapturedProgram],
+    programs: Iterable[Program],
     path: str | os.PathLike[str] | None,
     findings: tuple[Finding, ...] = (),
 ) -> Snapshot:
@@ -145,7 +151,7 @@ def _finish(
         layout=None,
         mesh=records.mesh,
         arrays=tuple(arrays),
-        programs=tuple(program.record(mesh, records.mesh) for program in programs),
+        programs=tuple(programs),
         findings=(*records.findings(), *findings),
     )
     if writes:
@@ -179,8 +185,7 @@ def _refuse_traced(value: Any, path: str) -> None:
 
 def _group(leaf: Leaf, path: str, given: GroupOf | None, default: Group = "other") -> Group:
     if given is None:
-        known = next((part for part in path.split("/") if part in _STATE_GROUPS), leaf.group)
-        return known or default
+        return group_of(leaf, path) or default
     chosen = given(path) if callable(given) else given
     if chosen not in _GROUPS:
         raise InvalidInput(f"group is {shown(chosen)}, but must be one of {', '.join(_GROUPS)}")

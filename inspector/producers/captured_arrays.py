@@ -26,6 +26,7 @@ from inspector.producers.records import (
     mesh_record,
     shards_of,
     spec_of,
+    whole_names,
 )
 
 NO_MESH = "no-mesh"
@@ -123,7 +124,9 @@ class ArrayRecords:
             shape=shape,
             dtype=str(dtype),
             memory_kind=getattr(sharding, "memory_kind", None),
-            logical_axes=names if names is not None and len(names) == len(shape) else None,
+            logical_axes=whole_names(names, len(shape))
+            if names is not None and len(names) <= len(shape)
+            else None,
             spec=placement.spec,
             shard_shape=shard_shape,
             bytes=math.prod(shape) * dtype.itemsize,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.compiled import program_text
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray
-from inspector.producers.leaves import Leaf, unboxed
+from inspector.producers.leaves import Leaf
 from inspector.producers.records import entries_of, memory_of, spec_of
+from inspector.producers.split_modules import arguments
 
 _Result = TypeVar("_Result")
 
@@ -35,10 +36,13 @@ class CapturedProgram:
     """A `jax.stages.Compiled` with a name."""
 
     def __init__(self, name: str, compiled: Any) -> None:
+        # nnx.jit and eqx.filter_jit wrap what JAX compiles.
+        while not isinstance(compiled, jax.stages.Compiled) and hasattr(compiled, "compiled"):
+            compiled = compiled.compiled
         if not isinstance(compiled, jax.stages.Compiled):
             raise InvalidInput(
                 f"{name} is a {type(compiled).__name__}, but must be a compiled program, the result of "
-                "jitted.lower(...).compile()"
+                "jitted.lower(...).compile() of jax.jit, nnx.jit or eqx.filter_jit"
             )
         self.name = name
         self._compiled = compiled
@@ -48,11 +52,20 @@ class CapturedProgram:
         """Yield the sharding of every value that the program uses."""
         return (value.sharding for value in self.values if value.used)
 
-    def record(self, jax_mesh: Any, mesh: snapshot.Mesh | None) -> Program:
-        """Return the record. Collectives have mesh axes if all shardings of the program are on `jax_mesh`."""
-        arrays = tuple(_program_array(value) for value in self.values)
+    def record(
+        self, jax_mesh: Any, mesh: snapshot.Mesh | None, values: Sequence[Value] | None = None
+    ) -> Program:
+        """Return the record.
+
+        Collectives have mesh axes if all shardings of the program are on the devices of `jax_mesh`.
+
+        Args:
+          values: the inputs and outputs with the paths of captured arrays; by default those of the program.
+        """
+        arrays = tuple(_program_array(value) for value in values or self.values)
         on_mesh = all(
             sharding.mesh.shape == jax_mesh.shape
+            or _device_ids(sharding.mesh) == _device_ids(jax_mesh) is not None
             for sharding in self.shardings()
             if isinstance(sharding, NamedSharding)
         )
@@ -65,12 +78,13 @@ class CapturedProgram:
             collectives=found.collectives,
             shardings=arrays,
             work=found.work,
+            stage="compiled",
         )
 
     def _inputs(self) -> Iterator[Value]:
         compiled = self._compiled
         shardings = compiled.in_tree.flatten_up_to(compiled.input_shardings)
-        leaves = unboxed(compiled.args_info, modules=False)
+        leaves = arguments(compiled.args_info)
         for leaf, sharding in zip(leaves, shardings, strict=True):
             # The first key only separates positional from keyword arguments.
             path = leaf.path.partition("/")[2]
@@ -86,7 +100,7 @@ class CapturedProgram:
     def _outputs(self) -> Iterator[Value]:
         compiled = self._compiled
         shardings = compiled.out_tree.flatten_up_to(compiled.output_shardings)
-        leaves = unboxed(compiled.out_info, modules=False)
+        leaves = arguments(compiled.out_info)
         for leaf, sharding in zip(leaves, shardings, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
             yield Value(path, leaf, sharding, output=True, used=True)
@@ -108,6 +122,13 @@ def _program_array(value: Value) -> ProgramArray:
         used=value.used,
         extra={"donated": True} if value.donated else {},
     )
+
+
+def _device_ids(mesh: Any) -> tuple[int, ...] | None:
+    """Return the ids in mesh order, which is the order of groups; None for a mesh without devices."""
+    if not isinstance(mesh, Mesh):
+        return None
+    return tuple(device.id for device in mesh.devices.flat)
 
 
 def _if_available(function: Callable[[], _Result]) -> _Result | None:

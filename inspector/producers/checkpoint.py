@@ -17,18 +17,17 @@ from orbax.checkpoint import v1 as orbax
 
 from inspector import layout as layouts
 from inspector.core import temporary_folder, typed_json
+from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Source
 from inspector.guides.restore.checkpoint import Compared, Restored, Saved
 from inspector.layout import Layout
 from inspector.layout.plan import now
 from inspector.producers.abstract import versions
 from inspector.producers.build import (
-    abstract_key,
     first_inputs,
     model_and_mesh,
     refuse_too_large,
     signatures,
-    state_shardings,
     tracing,
 )
 from inspector.producers.leaves import leaves_of
@@ -63,15 +62,18 @@ def save_state(layout: Layout, folder: Path, report: Report, memory: int | None 
     """
     model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
-        of_init, of_step, *_ = signatures(model, replace(layout, donate=False), mesh)
+        of_init, *others = signatures(model, replace(layout, donate=False), mesh)
+        steps = [one for one in others if one.name == "train_step"]
         report("compile")
         # Two programs, as in a run: in a single one, hundreds of emulated devices deadlock in collectives.
-        init, step = (one.jitted().lower(*one.arguments).compile() for one in (of_init, of_step))
-        needed = max(map(bytes_per_device, (init, step)))
+        compiled = [one.jitted().lower(*one.arguments).compile() for one in (of_init, *steps)]
+        needed = max(map(bytes_per_device, compiled))
         refuse_too_large(needed, layout, memory, "a train step of the layout to be saved")
         key, batch = first_inputs(model, of_init)
         report("train")
-        state, _ = jax.block_until_ready(step(jax.block_until_ready(init(key, batch)), batch))
+        state = jax.block_until_ready(compiled[0](key, batch))
+        for step in compiled[1:]:
+            state, _ = jax.block_until_ready(step(state, batch))
 
     report("save")
     began = time.perf_counter()
@@ -91,13 +93,14 @@ def restore_state(layout: Layout, folder: Path, report: Report) -> Restored:
     """Restore the checkpoint with this layout's shardings, and compare every shard with the saved values."""
     model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
-        key = abstract_key()
-        abstract = jax.eval_shape(model.init, key, jax.eval_shape(model.batch, key))
-        shardings = state_shardings(abstract, model, layout, mesh)
+        readers = [one for one in signatures(model, layout, mesh) if "state" in one.inputs]
+        if not readers:
+            raise InvalidInput(f"{layout.model} has no program that reads the state")
+        abstract, shardings = readers[0].inputs["state"]
     wanted = jax.tree.map(
         lambda leaf, chosen: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=chosen),
         _without_boxes(abstract),
-        shardings,
+        _without_boxes(shardings),
     )
     report("restore")
     began = time.perf_counter()

@@ -21,7 +21,7 @@ from inspector.machines.out_of_memory import Shortage
 from inspector.machines.targets import Target
 from inspector.model.built_in.watching import Watched
 from inspector.producers.abstract import abstract_state, versions
-from inspector.producers.build import build_model, signatures, tracing
+from inspector.producers.build import axis_types, build_model, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
 from inspector.producers.live_arrays import watched_arrays, with_spec
 from inspector.producers.topology import DeviceOrder, mesh_on
@@ -60,7 +60,9 @@ def compile_layout(
       InvalidInput: the mesh does not fit the target, a dimension is not divisible, or the compiler fails.
     """
     report("topology")
-    mesh, mesh_of_record = mesh_on(target, layout.mesh_shape, layout.axis_names, order)
+    mesh, mesh_of_record = mesh_on(
+        target, layout.mesh_shape, layout.axis_names, order, axis_types(layout)
+    )
     report("build")
     planned = plan(layout, known or abstract_state(layout))
     for finding in planned.findings:
@@ -84,7 +86,7 @@ def compile_layout(
             target.kind,
             target.text,
             now(),
-            versions() | _compiler_versions(target),
+            versions() | compiler_versions(target),
             processes=target.hosts,
         ),
         layout=layout.to_json() | {"target": target.text},
@@ -180,5 +182,6 @@ def _with_compiled_specs(
     )
 
 
-def _compiler_versions(target: Target) -> dict[str, str]:
+def compiler_versions(target: Target) -> dict[str, str]:
+    """Return the versions of the packages that compile for a target."""
     return {package: importlib.metadata.version(package) for package in _COMPILERS[target.kind]}

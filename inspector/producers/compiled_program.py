@@ -70,6 +70,11 @@ class CompiledProgram:
         self._ideal: Work | None = None
         self._found = program_text.ProgramFacts()
 
+    @property
+    def changes_state(self) -> bool:
+        """Whether the program returns the new state first."""
+        return self._signature.changes_state
+
     def lower(self, signature: Signature) -> None:
         """Lower the function of a signature."""
         self._signature = signature
@@ -184,6 +189,7 @@ class CompiledProgram:
             work=found.work,
             ideal=self._ideal,
             trace=self._trace,
+            stage="run" if "first" in self._seconds else "compiled",
         )
 
     def bytes_per_device(self) -> int:
@@ -201,13 +207,13 @@ def _compare(
     """Yield the requested and the compiled sharding of each leaf. The name `state` is not part of paths."""
     for name, value, wanted, given in zip(names, values, requested, compiled, strict=True):
         # A requested sharding can be a prefix of the tree. None lets the compiler choose. The compiled
-        # sharding of an unused input is None.
-        all_wanted = jax.tree_util.tree_broadcast(wanted, value, is_leaf=_is_none)
+        # sharding of an unused input is None, which must not be taken for a None in the tree itself.
+        structure = jax.tree.structure(value)
+        all_wanted = [None] * structure.num_leaves
+        if wanted is not None:
+            all_wanted = jax.tree.leaves(jax.tree_util.tree_broadcast(wanted, value))
         for leaf, want, have in zip(
-            leaves_of(value),
-            jax.tree.leaves(all_wanted, is_leaf=_is_none),
-            jax.tree.leaves(given, is_leaf=_is_none),
-            strict=True,
+            leaves_of(value), all_wanted, structure.flatten_up_to(given), strict=True
         ):
             rank = len(leaf.value.shape)
             comparable = want is not None and have is not None
@@ -226,10 +232,6 @@ def _loops() -> Iterator[int]:
     for power in itertools.count():
         for digit in (1, 2, 5):
             yield digit * 10**power
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None
 
 
 def compile_all(

@@ -10,7 +10,7 @@ import os
 import site
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -19,9 +19,28 @@ import jax
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.rules import Rule
-from inspector.layout import RESERVED_NAMES, Layout
-from inspector.model import Model, ModelEntry, Names, RulesSemantics, Size, own_model
-from inspector.producers.leaves import leaves_of, without_eager_sharding
+from inspector.core.snapshot import MeshAxis
+from inspector.layout import (
+    MOST_COMPILED_DEVICES,
+    RESERVED_NAMES,
+    Layout,
+    parse_axes,
+    parse_axis_types,
+    parse_mesh,
+)
+from inspector.model import (
+    RESERVED_PROGRAMS,
+    Model,
+    ModelEntry,
+    Names,
+    RulesSemantics,
+    Size,
+    own_model,
+)
+from inspector.model.state_specs import table_of
+from inspector.producers.leaves import has_named_arrays, leaves_of, without_eager_sharding
+from inspector.producers.model_mesh import mesh_use
+from inspector.producers.traceable import is_changed, traceable
 
 
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -39,17 +58,30 @@ def entry_of(name: str) -> ModelEntry:
     build = function_named(name)
     sizes = _sizes(build, name)
     model = built(name, build, {})
+    rules = tuple(_rule(rule, name) for rule in model.rules)
+    use = mesh_use(model, rules)
+    of_mesh = default_mesh(model, name)
+    rows = table_of(model.state_specs) or ()
+    named = [axis.name for axis in of_mesh] + [axis for row in rows for axis in row.axes]
     return ModelEntry(
         name=name,
         title=name,
         build=name,
         sizes=sizes,
-        logical_axes=_logical_axes(model, name) if model.names == "logical" else {},
-        rules=tuple(_rule(rule, name) for rule in model.rules),
+        logical_axes=_logical_axes(model, name, use.state) if model.names == "logical" else {},
+        rules=rules,
         partitions={},
         names=model.names,
         rules_semantics=model.rules_semantics,
         own=True,
+        mesh_axes=tuple(dict.fromkeys((*named, *use.axes))),
+        set_mesh=use.set_mesh if model.set_mesh is None else model.set_mesh,
+        state_specs=None if model.state_specs is None else rows,
+        other_specs=model.state_specs is not None and table_of(model.state_specs) is None,
+        mesh=of_mesh,
+        programs=programs_of(model),
+        traceable=not is_changed(model),
+        named_arrays=use.state is not None and has_named_arrays(use.state),
     )
 
 
@@ -86,10 +118,17 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
         raise InvalidInput(
             f"{name} returns {type(model).__name__}, but must return an inspector.model.Model"
         )
-    for field in ("init", "step", "batch"):
-        if not callable(getattr(model, field)):
+    functions = {field: getattr(model, field) for field in ("init", "batch", "step", "apply")}
+    for field, function in (functions | dict(model.programs)).items():
+        if field == "batch" and isinstance(function, Mapping):
+            continue
+        if not callable(function) and not (function is None and field in ("step", "apply")):
+            raise InvalidInput(f"{name}: {field} is {shown(str(function))}, but must be a function")
+    for program in model.programs:
+        if not program.isidentifier() or program in RESERVED_PROGRAMS:
             raise InvalidInput(
-                f"{name}: {field} is {shown(str(getattr(model, field)))}, but must be a function"
+                f"{name}: programs has {shown(program)}, but a program is named by letters, digits and _, "
+                f"and not {', '.join(RESERVED_PROGRAMS)}"
             )
     for field, allowed in (("names", Names), ("rules_semantics", RulesSemantics)):
         if getattr(model, field) not in get_args(allowed):
@@ -97,7 +136,32 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
                 f"{name}: {field} is {shown(str(getattr(model, field)))}, but must be one of "
                 f"{', '.join(get_args(allowed))}"
             )
-    return model
+    with own_code(name):
+        table_of(model.state_specs)
+        return traceable(model)
+
+
+def default_mesh(model: Model, name: str) -> tuple[MeshAxis, ...]:
+    """Return the axes of the model's default mesh, empty if it has none.
+
+    Raises:
+      InvalidInput: the mesh or the types of its axes have another form.
+    """
+    mesh, types = model.mesh, model.axis_types
+    if mesh is None:
+        return ()
+    sizes = dict(getattr(mesh, "shape", mesh))
+    if types is None:
+        types = getattr(mesh, "axis_types", ("auto",) * len(sizes))
+    listed = types if isinstance(types, (list, tuple)) else (types,) * len(sizes)
+    texts = [str(getattr(one, "name", one)).lower() for one in listed]
+    with own_code(name):
+        shape = parse_mesh("x".join(map(str, sizes.values())), MOST_COMPILED_DEVICES)
+        names = parse_axes(",".join(sizes), shape)
+        parse_axis_types(",".join(texts), names)
+    return tuple(
+        MeshAxis(axis, size, kind) for axis, size, kind in zip(names, shape, texts, strict=True)
+    )
 
 
 def checked_batch(name: str, batch: Any) -> dict[str, Any]:
@@ -140,12 +204,23 @@ def _sizes(build: Callable[..., Any], name: str) -> tuple[Size, ...]:
     return tuple(sizes)
 
 
-def _logical_axes(model: Model, name: str) -> dict[str, str]:
-    """Return every logical axis with a description: the first array that has it, and the number of others."""
+def programs_of(model: Model) -> tuple[str, ...]:
+    """Return the names of a model's programs other than init, in the order of a run."""
+    named = (("train_step", model.step), ("apply", model.apply))
+    return (*(name for name, function in named if function is not None), *model.programs)
+
+
+def _logical_axes(model: Model, name: str, state: Any) -> dict[str, str]:
+    """Return every logical axis with a description: the first array that has it, and the number of others.
+
+    Args:
+      state: the abstract state; None if `init` fails, which is then reported.
+    """
     key = jax.eval_shape(lambda: jax.random.key(0))
     with own_code(name), without_eager_sharding():
         batch = checked_batch(name, jax.eval_shape(model.batch, key))
-        state = jax.eval_shape(model.init, key, batch)
+        if state is None:
+            state = jax.eval_shape(model.init, key, batch)
     found: dict[str, list[str]] = {}
     named = [(f"batch/{part}", axes) for part, axes in model.batch_axes.items()]
     named += [(leaf.path, leaf.names) for leaf in leaves_of(state) if leaf.names is not None]
@@ -185,6 +260,7 @@ def _name_clash(module: str) -> str:
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_BUILT_IN = (_PACKAGE / "model" / "built_in").resolve()
 _LONGEST = 200  # characters of an exception's message; the result of a worker has room for 300
 
 
@@ -228,15 +304,22 @@ def _place(error: BaseException) -> str:
     return f" at {_short(own[-1].filename)}:{own[-1].lineno}" if own else ""
 
 
+def is_model_code(file: str) -> bool:
+    """Return whether a file has the code of a model, the user's own or one of this project."""
+    path = os.path.realpath(file)
+    return _is_own(file) or (_is_in(path, (_BUILT_IN,)) and Path(path) != _BUILT_IN / "explicit.py")
+
+
 def _is_own(file: str) -> bool:
     path = os.path.realpath(file)
-    if not os.path.isfile(path):
-        return False
     installed = (*sysconfig.get_paths().values(), *site.getsitepackages())
-    if any(path.startswith(os.path.realpath(folder) + os.sep) for folder in installed):
-        return False
-    ours = (_PACKAGE, (_PACKAGE / "model" / "built_in").resolve())
-    return not any(path.startswith(str(folder) + os.sep) for folder in ours)
+    return os.path.isfile(path) and not _is_in(
+        path, (*(Path(os.path.realpath(folder)) for folder in installed), _PACKAGE, _BUILT_IN)
+    )
+
+
+def _is_in(path: str, folders: Iterable[Path]) -> bool:
+    return any(path.startswith(f"{folder}{os.sep}") for folder in folders)
 
 
 def _short(file: str) -> str:

@@ -16,11 +16,10 @@ from inspector.core.errors import InvalidInput
 from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
 from inspector.guides.processes import Exchanged, Held, HostLocal, View
-from inspector.producers.build import jax_entry
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
 from inspector.producers.live_arrays import live_array
-from inspector.producers.records import index_bounds, mesh_record
+from inspector.producers.records import index_bounds, jax_entry, mesh_record
 
 # JAX 0.12 ends a message with the line of this file that called it.
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)

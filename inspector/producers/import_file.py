@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import temporary_folder
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
@@ -25,7 +26,8 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
     """Worker job: read a file or folder and return its Snapshot as JSON.
 
     Keys of the payload: `path`; `name`, used in messages; `kind`, None to detect it; `step` of a
-    checkpoint, None for the latest; `folder` for unpacking zip files, None to refuse them.
+    checkpoint, None for the latest; `mesh` of a file without one, as [name, size] of each axis, or None;
+    `folder` for unpacking zip files, None to refuse them.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -33,7 +35,9 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
             if folder is not None:
                 folder = stack.enter_context(temporary_folder.held(folder))
             path, name = Path(payload["path"]), payload["name"]
-            return read(path, name, payload["kind"], payload["step"], folder, report).to_json()
+            mesh = payload["mesh"] and NamedMesh(tuple(map(tuple, payload["mesh"])))
+            found = read(path, name, payload["kind"], payload["step"], folder, report, mesh)
+            return found.to_json()
     except MemoryError:
         raise InvalidInput(f"{payload['name']} needs more memory than is available") from None
     finally:
@@ -47,6 +51,7 @@ def read(
     step: int | None,
     folder: Path | None,
     report: Callable[..., None],
+    mesh: NamedMesh | None = None,
 ) -> Snapshot:
     """Return the Snapshot of one file or folder; the arguments are those of `import_job`."""
 
@@ -71,7 +76,10 @@ def read(
         kind = detect(path, name)
     if kind not in READERS:
         raise InvalidInput(f"kind is {shown(kind)}, but must be one of {', '.join(READERS)}")
-    return importlib.import_module(READERS[kind].module).read(path, name, step, progress("read"))
+    module = importlib.import_module(READERS[kind].module)
+    options = {"mesh": mesh} if READERS[kind].takes_mesh else {}
+    found: Snapshot = module.read(path, name, step, progress("read"), **options)
+    return found
 
 
 def detect(path: Path, name: str) -> str:

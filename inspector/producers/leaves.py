@@ -1,11 +1,12 @@
-"""Read the arrays of a pytree through Flax's boxes. Imports JAX but never Flax.
+"""Read the arrays of a pytree through the boxes of Flax and Haliax. Imports JAX but neither of them.
 
-A tree can contain Flax boxes only if Flax is imported, so `sys.modules` has it.
+A tree can contain boxes of a library only if it is imported, so `sys.modules` has it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
+from inspector.core.array_groups import certain_group, group_of_path
 from inspector.core.snapshot import Box, Group
 from inspector.model import Model
 from inspector.producers.records import dimension_axes
@@ -23,6 +25,7 @@ from inspector.producers.records import dimension_axes
 Names = tuple[Any, ...]
 
 _META, _NNX, _SPMD = "flax.core.meta", "flax.nnx", "flax.core.spmd"
+_HALIAX = "haliax.core"
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,10 @@ class Leaf:
 
     Attributes:
       path: keys joined by "/".
-      group: None if neither the path nor the box determines it.
+      group: None if neither an Optax state around it nor the box determines it.
       names: names of the dimensions, None if there are none.
       logical: whether the box says that the names are logical axes.
+      in_optax: whether it is inside of an Optax state.
     """
 
     path: str
@@ -42,6 +46,7 @@ class Leaf:
     names: Names | None = None
     box: Box | None = None
     logical: bool = False
+    in_optax: bool = False
 
 
 def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
@@ -63,9 +68,15 @@ def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
 def leaves_of(tree: Any) -> Iterator[Leaf]:
     """Yield every leaf of a train state, with its group, in the order of the tree."""
     for leaf in unboxed(tree):
-        first = leaf.path.partition("/")[0]
-        group: Group = leaf.group or (first if first in ("params", "opt_state") else "other")
-        yield replace(leaf, group=group)
+        yield replace(leaf, group=group_of(leaf, leaf.path) or "other")
+
+
+def group_of(leaf: Leaf, path: str) -> Group | None:
+    """Return the group of a leaf of a train state, or None if nothing determines it."""
+    if leaf.in_optax:
+        return "opt_state"
+    # Moments can be nnx variables of the type of their parameters.
+    return certain_group(path) or leaf.group or group_of_path(path)
 
 
 def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
@@ -79,13 +90,23 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
     linen_boxes = () if meta is None else (meta.AxisMetadata,)
     variables = () if nnx is None else (nnx.Variable,)
     graphs = () if nnx is None or not modules else (_graph_class(nnx), nnx.Module)
+    named_arrays = _named_array_classes()
 
     def is_boxed(node: Any) -> bool:
-        return isinstance(node, (*linen_boxes, *variables, *graphs))
+        boxes = (*linen_boxes, *variables, *graphs, *named_arrays)
+        return isinstance(node, boxes) or _is_optax_state(node)
 
     for key_path, node in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_boxed):
         path = jax.tree_util.keystr(key_path, simple=True, separator="/")
-        if isinstance(node, graphs):
+        if _is_optax_state(node) and jax.tree.structure(node) != jax.tree.structure(0):
+            inside = jax.tree_util.tree_leaves_with_path(
+                node, is_leaf=lambda each, of=node: each is not of
+            )
+            for keys, child in inside:
+                below = jax.tree_util.keystr(keys, simple=True, separator="/")
+                for inner in unboxed(child, modules):
+                    yield _below(path, _below(below, replace(inner, in_optax=True)))
+        elif isinstance(node, graphs):
             for inner in unboxed(nnx.state(node), modules=False):
                 yield _below(path, inner)
         elif isinstance(node, variables):
@@ -95,6 +116,8 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
             # `unbox` adds a sharding constraint under a mesh, so it is the second choice.
             value = node.value if hasattr(node, "value") else node.unbox()
             yield from _inside(path, value, _linen_fields(node))
+        elif isinstance(node, named_arrays):
+            yield from _inside(path, node.array, _named_array_fields(node))
         else:
             yield Leaf(path, None, node)
 
@@ -106,6 +129,13 @@ def has_variables(tree: Any) -> bool:
         return False
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, nnx.Variable))
     return any(isinstance(node, nnx.Variable) for node in nodes)
+
+
+def has_named_arrays(tree: Any) -> bool:
+    """Return whether a pytree contains Haliax NamedArrays."""
+    kinds = _named_array_classes()
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kinds)) if kinds else ()
+    return any(isinstance(node, kinds) for node in nodes)
 
 
 def map_variables(tree: Any, function: Callable[[Any], Any]) -> Any:
@@ -141,6 +171,11 @@ def _inside(path: str, value: Any, fields: dict[str, Any]) -> Iterator[Leaf]:
     """Yield the value of a box. A quantized value consists of several arrays, and names fit only one."""
     inner = list(unboxed(value, modules=False))
     is_array = len(inner) == 1 and inner[0].path == ""
+    rank = len(getattr(inner[0].value, "shape", ())) if is_array else 0
+    if is_array and fields.get("names") is not None:
+        # As in JAX, dimensions after the last name are not sharded.
+        names = fields["names"]
+        fields = fields | {"names": (*names, *(None,) * (rank - len(names)))}
     for leaf in inner:
         bare = Leaf(leaf.path, None, leaf.value)
         yield _below(path, replace(bare, **fields) if is_array else bare)
@@ -154,12 +189,23 @@ def _linen_fields(box: Any) -> dict[str, Any]:
     names = getattr(box, "names", None)
     if names is None:
         return {}
-    kind = type(box).__name__
+    # A model may have its own subclass of a box.
+    kind = next(one.__name__ for one in type(box).__mro__ if one.__module__.startswith("flax."))
     return {
         "names": tuple(names),
         "logical": kind == "LogicallyPartitioned",
         "box": Box(kind, dimension_axes(names)),
     }
+
+
+def _named_array_classes() -> tuple[type, ...]:
+    haliax = sys.modules.get(_HALIAX)
+    return () if haliax is None else (haliax.NamedArray,)
+
+
+def _named_array_fields(array: Any) -> dict[str, Any]:
+    names = tuple(axis.name for axis in array.axes)
+    return {"names": names, "logical": True, "box": Box("NamedArray", dimension_axes(names))}
 
 
 def _variable_fields(variable: Any, nnx: ModuleType) -> dict[str, Any]:
@@ -184,6 +230,16 @@ def _is_names(names: Any) -> bool:
     return hasattr(names, "__iter__") and all(
         name is None or isinstance(name, (str, tuple)) for name in names
     )
+
+
+def _is_optax_state(node: Any) -> bool:
+    """Return whether a node is a state of Optax, or of a class derived from one."""
+    return _is_of_optax(type(node))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_of_optax(kind: type) -> bool:
+    return any(one.__module__.partition(".")[0] == "optax" for one in kind.__mro__)
 
 
 def _graph_class(nnx: ModuleType) -> type:

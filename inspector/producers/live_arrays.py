@@ -18,7 +18,14 @@ from inspector.core.snapshot import Array, LiveBytes, Mesh, Shard, Spec
 from inspector.model.built_in.watching import Watched
 from inspector.producers.distributed import gathered
 from inspector.producers.leaves import Leaf
-from inspector.producers.records import array_facts, index_bounds, named_spec, shards_of, spec_of
+from inspector.producers.records import (
+    array_facts,
+    index_bounds,
+    named_spec,
+    shards_of,
+    spec_of,
+    whole_names,
+)
 
 
 def live_arrays(leaves: Sequence[Leaf], mesh: Mesh, logical: bool) -> list[Array]:
@@ -51,7 +58,7 @@ def _live_array(leaf: Leaf, rows: Sequence[dict[str, Any]], mesh: Mesh, logical:
         shape=tuple(value.shape),
         dtype=str(value.dtype),
         memory_kind=value.sharding.memory_kind,
-        logical_axes=leaf.names if logical else None,
+        logical_axes=whole_names(leaf.names, len(leaf.value.shape)) if logical else None,
         spec=named_spec(value.sharding, value.ndim),
         shard_shape=tuple(value.sharding.shard_shape(value.shape)),
         bytes=value.nbytes,

@@ -11,6 +11,7 @@ from inspector.core.snapshot import Snapshot, Source
 from inspector.layout import Layout
 from inspector.layout.plan import now
 from inspector.model.built_in.watching import Watched
+from inspector.producers import local_devices
 from inspector.producers.abstract import versions
 from inspector.producers.build import (
     first_inputs,
@@ -23,10 +24,11 @@ from inspector.producers.compiled_program import CompiledProgram, Report, compil
 from inspector.producers.leaves import all_leaves
 from inspector.producers.live_arrays import live_arrays, live_bytes, watched_arrays
 from inspector.producers.records import mesh_record
+from inspector.producers.state_specs import given_specs, with_patterns
 
 
 def run_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Worker job: run a layout in JSON and return a Snapshot of kind `cpu` as JSON from process 0."""
+    """Worker job: run a layout in JSON and return its Snapshot as JSON from process 0."""
     found = run_layout(layouts.from_json(payload["layout"]), report, payload.get("memory"))
     return found.to_json() if jax.process_index() == 0 else {}
 
@@ -34,9 +36,14 @@ def run_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
     """Compile and run init, train step and inference, the last two `layout.steps` times more.
 
+    The target `local` uses the devices that JAX finds on this machine, otherwise they are emulated.
+
     Raises:
-      InvalidInput: the compiled programs need more than `memory`, by default that of this machine.
+      InvalidInput: this machine has too few devices, or the compiled programs need more memory than it has.
+        For emulated devices that is `memory`, by default the free memory of this machine.
     """
+    if layout.is_local:
+        local_devices.require_usable(layout)
     model, mesh = model_and_mesh(layout, report)
     mesh_of_record = mesh_record(mesh)
     watched: list[Watched] = []
@@ -45,35 +52,32 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
         programs = compile_all(
             wanted, lambda name: CompiledProgram(name, report), mesh_of_record, watched
         )
-        init, train_step, *applies = programs
-        apply = applies[0] if applies else None
+        init, *others = programs
         needed = max(program.bytes_per_device() for program in programs)
-        refuse_too_large(needed, layout, memory, "this layout as compiled")
+        if layout.is_local:
+            local_devices.refuse_too_large(needed)
+        else:
+            refuse_too_large(needed, layout, memory, "this layout as compiled")
 
         key, batch = first_inputs(model, wanted[0])
         state = init.first(key, batch)
-        state, loss = train_step.first(state, batch)
-        losses = [loss]
-        for _ in train_step.steps(layout.steps):
-            state, loss = train_step.run(state, batch)
-            losses.append(loss)
-        train_step.keep_losses(losses)
         output = None
-        if apply is not None:
-            output = apply.first(state, batch)
-            for _ in apply.steps(layout.steps):
-                output = apply.run(state, batch)
+        for program in others:
+            state, result = _run_steps(program, state, batch, layout.steps)
+            if program.name == "apply":
+                output = result
         # A donated state is deleted by the step, so the next step needs the new state.
         next_arguments = _next_step if layout.donate else None
         if layout.timeit:
-            state, _ = train_step.time_it(state, batch, next_arguments=next_arguments)
-            if apply is not None:
-                apply.time_it(state, batch)
-        if layout.trace:
-            state, _ = train_step.trace(state, batch, next_arguments=next_arguments)
+            for program in others:
+                changing = next_arguments if program.changes_state else None
+                state, _ = program.time_it(state, batch, next_arguments=changing)
+        if layout.trace and others:
+            changing = next_arguments if others[0].changes_state else None
+            state, _ = others[0].trace(state, batch, next_arguments=changing)
 
     report("read")
-    del losses, loss, key  # so that `live_bytes` does not count them
+    del key  # so that `live_bytes` does not count it
     logical = model.names == "logical"
     leaves = all_leaves(model, batch, state, output)
     # The parameters are part of the state; the last owner of an array counts.
@@ -86,16 +90,42 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
         ]
     )
     return Snapshot(
-        source=Source("cpu", "cpu", now(), versions(), processes=jax.process_count()),
+        source=Source(
+            layout.target, layout.target, now(), versions(), processes=jax.process_count()
+        ),
         layout=layout.to_json(),
         mesh=mesh_of_record,
         arrays=(
-            *live_arrays(leaves, mesh_of_record, logical),
+            *with_patterns(
+                live_arrays(leaves, mesh_of_record, logical),
+                given_specs(state, model.state_specs, layout.state_specs, mesh, layout.model),
+            ),
             *watched_arrays(watched, mesh_of_record, logical, list_shards=True),
         ),
         programs=tuple(program.record() for program in programs),
         live=alive,
     )
+
+
+def _run_steps(program: CompiledProgram, state: Any, batch: Any, steps: int) -> tuple[Any, Any]:
+    """Run a program once and `steps` times more. Return the last state, and the last other result."""
+    results = []
+
+    def kept(result: Any) -> None:
+        nonlocal state
+        if program.changes_state:
+            state, result = result
+        # A loss is read after the last step, so that no step waits for it.
+        if program.name != "train_step":
+            results.clear()
+        results.append(result)
+
+    kept(program.first(state, batch))
+    for _ in program.steps(steps):
+        kept(program.run(state, batch))
+    if program.name == "train_step":
+        program.keep_losses(results)
+    return state, results[-1]
 
 
 def _next_step(arguments: tuple[Any, ...], result: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -118,14 +118,15 @@ class _Runner:
         with tracing(self.layout, self._mesh):
             key, self._batch = self._first_inputs()
         self._state = self._init.first(key, self._batch)
-        self._state, _ = self.programs["train_step"].first(self._state, self._batch)
-        if "apply" in self.programs:
-            self.programs["apply"].first(self._state, self._batch)
+        for program in self.programs.values():
+            result = program.first(self._state, self._batch)
+            if program.changes_state:
+                self._state, _ = result
 
     def run(self, program: str) -> float:
         """Run a program once, and return the seconds until its result is ready."""
         result = self.programs[program].run(self._state, self._batch)
-        if program == "train_step":
+        if self.programs[program].changes_state:
             self._state, _ = result
         return self.programs[program].last_seconds
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import jax
 import numpy as np
 from jax.experimental import mesh_utils, topologies
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
@@ -60,12 +60,17 @@ def devices_of(target: Target) -> list[Any]:
 
 
 def mesh_on(
-    target: Target, mesh_shape: tuple[int, ...], axis_names: tuple[str, ...], order: DeviceOrder
+    target: Target,
+    mesh_shape: tuple[int, ...],
+    axis_names: tuple[str, ...],
+    order: DeviceOrder,
+    axis_types: tuple[AxisType, ...] | None = None,
 ) -> tuple[Mesh, snapshot.Mesh]:
     """Return the mesh of a target's devices, for JAX and as a record.
 
     The record's `extra` has, in mesh order, the `coordinates` of each device's chip on the torus and its
     `cores` number on the chip. `split` says whether several mesh axes share one axis of the torus.
+    Without `axis_types`, all axes are auto.
 
     Raises:
       InvalidInput: the mesh has another size, the order is unknown, or JAX cannot map the mesh to the torus.
@@ -81,8 +86,8 @@ def mesh_on(
         placed = np.array(devices).reshape(mesh_shape)
     else:
         placed, split = _on_torus(target, mesh_shape, devices)
-    mesh = Mesh(placed, axis_names)
-    return mesh, replace(mesh_record(mesh), extra=_places(target, mesh, order, split))
+    mesh = Mesh(placed, axis_names, axis_types=axis_types)
+    return mesh, replace(mesh_record(mesh), extra=places_of(target, mesh, order, split))
 
 
 def _on_torus(
@@ -104,7 +109,8 @@ def _on_torus(
         ) from None
 
 
-def _places(target: Target, mesh: Mesh, order: DeviceOrder, split: bool) -> dict[str, Any]:
+def places_of(target: Target, mesh: Mesh, order: DeviceOrder, split: bool) -> dict[str, Any]:
+    """Return where each device of a mesh is on the torus. The mesh has all devices of the target."""
     if target.slice is None:
         return {"device_order": order}
     rank = len(target.slice.shape)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from inspector.core import sharding
-from inspector.core.formatting import counted, ranges_text
+from inspector.core import dtypes, placement, sharding
+from inspector.core.formatting import bytes_text, counted, ranges_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.mesh_map import mesh_map
@@ -38,7 +38,12 @@ def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     # The block map names the array, the mesh map does not.
     alt = f"Mesh by block of {path}"
     devices = Picture.of(f"mesh-{path}", alt, mesh_map, array, mesh, stamp=(path,))
-    return (Columns(((blocks,), (devices,))),)
+    return (Columns(((blocks,), (devices,))), *notes(array))
+
+
+def notes(array: Array) -> tuple[Block, ...]:
+    """Return what the shard map of an array cannot show, such as partial sums; empty if it shows all."""
+    return tuple(text(note) for note in placement.notes(array))
 
 
 def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block, ...]:
@@ -62,6 +67,7 @@ def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block,
 def attributes(array: Array, snapshot: Snapshot) -> Block:
     """Return the attributes of the live JAX array, or why there are none."""
     facts = array.facts
+    packed = _packed_text(array)
     if facts is not None:
         said = (
             "committed" if facts.committed else "not committed: JAX may move it",
@@ -70,7 +76,9 @@ def attributes(array: Array, snapshot: Snapshot) -> Block:
             f"on {counted(facts.devices, 'device')}, {facts.placement}",
             f"{facts.addressable_shards} addressable of {facts.global_shards} global shards",
         )
-        return text(" · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"))
+        return text(
+            " · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"), packed
+        )
     if array.program is not None:
         return text(
             "A value inside the compiled program ",
@@ -84,9 +92,21 @@ def attributes(array: Array, snapshot: Snapshot) -> Block:
     return text("Planned. Build and run to see the attributes of the live array.", quiet=True)
 
 
+def _packed_text(array: Array) -> str:
+    """Return the bytes per device as JAX and as compilers count them, if they differ."""
+    if not dtypes.is_packed(array) or array.bytes_per_device is None:
+        return ""
+    counted_by_jax, packed = (
+        bytes_text(size) for size in (array.bytes_per_device, dtypes.packed_per_device(array))
+    )
+    return f" · {counted_by_jax} per device in JAX, {packed} in a compiled program, which packs {array.dtype}"
+
+
 def shards(array: Array, snapshot: Snapshot) -> Block:
     """Return a table with the index range, replica and process of each shard."""
     rows = shard_rows(array, snapshot)
+    if rows is None and (reason := placement.inside_shard_map(array)):
+        return unknown.unknown(reason)
     if rows is None:
         return unknown.unknown(f"The shards of {array.path} are unknown.")
     return Table.of(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from inspector.core import dtypes
 from inspector.core.folding import fold
 from inspector.core.formatting import counted, logical_text, shape_text, spec_text
+from inspector.core.memory_kinds import memory_kind
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import why_no_map
@@ -39,6 +41,11 @@ GROUP_TITLES = {
     "other": "Other",
 }
 
+_PACKED = Column(
+    "Packed per device",
+    "bytes",
+    "Bytes in a compiled program, which packs several elements into one byte. JAX counts one byte for each.",
+)
 _DEVICE_MEMORY = ("device", "tpu_hbm", "unpinned_host", None)
 
 
@@ -61,7 +68,7 @@ def bytes_on_devices(
     if missing is not None or mesh is None:
         return Section("bytes", "Bytes on each device", (missing,) if missing else ())
     parameters = [array for array in arrays if array.group == "params"] or arrays
-    settings = {} if maps is None else {"most_maps": maps}
+    settings: dict[str, Any] = {} if maps is None else {"most_maps": maps}
     alt = "Small shard maps of the parameters"
     small = Picture.of("small_multiples", alt, small_multiples, parameters, mesh, **settings)
     first: Block = unknown.unknown(
@@ -129,7 +136,7 @@ def size_of(array: Array) -> int:
     """Return the bytes of an array, or its elements if the bytes are unknown, to rank arrays by."""
     if array.bytes is not None:
         return array.bytes
-    return 0 if array.shape is None else math.prod(array.shape)
+    return array.elements or 0
 
 
 def folded_table(snapshot: Snapshot) -> Section:
@@ -157,6 +164,8 @@ def table(arrays: Sequence[Array]) -> Table:
     }
     if any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays):
         cells["Memory"] = memory_kind
+    if any(map(dtypes.is_packed, arrays)):
+        cells[_PACKED] = dtypes.packed_per_device
     return Table.of("array_table", arrays, cells)
 
 
@@ -177,12 +186,27 @@ def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
     return (Section("host-memory", "Arrays outside device memory", (table,)),)
 
 
-def memory_kind(array: Array) -> str | None:
-    """Return the JAX memory kind of an array, such as `device` or `pinned_host`, or None if unknown."""
-    kind = getattr(array, "memory_kind", None) or array.extra.get("memory_kind")
-    if kind is None and array.facts is not None:
-        kind = array.facts.memory_kind
-    return kind if isinstance(kind, str) else None
+def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:
+    """Return the arrays with several elements per byte, as JAX and as compilers count them, if any."""
+    small = [array for array in arrays if dtypes.is_packed(array)]
+    if not small:
+        return ()
+    table = Table.of(
+        "packed_arrays",
+        small,
+        {
+            "Path:code": lambda array: array.path,
+            "Type": lambda array: array.dtype,
+            "Bytes per device:bytes": lambda array: array.bytes_per_device,
+            _PACKED: dtypes.packed_per_device,
+        },
+    )
+    note = (
+        "JAX counts one byte per element of these types. A compiled program packs them, so its memory has "
+        "fewer bytes."
+    )
+    title = "Arrays with several elements per byte"
+    return (Section("packed-arrays", title, (text(note, quiet=True), table)),)
 
 
 def matching(arrays: Sequence[Array], groups: Sequence[str], words: str) -> list[Array]:

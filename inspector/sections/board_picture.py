@@ -123,7 +123,7 @@ def board_picture(named: Named, chip: Chip | None = None) -> go.Figure:
 
 
 def _draw_names(sheet: _Sheet, named: Named, lefts: Sequence[float], each: float) -> None:
-    most = 0
+    most = 0.0
     for place, ((name, _), left) in enumerate(zip(named, lefts, strict=True)):
         # A heading is bold and larger than the text that `wrap` measures.
         lines = _cut(stamp.wrap(name, (each - _GAP_PX) * _TEXT_PX / _HEADING_PX * 0.9), 2)
@@ -200,8 +200,8 @@ def _draw_questions(
 
 def _draw_answer(sheet: _Sheet, answer: Answer, left: float, each: float) -> int:
     """Draw an answer with its mark and return its number of lines."""
-    parts = [(answer.text, None, False)]
-    parts.append((comparison.mark(answer), _COLORS.get(answer.verdict, frame.MIDDLE_GREY), True))
+    mark_color = _COLORS.get(answer.verdict, frame.MIDDLE_GREY)
+    parts = ((answer.text, None, False), (comparison.mark(answer), mark_color, True))
     number = 0
     for words, color, bold in parts:
         for line in _cut(stamp.wrap(words, (each - _GAP_PX) * (0.92 if bold else 1)), _MOST_LINES):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inspector.compiled import array_collectives
-from inspector.compiled.device_traffic import device_traffic
+from inspector.compiled.device_traffic import device_traffic, sent_by_device
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
-from inspector.core.collectives import Traffic, traffic
+from inspector.core.collectives import Traffic, traffic, wire_bytes_of_run
 from inspector.core.formatting import (
     and_text,
     bytes_text,
@@ -18,10 +18,11 @@ from inspector.core.formatting import (
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
-from inspector.sections import unknown
-from inspector.sections.programs import RUNS, main_first, run_of, title
+from inspector.sections import causes, unknown
+from inspector.sections.programs import PROPAGATED, RUNS, main_first, run_of, title
 from inspector.sections.section import (
     Block,
+    Cell,
     Code,
     Column,
     Columns,
@@ -31,16 +32,14 @@ from inspector.sections.section import (
     Strong,
     Table,
     Text,
-    columns,
     text,
 )
 
 UNKNOWN_AXES = "unknown"
+# The least and the most bytes that leave a device; None if unknown.
+Range = tuple[int | None, int | None]
+_MOST_DEVICES = 1_000_000  # of more, no table is made
 _SUBJECT = "collectives are"
-PROPAGATED = (
-    "Propagated by Shardy without a compile. "
-    "The compiler can combine, split or replace these collectives."
-)
 
 
 def section(snapshot: Snapshot) -> Section:
@@ -58,25 +57,66 @@ def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tu
     collectives = program.collectives
     if collectives is None:
         name = title(program.name)
+        if program.sharding_error is not None:
+            reason = "JAX refuses the program on explicit mesh axes."
+            return (unknown.unknown(f"The collectives of {name} are unknown: {reason}"),)
         return (
             unknown.unknown(
                 f"The collectives of {name} are unknown: its HLO text could not be read."
             ),
         )
-    blocks: list[Block] = [Text(headline(program.name, collectives))]
+    devices = program.extra.get("devices") if snapshot.mesh is None else snapshot.mesh.size
+    blocks: list[Block] = [Text(headline(program.name, collectives, devices))]
     if program.stage == "propagated":
         blocks.append(text(PROPAGATED, quiet=True))
     if not collectives:
         return tuple(blocks)
     rows = traffic(collectives)
+    disagreeing = causes.conflicts(program)
+    ranges = {
+        (row.mesh_axes, row.op): range_of_run(
+            [one for one in collectives if (one.mesh_axes, one.op) == (row.mesh_axes, row.op)],
+            devices,
+        )
+        for row in rows
+    }
     if figures:
         blocks.append(_figures(program.name, collectives, rows, snapshot))
-    blocks.append(_by_axes(program.name, rows))
+    if disagreeing is not None:
+        blocks.append(disagreeing)
+    blocks.append(_by_axes(program.name, rows, ranges))
     return tuple(blocks)
 
 
-def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]:
-    """Return the sum of a program's collectives in one sentence."""
+def range_of_run(collectives: Sequence[Collective], devices: int | None) -> Range:
+    """Return the least and the most bytes that leave a device in one run; None if unknown.
+
+    They differ if devices are not sources of a collective-permute, or are their own targets.
+
+    Args:
+      devices: the number of devices; if None, both are those of a device that takes part in all.
+    """
+    most = wire_bytes_of_run(*collectives)
+    if most is None or not isinstance(devices, int) or not 0 < devices <= _MOST_DEVICES:
+        return most, most
+    sent = sent_by_device(collectives, devices)
+    return int(sent.min()), int(sent.max())
+
+
+def range_text(least: int | None, most: int | None) -> str:
+    """Return `7.6 MiB to 10.6 MiB`, or one of them if they are equal."""
+    texts = bytes_text(least), bytes_text(most)
+    return texts[0] if least == most or texts[0] == texts[1] else " to ".join(texts)
+
+
+def headline(
+    name: str, collectives: Sequence[Collective], devices: int | None = None
+) -> tuple[Inline, ...]:
+    """Return the sum of a program's collectives in one sentence.
+
+    Args:
+      devices: the number of devices, None if unknown.
+    """
     who = RUNS.get(name, name)
     if not collectives:
         return (f"{who} runs no collective: devices exchange no data.",)
@@ -94,7 +134,9 @@ def headline(name: str, collectives: Sequence[Collective]) -> tuple[Inline, ...]
         parts.append(": the bytes that leave each device are unknown")
     else:
         at_least = "at least " if uncounted else ""
-        parts += [f": {at_least}", Strong(bytes_text(total)), " leave each device"]
+        known = [one for one in collectives if wire_bytes_of_run(one) is not None]
+        sent_range = range_text(*range_of_run(known, devices))
+        parts += [f": {at_least}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
     if total and len(sent) > 1 and largest:
         parts += [f", {sent[largest] / total:.0%} of it over ", Code(mesh_axes_text(largest))]
@@ -135,7 +177,7 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
 
 
 def detail(one: Collective) -> tuple[Inline, ...]:
-    """Return the facts of one collective in two sentences."""
+    """Return the facts of one collective in two or three sentences."""
     runs = "an unknown number of" if one.executions is None else f"{one.executions:,}"
     groups = "Unknown groups of devices"
     if one.groups is not None and one.group_size is not None:
@@ -145,8 +187,19 @@ def detail(one: Collective) -> tuple[Inline, ...]:
         Strong(f"{one.op} over {_axes(one)}"),
         f" in {modules_text(one, most=6)}. {groups}; {runs} {times} with "
         f"{exact_bytes_text(one.payload_bytes)} payload each; "
-        f"{exact_bytes_text(wire_bytes_of_run(one))} leave each device in one run.",
+        f"{exact_bytes_text(wire_bytes_of_run(one))} leave each device in one run."
+        + _idle_text(one),
     )
+
+
+def _idle_text(one: Collective) -> str:
+    """Return how many devices send in a permute in which some are their own targets."""
+    pairs = one.source_target_pairs or ()
+    own = sum(source == target for source, target in pairs)
+    if not own:
+        return ""
+    senders = counted(len({source for source, target in pairs if source != target}), "device")
+    return f" Only {senders} send: in {counted(own, 'pair')} source and target are the same."
 
 
 def cause(program: Program, one: Collective) -> Section:
@@ -154,9 +207,7 @@ def cause(program: Program, one: Collective) -> Section:
     step = f"{title(program.name)}, {phases_text(one)}, source line "
     blocks: list[Block] = [Text(detail(one)), text(step, Code(one.source or "unknown"), ".")]
     if one.origins:
-        headings = columns("Mesh axis:code", "Sharding comes from:code", "By rule:code")
-        rows = tuple((origin.mesh_axis, origin.from_, origin.rule) for origin in one.origins)
-        blocks.append(Table(f"origins:{one.name}", headings, rows))
+        blocks += causes.of_origins(one.name, one.origins, one.source)
     else:
         said = "The source of its sharding is unknown. A plan of the layout records it."
         blocks.append(unknown.unknown(said))
@@ -211,15 +262,6 @@ def modules_text(one: Collective, most: int = 1) -> str:
     return ", ".join(modules[:most]) + more
 
 
-def wire_bytes_of_run(one: Collective) -> int | None:
-    """Return the bytes that leave one device in all executions of one run, or None if unknown."""
-    if one.executions == 0:
-        return 0
-    if one.executions is None or one.wire_bytes_per_device is None:
-        return None
-    return one.executions * one.wire_bytes_per_device
-
-
 def matching(
     collectives: Sequence[Collective], axes: Iterable[str] = (), wanted: Iterable[str] = ()
 ) -> list[Collective]:
@@ -254,7 +296,23 @@ def _figures(
     return Columns(((bars,), (devices,)))
 
 
-def _by_axes(name: str, rows: Sequence[Traffic]) -> Table:
+def _by_axes(
+    name: str,
+    rows: Sequence[Traffic],
+    ranges: Mapping[tuple[tuple[str, ...] | None, str], Range],
+) -> Table:
+    """Return a table by mesh axes and operation. `ranges` has the bytes that leave a device."""
+
+    def least(row: Traffic) -> int | None:
+        return ranges[row.mesh_axes, row.op][0]
+
+    def most(row: Traffic) -> int | None:
+        return ranges[row.mesh_axes, row.op][1]
+
+    fewest: dict[str | Column, Callable[[Traffic], Cell]] = {}
+    if any(least(row) != most(row) for row in rows):
+        heading = Column("Least, per device", "bytes", "Bytes on the device that sends least.")
+        fewest[heading] = least
     return Table.of(
         f"traffic:{name}",
         rows,
@@ -264,7 +322,8 @@ def _by_axes(name: str, rows: Sequence[Traffic]) -> Table:
             "Instructions:count": lambda row: row.instructions,
             "Executions:count": lambda row: row.executions,
             "Payload of one run:bytes": lambda row: row.payload_bytes,
-            "On the wire, per device:bytes": lambda row: row.wire_bytes_per_device,
+            "On the wire, per device:bytes": most,
+            **fewest,
             "Conditional": lambda row: "yes" if row.conditional else "no",
         },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inspector.core import device_holdings
 from inspector.core.device_holdings import Holdings, Piece
@@ -10,9 +10,9 @@ from inspector.core.formatting import bytes_text, counted, devices_text, ranges_
 from inspector.core.snapshot import Snapshot
 from inspector.figures.holding_bars import holding_bars
 from inspector.figures.mesh_map import copies_map
-from inspector.sections import arrays
 from inspector.sections.section import (
     Block,
+    Cell,
     Column,
     Columns,
     Fact,
@@ -29,18 +29,25 @@ from inspector.sections.section import (
 _MAX_RANGES = 2  # index ranges in one cell
 
 
-def section(snapshot: Snapshot, held: Holdings) -> Section:
+def section(held: Holdings) -> Section:
     """Return everything that the devices hold, for a terminal."""
     facts = Facts(
         (
             Fact("Devices", devices_text(held.devices, most=8)),
             Fact("Held", bytes_text(held.bytes)),
+            *on_host_memory(held),
             Fact("Only here", bytes_text(held.alone)),
         )
     )
-    on_host = arrays.host_memory([snapshot.array(piece.path) for piece in held.pieces])
-    blocks = (facts, verdict(held), table(held), *uncounted(held), *on_host)
+    blocks = (facts, verdict(held), table(held), *uncounted(held))
     return Section("devices", "Contents of the devices", blocks)
+
+
+def on_host_memory(held: Holdings) -> tuple[Fact, ...]:
+    """Return the bytes in host memory; empty if there are none."""
+    if not any(piece.in_host for piece in held.pieces):
+        return ()
+    return (Fact("In host memory", bytes_text(held.host)),)
 
 
 def figures(
@@ -83,6 +90,9 @@ def ordered(held: Holdings) -> list[Piece]:
 def table(held: Holdings) -> Table:
     """Return a table with one row per array that the devices hold."""
     only_here = Column("Only here", "bytes", "Bytes that no other device holds.")
+    memory: dict[str | Column, Callable[[Piece], Cell]] = {}
+    if any(piece.in_host for piece in held.pieces):
+        memory["Memory"] = lambda piece: piece.memory_kind
     return Table.of(
         "device_table",
         ordered(held),
@@ -94,6 +104,7 @@ def table(held: Holdings) -> Table:
             "Copies elsewhere:count": lambda piece: piece.elsewhere,
             "Also on": lambda piece: devices_text(piece.holders) or "no other device",
             "Type": lambda piece: piece.dtype,
+            **memory,
         },
     )
 

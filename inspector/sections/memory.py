@@ -19,6 +19,7 @@ from inspector.sections.section import (
     Column,
     Folded,
     Notice,
+    NoticeKind,
     Picture,
     Section,
     Table,
@@ -50,7 +51,7 @@ def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> S
 def verdict(snapshot: Snapshot, chip: Chip) -> Notice:
     """Return whether the layout fits into the memory of a chip."""
     fit = memory.fit(snapshot, chip)
-    kind = "unknown" if fit.fits is None else "success" if fit.fits else "error"
+    kind: NoticeKind = "unknown" if fit.fits is None else "success" if fit.fits else "error"
     return Notice(kind, (fit_sentence(fit, snapshot, chip),))
 
 
@@ -76,7 +77,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip) -> str:
         return f"Train state and batch alone need at least {amounts}: {rest}."
     if fit.basis == "compiler":
         return (
-            f"It fits: the compiler for {snapshot.source.target} accepted every program, although the parts "
+            f"It fits: the compiler for {chip.title} accepted every program, although the parts "
             f"of {fit.program} add up to {amounts}. Some of them share memory."
         )
     emulated = " (compiled for emulated devices)" if snapshot.source.kind == "cpu" else ""
@@ -202,6 +203,8 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
         "one time. Bytes not explained by arrays are, for example, a random key, the loss or the table of a "
         "tuple."
     )
+    if any(part.in_host for one in programs for part in (*one.arguments, *one.outputs)):
+        note += " The total leaves out arrays in host memory; this compiler's peak counts them."
     if snapshot.source.kind == "cpu":
         note += " The compiler is that of emulated devices; an accelerator has other temporaries."
     listed = [dict(rows(program)) for program in programs]

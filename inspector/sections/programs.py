@@ -10,6 +10,11 @@ TITLES = {"init": "Initialization", "train_step": "Train step", "apply": "Infere
 RUNS = {"init": "Initialization", "train_step": "A train step", "apply": "An inference"}
 _STEPS = ("train_step", "apply")
 
+PROPAGATED = (
+    "Propagated by Shardy without a compile. "
+    "The compiler can combine, split or replace these collectives."
+)
+
 
 def title(name: str) -> str:
     """Return the title of a program."""
@@ -34,6 +39,5 @@ def main_first(snapshot: Snapshot) -> list[Program]:
 
 
 def chip_of(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
-    """Return the chip that the Snapshot was compiled for, otherwise the chosen chip."""
-    target = targets.compiled_for(snapshot)
-    return chosen if target is None else target.chip
+    """Return the chip that the Snapshot was compiled for or ran on, otherwise the chosen chip."""
+    return targets.chip_of(snapshot) or chosen

@@ -8,19 +8,18 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
-from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
+from inspector.compare.board_link import layout_of
 from inspector.core.formatting import counted, mesh_text, spec_text
 from inspector.core.snapshot import Mesh, Snapshot, Source
 from inspector.core.sources import SOURCES
-from inspector.layout import Layout
+from inspector.layout import Layout, print_row_spec
 
 UNKNOWN = "unknown"
 
 
 def facts(snapshot: Snapshot) -> dict[str, str]:
     """Return the facts about the source of a Snapshot by name, in their order, as plain text."""
-    layout = _layout(snapshot)
+    layout = layout_of(snapshot)
     target = SOURCES[snapshot.source.kind].made
     if snapshot.source.kind in ("tpu", "gpu") and snapshot.source.target:
         target = f"compiled for {snapshot.source.target}, not run"
@@ -93,13 +92,6 @@ def _joined(facts: dict[str, str]) -> str:
     )
 
 
-def _layout(snapshot: Snapshot) -> Layout | None:
-    try:
-        return None if snapshot.layout is None else layouts.from_json(snapshot.layout)
-    except InvalidInput:
-        return None
-
-
 def _model(layout: Layout | None) -> str:
     return UNKNOWN if layout is None else layout.entry.title
 
@@ -116,8 +108,9 @@ def _mesh(snapshot: Snapshot) -> str:
 def _rules(layout: Layout | None) -> str:
     if layout is None:
         return UNKNOWN
+    rows = [f"{row.pattern} → {print_row_spec(row.spec) or 'none'}" for row in layout.state_specs]
     if layout.entry.has_rules:
-        said = (f"{name} → {' + '.join(axes) or 'none'}" for name, axes in layout.rules)
+        said = [f"{name} → {' + '.join(axes) or 'none'}" for name, axes in layout.rules]
     else:
-        said = (f"{place} {spec_text(spec)}" for place, spec in layout.specs.items())
-    return ", ".join(said) or "none"
+        said = [f"{place} {spec_text(spec)}" for place, spec in layout.specs.items()]
+    return ", ".join(said + rows) or "none"

@@ -7,7 +7,7 @@ from typing import Any
 from inspector.core import formatting
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import Totals, in_elements, state_totals
+from inspector.core.totals import Totals, counted_program, in_elements, state_totals
 from inspector.sections import provenance
 from inspector.sections.section import Fact, Facts
 
@@ -41,12 +41,17 @@ def totals(snapshot: Snapshot) -> Facts:
             for count in (state.bytes, state.per_device)
         )
         labels, unit = ("Elements", "Elements per device"), "Elements"
+    on_host = f" {bytes_text(state.host)} more are in host memory." if state.host else ""
     ends = "" if devices is None else f" 1 means no replication, {devices} means full replication."
+    program = counted_program(snapshot)
+    of_program = "" if program is None else f" Of the program {program}, which has the most."
     return Facts(
         (
             Fact("Devices", "unknown" if devices is None else f"{devices:,}"),
-            Fact(labels[0], once, "Parameters, optimizer state and step, counted once."),
-            Fact(labels[1], per_device, "Train state that each device holds."),
+            Fact(
+                labels[0], once, f"Parameters, optimizer state and step, counted once.{of_program}"
+            ),
+            Fact(labels[1], per_device, f"Train state in the memory of each device.{on_host}"),
             Fact(
                 "Copies",
                 "unknown" if state.copies is None else f"{times_text(state.copies)}×",
@@ -85,7 +90,8 @@ def state_text(state: Totals) -> str:
         number = times_text(state.copies)
         copies = f"{number} {'copy' if number == '1' else 'copies'}"
     sizes = f"{bytes_text(state.bytes)} once, {bytes_text(state.per_device)} on each device"
-    return f"{sizes}, {copies}, in {arrays}"
+    host = f", {bytes_text(state.host)} per device in host memory" if state.host else ""
+    return f"{sizes}{host}, {copies}, in {arrays}"
 
 
 def layout_text(layout: dict[str, Any]) -> str:
@@ -96,12 +102,24 @@ def layout_text(layout: dict[str, Any]) -> str:
             value = ",".join(
                 f"{rule[0]}={'+'.join(rule[1])}" if _is_rule(rule) else str(rule) for rule in value
             )
+        elif name == "state_specs" and isinstance(value, list):
+            value = ";".join(map(_row_text, value))
         elif isinstance(value, dict):
             value = " ".join(f"{key}={part}" for key, part in value.items())
         elif isinstance(value, list):
             value = ",".join(map(str, value))
         words.append(f"{name} {value}")
     return "; ".join(words)
+
+
+def _row_text(row: object) -> str:
+    if not isinstance(row, list) or len(row) != 2:
+        return str(row)
+    pattern, spec = row
+    if isinstance(spec, list):
+        each = ("+".join(map(str, axes)) if isinstance(axes, list) else str(axes) for axes in spec)
+        spec = ".".join(each)
+    return f"{pattern}={spec}"
 
 
 def _is_rule(rule: object) -> bool:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from inspector.core import formatting
 from inspector.core.folding import fold
+from inspector.core.memory_kinds import in_host_memory, memory_kind
+from inspector.core.printable import printable
 from inspector.core.snapshot import Array
+from inspector.core.statistics import sum_known
 from inspector.figures import path_tree
 from inspector.figures.path_tree import Node
 
@@ -30,9 +33,9 @@ def text_tree(arrays: Iterable[Array], folded: bool = True) -> str:
 
 def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
     for node in nodes:
-        name = _INDENT * depth + _plain(node.name)
+        name = _INDENT * depth + printable(node.name)
         if node.fold is None:
-            yield name, "", "", "", formatting.bytes_text(node.bytes_per_device)
+            yield name, "", "", "", _sum_text(node)
         else:
             one, count = node.fold.first, node.fold.count
             each = f"{count} × {formatting.bytes_text(one.bytes_per_device)}"
@@ -42,9 +45,21 @@ def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
                 formatting.shape_text(one.shape),
                 one.dtype,
                 f"{logical} → {formatting.spec_text(one.spec)}".removeprefix(" "),
-                each if count > 1 else formatting.bytes_text(one.bytes_per_device),
+                (each if count > 1 else formatting.bytes_text(one.bytes_per_device))
+                + (f" in {memory_kind(one)}" if in_host_memory(one) else ""),
             )
         yield from _rows(node.children, depth + 1)
+
+
+def _sum_text(node: Node) -> str:
+    """Return the bytes of all arrays below a node in device memory, and those in host memory."""
+    below = [array for one in node.folds() for array in one.arrays]
+    device, host = (
+        sum_known(one.bytes_per_device for one in below if in_host_memory(one) == in_host)
+        for in_host in (False, True)
+    )
+    on_host = "" if host == 0 else f" + {formatting.bytes_text(host)} in host memory"
+    return formatting.bytes_text(device) + on_host
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
@@ -52,8 +67,3 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
     *cells, last = (cell for cell in row)
     padded = [cell.ljust(width) for cell, width in zip(cells, widths[:-1], strict=True)]
     return _BETWEEN.join([*padded, last.rjust(widths[-1])]).rstrip()
-
-
-def _plain(name: str) -> str:
-    """Replace control characters, which would break the columns or move the cursor."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in name)

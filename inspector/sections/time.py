@@ -11,15 +11,16 @@ from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import timings
 from inspector.figures.step_model import roofline, step_model
 from inspector.figures.timings import operation_times
-from inspector.machines import out_of_memory
+from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import unknown
-from inspector.sections.programs import main_first, title
+from inspector.sections.programs import PROPAGATED, main_first, title
 from inspector.sections.section import (
     Block,
     Code,
+    Column,
     Columns,
     Fact,
     Facts,
@@ -37,7 +38,7 @@ _SUBJECT = "step times are"
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     """Return the modelled step of each program and all measured times."""
-    missing = unknown.no_programs(snapshot, _SUBJECT)
+    missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
     if missing is not None:
         return Section("time", "Time", (missing,))
     blocks: list[Block] = []
@@ -103,22 +104,30 @@ def modelled_step(
             )
         ),
     ]
+    program = snapshot.program(model.program)
+    if program is not None and program.stage == "propagated":
+        blocks.append(text(PROPAGATED, quiet=True))
     points = list(roofline_of)
     if points:
         terms = Picture.of("step_model", "Modelled terms of a step", step_model, model)
         title = "Roofline of the chip with each program"
         roofs = Picture.of("roofline", title, roofline, model.chip, points)
-        blocks.append(Columns(((terms,), (roofs,))))
+        # Without HBM bytes no program has a point.
+        known = any(one.hbm_bytes for one in points)
+        blocks.append(Columns(((terms,), (roofs,)) if known else ((terms,),)))
     return (*blocks, _formulas(model))
 
 
 def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     """Return compile and step times measured on this machine; empty if there are none."""
     timed = [program for program in snapshot.programs if program.seconds is not None]
-    if not any(timings.phase_seconds(program) or program.seconds.steps for program in timed):
+    stepped = any(program.seconds and program.seconds.steps for program in timed)
+    if not stepped and not any(map(timings.phase_seconds, timed)):
         return ()
     where = timings.where(snapshot)
-    if where == timings.EMULATED:
+    if where == timings.LOCAL:
+        note = f"Measured on {devices_text(snapshot)} of this machine."
+    elif where == timings.EMULATED:
         note = (
             "Measured on emulated devices, which share the cores of this machine. The times compare "
             "layouts on one machine; they do not predict an accelerator."
@@ -127,12 +136,42 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
         target = snapshot.source.target or "the target"
         note = f"Time that the compiler for {target} took on this machine. No step was run."
     stages = Picture.of("timing_stages", "Compile times", timings.phases, snapshot.programs, where)
-    steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs)
+    steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs, where)
     blocks: list[Block] = [text(note, quiet=True), Columns(((stages,), (steps,)))]
+    blocks += modelled_and_measured(snapshot)
     blocks.append(
         Folded("Measured times", (_times_table(timed), *_timeit(timed))),
     )
     return (Section("measured", "Measured on this machine", tuple(blocks)),)
+
+
+def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the modelled bounds beside the measured steps of a run on a known chip; empty for others."""
+    chip = targets.chip_of(snapshot)
+    if snapshot.source.kind != "local" or chip is None:
+        return ()
+    rows = [
+        (models_of(snapshot, chip)[program.name], measured)
+        for program in snapshot.programs
+        if program.seconds and (measured := statistics(program.seconds.steps))
+    ]
+    if not rows:
+        return ()
+    table = Table.of(
+        "modelled_and_measured",
+        rows,
+        {
+            "Program": lambda row: row[0].program,
+            f"Modelled on {chip.title}": lambda row: bound_text(row[0]),
+            "Measured": lambda row: statistics_text(row[1]),
+            Column(
+                "Measured / lower bound",
+                "ratio",
+                "Measured median over the longest modelled term, which a step cannot be shorter than.",
+            ): lambda row: row[1].median / row[0].lower_seconds if row[0].lower_seconds else None,
+        },
+    )
+    return (table,)
 
 
 def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -152,15 +191,24 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
                 operation_times,
                 trace,
                 mesh.size,
+                timings.where(snapshot),
             ),
             text(
                 f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
                 Code(program.name),
-                f", {seconds_text(trace.seconds / trace.steps)} each, on emulated devices.",
+                f", {seconds_text(trace.seconds / trace.steps)} each, {timings.where(snapshot)}.",
                 quiet=True,
             ),
         ]
     return (Section("operations", "Time by operation", tuple(blocks)),)
+
+
+def devices_text(snapshot: Snapshot) -> str:
+    """Return the number and kind of the devices: `8 devices (NVIDIA H200)`."""
+    mesh = snapshot.mesh
+    if mesh is None:
+        return "devices"
+    return f"{counted(mesh.size, 'device')} ({mesh.device_kind or 'of unknown kind'})"
 
 
 def share_text(share: float | None) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from inspector.core.formatting import bytes_text, counted, spec_text
+from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import ProgramArray, Snapshot
 from inspector.figures.train_state import NOBODY, live_map, loss_curve
 from inspector.sections import unknown
+from inspector.sections.programs import PROPAGATED
 from inspector.sections.section import (
     Block,
     Columns,
@@ -15,17 +16,19 @@ from inspector.sections.section import (
     Mark,
     Notice,
     Picture,
+    Section,
     Table,
+    Text,
     notice,
     text,
 )
 
 
-def verdict(snapshot: Snapshot) -> Notice:
+def verdict(snapshot: Snapshot) -> Notice | Text:
     """Return whether the compiled shardings are the requested ones, or why that is unknown."""
     missing = unknown.no_programs(snapshot, "compiled shardings are")
     if missing is not None:
-        return missing
+        return text(PROPAGATED, quiet=True) if snapshot.programs else missing
     rows = [one for program in snapshot.programs for one in program.shardings]
     if not rows:
         source = unknown.source_text(snapshot)
@@ -38,6 +41,30 @@ def verdict(snapshot: Snapshot) -> Notice:
     return notice(
         "success", f"All {counted(len(compared), 'sharding')} were compiled as requested."
     )
+
+
+def inside(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the activations and gradients of propagated programs with their origins; empty without any."""
+    values = [array for array in snapshot.arrays if array.origins is not None]
+    if not values:
+        return ()
+    table = Table.of(
+        "propagated_values",
+        values,
+        {
+            "Path:code": lambda one: one.path,
+            "Shape": lambda one: f"{one.dtype} {shape_text(one.shape)}",
+            "PartitionSpec:code": lambda one: spec_text(one.spec),
+            "Per device:bytes": lambda one: one.bytes_per_device,
+            "Because of": lambda one: (
+                ", ".join(
+                    dict.fromkeys(origin.rule or origin.from_ for origin in one.origins or ())
+                )
+                or "no mesh axis"
+            ),
+        },
+    )
+    return (Section("propagated-values", "Activations and gradients", (table,)),)
 
 
 def shardings(snapshot: Snapshot, program: str) -> Table:

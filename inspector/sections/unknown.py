@@ -22,12 +22,7 @@ def no_arrays(snapshot: Snapshot) -> Notice | None:
     """Return the reason why no array is known, or None if there are arrays."""
     if snapshot.arrays:
         return None
-    source, reader = _capital(source_text(snapshot)), SOURCES[snapshot.source.kind].reader
-    if reader is not None and not reader.has_arrays:
-        return unknown(
-            f"{source} contains only programs, so the sharding of their arrays is unknown."
-        )
-    return unknown(f"{source} contains no arrays.")
+    return unknown(f"{_capital(source_text(snapshot))} contains no arrays.")
 
 
 def no_mesh(snapshot: Snapshot) -> Notice | None:

@@ -33,12 +33,14 @@ def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
 
     Activations and gradients are left out: the compiler places them.
     """
-    expected = {array.path: _placement(array) for array in planned.arrays}
-    actual = {
-        array.path: _placement(array)
-        for array in found.arrays
-        if array.group not in CHOSEN_BY_THE_COMPILER
-    }
+    expected, actual = (
+        {
+            array.path: _placement(array)
+            for array in snapshot.arrays
+            if array.group not in CHOSEN_BY_THE_COMPILER
+        }
+        for snapshot in (planned, found)
+    )
     findings = []
     if not _same_mesh(planned, found):
         message = "the mesh was planned and found differently: " + _difference(

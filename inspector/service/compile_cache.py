@@ -121,7 +121,7 @@ class CompileCache:
             return default
 
     def _connected(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             database.execute("PRAGMA journal_mode = WAL")

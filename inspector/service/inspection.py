@@ -6,12 +6,13 @@ It owns the worker processes and never imports JAX itself. Each `start_*` method
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
@@ -22,13 +23,20 @@ from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Finding, Program, Snapshot
+from inspector.core.snapshot import Effects, Finding, Snapshot
 from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.tutorials import TutorialRequest, TutorialRun
 from inspector.layout import Layout, emulation
-from inspector.layout.plan import NOT_PROPAGATED, plan
+from inspector.layout.plan import (
+    NOT_PROPAGATED,
+    plan,
+    state_key,
+    unmatched_paths,
+    with_programs,
+    with_propagated,
+)
 from inspector.machines import targets
 from inspector.service import compile_cache
 from inspector.service.agreement import disagreements, refuse_indivisible
@@ -40,6 +48,7 @@ from inspector.service.restoration import Restoration
 TIMEOUTS = {
     "abstract": 120.0,  # 1,024 layers in a Python loop take about ten
     "propagate": 120.0,  # a transformer of 32 scanned layers takes one
+    "effects": 1800.0,  # a mixture of experts with four layers in a loop takes about 40
     "run": 900.0,  # the default layout takes three
     "compile": 3600.0,  # an 8B model for 64 TPUs takes about half a minute
     "time_together": 3600.0,  # two default layouts in 15 rounds take about ten
@@ -53,6 +62,33 @@ TIMEOUTS = {
 _PLANNER = Environment(devices=1)
 
 Answer = TypeVar("Answer")
+
+
+class _Results(Generic[AnyRecord]):
+    """The last results of one kind of request, by key. Any thread can read and add them."""
+
+    def __init__(self, kind: type[AnyRecord], most: int) -> None:
+        self._decode = _decoded(kind)
+        self._known: LRUCache[str, AnyRecord] = LRUCache(most)
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> AnyRecord | None:
+        with self._lock:
+            return self._known.get(key)
+
+    def keep(
+        self, key: str, lasting: Callable[[AnyRecord], bool] = lambda result: True
+    ) -> Callable[[dict[str, Any]], AnyRecord]:
+        """Return a function that decodes a worker's answer, and keeps it if it is `lasting`."""
+
+        def decode(answer: dict[str, Any]) -> AnyRecord:
+            result = self._decode(answer)
+            if lasting(result):
+                with self._lock:
+                    self._known[key] = result
+            return result
+
+        return decode
 
 
 class Inspection:
@@ -72,13 +108,16 @@ class Inspection:
         self.compiled = compiled or CompileCache()
         self._runs = Pool(run_workers or min(2, os.cpu_count() or 1))
         self._shapes = Pool(1)
+        self._effects = Pool(1)  # so that a plan never waits for effects
         self._imports = Pool(1)
         self._memory = memory
-        self._lock = threading.Lock()  # guards the caches
-        self._states: LRUCache[str, AbstractState] = LRUCache(64)  # a trace each
-        self._programs: LRUCache[str, tuple[Program, ...]] = LRUCache(64)
+        self._states = _Results(AbstractState, 64)  # a trace each
+        self._programs = _Results(PropagatedPrograms, 64)
+        self._steps = _Results(PropagatedPrograms, 64)  # without init
+        self._known_effects = _Results(Effects, 64)
+        self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
+        self._lock = threading.Lock()  # guards the durations
         self._durations: LRUCache[str, float] = LRUCache(1024)
-        self._tutorials: LRUCache[str, TutorialRun] = LRUCache(32)  # about 100 kB each
 
     def warm(self) -> None:
         """Start the worker that reads shapes, which the first plan needs."""
@@ -86,28 +125,20 @@ class Inspection:
 
     def close(self) -> None:
         """Stop all workers."""
-        for pool in (self._runs, self._shapes, self._imports):
+        for pool in (self._runs, self._shapes, self._effects, self._imports):
             pool.close()
 
     # --- Plans -----------------------------------------------------------------------------------
 
     def known_state(self, layout: Layout) -> AbstractState | None:
         """Return the abstract arrays of the layout if they were read before."""
-        with self._lock:
-            return self._states.get(_state_key(layout))
+        return self._states.get(state_key(layout))
 
     def start_state(self, layout: Layout) -> Job[AbstractState]:
         """Read the abstract arrays of the layout."""
-
-        def remember(result: dict[str, Any]) -> AbstractState:
-            state = _decoded(AbstractState)(result)
-            with self._lock:
-                self._states[_state_key(layout)] = state
-            return state
-
-        return self._start(
-            self._shapes, "abstract", {"layout": layout.to_json()}, _PLANNER, remember
-        )
+        payload = {"layout": layout.to_json()}
+        keep = self._states.keep(state_key(layout))
+        return self._start(self._shapes, "abstract", payload, _PLANNER, keep)
 
     def plan(self, layout: Layout) -> Snapshot:
         """Return the planned Snapshot; wait for the shapes if they are not known.
@@ -117,31 +148,40 @@ class Inspection:
         """
         return plan(layout, self.known_state(layout) or self.start_state(layout).wait().answer())
 
-    def known_programs(self, layout: Layout) -> tuple[Program, ...] | None:
-        """Return the propagated programs of the layout if they are known."""
-        with self._lock:
-            return self._programs.get(_plan_key(layout))
+    def known_programs(self, layout: Layout) -> PropagatedPrograms | None:
+        """Return the propagated programs of the layout if they are known, perhaps without init."""
+        return self._programs.get(_plan_key(layout)) or self._steps.get(_plan_key(layout))
 
-    def start_propagation(self, layout: Layout, origins: bool = True) -> Job[tuple[Program, ...]]:
+    def knows_all_programs(self, layout: Layout) -> bool:
+        """Return whether the propagated programs of the layout are known, with init."""
+        return self._programs.get(_plan_key(layout)) is not None
+
+    def start_propagation(
+        self, layout: Layout, origins: bool = True, steps_only: bool = False
+    ) -> Job[PropagatedPrograms]:
         """Propagate shardings through the layout's programs, in the process that reads shapes.
 
         Args:
           origins: record where shardings come from. This can end the worker process for some programs.
+          steps_only: leave out init, which takes the longest.
         """
+        payload = {"layout": layout.to_json(), "origins": origins, "steps_only": steps_only}
+        keep = (self._steps if steps_only else self._programs).keep(_plan_key(layout))
+        return self._start(self._shapes, "propagate", payload, _PLANNER, keep)
 
-        def remember(result: dict[str, Any]) -> tuple[Program, ...]:
-            programs = _decoded(PropagatedPrograms)(result).programs
-            with self._lock:
-                self._programs[_plan_key(layout)] = programs
-            return programs
+    def known_effects(self, layout: Layout, program: str, chip: str | None) -> Effects | None:
+        """Return the effects of changes of the layout on a program if they are known."""
+        return self._known_effects.get(_effects_key(layout, program, chip))
 
-        return self._start(
-            self._shapes,
-            "propagate",
-            {"layout": layout.to_json(), "origins": origins},
-            _PLANNER,
-            remember,
-        )
+    def start_effects(self, layout: Layout, program: str, chip: str | None) -> Job[Effects]:
+        """Propagate a program under each change of one rule, constraint or mesh axis of the layout.
+
+        Args:
+          chip: the name of the chip of predicted times, or None.
+        """
+        payload = {"layout": layout.to_json(), "program": program, "chip": chip}
+        keep = self._known_effects.keep(_effects_key(layout, program, chip))
+        return self._start(self._effects, "effects", payload, _PLANNER, keep)
 
     def with_programs(self, planned: Snapshot, layout: Layout) -> Snapshot:
         """Return a plan with its propagated programs; wait for them if they are not known.
@@ -149,13 +189,24 @@ class Inspection:
         If they cannot be propagated, the plan has a note with the reason instead.
         """
         try:
-            programs = self.known_programs(layout) or self._propagated(layout)
+            programs = self._programs.get(_plan_key(layout)) or self._propagated(layout)
         except InvalidInput as error:
             note = Finding("note", NOT_PROPAGATED, str(error))
             return replace(planned, findings=(*planned.findings, note))
-        return replace(planned, programs=programs)
+        return with_programs(planned, programs)
 
-    def _propagated(self, layout: Layout) -> tuple[Program, ...]:
+    def with_propagated(self, compiled: Snapshot, layout: Layout) -> Snapshot:
+        """Return a Snapshot of compiled programs with the propagated ones, if they are known."""
+        programs = self.known_programs(layout)
+        return compiled if programs is None else with_propagated(compiled, programs)
+
+    def propagate(self, layout: Layout) -> None:
+        """Wait until the propagated programs of the layout are known, or known to fail."""
+        with contextlib.suppress(InvalidInput):
+            if not self.knows_all_programs(layout):
+                self._propagated(layout)
+
+    def _propagated(self, layout: Layout) -> PropagatedPrograms:
         try:
             return self.start_propagation(layout).wait().answer()
         except InvalidInput:
@@ -183,17 +234,21 @@ class Inspection:
         else:
             if (reason := emulation.why_not_emulated(layout.devices)) is not None:
                 raise InvalidInput(reason)
-            self._refuse_too_large(planned)
+            if not layout.is_local:  # the worker knows the memory of local devices
+                self._refuse_too_large(planned)
             payload["memory"] = self._memory
-            environment = Environment(layout.devices, processes=layout.processes)
+            environment = Environment(
+                layout.devices, processes=layout.processes, local=layout.is_local
+            )
 
         def remember(result: dict[str, Any]) -> Snapshot:
             found = _snapshot(result)
             if layout.machine is not None:
                 self.compiled.put(compile_cache.key_of_layout(layout), snapshot.dumps(found))
             with self._lock:
-                self._durations[layout.key()] = job.elapsed
-            return replace(found, findings=found.findings + disagreements(planned, found))
+                self._durations[layout.key()] = job.status().elapsed
+            own = found.findings + disagreements(planned, found)
+            return replace(found, findings=own + unmatched_paths(planned))
 
         kind = "run" if layout.machine is None else "compile"
         job = self._start(self._runs, kind, payload, environment, remember)
@@ -278,21 +333,13 @@ class Inspection:
 
     def known_tutorial(self, request: TutorialRequest) -> TutorialRun | None:
         """Return the steps of this tutorial if it was completed before."""
-        with self._lock:
-            return self._tutorials.get(request.key())
+        return self._tutorials.get(request.key())
 
     def start_tutorial(self, request: TutorialRequest) -> Job[TutorialRun]:
         """Run the code of a tutorial step by step."""
-
-        def remember(result: dict[str, Any]) -> TutorialRun:
-            run = _decoded(TutorialRun)(result)
-            if run.complete:
-                with self._lock:
-                    self._tutorials[request.key()] = run
-            return run
-
         payload = {"tutorial": request.to_json()}
-        return self._start(self._runs, "tutorial", payload, Environment(request.devices), remember)
+        keep = self._tutorials.keep(request.key(), lambda run: run.complete)
+        return self._start(self._runs, "tutorial", payload, Environment(request.devices), keep)
 
     # --- Files -----------------------------------------------------------------------------------
 
@@ -303,13 +350,21 @@ class Inspection:
         kind: str | None = None,
         step: int | None = None,
         folder: str | os.PathLike[str] | None = None,
+        mesh: Sequence[tuple[str, int]] | None = None,
     ) -> Job[Snapshot]:
         """Read a file or folder on this machine.
 
         Errors call it `name`. Without a `kind`, the content decides. `step` chooses among the steps of a
-        checkpoint. A zip file is unpacked into `folder`; without one it is refused.
+        checkpoint. A zip file is unpacked into `folder`; without one it is refused. `mesh` has the name and
+        size of each axis, for files that name no mesh.
         """
-        payload = {"path": os.fspath(path), "name": name, "kind": kind, "step": step}
+        payload: dict[str, Any] = {
+            "path": os.fspath(path),
+            "name": name,
+            "kind": kind,
+            "step": step,
+        }
+        payload["mesh"] = None if mesh is None else list(mesh)
         payload["folder"] = None if folder is None else os.fspath(folder)
         return self._start(self._imports, "import", payload, _PLANNER, _snapshot)
 
@@ -346,13 +401,12 @@ def _snapshot(result: dict[str, Any]) -> Snapshot:
     return snapshot.from_json(result, "the worker's answer")
 
 
+def _effects_key(layout: Layout, program: str, chip: str | None) -> str:
+    return f"{layout.key()} {program} {chip}"
+
+
 def _plan_key(layout: Layout) -> str:
-    return layout.key("model", "sizes", "mesh", "axes", "rules", "specs", "unconstrained")
-
-
-def _state_key(layout: Layout) -> str:
-    # A trace depends on the mesh too if parameters name mesh axes, or if the model is the user's own.
-    entry = layout.entry
-    if entry.has_rules and not entry.own:
-        return layout.key("model", "sizes")
-    return layout.key("model", "sizes", "mesh", "axes", "rules", "specs")
+    return layout.key(
+        *("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"),
+        "unconstrained",
+    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from benchmarks import browser
+
 ARGUMENTS = (
     "--no-sandbox",  # tests run as root in containers too
     "--disable-gpu",
@@ -20,14 +19,6 @@ ARGUMENTS = (
 )
 
 
-@contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium() -> AbstractContextManager[Browser]:
     """A browser, closed in the end."""
-    executable = next((path for name in NAMES if (path := shutil.which(name))), None)
-    assert executable, f"no browser is installed: none of {', '.join(NAMES)} was found"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
-        try:
-            yield browser
-        finally:
-            browser.close()
+    return browser.chromium(ARGUMENTS)

@@ -1,4 +1,4 @@
-"""One server and one browser for all tests here, and a fresh tab for each."""
+"""One server and one browser for all tests here, with tabs that tests use one after the other."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.browser.chromium import chromium
-from tests.browser.dashboard import Dashboard, artifact
+from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
 from tests.browser.server import Server
 
 _FAILED = pytest.StashKey[bool]()
@@ -58,6 +58,12 @@ def open_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
         context.close()
 
 
+@pytest.fixture(scope="package")
+def _free_tabs(browser: Browser, server: Server) -> list[Page]:
+    """Tabs that a test has left. A new tab compiles the page's scripts again, which takes seconds."""
+    return [browser.new_context().new_page()]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -69,26 +75,50 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture
-def open_dashboard(
-    request: pytest.FixtureRequest, open_context: Callable[..., BrowserContext], server: Server
-) -> Iterator[Callable[..., Dashboard]]:
-    """Open tabs with the dashboard. At the end, no script may have failed.
+def open_tab(
+    request: pytest.FixtureRequest, server: Server, _free_tabs: list[Page]
+) -> Iterator[Callable[..., Page]]:
+    """Open tabs without stored data. At the end, no script may have failed.
 
     After a failed test, a picture of each tab is saved.
     """
-    opened: list[Dashboard] = []
+    opened: list[Page] = []
+    errors: list[str] = []
 
-    def make(query: str = "", *, size: dict[str, int] | None = None, **options: object):
-        sized = {} if size is None else {"size": size}
-        opened.append(Dashboard(open_context(**options), server.url, **sized))
-        return opened[-1].open(query)
+    def record(error: object) -> None:
+        errors.append(str(error))
+
+    def make(*, size: dict[str, int] = WIDE, color_scheme: str = "light") -> Page:
+        page = _free_tabs.pop() if _free_tabs else opened[0].context.new_page()
+        opened.append(page)
+        page.on("pageerror", record)
+        page.set_default_timeout(PATIENCE_MS)
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=color_scheme)
+        return page
 
     yield make
-    if request.node.stash.get(_FAILED, False):
-        for number, one in enumerate(opened):
+    failed = request.node.stash.get(_FAILED, False)
+    for number, page in enumerate(opened):
+        if failed:
             name = re.sub(r"[^\w-]+", "_", request.node.name)
-            one.page.screenshot(path=artifact(f"failed_{name}_{number}"))
-    assert [error for one in opened for error in one.script_errors] == []
+            page.screenshot(path=artifact(f"failed_{name}_{number}"))
+        page.goto(f"{server.url}/_stcore/health")  # leaves the page, and keeps its origin
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+        page.context.clear_cookies()
+        page.remove_listener("pageerror", record)
+        _free_tabs.append(page)
+    assert errors == []
+
+
+@pytest.fixture
+def open_dashboard(open_tab: Callable[..., Page], server: Server) -> Callable[..., Dashboard]:
+    """Open tabs with the Layout page."""
+
+    def make(query: str = "", **options: object) -> Dashboard:
+        return Dashboard(open_tab(**options), server.url).open(query)
+
+    return make
 
 
 @pytest.fixture

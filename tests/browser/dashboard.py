@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.paths import ROOT
 from tests.service.engine.waiting import until
@@ -65,13 +67,9 @@ _WIDER_TEXTS = """(key) => {
 class Dashboard:
     """One tab with the dashboard."""
 
-    def __init__(self, context: BrowserContext, url: str, *, size: dict[str, int] = WIDE) -> None:
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
         self.url = url
-        self.page: Page = context.new_page()
-        self.page.set_default_timeout(PATIENCE_MS)
-        self.page.set_viewport_size(size)
-        self.script_errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.script_errors.append(str(error)))
 
     def open(self, query: str = "") -> Dashboard:
         """Load the page, and wait until its shard map is drawn."""
@@ -140,13 +138,19 @@ class Dashboard:
         """Pin the Snapshot of the Layout page, with the suggested or another name."""
         self.open_pin_menu()
         if name is not None:
-            field = self.page.get_by_label("Name on the board")
-            field.fill(name)
-            field.press("Tab")
-            self.settle()
+            # A redraw that suggests another name replaces the field, and with it the text.
+            until(lambda: self._filled("Name on the board", name), "the name of the pin")
         self.page.get_by_role("button", name="Pin to the board").click()
         expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
         self.settle()
+
+    def _filled(self, label: str, text: str) -> bool:
+        """Fill a field, and return whether it keeps the text after a redraw."""
+        field = self.page.get_by_label(label)
+        field.fill(text)
+        field.press("Tab")
+        self.settle()
+        return field.input_value() == text
 
     def open_pin_menu(self) -> None:
         self.page.locator("[class*=st-key-pin-popover]").get_by_role("button").click()
@@ -190,12 +194,36 @@ class Dashboard:
     def alerts(self) -> Locator:
         return self.page.get_by_test_id("stAlert")
 
+    def expect_rules(self, expected: list[tuple[str, str]]) -> None:
+        self._expect_value(self.rules, expected)
+
+    def expect_query(self, expected: str) -> None:
+        """Wait for this query in the URL. The URL changes after the figures."""
+        self._expect_value(self.query, expected)
+
+    def expect_devices_of_blocks(self, expected: list[str]) -> None:
+        self._expect_value(self.devices_of_blocks, expected)
+
+    def _expect_value(self, read: Callable[[], object], expected: object) -> None:
+        """Read a value of the page until it is as expected, and fail with the last one."""
+        last: list[object] = []
+
+        def found() -> bool:
+            self.page.wait_for_timeout(POLL_MS)
+            last[:] = [read()]
+            return last == [expected]
+
+        with suppress(AssertionError):
+            until(found)
+        assert last == [expected]
+
     def rules(self) -> list[tuple[str, str]]:
         """Return logical axis and mesh axes of each rule."""
 
         def texts(name: str) -> list[str]:
             fields = self.sidebar().locator(f"[class*=st-key-rule-][class*=-{name}] input")
-            return [field.input_value() for field in fields.all()]
+            # At once: a field can vanish between two readings.
+            return fields.evaluate_all("found => found.map(field => field.value)")
 
         return list(zip(texts("name"), texts("axes"), strict=True))
 
@@ -204,15 +232,17 @@ class Dashboard:
         return urlsplit(self.page.url).query
 
     def figure(self, key: str) -> dict[str, Any] | None:
-        """Return `data` and `layout` of the figure under a key, or None."""
+        """Return `data` and `layout` of a figure, or None. A redraw can remove it for a moment."""
         return self.page.evaluate(_FIGURE, key)
 
     def texts_drawn(self, key: str) -> list[dict[str, Any]]:
         """Return every text in a figure: `text`, its size `px`, and `out`, the pixels beyond the figure."""
+        self.wait_for_figure(key)
         return self.page.evaluate(_TEXTS, key)
 
     def texts_beyond_their_cells(self, key: str) -> list[str]:
         """Return the texts of a heatmap that are wider than its widest cell."""
+        self.wait_for_figure(key)
         return self.page.evaluate(_WIDER_TEXTS, key)
 
     def figure_keys(self) -> list[str]:
@@ -241,16 +271,9 @@ class Dashboard:
         assert isinstance(figure, dict)
         return figure
 
-    def block_map(self) -> dict[str, int]:
-        """Return the block number of each cell of the block map, by the cell's text."""
-        figure = self.figure("block_map")
-        assert figure is not None
-        return {text: number for text, number, _ in cells(figure)}
-
     def devices_of_blocks(self) -> list[str]:
         """Return the devices in the cells of the block map, in order."""
-        figure = self.figure("block_map")
-        assert figure is not None
+        figure = self.wait_for_figure("block_map")
         return [
             re.sub(r"\s+", " ", text.replace("<br>", " "))
             .removeprefix("devices ")
@@ -258,9 +281,11 @@ class Dashboard:
             for text, _, _ in cells(figure)
         ]
 
-    def screenshot(self, name: str) -> Path:
-        """Save a picture of the whole page among the artifacts."""
-        path = artifact(name)
+    def screenshot(self, name: str) -> None:
+        """Save a picture of the whole page among the artifacts, if the variable ARTIFACTS is set."""
+        if "ARTIFACTS" not in os.environ:
+            self.settle()
+            return
         before = self.page.viewport_size
         assert before is not None
         # The page scrolls inside the window, so the window is made as high as the page.
@@ -273,9 +298,8 @@ class Dashboard:
             {"width": before["width"], "height": max(high, before["height"])}
         )
         self.wait_for_stillness()
-        self.page.screenshot(path=path)
+        self.page.screenshot(path=artifact(name))
         self.page.set_viewport_size(before)
-        return path
 
 
 def artifact(name: str) -> Path:

@@ -7,7 +7,7 @@ import sys
 from playwright.sync_api import expect
 
 from tests.browser.chromium import chromium
-from tests.browser.dashboard import Dashboard
+from tests.browser.dashboard import WIDE, Dashboard
 from tests.browser.server import Server
 from tests.paths import ROOT
 
@@ -20,6 +20,7 @@ PANELS = (
     ("overview", "Overview", "overview"),
     ("tree", "PartitionSpec tree", "spec_tree"),
     ("collectives", "Collectives", "traffic_map"),
+    ("effects", "Effects", "effect_bars"),
     ("time", "Time", "roofline"),
 )
 
@@ -32,6 +33,7 @@ def take(dashboard: Dashboard, name: str) -> None:
     """Save a picture of the window."""
     path = PICTURES / f"{name}.png"
     dashboard.settle()
+    expect(dashboard.page.get_by_test_id("stProgress")).to_have_count(0)
     expect(dashboard.page.get_by_test_id("stToast")).to_have_count(0)  # it stays for a few seconds
     # A button that looks pressed or hovered over would be all that one sees.
     dashboard.page.mouse.move(0, 0)
@@ -50,8 +52,8 @@ def main() -> int:
     try:
         with chromium() as browser:
             for theme in ("light", "dark"):
-                context = browser.new_context(color_scheme=theme)
-                dashboard = Dashboard(context, server.url).open()
+                page = browser.new_page(color_scheme=theme, viewport=WIDE)
+                dashboard = Dashboard(page, server.url).open()
                 dashboard.run()
                 for name, panel, figure in PANELS:
                     if theme == "dark" and name != "shard_map":
@@ -69,7 +71,7 @@ def main() -> int:
                         dashboard.pin(preset)
                     dashboard.open_board()
                     take(dashboard, "board")
-                context.close()
+                page.close()
     finally:
         server.stop()
     return 0

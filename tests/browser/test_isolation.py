@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import signal
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,7 +68,7 @@ def test_the_browser_requests_no_other_host(open_context, server):
     context = open_context()
     asked = []
     context.on("request", lambda request: asked.append(request.url))
-    dashboard = Dashboard(context, server.url)
+    dashboard = Dashboard(context.new_page(), server.url)
     dashboard.page.on("websocket", lambda socket: asked.append(socket.url))
     dashboard.open(f"?{SMALL}&steps=1").run()
     for panel in ("Overview", "PartitionSpec tree", "Arrays", "Collectives", "Memory", "Time"):
@@ -78,7 +80,7 @@ def test_the_browser_requests_no_other_host(open_context, server):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_no_worker_outlives_the_server(open_context, another_server, number):
-    dashboard = Dashboard(open_context(), another_server.url).open("?steps=10000")
+    dashboard = Dashboard(open_context().new_page(), another_server.url).open("?steps=10000")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring")
     workers = another_server.workers()
@@ -90,6 +92,26 @@ def test_no_worker_outlives_the_server(open_context, another_server, number):
 def mapped(pid):
     """Return the files that a process has mapped into memory."""
     return Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("127.0.0.1", 101), ("localhost", 101), ("evil.example", 403)]
+)
+def test_a_page_under_another_name_is_refused(server, host, status):
+    """Its name can resolve to this machine. All content of a page comes through this web socket."""
+    parts = urlsplit(server.url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+    headers = {
+        "Host": f"{host}:{parts.port}",
+        "Origin": f"http://{host}:{parts.port}",
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
+    }
+    connection.request("GET", "/_stcore/stream", headers=headers)
+    assert connection.getresponse().status == status
+    connection.close()
 
 
 def sockets(pid):

@@ -12,21 +12,17 @@ from tests.browser.dashboard import NARROW, Dashboard, cells
 
 
 @pytest.fixture
-def open_learn(open_context, server):
-    """Open tabs with the page; fail if a script of the browser fails."""
-    opened = []
+def open_learn(open_tab, server):
+    """Open tabs with the page."""
 
-    def make(size=None, **options):
-        sized = {} if size is None else {"size": size}
-        learn = Dashboard(open_context(**options), server.url, **sized)
-        opened.append(learn)
+    def make(**options):
+        learn = Dashboard(open_tab(**options), server.url)
         learn.page.goto(f"{server.url}/learn")
         expect(provenance(learn)).to_contain_text("Run on mesh")
         learn.settle()
         return learn
 
-    yield make
-    assert [error for one in opened for error in one.script_errors] == []
+    return make
 
 
 def provenance(learn):
@@ -91,7 +87,7 @@ def test_a_new_mesh_replaces_the_running_tutorial(open_learn):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_steps_fit_a_narrow_window(open_learn, scheme):
-    learn = open_learn(NARROW, color_scheme=scheme)
+    learn = open_learn(size=NARROW, color_scheme=scheme)
     choose(learn, "Build an array from pieces")
     learn.click("learn:open_all")
     learn.settle()

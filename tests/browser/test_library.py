@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from inspector import layout as layouts
 from tests.browser.dashboard import Dashboard
+from tests.service.engine.waiting import until
 
 TEXT = "before <b>review</b>"
 NOTE = f"{TEXT} :material/home:"
@@ -58,7 +59,7 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     query = dict(pair.split("=", 1) for pair in dashboard.query().split("&"))
     fixed = layouts.parse(query).unwrap()
     assert len(fixed.rules) > 1
-    assert dict(dashboard.rules()).keys() == dict(fixed.rules).keys()
+    until(lambda: dict(dashboard.rules()).keys() == dict(fixed.rules).keys(), "the new rule")
 
     dashboard.click("keep:open")
     page.get_by_label("Note").fill(NOTE)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.dashboard import cells
+from tests.browser.dashboard import Dashboard, cells
 from tests.browser.test_layout_changes import MARKUP, assert_no_markup, shape_of
 
 SHARED = "mesh=4x2&rules=batch.data~embed.data~hidden.model&depth=512&scan=true"
@@ -16,17 +16,19 @@ SHARED = "mesh=4x2&rules=batch.data~embed.data~hidden.model&depth=512&scan=true"
 
 def test_a_shared_link_opens_the_same_page(open_dashboard):
     dashboard = open_dashboard(f"?{SHARED}")
-    assert dashboard.query() == SHARED
+    dashboard.expect_query(SHARED)
     expect(dashboard.field("Mesh")).to_have_value("4x2")
-    assert dashboard.rules() == [("batch", "data"), ("embed", "data"), ("hidden", "model")]
+    dashboard.expect_rules([("batch", "data"), ("embed", "data"), ("hidden", "model")])
     expect(dashboard.field("Depth")).to_have_value("512")
     expect(dashboard.field("Scan")).to_be_checked()
     expect(dashboard.alerts()).to_have_count(0)
-    figure = dashboard.figure("block_map")
+    figure = dashboard.wait_for_figure("block_map")
     assert len({number for _, number, _ in cells(figure)}) == 8
     again = open_dashboard(f"?{dashboard.query()}")
-    assert again.figure("block_map")["data"] == figure["data"]
-    assert again.figure("mesh_map")["data"] == dashboard.figure("mesh_map")["data"]
+    assert again.wait_for_figure("block_map")["data"] == figure["data"]
+    assert (
+        again.wait_for_figure("mesh_map")["data"] == dashboard.wait_for_figure("mesh_map")["data"]
+    )
 
 
 def test_the_link_of_an_edited_layout_restores_it(open_dashboard):
@@ -36,9 +38,9 @@ def test_the_link_of_an_edited_layout_restores_it(open_dashboard):
     made.type("Mesh axes of rule 3", "data")
     made.type("Batch", "16")
     made.page.wait_for_url("**batch=16*")
-    assert made.query() == "mesh=4x4&rules=batch.data~hidden.model~embed.data&batch=16"
+    made.expect_query("mesh=4x4&rules=batch.data~hidden.model~embed.data&batch=16")
     opened = open_dashboard(f"?{made.query()}")
-    assert opened.figure("block_map")["data"] == made.figure("block_map")["data"]
+    assert opened.wait_for_figure("block_map")["data"] == made.wait_for_figure("block_map")["data"]
 
 
 def test_an_invalid_link_shows_a_notice_and_the_defaults(open_dashboard):
@@ -52,18 +54,18 @@ def test_an_invalid_link_shows_a_notice_and_the_defaults(open_dashboard):
         "target is 'moon', but must be one of",
     ):
         dashboard.expect_alert(said)
-    assert dashboard.devices_of_blocks() == ["0, 4", "1, 5", "2, 6", "3, 7"]
-    assert dashboard.query() == "depth=512", "valid fields of the link stay"
+    dashboard.expect_devices_of_blocks(["0, 4", "1, 5", "2, 6", "3, 7"])
+    dashboard.expect_query("depth=512")  # valid fields of the link stay
     dashboard.screenshot("bad_link")
     dashboard.type("Depth", "256")
     expect(dashboard.alerts()).to_have_count(0)
 
 
 @pytest.mark.parametrize(
-    "fields", [("mesh", "batch", "target", MARKUP), ("axes",), ("rules",), ("model",)]
+    "fields", [("mesh", "batch", "target", MARKUP), ("axes", "rules"), ("model",)]
 )
-def test_markup_in_a_link_is_shown_as_text(open_dashboard, fields):
-    dashboard = open_dashboard()
+def test_markup_in_a_link_is_shown_as_text(open_tab, server, fields):
+    dashboard = Dashboard(open_tab(), server.url)
     requests = []
     dashboard.page.on("request", lambda request: requests.append(request.url))
     dashboard.open("?" + "&".join(f"{quote(field)}={quote(MARKUP)}" for field in fields))
@@ -84,7 +86,7 @@ def test_the_back_button_restores_the_layout(dashboard):
     dashboard.page.go_back()
     dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (1, 4))
     expect(dashboard.field("Mesh")).to_have_value("2x4")
-    assert dashboard.query() == ""
+    dashboard.expect_query("")
     dashboard.page.go_forward()
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     expect(dashboard.field("Mesh")).to_have_value("4x2")

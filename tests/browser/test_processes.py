@@ -27,7 +27,7 @@ class ProcessesPage(Dashboard):
         return self
 
     def texts(self, key: str) -> list[str]:
-        return [text for text, _, _ in cells(self.figure(f"processes-{key}_figure"))]
+        return [text for text, _, _ in cells(self.wait_for_figure(f"processes-{key}_figure"))]
 
     def row(self, name: str) -> list[str]:
         """Return a row of the table: the value on each process."""
@@ -40,10 +40,8 @@ class ProcessesPage(Dashboard):
 
 
 @pytest.fixture
-def processes_page(open_context, server: Server):
-    page = ProcessesPage(open_context(), server.url)
-    yield page.open()
-    assert page.script_errors == []
+def processes_page(open_tab, server: Server):
+    return ProcessesPage(open_tab(), server.url).open()
 
 
 def ticks(figure: dict) -> list[str]:
@@ -55,9 +53,10 @@ def test_two_processes_exchange_arrays(processes_page: ProcessesPage) -> None:
     page.expect_alert("2 processes with (4, 2) each make one global array of (8, 2)")
     numbers = [str(number) for number in range(16)]
     assert page.texts("given") == page.texts("global") == page.texts("returned") == numbers
-    assert ticks(page.figure("processes-global_figure")) == ["0:4 process 0", "4:8 process 1"]
-    assert len({colour for _, _, colour in cells(page.figure("processes-global_figure"))}) == 2
-    mesh = page.figure("processes-mesh_figure")
+    whole = page.wait_for_figure("processes-global_figure")
+    assert ticks(whole) == ["0:4 process 0", "4:8 process 1"]
+    assert len({colour for _, _, colour in cells(whole)}) == 2
+    mesh = page.wait_for_figure("processes-mesh_figure")
     assert [text.split("<br>")[0] for text, _, _ in cells(mesh)] == [
         f"device {device}" for device in (0, 1, 2, 3, 2048, 2049, 2050, 2051)
     ]
@@ -78,7 +77,7 @@ def test_the_mistake_of_the_migration_guide_is_explained(processes_page: Process
     )
     expect(page.main().get_by_test_id("stCode").first).to_contain_text("the dimension size is 4")
     page.settle()
-    assert page.figure("processes-global_figure") is None
+    expect(page.keyed("processes-global_figure")).to_have_count(0)
     page.screenshot("processes-mistake")
     toggle.click()
     page.expect_alert("each process gets its (4, 2) back")
@@ -87,25 +86,25 @@ def test_the_mistake_of_the_migration_guide_is_explained(processes_page: Process
 def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
     page = processes_page
     page.type("Mesh", "4x2")
-    assert page.field("Axis names").input_value() == "x, y"
+    expect(page.field("Axis names")).to_have_value("x, y")
     page.type("PartitionSpec", "x, y")
     page.page.get_by_test_id("stMain").get_by_text("4", exact=True).first.click()
     page.expect_alert("4 processes with (4, 2) each make one global array of (16, 2)")
     page.settle()
-    assert ticks(page.figure("processes-global_figure")) == [
+    assert ticks(page.wait_for_figure("processes-global_figure")) == [
         f"{4 * number}:{4 * number + 4} process {number}" for number in range(4)
     ]
 
 
 def test_two_processes_run_a_layout(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}&processes=2")
-    planned = dashboard.figure("mesh_map")
+    planned = dashboard.wait_for_figure("mesh_map")
     assert [text.split("<br>") for text, _, _ in cells(planned)][4] == [
         "device 2048", "block 0", "process 1",
     ]  # fmt: skip
-    assert dashboard.devices_of_blocks() == ["0, 2048", "1, 2049", "2, 2050", "3, 2051"]
+    dashboard.expect_devices_of_blocks(["0, 2048", "1, 2049", "2, 2050", "3, 2051"])
     dashboard.run()
-    assert dashboard.figure("mesh_map")["data"] == planned["data"], "found as planned"
+    assert dashboard.wait_for_figure("mesh_map")["data"] == planned["data"], "found as planned"
     expect(dashboard.alerts()).to_have_count(0)
     dashboard.screenshot("two-processes")
 

@@ -100,7 +100,7 @@ def test_a_stopping_server_deletes_the_checkpoint(
     open_context, another_server, number: signal.Signals
 ) -> None:
     before = folders()
-    dashboard = Dashboard(open_context(), another_server.url).open(LARGE)
+    dashboard = Dashboard(open_context().new_page(), another_server.url).open(LARGE)
     dashboard.go_to("Restore")
     dashboard.wait_for_figure("transfer_map")
     dashboard.click("restore_button")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import PATIENCE_MS
@@ -24,7 +26,7 @@ def test_logical_and_device_axes_agree(open_dashboard) -> None:
     dashboard.wait_for_figure("block_map")
     dashboard.settle()
     expect(dashboard.field("Mesh")).to_have_value("4x2")
-    assert "mesh=4x2" in dashboard.query()
+    expect(dashboard.page).to_have_url(re.compile("mesh=4x2"))
 
 
 def test_loop_and_scan_side_by_side(open_dashboard) -> None:
@@ -43,7 +45,7 @@ def test_loop_and_scan_side_by_side(open_dashboard) -> None:
 def test_requested_and_compiled_shardings(open_dashboard) -> None:
     dashboard = open_dashboard("?depth=64&layers=2&steps=4&loss=mse&unconstrained=z")
     dashboard.open_tab("Train state")
-    expect(dashboard.main().get_by_text("compiled shardings are unknown")).to_be_visible()
+    expect(dashboard.main().get_by_text("Activations and gradients")).to_be_visible()
     dashboard.run()
     expect(dashboard.main().get_by_text("were compiled as requested")).to_be_visible()
     losses = dashboard.wait_for_figure("loss_curve")["data"][0]["y"]

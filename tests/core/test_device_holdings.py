@@ -14,14 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector.core import device_holdings, sharding
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    MeshAxis,
-    Shard,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Shard, Snapshot, Source
 
 AXES = ("data", "model", "pipe")
 SHAPE = (2, 2, 2)

@@ -164,3 +164,12 @@ def test_an_interrupt_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(KeyboardInterrupt):
         output.write_text("new", target)
     assert target.read_text(encoding="utf-8") == "old" and contents(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    path.chmod(mode)
+    output.write_text("new", path)
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == mode

@@ -11,9 +11,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector import capture
 from inspector import layout as layouts
-from inspector.core.totals import in_elements, state_totals
+from inspector.core import device_holdings
+from inspector.core.totals import STATE_GROUPS, in_elements, state_totals
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
+from inspector.producers.capture import capture_compiled
 
 
 def test_an_array_on_one_device_counts_there_alone() -> None:
@@ -51,3 +53,21 @@ def test_totals_count_elements_if_dtypes_are_unknown() -> None:
     # Each element of this state has four bytes.
     assert (4 * elements.bytes, 4 * elements.per_device) == (known.bytes, known.per_device)
     assert elements.copies == known.copies
+
+
+def test_arrays_that_several_programs_list_count_once() -> None:
+    mesh = Mesh(jax.devices()[:4], ("x",))
+    params = {
+        "kernel": jax.device_put(jnp.ones((8, 4)), NamedSharding(mesh, PartitionSpec("x"))),
+        "bias": jax.device_put(jnp.ones(4), NamedSharding(mesh, PartitionSpec())),
+    }
+    programs = {
+        "evaluate": jax.jit(lambda s: s["params"]["kernel"].sum()),
+        "train": jax.jit(lambda s: jax.tree.map(lambda x: 2 * x, s)),
+    }
+    compiled = {name: one.lower({"params": params}).compile() for name, one in programs.items()}
+    found = capture_compiled(compiled)
+    assert len([one for one in found.arrays if one.group == "params"]) == 3
+    assert state_totals(found).bytes == sum(one.nbytes for one in params.values())
+    held = device_holdings.holdings(found, (0,), STATE_GROUPS)
+    assert held.bytes == sum(one.addressable_shards[0].data.nbytes for one in params.values())

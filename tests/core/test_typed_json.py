@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
+from tests.paths import ROOT
 
 
 @dataclass(frozen=True)
@@ -191,3 +194,24 @@ def test_any_value_is_decoded_or_refused(change: dict[str, Any], kind: type) -> 
     written = typed_json.encode(read)
     assert all(written[key] == kept for key, kept in value.items() if key not in FIELDS)
     assert typed_json.decode(kind, json.loads(json.dumps(written))) == read
+
+
+_DECODE_IN_THREADS = """
+import sys, threading
+from inspector.core import snapshot, typed_json
+plain = typed_json.encode(snapshot.Snapshot(snapshot.Source("plan", None, "2026-01-01"), None, None, ()))
+sys.setswitchinterval(1e-7)
+barrier, read = threading.Barrier(4), []
+def decode():
+    barrier.wait()
+    read.append(typed_json.decode(snapshot.Snapshot, plain))
+threads = [threading.Thread(target=decode) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(read) == 4 and all(typed_json.encode(one) == plain for one in read)
+"""
+
+
+def test_threads_can_decode_the_first_value_of_a_type_together() -> None:
+    """A new process, because msgspec builds its description of a type once, and a crash ends the process."""
+    subprocess.run([sys.executable, "-c", _DECODE_IN_THREADS], check=True, cwd=ROOT)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core import sharding
@@ -61,7 +61,6 @@ def test_a_mesh_of_thousands_of_devices_has_a_limited_height(sizes: tuple[int, .
 
 
 @given(placed())
-@settings(deadline=None)
 def test_the_grid_covers_each_element_once(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     grid = block_grid(array, mesh)
@@ -81,7 +80,6 @@ def test_the_grid_covers_each_element_once(case: tuple[Array, Mesh]) -> None:
 
 
 @given(placed())
-@settings(deadline=None)
 def test_areas_are_proportional_to_blocks(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     figure = block_map(array, mesh)
@@ -97,7 +95,6 @@ def test_areas_are_proportional_to_blocks(case: tuple[Array, Mesh]) -> None:
 
 
 @given(placed())
-@settings(deadline=None)
 def test_devices_share_a_color_if_they_hold_the_same_index(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     figure = mesh_map(array, mesh)
@@ -111,7 +108,6 @@ def test_devices_share_a_color_if_they_hold_the_same_index(case: tuple[Array, Me
 
 
 @given(placed())
-@settings(deadline=None)
 def test_both_maps_use_the_same_colors(case: tuple[Array, Mesh]) -> None:
     array, mesh = case
     of_blocks, of_devices = block_map(array, mesh), mesh_map(array, mesh)

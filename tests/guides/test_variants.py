@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector import layout as layouts
+from inspector.compare import difference
+from inspector.compare.difference import ArrayDifference
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
-from inspector.guides.variants import leaf_pairs
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
 
 ALL = (*STATE_GROUPS, "batch", "output")
+
+
+def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> list[ArrayDifference]:
+    return [one for one in difference.arrays(left, right) if one.either.group in groups]
 
 
 def planned(layout: layouts.Layout) -> Snapshot:
@@ -34,14 +39,14 @@ def test_specs_from_rules_equal_the_rules() -> None:
         pair = variants.logical_and_device_axes(small(**fields))
         assert layouts.parse(layouts.to_fields(pair.right)).unwrap() == pair.right
         pairs = leaf_pairs(planned(pair.left), planned(pair.right), ALL)
-        assert len(pairs) >= 10 and all(one.equal for one in pairs)
+        assert len(pairs) >= 10 and all(one.same_placement for one in pairs)
 
 
 def test_a_spec_of_ones_own_is_named_where_it_differs() -> None:
     layout = small(model="mlp", specs="W2=None.model")
     pair = variants.logical_and_device_axes(layout)
     pairs = leaf_pairs(planned(pair.left), planned(pair.right), ALL)
-    different = {one.path for one in pairs if not one.equal}
+    different = {one.path for one in pairs if not one.same_placement}
     # Both layers' W2, as parameter and in either moment.
     assert len(different) == 6 and all(path.endswith("/W2") for path in different)
 
@@ -53,9 +58,11 @@ def test_leaves_are_equal_if_their_placement_is_equal() -> None:
         replace(a, spec=(("data",), *a.spec[1:])) if a.spec and a.spec[0] is None else a
         for a in left.arrays
     )
-    assert all(one.equal for one in leaf_pairs(left, replace(left, arrays=respelled), ALL))
+    assert all(one.same_placement for one in leaf_pairs(left, replace(left, arrays=respelled), ALL))
     moved = replace(left.mesh, devices=left.mesh.devices[::-1])
-    assert all(one.equal for one in leaf_pairs(left, replace(left, mesh=moved), ALL)) is False
+    assert (
+        all(one.same_placement for one in leaf_pairs(left, replace(left, mesh=moved), ALL)) is False
+    )
 
 
 def test_loop_and_scan_differ_in_nothing_but_the_scan() -> None:

@@ -32,7 +32,7 @@ MESH_SHAPES = [
 ]
 FIELDS = sorted(
     {"model", "mesh", "axes", "rules", "specs", "target", "steps", "unconstrained", "timeit"}
-    | {"processes", "donate", "trace", "device_order"}
+    | {"processes", "donate", "trace", "device_order", "axis_types"}
     | {size.name for name in ("logical_mlp", "mlp") for size in CATALOGUE[name].sizes}
 )
 
@@ -82,6 +82,8 @@ def layout_values(draw: st.DrawFn) -> Layout:
                 tuple(a for a, owner in zip(axis_names, owners, strict=True) if owner == d) or None
                 for d in range(len(dimensions))
             )
+    target = draw(st.sampled_from(layouts.TARGETS))
+    counts = [n for n in layouts.PROCESS_COUNTS if math.prod(shape) % n == 0]
     return Layout(
         model=entry.name,
         sizes={
@@ -92,16 +94,20 @@ def layout_values(draw: st.DrawFn) -> Layout:
         axis_names=axis_names,
         rules=rule_list,
         specs=specs,
-        target=draw(st.sampled_from(layouts.TARGETS)),
+        target=target,
         steps=draw(st.integers(1, layouts.MOST_STEPS)),
         unconstrained=tuple(name for name in entry.constraints if draw(st.booleans())),
         timeit=draw(st.booleans()),
-        processes=draw(
-            st.sampled_from([n for n in layouts.PROCESS_COUNTS if math.prod(shape) % n == 0])
-        ),
+        processes=1 if target == "local" else draw(st.sampled_from(counts)),
         donate=draw(st.booleans()),
         trace=draw(st.booleans()),
         device_order=draw(st.sampled_from(layouts.DEVICE_ORDERS)),
+        axis_types=draw(
+            st.just(())
+            | st.tuples(*[st.sampled_from(layouts.AXIS_TYPES)] * len(shape)).filter(
+                lambda types: "explicit" in types
+            )
+        ),
     )
 
 
@@ -178,6 +184,13 @@ def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> No
         ({"mesh": "02*4"}, {"mesh": "2x4"}),
         ({"axes": "data.model"}, {"axes": "data,model"}),
         ({"axes": " data , model "}, {"axes": "data,model"}),
+        ({"axes": "data:explicit,model"}, {"axis_types": "explicit,auto"}),
+        ({"axes": "data : Explicit . model"}, {"axis_types": "explicit.auto"}),
+        (
+            {"axes": "data:explicit,model", "axis_types": "auto,auto"},
+            {"axes": "data:explicit,model:auto"},
+        ),
+        ({"axis_types": "auto,auto"}, {}),
         ({"rules": "batch=data, hidden = model ,"}, {"rules": "batch=data,hidden=model"}),
         ({"rules": "batch.data~hidden.data-model"}, {"rules": "batch=data,hidden=data+model"}),
         ({"rules": "batch=data\nhidden=\n"}, {"rules": "batch=data,hidden=None"}),
@@ -226,6 +239,12 @@ BROKEN = [
     ("axes", "data,mod el", ["letters, digits and _"]),
     ("axes", "дата,model", ["letters, digits and _"]),
     ("axes", "", ["letters, digits and _"]),
+    ("axes", "data:fast,model", ["type", "auto or explicit"]),
+    ("axes", "data:manual,model", ["auto or explicit", "jax.shard_map"]),
+    ("axis_types", "fast,auto", ["auto or explicit"]),
+    ("axis_types", "manual,auto", ["auto or explicit", "jax.shard_map"]),
+    ("axis_types", "explicit", ["1 type", "data, model"]),
+    ("axis_types", "", ["auto or explicit"]),
     ("rules", "batch=dta", ["dta", "data, model"]),
     ("rules", "batch", ["mesh axes"]),
     ("rules", "batch=data+data", ["only once"]),
@@ -241,8 +260,8 @@ BROKEN = [
     ("specs", "W1=None.mdl", ["mdl", "data, model"]),
     ("specs", "W1=model.model", ["only once"]),
     ("specs", "W1=data.model+data", ["only once"]),
-    ("target", "cuda", ["cpu, plan"]),
-    ("target", "", ["cpu, plan"]),
+    ("target", "cuda", ["cpu, local, plan"]),
+    ("target", "", ["cpu, local, plan"]),
     ("steps", "0", ["whole number from 1 to 10,000"]),
     ("steps", "10001", ["from 1 to 10,000"]),
     ("steps", "-1", ["from 1 to 10,000"]),
@@ -292,7 +311,7 @@ def test_the_error_of_a_wrong_field(name: str, text: str, allowed: list[str]) ->
     # The error names a single rule or spec, not the whole field.
     assert {"rules": "rule", "specs": "spec"}.get(name, name) in sentence
     # The error has the value or its wrong part, or the name of an unknown field.
-    parts = [text[:20], *re.split(r"[,=.+]", text)]
+    parts = [text[:20], *re.split(r"[,:=.+]", text)]
     assert name == "colour" or any((part or "''") in sentence for part in parts)
     for words in allowed:
         assert words in sentence
@@ -328,8 +347,8 @@ def test_a_field_broken_in_any_layout_is_the_only_one_named(
     name, text, _ = broken
     fields = layouts.to_fields(layout)
     assume(name in fields or name == "colour")
-    assume(name not in ("axes", "rules", "specs"))  # these can be right on another mesh
-    assume(text != "32x17" or layout.target == "cpu")  # a plan may have more devices
+    assume(name not in ("axes", "axis_types", "rules", "specs"))  # right on another mesh
+    assume(text != "32x17" or layout.target != "plan")  # a plan may have more devices
     parsed = layouts.parse(fields | {name: text})
     assert parsed.value is None
     assert list(parsed.problems) == [name]
@@ -447,6 +466,21 @@ def test_a_layout_file_may_say_everything_as_text_or_little() -> None:
     assert (
         layouts.from_json(written | {"batch": 16}) == layouts.parse(said | {"batch": "16"}).unwrap()
     )
+
+
+def test_axis_types_are_in_the_mesh_and_in_the_json_of_the_layout() -> None:
+    layout = layouts.parse({"axes": "data:explicit,model"}).unwrap()
+    assert [axis.type for axis in layout.mesh().axes] == ["explicit", "auto"]
+    assert layout.explicit_axes == ("data",)
+    assert layout.to_json()["axis_types"] == ["explicit", "auto"]
+    assert "axis_types" not in layouts.parse({}).unwrap().to_json()
+    assert layouts.to_query(layout) == {"axis_types": "explicit.auto"}
+
+
+def test_another_mesh_keeps_the_types_of_axes_with_the_same_name() -> None:
+    layout = layouts.parse({"axes": "data:explicit,model"}).unwrap()
+    assert layout.on_mesh((8,), ("model",)).axis_types == ()
+    assert layout.on_mesh((2, 2, 2), ("x", "model", "data")).explicit_axes == ("data",)
 
 
 def test_each_process_has_an_equal_range_of_device_ids() -> None:

@@ -163,22 +163,23 @@ def test_a_mesh_is_chosen_that_divides_the_models_sizes() -> None:
     assert chosen.applied_to(start).mesh_shape == (2, 4)
 
 
-@pytest.mark.parametrize(
-    ("model", "axes", "name"),
-    [
-        ("transformer", "data,model", "Data + tensor"),
-        ("transformer", "fsdp,tensor", "FSDP + tensor"),
-        ("transformer", "fsdp", "FSDP"),
-        ("transformer", "data", "Data"),
-        ("moe", "data,model", "Data + tensor"),
-        ("moe", "fsdp,expert", "Expert"),
-        ("moe", "fsdp,expert,tensor", "Expert + tensor"),
-    ],
-)
-def test_mesh_axes_of_usual_names_have_usual_rules(model: str, axes: str, name: str) -> None:
+USUAL = {
+    "transformer data,model": "Data + tensor",
+    "transformer fsdp,tensor": "FSDP + tensor",
+    "transformer fsdp": "FSDP",
+    "transformer data": "Data",
+    "moe data,model": "Data + tensor",
+    "moe fsdp,expert": "Expert",
+    "moe fsdp,expert,tensor": "Expert + tensor",
+}
+
+
+@pytest.mark.parametrize(("layout", "name"), USUAL.items())
+def test_mesh_axes_of_usual_names_have_usual_rules(layout: str, name: str) -> None:
+    model, axes = layout.split()
     mesh = "x".join(["2"] * len(axes.split(",")))
-    layout = layouts.parse({"model": model, "mesh": mesh, "axes": axes}).unwrap()
-    assert presets.matching(layout) == preset(name, model)
+    parsed = layouts.parse({"model": model, "mesh": mesh, "axes": axes}).unwrap()
+    assert presets.matching(parsed) == preset(name, model)
 
 
 def test_a_layout_that_is_no_preset_matches_none() -> None:

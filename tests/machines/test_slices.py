@@ -135,38 +135,36 @@ def test_links_are_counted_chip_by_chip(one: Slice) -> None:
     assert one.links == counted
 
 
-@pytest.mark.parametrize(
-    ("generation", "topology", "said"),
-    [
-        ("v9", "2x2", "one of v3, v4, v5e, v5p, v6e, tpu7x"),
-        ("v5p", "3x4x4", "three multiples of 4 in ascending order"),
-        ("v5p", "8x4x4", "the same chips are written 4x4x8"),
-        ("v5p", "4x2x2", "the same chips are written 2x2x4"),
-        ("v5p", "0x4x4", "at most 8,960 chips"),
-        ("v5p", "100x100x100", "nearest: 16x20x28"),
-        ("v5p", "4x4", "2x2x1, 2x2x2"),
-        ("v5e", "2x2x2", "one of 1x1, 2x2, 2x4"),
-        ("v6e", "", "but must be"),
-        ("v4", "4x4x4x4", "but must be"),
-        ("v4", "-4x4x4", "but must be"),
-        ("v4", "٤x٤x٤", "but must be"),
-    ],
-)
-def test_invalid_topology(generation: str, topology: str, said: str) -> None:
+INVALID_TOPOLOGIES = {
+    ("v9", "2x2"): "one of v3, v4, v5e, v5p, v6e, tpu7x",
+    ("v5p", "3x4x4"): "three multiples of 4 in ascending order",
+    ("v5p", "8x4x4"): "the same chips are written 4x4x8",
+    ("v5p", "4x2x2"): "the same chips are written 2x2x4",
+    ("v5p", "0x4x4"): "at most 8,960 chips",
+    ("v5p", "100x100x100"): "nearest: 16x20x28",
+    ("v5p", "4x4"): "2x2x1, 2x2x2",
+    ("v5e", "2x2x2"): "one of 1x1, 2x2, 2x4",
+    ("v6e", ""): "but must be",
+    ("v4", "4x4x4x4"): "but must be",
+    ("v4", "-4x4x4"): "but must be",
+    ("v4", "٤x٤x٤"): "but must be",
+}
+INVALID_NAMES = {
+    "v5p-100": "nearest: v5p-128, 4x4x4",
+    "v5p": "v5p-128 or v5litepod-16",
+    "h100-8": "of generation v3",
+    "v5p-99999999999": "but must be a name",
+    "": "but must be a name",
+}
+
+
+@pytest.mark.parametrize(("slice_", "said"), INVALID_TOPOLOGIES.items(), ids=str)
+def test_invalid_topology(slice_: tuple[str, str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        slice_of(generation, topology)
+        slice_of(*slice_)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("v5p-100", "nearest: v5p-128, 4x4x4"),
-        ("v5p", "v5p-128 or v5litepod-16"),
-        ("h100-8", "of generation v3"),
-        ("v5p-99999999999", "but must be a name"),
-        ("", "but must be a name"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), INVALID_NAMES.items())
 def test_invalid_name(name: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         slice_named(name)

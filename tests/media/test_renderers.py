@@ -13,9 +13,9 @@ from hypothesis import example, given
 from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 
+from inspector.core.printable import one_line
 from inspector.media.html.render import Page
 from inspector.media.markdown import render as markdown
-from inspector.media.printable import one_line
 from inspector.media.terminal import render as terminal
 from inspector.sections.section import (
     Block,

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
+from inspector.checks.audit import LEFT_OUT, audited
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout, presets
@@ -26,6 +27,7 @@ from inspector.model import ModelEntry, Size, own_model
 from inspector.model.built_in import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
+from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
 from inspector.service import own_model_registration as registration
 from inspector.service.agreement import disagreements
@@ -223,6 +225,111 @@ def test_a_model_of_mesh_axes_is_planned(module) -> None:
         abstract_state(other)
 
 
+@pytest.mark.parametrize("names", ["mesh", "logical"])
+def test_specs_shorter_than_the_rank_leave_the_rest_unsharded(module, names) -> None:
+    name = module(f"""
+        import jax
+        from flax import linen as nn
+        from inspector.model import Model
+
+        def build():
+            box = nn.Partitioned if {names == "mesh"} else nn.LogicallyPartitioned
+            return Model(init=lambda key, batch: {{"params": {{"w": box(batch["x"], ("data",))}}}},
+                         step=lambda s, b: (s, b["x"].sum()), apply=lambda s, b: b["x"], names={names!r},
+                         batch=lambda key: {{"x": jax.random.normal(key, (8, 4))}},
+                         batch_axes={{"x": ("data",)}}, output_axes=("data",),
+                         rules=[("data", "data")] if {names == "logical"} else ())
+    """)
+    layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
+    planned, found = plan(layout, abstract_state(layout)), run_layout(layout, quiet)
+    assert disagreements(planned, found) == ()
+    assert {one.spec for one in found.arrays} == {(("data",), None)}
+
+
+# --- The mesh ---------------------------------------------------------------------------------------
+
+FIVE_AXES = """
+    import jax
+    from flax import linen as nn
+    from jax.sharding import PartitionSpec as P
+    from inspector.model import Model
+
+    def build(names="logical"):
+        boxed = ("embed", "mlp") if names == "logical" else ("mp", None)
+        def init(key, batch):
+            box = nn.LogicallyPartitioned if names == "logical" else nn.Partitioned
+            return {"params": {"w": box(batch["x"], boxed)}}
+        def step(state, batch):
+            x = batch["x"]
+            if names == "mesh":
+                x = jax.lax.with_sharding_constraint(x, P(("dp", "mp")))
+            return state, x.sum()
+        return Model(init=init, step=step, names=names,
+                     batch=lambda key: {"x": jax.random.normal(key, (8, 16))},
+                     rules=[("batch", "dp"), ("embed", "fsdp"), ("mlp", "tp"), ("seq", "sp"),
+                            ("expert", "ep")] if names == "logical" else ())
+
+    def by_mesh():
+        return build("mesh")
+"""
+
+
+def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) -> None:
+    name = f"{module(FIVE_AXES)}:build"
+    layout = layout_of(name, mesh="2x4")
+    assert layout.axis_names == ("dp", "fsdp")
+    assert len(layout_of(name).axis_names) == layouts.MOST_AXES
+    found = audited(plan(layout, abstract_state(layout)))
+    (left,) = [one for one in found.findings if one.code == LEFT_OUT]
+    assert left.level == "warning"
+    assert left.extra["rules"] == ["mlp → tp", "seq → sp", "expert → ep"]
+    out = tmp_path / "run.json"
+    arguments = ["inspect", "--model", name, "--mesh", "2x2", "--target", "plan", "-o", str(out)]
+    assert command_line.main([*arguments, "--axes", "fsdp,tp"]) == 0
+    assert "batch → dp" in capsys.readouterr().err
+    assert snapshot.read(out).array("params/w").spec == (("fsdp",), ("tp",))
+    # A rule of the layout for the same logical axis replaces the one of the model.
+    rules = "batch=dp,embed=fsdp,mlp=,seq=,expert="
+    replaced = layout_of(name, mesh="2x4", rules=rules)
+    shown = audited(plan(replaced, abstract_state(replaced)))
+    assert LEFT_OUT not in {one.code for one in shown.findings}
+
+
+def test_mesh_axes_come_from_the_specs_of_the_model(module) -> None:
+    layout = layout_of(f"{module(FIVE_AXES)}:by_mesh")
+    assert layout.axis_names == ("mp", "dp")  # the state first, then the code
+    assert plan(layout, abstract_state(layout)).array("params/w").spec == (("mp",), None)
+    one_axis = layout_of(layout.model, mesh="2")
+    assert one_axis.axis_names == ("mp",)
+
+
+def test_code_that_fails_under_a_mesh_is_traced_without_one(module) -> None:
+    """Flax takes the names of a `Partitioned` box as mesh axes if a mesh is set."""
+    name = module("""
+        import jax
+        from flax import linen as nn
+        from flax.core import meta
+        from inspector.model import Model
+
+        def build(rows=8):
+            def step(state, batch):
+                return state, (batch["x"] @ meta.unbox(state)["params"]["w"]).sum()
+            return Model(init=lambda key, batch: {
+                             "params": {"w": nn.Partitioned(jax.numpy.ones((16, 32)), ("embed", "mlp"))}},
+                         step=step, apply=lambda state, batch: batch["x"],
+                         batch=lambda key: {"x": jax.random.normal(key, (rows, 16))},
+                         batch_axes={"x": ("batch", None)}, output_axes=("batch", None),
+                         rules=[("batch", "data"), ("mlp", "model")])
+    """)
+    layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
+    assert not layout.entry.set_mesh
+    found = run_layout(layout, quiet)
+    assert found.array("params/w").spec == (None, ("model",))
+    planned = plan(layout, abstract_state(layout))
+    assert disagreements(planned, found) == ()
+    assert {one.name for one in propagated_programs(layout).programs} >= {"train_step", "apply"}
+
+
 # --- Errors --------------------------------------------------------------------------------
 
 MODEL = """
@@ -270,16 +377,16 @@ def test_errors_of_descriptions(module, text, sentence) -> None:
         ("{'step': lambda s, b: (s, b['x'])}", "the loss of step must be a scalar"),
         ("{'step': lambda s, b: (b['x'], 1.)}", "the loss of step must be|another tree structure"),
         ("{'step': lambda s, b: s['no']}", r"_\w+.py:\d+: KeyError: 'no'"),
-        ("{'batch_axes': {'x': ('a',)}}", "batch_axes has 'x' with 1 names, but the array has 2"),
+        ("{'batch_axes': {'x': 'abc'}}", "batch_axes has 'x' with 3 names, but the array has 2"),
         ("{'batch_axes': {'y': ('a',)}}", "batch_axes has 'y', but the batch has x"),
-        ("{'apply': lambda s, b: b['x'], 'output_axes': ()}", "output_axes has 0 names"),
+        ("{'apply': lambda s, b: b['x'], 'output_axes': tuple('abc')}", "output_axes has 3 names"),
         (
             "{'init': lambda k, b: {'params': nn.LogicallyPartitioned(b['x'], ('a', 'a'))}}",
             "params: a logical axis occurs twice",
         ),
         (
-            "{'init': lambda k, b: {'params': nn.LogicallyPartitioned(b['x'], ('a',))}}",
-            "params has 1 names for 2 dimensions",
+            "{'init': lambda k, b: {'params': nn.LogicallyPartitioned(b['x'], ('a', 'b', 'c'))}}",
+            "params has 3 names for 2 dimensions",
         ),
     ],
 )

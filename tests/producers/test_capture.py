@@ -23,9 +23,15 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import inspector
-from inspector.core import sharding, snapshot
+from inspector.checks import audit
+from inspector.core import device_holdings, sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Snapshot
+from inspector.core.totals import state_totals
+from inspector.figures import overview
+from inspector.machines import hardware
+from inspector.machines.prediction import memory
+from inspector.machines.prediction.memory import breakdown
 from inspector.producers.capture import capture, capture_compiled
 from inspector.service.engine import Environment, Pool
 from tests.service.engine.waiting import PATIENCE
@@ -172,6 +178,28 @@ def test_arrays_of_a_registered_class() -> None:
     assert "activation, inner/1, inner/2" in left.message
 
 
+def test_groups_come_from_optax_types_and_from_names() -> None:
+    params = {"w": put(jnp.ones((8, 8)), "data")}
+    chained = optax.chain(optax.clip(1.0), optax.masked(optax.adam(1e-3), {"w": True}))
+    state = {
+        "anything": chained.init(params),  # `ScaleByAdamState` inside of other states
+        "weights": params,
+        "optimizer": {"momentum": params},
+        "params": {"opt": params},  # the certain name wins
+        "ema": params,
+    }
+    found = capture(state)
+    assert {array.path: array.group for array in found.arrays} == {
+        "anything/1/inner_state/0/count": "opt_state",
+        "anything/1/inner_state/0/mu/w": "opt_state",
+        "anything/1/inner_state/0/nu/w": "opt_state",
+        "weights/w": "params",
+        "optimizer/momentum/w": "opt_state",
+        "params/opt/w": "params",
+        "ema/w": "other",
+    }
+
+
 def test_an_nnx_module_and_its_optimizer() -> None:
     with nnx.use_eager_sharding(False):
         init = nnx.with_partitioning(nnx.initializers.ones, ("embed", "hidden"))
@@ -290,8 +318,126 @@ def test_a_program_has_the_figures_of_xla(tmp_path) -> None:
     assert out.shard_shape == chosen.shard_shape((4, 16))
     assert math.prod(out.shard_shape) * 4 == out.bytes_per_device
     together = capture(state, programs={"matmul": compiled})
-    assert together.programs == found.programs
+    inputs = [one.path for one in together.programs[0].shardings if one.role == "input"]
+    assert inputs == ["idle", "w", "matmul/input/1"]
     assert [array.path for array in together.arrays] == ["idle", "w"]
+
+
+def test_the_arguments_of_a_program_are_the_captured_arrays() -> None:
+    """Every argument but the batch is explained, whether the state is one argument or several."""
+    layer = {"kernel": put(jnp.ones((8, 8)), "data"), "bias": put(jnp.ones(8), "model")}
+    params, opt = {"a": layer, "b": layer}, optax.adam(1e-3)
+    moments = jax.tree.map(lambda x: jax.device_put(x, x.sharding), (params, params))
+    opt_state = (optax.ScaleByAdamState(put(jnp.int32(0)), *moments), optax.EmptyState())
+    x = put(jnp.ones((4, 8)), "data")
+
+    def whole(state, x):
+        loss = lambda p: ((x @ p["a"]["kernel"] + p["b"]["bias"]) @ p["b"]["kernel"]).sum()  # noqa: E731
+        grads = jax.grad(loss)(state["params"])
+        updates, after = opt.update(grads, state["opt_state"])
+        return {"params": optax.apply_updates(state["params"], updates), "opt_state": after}
+
+    def parts(params, opt_state, x):
+        made = whole({"params": params, "opt_state": opt_state}, x)
+        return made["params"], made["opt_state"]
+
+    state = {"params": params, "opt_state": opt_state}
+    programs = {
+        "whole": jax.jit(whole).lower(state, x).compile(),
+        "parts": jax.jit(parts).lower(params, opt_state, x).compile(),
+    }
+    found = capture(state, programs=programs)
+    paths = [array.path for array in found.arrays]
+    for program in found.programs:
+        inputs = [one.path for one in program.shardings if one.role == "input"]
+        assert sorted(inputs[:-1]) == sorted(paths)
+        (rest,) = [part.bytes for part in breakdown(found, program).arguments if part.group is None]
+        assert rest == x.addressable_shards[0].data.nbytes
+    # Another dtype or sharding is another array.
+    other = {"params": jax.tree.map(lambda v: jax.device_put(v, put(v).sharding), params)}
+    unlike = capture(other, programs=programs).programs[0]
+    assert not {one.path for one in unlike.shardings if one.path.startswith("params")}
+
+
+def test_programs_of_nnx_and_wrapped_programs() -> None:
+    """nnx.jit numbers the arrays of a module; its own state has their paths."""
+    with nnx.use_eager_sharding(False):
+        module = nnx.Linear(8, 16, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(module, optax.adam(1e-3), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(module, optimizer, x):
+        loss, grads = nnx.value_and_grad(lambda module: (module(x) ** 2).mean())(module)
+        optimizer.update(module, grads)
+        return loss
+
+    compiled = step.lower(module, optimizer, jnp.ones((4, 8))).compile()
+    found = capture({"model": module, "tx": optimizer}, programs={"step": compiled})
+    paths = [array.path for array in found.arrays]
+    inputs = [one.path for one in found.programs[0].shardings if one.role == "input"]
+    assert inputs == [*paths, "step/input/2"]
+    alone = capture_compiled(compiled)
+    assert alone.array("program/input/0/kernel").group == "params"
+    assert alone.array("program/input/1/opt_state/0/mu/kernel").group == "opt_state"
+    assert alone.programs[0].memory.arguments == compiled.memory_analysis().argument_size_in_bytes
+
+
+@dataclasses.dataclass
+class FilterJitted:
+    """A wrapper as `eqx.filter_jit(...).lower(...).compile()` returns it."""
+
+    compiled: Any
+
+
+def test_numbered_arguments_match_arrays_in_their_order() -> None:
+    """Equinox passes the leaves of a module as lists."""
+    params = {"a": put(jnp.ones((8, 8)), "data"), "b": put(jnp.ones(8))}
+    opt_state = optax.adam(1e-3).init(params)
+    leaves = jax.tree.leaves(params), [*jax.tree.leaves(opt_state), put(jnp.ones((4, 8)))]
+    compiled = jax.jit(lambda first, rest: (first, rest)).lower(*leaves).compile()
+    state = {"opt_state": opt_state, "params": params}
+    found = capture(state, programs={"step": FilterJitted(compiled)})
+    inputs = [one.path for one in found.programs[0].shardings if one.role == "input"]
+    assert inputs == [
+        *("params/a", "params/b", "opt_state/0/count"),
+        *(f"opt_state/0/{moment}/{name}" for moment in ("mu", "nu") for name in "ab"),
+        "step/input/1/5",
+    ]
+    # Parameters alone could also be moments.
+    unclear = capture({"params": params}, programs={"step": compiled}).programs[0]
+    assert not any(one.path.startswith("params") for one in unclear.shardings)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "float32"])
+def test_arguments_of_packed_types_are_explained(dtype) -> None:
+    """XLA packs two int4 elements into a byte; JAX counts one byte for each."""
+    state = {"w": put(jnp.ones((8, 64), dtype), "data")}
+    compiled = jax.jit(lambda s: s["w"] + s["w"]).lower(state).compile()
+    found = capture(state, programs={"add": compiled})
+    (part,) = breakdown(found, found.programs[0]).arguments
+    assert part.bytes == compiled.memory_analysis().argument_size_in_bytes
+    assert found.array("w").bytes == state["w"].nbytes
+
+
+def test_arrays_in_host_memory_take_no_device_memory() -> None:
+    on_host = NamedSharding(MESH, P("data"), memory_kind="pinned_host")
+    state = {
+        "params": {"w": put(jnp.ones((8, 16)), "data")},
+        "opt_state": {"w": jax.device_put(jnp.ones((8, 16)), on_host)},
+    }
+    compiled = jax.jit(lambda s: s["params"]["w"] + 1).lower(state).compile()
+    found = capture(state, programs={"add": compiled})
+    half = 8 * 16 * 4 // 2
+    sums = state_totals(found)
+    assert (sums.per_device, sums.host, sums.bytes) == (half, half, 4 * half)
+    held = device_holdings.holdings(found, [0])
+    assert (held.bytes, held.host) == (half, half)
+    assert [piece.memory_kind for piece in held.pieces] == ["pinned_host", "device"]
+    assert overview.totals(overview.table(found.arrays, found.mesh), found.mesh).max() == half
+    assert {one.group for one in memory.duplication_by_group(found)} == {"params"}
+    needed = memory.fit(dataclasses.replace(found, programs=()), hardware.chip("v5e")).needed
+    assert needed == half
+    assert audit.audit(found) == audit.audit(dataclasses.replace(found, arrays=found.arrays[1:]))
 
 
 # --- Invalid arguments ---------------------------------------------------------------------------------
@@ -393,3 +539,43 @@ def test_boxes_with_several_arrays() -> None:
     found = capture({"w": box})
     assert [array.path for array in found.arrays] == ["w/scale", "w/values"]
     assert found.array("w/values").logical_axes is None
+
+
+# --- Every kind of placement ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "renamed"),
+    [("programs.json", ("/values/", "/0/")), ("state.json", ("/input/values", ""))],
+)
+def test_every_kind_of_placement_equals_that_of_jax(
+    placements: Path, file: str, renamed: tuple[str, str]
+) -> None:
+    found = snapshot.read(placements / file)
+    expected = json.loads((placements / "expected.json").read_text())
+    live = file == "state.json"
+    compared = 0
+    for key, jax_array in expected.items():
+        if live and "/output/" in key:
+            continue
+        array = found.array(key.replace(*renamed))
+        assert array.shape == tuple(jax_array["shape"]) and array.dtype == jax_array["dtype"], key
+        assert array.memory_kind == jax_array["memory_kind"], key
+        assert array.extra.get("unreduced", []) == jax_array["unreduced"], key
+        held = {
+            str(shard.device): [list(part) for part in shard.index]
+            for shard in sharding.shards(array, found.mesh)
+        }
+        assert held == jax_array["shards"], key
+        compared += 1
+    # The sum of the first program has no expected placement.
+    assert compared == len(found.arrays) - (not live)
+
+
+def test_a_program_on_several_meshes_has_mesh_axes(placements: Path) -> None:
+    """Its devices are in the order of the main mesh, so groups that fit axes of this one have them."""
+    found = snapshot.read(placements / "programs.json")
+    total = found.program("jit_total")
+    axes = {one.mesh_axes: (one.groups, one.group_size) for one in total.collectives}
+    assert axes[("data", "model")] == (1, 8)
+    assert axes[("data",)] == (4, 2) and axes[("model",)] == (2, 4)

@@ -16,6 +16,7 @@ from inspector.core.collectives import OPS, traffic
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.machines import out_of_memory, slices, targets
+from inspector.machines.hardware import chip_of_device
 from inspector.producers.abstract import abstract_state
 from inspector.service.engine import Environment, Job, Pool
 
@@ -83,6 +84,7 @@ def test_programs_have_the_figures_of_the_compiler(case: Any) -> None:
     found, seen, _ = case
     target = targets.parse(found.source.target)
     assert found.source.kind == target.kind
+    assert targets.chip_of(found) == chip_of_device(found.mesh.device_kind) == target.chip
     assert [program.name for program in found.programs] == ["init", "train_step", "apply"]
     for program in found.programs:
         own, memory = seen[program.name], program.memory
@@ -295,7 +297,7 @@ def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     assert (found.source.kind, found.layout["target"]) == ("tpu", "tpu:v6e:2x2")
     assert found.mesh.extra["device_order"] == "torus"
     assert "libtpu" in found.source.versions
-    phases = [name for name, _ in job.phases]
+    phases = [name for name, _ in job.status().phases]
     assert phases[:5] == ["start", "topology", "build", "lower", "compile"]
 
 

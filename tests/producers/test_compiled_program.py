@@ -52,9 +52,9 @@ def start(service: Inspection, layout: Layout) -> Job:
 def compiling(service: Inspection, layout: Layout) -> Job:
     """Start a compile, and return its job when the compiler runs."""
     job = start(service, layout)
-    while not job.wait(0.01).finished and job.phase != "compile":
+    while not job.wait(0.01).finished and job.status().phase != "compile":
         pass
-    assert job.phase == "compile" and not job.finished, job.error
+    assert job.status().phase == "compile" and not job.finished, job.error
     return job
 
 

@@ -175,8 +175,8 @@ def test_a_process_that_ends_during_a_collective(several, number, how, message) 
     environment = Environment(4, processes=2)
     several.warm(environment)
     job = several.submit("wait_for_one", {"number": number, "how": how}, environment)
-    until(lambda: job.progress or job.finished)
-    pids = processes_of(job.progress["pid"])
+    until(lambda: job.status().progress or job.finished)
+    pids = processes_of(job.status().progress["pid"])
     assert len(pids) == 2
     job.wait(PATIENCE)
     assert job.state == "failed"
@@ -190,7 +190,7 @@ def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -
     planned = service.plan(layout)
     for number in (0, 1, "cancel"):
         job = service.start_run(layout, planned)
-        until(lambda job=job: job.phase == "steps" or job.finished)
+        until(lambda job=job: job.status().phase == "steps" or job.finished)
         assert job.state == "running", job.error
         (seat,) = [seat for seat in service._runs.workers() if seat.busy]
         pids = processes_of(seat.pid)

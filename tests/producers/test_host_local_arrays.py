@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -28,9 +29,8 @@ UNEXPLAINED = "for a reason that the shapes do not show"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Inspection]:
-    service = Inspection(run_workers=1)
-    yield service
-    service.close()
+    with contextlib.closing(Inspection(run_workers=1)) as service:
+        yield service
 
 
 def asked(**fields: str) -> HostLocal:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from inspector.compiled.device_traffic import device_traffic
 from inspector.core.snapshot import Program, Snapshot, Source
 from inspector.media.terminal import render
 from inspector.sections import collectives
 from inspector.sections.section import Section, Table
 from tests.core.test_collectives import collective
+from tests.figures.samples import mesh
 
 PROGRAM = Program(
     "train_step",
@@ -31,6 +35,28 @@ def test_rows_by_mesh_axes_keep_unknown_values() -> None:
         ("unknown axes", "all-gather", 1, None, None, None, "no"),
     )
     assert "unknown axes  all-gather" in render.text([table])
+
+
+def test_devices_that_send_less_are_a_range() -> None:
+    """A permute sends nothing from a device to itself, and counts against a device-to-device table."""
+    on = mesh(data=2, model=4)
+    permute = replace(
+        collective("collective-permute", None, 3, 1000),
+        source_target_pairs=((0, 1), (1, 0), (2, 2), (3, 3), (4, 5), (5, 4)),
+    )
+    each = (permute, collective("all-reduce", ("data",), 1, 500))
+    table = device_traffic(each, on).sent.sum(axis=1)
+    assert collectives.range_of_run(each, 8) == (table.min(), table.max())
+    assert table.max() - table.min() == 3000
+    found = replace(SNAPSHOT, mesh=on, programs=(Program("step", collectives=each),))
+    (rows,) = [
+        block
+        for block in collectives.of_program(found.programs[0], found, figures=False)
+        if isinstance(block, Table)
+    ]
+    least = [heading.heading for heading in rows.columns].index("Least, per device")
+    assert [row[least] for row in rows.rows] == [0, each[1].wire_bytes_per_device]
+    assert [row[least - 1] for row in rows.rows] == [3000, each[1].wire_bytes_per_device]
 
 
 def test_the_program_of_a_step_comes_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,8 @@ from inspector.service.inspection import Inspection
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Inspection]:
-    service = Inspection(run_workers=2)
-    yield service
-    service.close()
+    with contextlib.closing(Inspection(run_workers=2)) as service:
+        yield service
 
 
 def small(**fields: str) -> Layout:

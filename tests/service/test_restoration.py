@@ -70,6 +70,15 @@ def test_two_workers_with_other_device_counts(service: Inspection, temporary: Pa
     assert list(temporary.iterdir()) == []
 
 
+def test_a_state_is_restored_on_explicit_axes(service: Inspection, temporary: Path) -> None:
+    saved, new = small(axes="data:explicit,model"), small(axes="data:explicit,model:explicit")
+    restoration = start(service, saved, new)
+    assert restoration.wait(120).status().state == "done"
+    outcome = restoration.answer()
+    assert outcome.snapshot.findings == (), "placed as planned, and all values equal"
+    assert [axis.type for axis in outcome.snapshot.mesh.axes] == ["explicit", "explicit"]
+
+
 @pytest.mark.parametrize(("stage", "phase"), [("save", "compile"), ("restore", "start")])
 def test_cancel_ends_it_and_leaves_no_file(
     service: Inspection, temporary: Path, stage: str, phase: str

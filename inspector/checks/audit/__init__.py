@@ -12,3 +12,4 @@ from inspector.checks.audit.checks import (
     questions,
 )
 from inspector.checks.audit.fixes import Change, replanned, smallest_change
+from inspector.checks.audit.unused_rules import LEFT_OUT, left_out_text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from inspector.checks.audit.context import AuditContext, finding
+from inspector.compiled.op_name import parse_op_name
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
 from inspector.core.statistics import sum_known
@@ -19,14 +20,24 @@ _STEP = "train_step"
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one note per mesh axes over which activations move more bytes than gathered parameters have.
 
-    Collectives that move train state or gradients do not count, so FSDP gathers never do. A collective
-    whose arrays are unknown does not count either.
+    Collectives that move train state or gradients do not count, so FSDP gathers never do. Others of the same
+    module over the same axes do not count either: the compiler can split a gather into parts whose arrays
+    cannot be followed. Nor does a collective whose arrays are unknown.
     """
     program = context.snapshot.program(_STEP)
     groups = {array.path: array.group for array in context.snapshot.arrays}
+    every = (program.collectives if program else None) or ()
+    with_state = {
+        (one.mesh_axes, module)
+        for one in every
+        if not _moves_activations(one, groups)
+        for module in _modules(one)
+    }
     by_axes: dict[tuple[str, ...], list[Collective]] = defaultdict(list)
-    for one in (program.collectives if program else None) or ():
-        if one.mesh_axes and _moves_activations(one, groups):
+    for one in every:
+        if not one.mesh_axes or not _moves_activations(one, groups):
+            continue
+        if not any((one.mesh_axes, module) in with_state for module in _modules(one)):
             by_axes[one.mesh_axes].append(one)
     for axes, collectives in by_axes.items():
         payload = sum_known(
@@ -47,7 +58,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         yield finding("note", CODE, message, axes=list(axes), payload_bytes=payload)
 
 
-def _moves_activations(collective: Collective, groups: dict[str, str]) -> bool:
+def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> bool:
     """Return whether the collective is known to move no train state and no gradients.
 
     A collective of a compiled program lists the parameters that it gathers or whose gradients it reduces.
@@ -56,6 +67,10 @@ def _moves_activations(collective: Collective, groups: dict[str, str]) -> bool:
         groups.get(path, path.partition("/")[0]) in (*STATE_GROUPS, "gradient")
         for path in collective.arrays
     )
+
+
+def _modules(collective: Collective) -> set[str]:
+    return {each.module for each in parse_op_name(collective.op_name)}
 
 
 def _gathered(context: AuditContext, axes: tuple[str, ...]) -> int:

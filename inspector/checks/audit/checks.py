@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from inspector.checks.audit import (
     activation_traffic,
     dropped_axis,
+    gradient_reduction,
     mesh_axes,
     optimizer_state,
+    refused_programs,
     replicated,
     uneven_shards,
     unused_rules,
@@ -36,6 +38,12 @@ class Check:
 
 
 CHECKS = (
+    Check(
+        "programs that JAX refuses on explicit mesh axes",
+        (refused_programs.CODE,),
+        refused_programs.findings,
+        fixable=False,
+    ),
     Check("logical axes dropped for another axis", (dropped_axis.CODE,), dropped_axis.findings),
     Check("replicated parameters and optimizer state", replicated.CODES, replicated.findings),
     Check(
@@ -66,9 +74,21 @@ CHECKS = (
         unused_rules.findings,
     ),
     Check(
+        "rules of a model that are left out, because the mesh lacks their axes",
+        (unused_rules.LEFT_OUT,),
+        unused_rules.left_out_findings,
+        fixable=False,
+    ),
+    Check(
         "activation traffic above the size of the parameters",
         (activation_traffic.CODE,),
         activation_traffic.findings,
+        fixable=False,
+    ),
+    Check(
+        "gradients that are all-reduced instead of reduce-scattered",
+        (gradient_reduction.CODE,),
+        gradient_reduction.findings,
         fixable=False,
     ),
     Check(

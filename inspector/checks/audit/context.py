@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import bytes_text, counted
+from inspector.core.memory_kinds import in_host_memory
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Finding, Level, Mesh, Snapshot, Spec
@@ -63,8 +64,11 @@ class AuditContext:
     @functools.cached_property
     def state_bytes(self) -> int:
         """Bytes of train state on one device. Arrays with unknown placement count 0."""
-        state = (one for one in self.snapshot.arrays if one.group in STATE_GROUPS)
-        return sum(array.bytes_per_device or 0 for array in state)
+        return sum(
+            array.bytes_per_device or 0
+            for array in self.snapshot.arrays
+            if array.group in STATE_GROUPS and not in_host_memory(array, self.mesh)
+        )
 
     @property
     def least(self) -> float:
@@ -88,8 +92,12 @@ class AuditContext:
 
     @functools.cached_property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays with a known shape."""
-        return tuple(array for array in self.snapshot.arrays if array.shape is not None)
+        """The arrays in device memory with a known shape."""
+        return tuple(
+            array
+            for array in self.snapshot.arrays
+            if array.shape is not None and not in_host_memory(array, self.mesh)
+        )
 
     def amount(self, number: int | None) -> str:
         """Return bytes, or elements if no dtype is known, as text."""
@@ -102,7 +110,7 @@ class AuditContext:
 
     @functools.cached_property
     def state(self) -> list[Array]:
-        """The arrays of the train state with a known shape."""
+        """The arrays of the train state in device memory with a known shape."""
         return self.of_group(*STATE_GROUPS)
 
     def held_text(self, arrays: Iterable[Array]) -> str:
@@ -124,7 +132,7 @@ class AuditContext:
         If the spec is unknown, return the current bytes and no axes.
         """
         held = array.bytes_per_device or 0
-        if array.spec is None:
+        if array.spec is None or array.shape is None:
             return held, ()
         used = {axis for axes in array.spec for axis in axes or ()}
         free = [axis.name for axis in self.mesh.axes if axis.size > 1 and axis.name not in used]
@@ -143,7 +151,7 @@ def finest_split(
 
     On a tie, return the fewest axes.
     """
-    sizes = {axis.name: axis.size for axis in mesh.axes}
+    sizes = mesh.sizes
     parts = [
         size // ways if size and size % ways == 0 else 0
         for size, ways in zip(shape, (mesh.ways(axes) for axes in spec), strict=True)

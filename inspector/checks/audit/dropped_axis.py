@@ -79,7 +79,7 @@ def _finding(
     comes = rule_words(winners[0], rules) + ", comes"
     if len(winners) > 1:
         comes = f"rules {and_text([str(number + 1) for number in winners])} come"
-    free = [axes for one in folds if (axes := context.finest(one.first)[1])]
+    free = [more for one in folds if (more := context.finest(one.first)[1])]
     axes = list(dict.fromkeys(axis for each in free for axis in each))
     end = "No other mesh axis is free that divides it."
     if axes:
@@ -93,7 +93,7 @@ def _finding(
         CODE,
         f"Logical axes {and_text(names)} are mapped to mesh axis {trial.busy_axis}, but an array can use "
         f"it only once. In {where}, {comes} first. Flax skips {rule_words(trial.rule, rules)}, so {name} "
-        f"(dimension {trial.dimension}, size {first.shape[trial.dimension]}) is not sharded. {end}",
+        f"(dimension {trial.dimension}, size {(first.shape or ())[trial.dimension]}) is not sharded. {end}",
         folds=folds,
         saved=saved if axes else None,
         remedy=f"Map {name} to {and_text(axes, 'or')}." if axes else None,

@@ -24,6 +24,7 @@ from inspector.core.snapshot import Array, Finding, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
+from inspector.model import Names
 
 _NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes}
 _PLANNED = (*STATE_GROUPS, "batch", "output")
@@ -52,7 +53,9 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
     the batch or output less, add an error, or, unless it fixes an error, add another kind of warning.
     """
     entry = layout.entry
-    if not (entry.has_rules or entry.partitions) or finding.code in _NOT_FIXABLE:
+    if not (entry.has_rules or entry.partitions) or entry.state_specs is not None:
+        return None
+    if finding.code in _NOT_FIXABLE:
         return None
     now = replanned(snapshot, layout)
     if now is None or now.mesh is None:
@@ -65,6 +68,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
     arrays = Counter(
         (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
         for array in now.arrays
+        if array.shape is not None
     )
     scored = [
         (score, candidate)
@@ -110,7 +114,7 @@ def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
         dimensions = _names(naming, len(array.shape), layout)
         facts = (array.path, array.group, array.shape, array.dtype, itemsize, dimensions)
         arrays.append(AbstractArray(*facts))
-    names = "logical" if layout.entry.has_rules else "mesh"
+    names: Names = "logical" if layout.entry.has_rules else "mesh"
     state = AbstractState(names, tuple(arrays), dict(snapshot.source.versions))
     try:
         return plan(layout, state)
@@ -122,7 +126,7 @@ def _names(naming: Naming, rank: int, layout: Layout) -> Spec | None:
     """Return the names of an array's dimensions, as the model gives them."""
     if naming is None:
         return None
-    if layout.entry.has_rules:
+    if isinstance(naming, tuple):
         return tuple((name,) if name else None for name in naming)
     return spec_of(naming, rank, layout)
 
@@ -167,7 +171,8 @@ def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
 
 def _loses_rows(array: Array) -> bool:
     """Return whether a device holds all rows of the batch, but only a part of each."""
-    return array.group == "batch" and bool(array.spec) and not array.spec[0] and any(array.spec)
+    rows, *columns = array.spec or (None,)
+    return array.group == "batch" and not rows and any(columns)
 
 
 # What decides the bytes per device of an array, and whether it is train state.

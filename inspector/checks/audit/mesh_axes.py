@@ -72,7 +72,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     placed = [array for array in context.snapshot.arrays if array.group in _PLACED]
     if not placed or any(a.spec is None for a in placed if a.group in STATE_GROUPS):
         return None  # an array without a spec may use the axis
-    using = any(axis.name in _used(array) for array in placed)
+    using = any(axis.name in _used(array) for array in placed) or _in_programs(context, axis.name)
+    known = using or _knows_batch(context)
     # Arrays that are replicated on all devices have separate findings.
     repeated = [
         array
@@ -80,7 +81,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         if axis.name not in _used(array) and not (using and context.is_replicated(array))
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
-    if not using:
+    if not using and known:
         could = f" Sharding the train state over it saves up to {context.amount(saved)} per device."
         return finding(
             "warning",
@@ -93,21 +94,50 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         )
     if saved < max(context.least, _LEAST_REPEATED_SHARE * context.state_bytes):
         return None
-    plain = (
+    plain = ""
+    if not any(axis.name in _used(array) for array in context.state):
+        plain = " (plain data parallelism)" if using else ""
+    unknown = (
         ""
-        if any(axis.name in _used(array) for array in context.state)
-        else " (plain data parallelism)"
+        if known
+        else f" Whether {axis.name} shards the batch is unknown: the Snapshot has no batch and no inputs of "
+        "programs."
     )
     return finding(
         "note",
         REPEATED,
         f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(repeated)} of "
         f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, as "
-        f"FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be gathered.",
+        f"FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be gathered."
+        + unknown,
         saved=saved,
         remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}.",
         axes=[axis.name],
     )
+
+
+def _in_programs(context: AuditContext, axis: str) -> bool:
+    """Return whether a program shards an input or output over the axis, or communicates over it."""
+    for program in context.snapshot.programs:
+        specs = [one.compiled or one.requested for one in program.shardings if one.used]
+        if any(axis in (axes or ()) for spec in specs for axes in spec or ()):
+            return True
+        if any(axis in (one.mesh_axes or ()) for one in program.collectives or ()):
+            return True
+    return False
+
+
+def _knows_batch(context: AuditContext) -> bool:
+    """Return whether the Snapshot has a batch, or the shardings of the inputs of programs."""
+    inputs = [
+        one
+        for program in context.snapshot.programs
+        for one in program.shardings
+        if one.role == "input" and one.used
+    ]
+    if any(array.group == "batch" for array in context.snapshot.arrays):
+        return True
+    return bool(inputs) and all((one.compiled, one.requested) != (None, None) for one in inputs)
 
 
 def _used(array: Array) -> set[str]:
@@ -115,7 +145,7 @@ def _used(array: Array) -> set[str]:
 
 
 def _saved(context: AuditContext, array: Array, axis: str) -> int:
-    if array.spec is None or array.bytes_per_device is None:
+    if array.spec is None or array.shape is None or array.bytes_per_device is None:
         return 0
     ways, _ = finest_split(array.shape, array.spec, context.mesh, (axis,))
     return array.bytes_per_device - array.bytes_per_device // ways

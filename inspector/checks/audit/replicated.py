@@ -71,8 +71,9 @@ def _single(context: AuditContext, code: str, saved: int, one: Fold) -> Finding:
     remedy = None
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
-    facts = {"saved": saved, "remedy": remedy, "axes": list(axes)}
-    return finding("warning", code, message, folds=[one], **facts)
+    return finding(
+        "warning", code, message, folds=[one], saved=saved, remedy=remedy, axes=list(axes)
+    )
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:

@@ -78,14 +78,13 @@ class _Search:
             ):
                 yield dict(zip(spots, axes, strict=True))
         for one, other in itertools.combinations(self._parameters, 2):
-            for spots in itertools.product(
+            for pair in itertools.product(
                 *([(place, at) for at in range(len(self._names(place)))] for place in (one, other))
             ):
-                for axes in itertools.product(*map(self._other, spots)):
-                    yield dict(zip(spots, axes, strict=True))
+                for axes in itertools.product(*map(self._other, pair)):
+                    yield dict(zip(pair, axes, strict=True))
         for equal in self._equal():
-            for axes in self._other(equal[0]):
-                yield dict.fromkeys(equal, axes)
+            yield from (dict.fromkeys(equal, other) for other in self._other(equal[0]))
 
     def concerns(self, changed: Layout) -> bool:
         """Return whether the change affects the finding's array."""

@@ -15,6 +15,7 @@ from inspector.core import sharding
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import devices_text, shape_text
 from inspector.core.snapshot import Array, Finding
+from inspector.core.totals import shard_bytes
 from inspector.layout.plan import INDIVISIBLE
 
 UNEVEN = "uneven-shards"
@@ -34,6 +35,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         array
         for array in context.arrays
         if array.spec
+        and array.shape is not None
         and array.shards is None
         and any(sharding.indivisible(array.shape, array.spec, context.mesh))
     ]
@@ -58,17 +60,17 @@ def findings(context: AuditContext) -> Iterator[Finding]:
 
 def _padding_bytes(array: Array, context: AuditContext) -> int:
     """Return the bytes of padding per device."""
-    if array.spec is None or not array.bytes or not math.prod(array.shape):
+    if array.spec is None or array.shape is None or not array.bytes or not array.elements:
         return 0
     ways = sharding.ways_per_dimension(array.spec, context.mesh)
     padded = math.prod(-(-size // way) for size, way in zip(array.shape, ways, strict=True))
-    itemsize = array.bytes / math.prod(array.shape)
+    itemsize = array.bytes / array.elements
     return round(padded * itemsize - array.bytes / math.prod(ways))
 
 
 def _rejected(context: AuditContext, one: Fold) -> Finding:
     array = one.first
-    uneven = next(sharding.indivisible(array.shape, array.spec or (), context.mesh))
+    uneven = next(sharding.indivisible(array.shape or (), array.spec or (), context.mesh))
     name = array.logical_axes[uneven.dimension] if array.logical_axes else None
     message = f"{fold_text(one)}: {uneven.text(name)}. JAX rejects this array."
     return finding("error", INDIVISIBLE, message, folds=[one])
@@ -80,8 +82,7 @@ def _of_different_sizes(context: AuditContext) -> Iterator[Finding]:
             tuple(stop - start for start, stop in shard.index) for shard in one.first.shards or ()
         }
         sizes = [math.prod(shape) for shape in shapes]
-        elements = math.prod(one.first.shape)
-        itemsize = (one.first.bytes or 0) / elements if elements else 0
+        itemsize = (one.first.bytes or 0) / (one.first.elements or 1)
         more = round((max(sizes) - min(sizes)) * itemsize) * one.count
         if len(shapes) < 2 or more < context.least:
             continue
@@ -117,11 +118,9 @@ def _state_bytes_by_device(context: AuditContext) -> np.ndarray | None:
     held = np.zeros(context.mesh.size)
     for array in context.state:
         if array.shards is not None and array.bytes is not None:
-            elements = math.prod(array.shape)
-            for shard in array.shards:
-                if elements and shard.device in position:
-                    part = math.prod(stop - start for start, stop in shard.index)
-                    held[position[shard.device]] += array.bytes * part / elements
+            for device, size in shard_bytes([array]).items():
+                if device in position:
+                    held[position[device]] += size
         elif array.bytes_per_device is not None:
             held += array.bytes_per_device
         else:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import difflib
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule
-from inspector.core.rules.disagreement import EXPLANATIONS, disagreements
+from inspector.core.rules.disagreement import EXPLANATIONS, Cause, disagreements
 from inspector.core.rules.rule import rule_text, rule_words
 from inspector.core.snapshot import Array, Finding
+from inspector.layout import left_out_rules
 from inspector.model.built_in.catalogue import CATALOGUE
 
 ABSENT_AXIS = "rule-names-absent-axis"
+LEFT_OUT = "rule-left-out"
 NEVER_USED = "rule-never-used"
 DISAGREE = "linen-and-nnx-disagree"
 
@@ -38,8 +40,9 @@ def findings(context: AuditContext) -> Iterator[Finding]:
                 f"{words} uses {and_text(absent)}, but the mesh axes are {and_text(axes)}. Flax does not "
                 "check this, and JAX rejects the array."
             )
-            facts = {"rule": number, "rule_text": rule_text(rule)}
-            yield finding("error", ABSENT_AXIS, message, remedy=_nearest(absent[0], axes), **facts)
+            remedy = _nearest(absent[0], axes)
+            text = rule_text(rule)
+            yield finding("error", ABSENT_AXIS, message, remedy=remedy, rule=number, rule_text=text)
     for number, words, rule in found:
         hidden_by = _hidden_by(rules, number, context)
         if hidden_by is not None:
@@ -50,10 +53,38 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             why, remedy = f"the model has no logical axis {rule[0]}", _nearest(rule[0], names)
         else:
             continue
-        facts = {"rule": number, "rule_text": rule_text(rule)}
+        message = f"{words} is never used: {why}."
+        text = rule_text(rule)
+        yield finding("warning", NEVER_USED, message, remedy=remedy, rule=number, rule_text=text)
+
+
+def left_out_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one warning for the rules of a user's model that the mesh has no axes for."""
+    model = (context.snapshot.layout or {}).get("model")
+    entry = CATALOGUE.get(model) if isinstance(model, str) else None
+    if entry is None or context.rules is None:
+        return
+    axes = context.mesh.axis_names
+    left = left_out_rules(entry, context.rules, axes)
+    if left:
         yield finding(
-            "warning", NEVER_USED, f"{words} is never used: {why}.", remedy=remedy, **facts
+            "warning",
+            LEFT_OUT,
+            left_out_text(left, axes),
+            remedy="Give the mesh these axes, or write rules for the mesh.",
+            rules=[rule_text(rule) for rule in left],
         )
+
+
+def left_out_text(left: Sequence[Rule], axes: Sequence[str]) -> str:
+    """Return which rules of a model are left out, and which mesh axes are missing, in a sentence."""
+    absent = dict.fromkeys(axis for _, together in left for axis in together if axis not in axes)
+    listed = ", ".join(rule_text(rule) for rule in left[:_MOST_NAMES])
+    more = f" and {len(left) - _MOST_NAMES} more" if len(left) > _MOST_NAMES else ""
+    return (
+        f"{counted(len(left), 'rule')} of the model {'is' if len(left) == 1 else 'are'} left out, because "
+        f"the mesh has {and_text(axes)} but not {and_text([*absent], 'or')}: {listed}{more}."
+    )
 
 
 def shadowing(rules: tuple[Rule, ...], number: int) -> int | None:
@@ -93,8 +124,8 @@ def differing_findings(context: AuditContext) -> list[Finding]:
     if rules is None:
         return []
     differing = functools.cache(lambda names: disagreements(names, rules))
-    names: dict[str, dict[str, None]] = defaultdict(dict)
-    arrays: dict[str, dict[str, Array]] = defaultdict(dict)
+    names: dict[Cause, dict[str, None]] = defaultdict(dict)
+    arrays: dict[Cause, dict[str, Array]] = defaultdict(dict)
     for array in context.snapshot.arrays:
         for one in differing(array.logical_axes) if array.logical_axes is not None else ():
             names[one.cause][one.logical_axis] = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
@@ -18,8 +16,9 @@ from inspector.core.formatting import (
     mesh_axes_text,
     spec_text,
 )
-from inspector.core.snapshot import Array, Snapshot
-from inspector.core.totals import STATE_GROUPS
+from inspector.core.memory_kinds import in_host_memory
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import STATE_GROUPS, shard_bytes
 from inspector.machines.prediction import memory
 
 _MAX_NAMED = 5  # arrays in a violation about many
@@ -118,10 +117,10 @@ def not_fully_sharded(fields: Fields) -> Check:
         if unknown:
             return [], unknown_text("placement", unknown)
         by_bytes = all(one.bytes is not None for one in arrays.values())
-        weight = {
-            path: (one.bytes or 0) if by_bytes else math.prod(one.shape)
-            for path, one in arrays.items()
-        }
+        sizes = {path: one.bytes if by_bytes else one.elements for path, one in arrays.items()}
+        weight = {path: size for path, size in sizes.items() if size is not None}
+        if len(weight) < len(sizes):
+            return [], unknown_text("size", [path for path in sizes if path not in weight])
         bad = {path: weight[path] for path in missing}
         part, whole = sum(bad.values()), sum(weight.values())
         if part * 100 <= limit * whole:
@@ -143,22 +142,19 @@ def not_fully_sharded(fields: Fields) -> Check:
 
 
 def bytes_per_device(fields: Fields) -> Check:
-    """The arrays take at most `most` bytes on the fullest device."""
+    """The arrays take at most `most` bytes of the memory of the fullest device."""
     most = fields.size("most", required=True) or 0
     selection = read_selection(fields, STATE_GROUPS)
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        arrays = selection.arrays(snapshot)
+        arrays = [a for a in selection.arrays(snapshot) if not in_host_memory(a, snapshot.mesh)]
         unknown = [a.path for a in arrays if a.shards is None and a.bytes_per_device is None]
         unknown += [a.path for a in arrays if a.shards is not None and a.bytes is None]
         if unknown:
             return [], unknown_text("bytes per device", unknown)
         everywhere = sum(one.bytes_per_device or 0 for one in arrays if one.shards is None)
-        on_device: dict[int, int] = defaultdict(int)
-        for array in arrays:
-            for device, held in _held(array):
-                on_device[device] += held
-        device, more = max(on_device.items(), key=lambda one: one[1], default=(None, 0))
+        on_device: list[tuple[int | None, int]] = [*shard_bytes(arrays).items()]
+        device, more = max(on_device, key=lambda one: one[1], default=(None, 0))
         if everywhere + more <= most:
             return [], None
         where = "each device" if device is None else f"device {device}"
@@ -171,19 +167,6 @@ def bytes_per_device(fields: Fields) -> Check:
         ], None
 
     return check
-
-
-def _held(array: Array) -> list[tuple[int, int]]:
-    """Return (device, bytes) of each shard that is listed."""
-    elements = math.prod(array.shape)
-    return [
-        (
-            shard.device,
-            math.prod(stop - start for start, stop in shard.index) * array.bytes // elements,
-        )
-        for shard in array.shards or ()
-        if elements and array.bytes
-    ]
 
 
 def _share(fields: Fields) -> Decimal:

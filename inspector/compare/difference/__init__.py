@@ -1,5 +1,6 @@
 """Differences between Snapshots: per array, per question, and in sentences that name causes."""
 
+from inspector.compare.difference.aligned import aligned
 from inspector.compare.difference.array_differences import ArrayDifference, arrays
 from inspector.compare.difference.caveats import Caveat, caveats
 from inspector.compare.difference.comparison_json import to_json

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compare.difference.splits import Places, Split, split_of, trimmed
+from inspector.compare.difference.splits import Split, same_placement, split_of, trimmed
 from inspector.core.snapshot import Array, Snapshot
 
 # What can differ between two arrays with the same path, in display order.
@@ -18,6 +18,8 @@ FACTS = (
 # `other names`: mesh axes with other names or sizes put the same blocks on the same devices.
 Placement = Literal["same", "other names", "other", "unknown"]
 UNKNOWN = "unknown"  # the dtype of an array whose file does not record one
+# Files and states without the names of groups have this one.
+UNGROUPED = {"group": "other"}
 ONLY_BEFORE, ONLY_AFTER = "only before", "only after"
 
 
@@ -46,6 +48,11 @@ class ArrayDifference:
         assert array is not None
         return array
 
+    @property
+    def same_placement(self) -> bool:
+        """Whether each device is known to hold the same index ranges of both arrays."""
+        return self.placement in ("same", "other names")
+
     def split_dimensions(self) -> Iterator[int]:
         """Yield the dimensions that are split by other mesh axes, or into another number of parts."""
         was, now = self.split_before, self.split_after
@@ -58,39 +65,34 @@ class ArrayDifference:
 
 def arrays(before: Snapshot, after: Snapshot) -> tuple[ArrayDifference, ...]:
     """Pair the arrays by path: first in the order of `before`, then those that only `after` has."""
-    others = {array.path: array for array in after.arrays}
-    places = Places(before.mesh, after.mesh)
-    pairs = [
-        _difference(array, others.pop(array.path, None), before, after, places)
-        for array in before.arrays
-    ]
-    for path, array in others.items():
-        split = split_of(array, after.mesh)
-        pairs.append(ArrayDifference(path, None, array, (ONLY_AFTER,), split_after=split))
-    return tuple(pairs)
+    old, new = ({array.path: array for array in each.arrays} for each in (before, after))
+    same = same_placement(before.mesh, after.mesh)
+    found = []
+    for path in {**old, **new}:
+        was, now = old.get(path), new.get(path)
+        splits = split_of(was, before.mesh), split_of(now, after.mesh)
+        changed: tuple[str, ...] = (ONLY_BEFORE if was else ONLY_AFTER,)
+        placement: Placement = "unknown"
+        if was and now:
+            changed, placement = _changed(was, now, splits, same(was, now))
+        found.append(ArrayDifference(path, was, now, changed, placement, *splits))
+    return tuple(found)
 
 
-def _difference(
-    array: Array, other: Array | None, before: Snapshot, after: Snapshot, places: Places
-) -> ArrayDifference:
-    was = split_of(array, before.mesh)
-    if other is None:
-        return ArrayDifference(array.path, array, None, (ONLY_BEFORE,), split_before=was)
-    now = split_of(other, after.mesh)
+def _changed(
+    before: Array, after: Array, splits: tuple[Split | None, Split | None], same: bool | None
+) -> tuple[tuple[str, ...], Placement]:
+    was, now = splits
     other_spec = was is not None and now is not None and trimmed(was) != trimmed(now)
-    same = places.same(array, other)
-    placement: Placement = "unknown"
-    if same is not None:
-        placement = "other" if not same else "other names" if other_spec else "same"
-    differs = {
-        "group": array.group != other.group,
-        "dtype": UNKNOWN not in (array.dtype, other.dtype) and array.dtype != other.dtype,
-        "spec": other_spec,
-        "placement": placement == "other",
-    }
+    differs = {"spec": other_spec, "placement": same is False}
     for fact in FACTS:
-        if fact not in differs:  # a fact that can be None
-            values = [getattr(each, fact.replace(" ", "_")) for each in (array, other)]
-            differs[fact] = None not in values and values[0] != values[1]
-    changed = tuple(fact for fact in FACTS if differs[fact])
-    return ArrayDifference(array.path, array, other, changed, placement, was, now)
+        if fact not in differs:
+            values = [getattr(each, fact.replace(" ", "_")) for each in (before, after)]
+            unknown = any(value in (None, UNKNOWN, UNGROUPED.get(fact)) for value in values)
+            differs[fact] = not unknown and values[0] != values[1]
+    placement: Placement = "same"
+    if not same:
+        placement = "unknown" if same is None else "other"
+    elif other_spec:
+        placement = "other names"
+    return tuple(fact for fact in FACTS if differs[fact]), placement

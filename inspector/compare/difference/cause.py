@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+# In display order.
 Kind = Literal[
-    *("model", "size", "field", "mesh", "device order", "device ids", "mesh axis name"),
-    *("mesh axes of size 1", "mesh axis order", "axis type", "rule", "rules", "rule reader"),
-    *("PartitionSpec", "sharding constraint"),
-]
+    "model", "size", "mesh axis name", "mesh", "device order", "device ids", "mesh axes of size 1",
+    "mesh axis order", "axis type", "rule", "rule reader", "rules", "PartitionSpec",
+    "sharding constraint", "field",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,14 @@ class Cause:
     def text(self) -> str:
         """The change as a phrase: `dtype float32 → bfloat16`, `rule embed → data added`."""
         label = "" if self.kind in ("size", "field") else self.kind
-        subject = f"{label} {self.name}".strip()
-        if self.before is None and self.after is None:
-            return subject
-        if self.before is None:
-            return f"{subject} added" if self.name else f"{subject} {self.after} added"
-        if self.after is None:
-            return f"{subject} removed" if self.name else f"{subject} {self.before} removed"
-        if self.kind == "rule":
-            return f"{subject} {self.before} changed to {self.after}"
-        return f"{subject} {self.before} → {self.after}"
+        words: list[str]
+        match self.before, self.after:
+            case None, None:
+                words = [self.name]
+            case None, str(after):
+                words = [self.name or after, "added"]
+            case str(before), None:
+                words = [self.name or before, "removed"]
+            case str(before), str(after):
+                words = [self.name, before, "changed to" if label == "rule" else "→", after]
+        return " ".join(filter(None, (label, *words)))

@@ -33,14 +33,13 @@ class Caveat:
 
 def caveats(before: Snapshot, after: Snapshot) -> tuple[Caveat, ...]:
     """Return one caveat per reason. The result is empty if the two Snapshots are fully comparable."""
-    checks = (_models, _arrays, _inside_step, _meshes, _sources, _times, _bytes, _versions)
+    checks = (_arrays, _inside_step, _meshes, _sources, _bytes, _versions)
     return tuple(Caveat(*reason) for check in checks for reason in check(before, after))
 
 
 def remark(before: Snapshot, after: Snapshot) -> str:
     """Return the caveat that belongs next to a figure, in two to five words, or an empty string."""
-    checks = (_models, _arrays, _meshes)
-    codes = (code for check in checks for code, _ in check(before, after))
+    codes = (code for check in (_arrays, _meshes) for code, _ in check(before, after))
     return next((_SHORT[code] for code in codes if code in _SHORT), "")
 
 
@@ -52,43 +51,34 @@ def knows_inside_step(snapshot: Snapshot) -> bool:
 _Reasons = Iterator[tuple[str, str]]
 
 
-def _models(before: Snapshot, after: Snapshot) -> _Reasons:
-    models = origin.model(before), origin.model(after)
-    old, new = origin.sizes(before), origin.sizes(after)
+def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
+    both = before, after
+    models = [origin.model(each) for each in both]
+    was, now = origin.sizes(before), origin.sizes(after)
+    old, new = ({a.path for a in each.arrays if a.group in STATE_GROUPS} for each in both)
     if None not in models and models[0] != models[1]:
         yield "model", f"Different models: {models[0]} and {models[1]}."
-    elif old is not None and new is not None and old != new:
-        names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    elif was is not None and now is not None and was != now:
+        names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
         yield "sizes", f"Different sizes of the model: {and_text(names)}."
-
-
-def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
-    old, new = (
-        {array.path for array in each.arrays if array.group in STATE_GROUPS}
-        for each in (before, after)
-    )
     if bool(before.arrays) != bool(after.arrays):
-        which, count = (
-            _which(not before.arrays),
-            counted(len(before.arrays or after.arrays), "array"),
-        )
+        count = counted(len(before.arrays or after.arrays), "array")
+        which = _which(not before.arrays)
         yield "no-arrays", f"The {which} has no arrays, so the other's {count} cannot be compared."
     elif bool(old) != bool(new):
         yield "no-state", f"The {_which(not old)} has no train state, so none can be compared."
-    elif old != new and None in map(origin.model, (before, after)):
-        both = f"{counted(len(old & new), 'path')} of {len(old | new):,} in both"
-        yield "arrays", f"Different train states: {both}."
+    elif old != new and None in models:
+        shared = f"{counted(len(old & new), 'path')} of {len(old | new):,} in both"
+        yield "arrays", f"Different train states: {shared}."
 
 
 def _inside_step(before: Snapshot, after: Snapshot) -> _Reasons:
-    for known, other, which in ((before, after, "first"), (after, before, "second")):
+    for known, other in ((before, after), (after, before)):
         groups = [array.group for array in known.arrays]
         counts = [counted(groups.count(one), one) for one in INSIDE_STEP if one in groups]
         if counts and not knows_inside_step(other):
-            yield (
-                "not-compiled",
-                f"Only the {which} has {and_text(counts)}: the other has no compiled program.",
-            )
+            only = f"Only the {_which(known is before)} has {and_text(counts)}"
+            yield "not-compiled", f"{only}: the other has no compiled program."
 
 
 def _meshes(before: Snapshot, after: Snapshot) -> _Reasons:
@@ -103,35 +93,34 @@ def _meshes(before: Snapshot, after: Snapshot) -> _Reasons:
 
 
 def _sources(before: Snapshot, after: Snapshot) -> _Reasons:
-    texts = origin.text(before), origin.text(after)
-    if texts[0] == texts[1]:
-        return
-    if before.programs and after.programs:
-        why = "different compilers affect memory, FLOPs and time"
-    else:
-        some = before.programs or after.programs
-        which = f"the {_which(not before.programs)}" if some else "neither"
-        program = "no compiled program" if some else "a compiled program"
-        why = f"{which} has {program}, so only arrays are compared"
-    yield "source", f"The first is {texts[0]}, the second {texts[1]}: {why}."
-
-
-def _times(before: Snapshot, after: Snapshot) -> _Reasons:
+    both = before, after
+    texts = [origin.text(each) for each in both]
+    if texts[0] != texts[1]:
+        if before.programs and after.programs:
+            why = "different compilers affect memory, FLOPs and time"
+        elif before.programs or after.programs:
+            which = _which(not before.programs)
+            why = f"the {which} has no compiled program, so only arrays are compared"
+        else:
+            why = "neither has a compiled program, so only arrays are compared"
+        yield "source", f"The first is {texts[0]}, the second {texts[1]}: {why}."
     old, new = (
         [
             (one.name, one.seconds.steps)
             for one in each.programs
             if one.seconds and one.seconds.steps
         ]
-        for each in (before, after)
+        for each in both
     )
     if bool(old) != bool(new):
         yield "times", f"Only the {_which(bool(old))} has measured step times."
     elif old != new:
         yield (
             "times",
-            "Step times come from separate runs on a shared machine. Time the layouts together for a "
-            "reliable ratio.",
+            (
+                "Step times come from separate runs on a shared machine. Time the layouts together for a "
+                "reliable ratio."
+            ),
         )
 
 
@@ -149,11 +138,8 @@ def _bytes(before: Snapshot, after: Snapshot) -> _Reasons:
 
 def _versions(before: Snapshot, after: Snapshot) -> _Reasons:
     old, new = before.source.versions, after.source.versions
-    changed = [
-        f"{name} {old[name]} and {new[name]}"
-        for name in _PACKAGES
-        if name in old and name in new and old[name] != new[name]
-    ]
+    common = [name for name in _PACKAGES if name in old and name in new]
+    changed = [f"{name} {old[name]} and {new[name]}" for name in common if old[name] != new[name]]
     if changed:
         yield "versions", f"Different versions: {', '.join(changed)}."
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes
 from inspector.compare.difference.question import MINUS, change_text
-from inspector.compare.difference.splits import Axes, elements_per_device
+from inspector.compare.difference.splits import Axes, axes_of, elements_per_device
 from inspector.core.formatting import bytes_text, elements_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.core.statistics import sum_known
@@ -18,6 +18,7 @@ from inspector.core.totals import STATE_GROUPS
 
 # From these mesh axes to those.
 Change = tuple[Axes, Axes]
+_Meshes = tuple[Mesh | None, Mesh | None]
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,12 @@ class Amount:
     def text(self) -> str:
         """The change: `24.0 MiB → 48.0 MiB per device (+100%)`."""
         in_unit = bytes_text if self.unit == "bytes" else elements_text
-        was, now = in_unit(self.before), in_unit(self.after)
-        if not self.gained:
+        was, now, gained = in_unit(self.before), in_unit(self.after), self.gained
+        if not gained:
             return f"{was} → {now} per device" if was != now else f"{now} per device, unchanged"
-        amount = f"{was} → {now} per device ("
-        if was == now:
-            sign = "+" if self.gained > 0 else MINUS
-            amount = f"{sign}{in_unit(abs(self.gained))} to {now} per device ("
-        return f"{amount}{change_text(self.before or 0, self.after or 0)})"
+        sign = "+" if gained > 0 else MINUS
+        amount = f"{was} → {now}" if was != now else f"{sign}{in_unit(abs(gained))} to {now}"
+        return f"{amount} per device ({change_text(self.before or 0, self.after or 0)})"
 
 
 @dataclass(frozen=True)
@@ -75,57 +74,60 @@ def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Grou
     """Return the groups of all arrays that differ, the largest first."""
     changed = {one.path: one for one in differences if one.changed}
     known = {path: causes.of(one) for path, one in changed.items()}
-    members: dict[_Key, list[str]] = {}
+    members: dict[_Key, list[ArrayDifference]] = {}
     for path, one in changed.items():
         found = known[path]
         if not found and path.startswith("gradient/"):  # gradients are placed as their parameters
             found = known.get(f"params/{path.removeprefix('gradient/')}", ())
-        members.setdefault((found, frozenset() if found else _changes(one)), []).append(path)
+        members.setdefault((found, frozenset() if found else _changes(one)), []).append(one)
     partial: Counter[_Key] = Counter()
     for key in sorted(members, key=lambda key: len(members[key])):
-        in_state = any(changed[path].either.group in STATE_GROUPS for path in members[key])
-        host = _host(key, members, in_state)
-        if host is not None:
+        if host := _host(key, members):
             moved = members.pop(key)
             partial[host] += partial.pop(key, 0) + len(moved)
             members[host] += moved
     position = {path: place for place, path in enumerate(changed)}
     meshes = causes.before.mesh, causes.after.mesh
     found_groups = []
-    for key, paths in members.items():
-        every = [changed[path] for path in sorted(paths, key=position.__getitem__)]
-        state = [one for one in every if one.either.group in STATE_GROUPS]
-        amounts = _amount(state, meshes), _amount(every, meshes)
+    for key, every in members.items():
+        every.sort(key=lambda one: position[one.path])
+        amounts = _amount(list(filter(in_state, every)), meshes), _amount(every, meshes)
         found_groups.append(Group(key[0], tuple(every), *amounts, partial[key]))
     return tuple(sorted(found_groups, key=lambda group: group.weight, reverse=True))
 
 
-def axis_changes(
-    one: ArrayDifference, meshes: Sequence[Mesh | None] = (None, None)
-) -> dict[Change, str]:
+def in_state(one: ArrayDifference) -> bool:
+    """Return whether the array is part of the train state."""
+    return one.either.group in STATE_GROUPS
+
+
+def axis_changes(one: ArrayDifference, meshes: _Meshes = (None, None)) -> dict[Change, str]:
     """Return the changed mesh axes per dimension, with the dimension's logical axis or `dimension 0`.
 
     With `meshes`, also list the axes of size 1 that are larger in the other mesh.
     """
     names = one.either.logical_axes or ()
+    larger = {axis.name for mesh in meshes if mesh for axis in mesh.axes if axis.size > 1}
+    sides = (
+        (one.before, one.split_before or (), meshes[0]),
+        (one.after, one.split_after or (), meshes[1]),
+    )
     changes = {}
     for dimension in one.split_dimensions():
-        splits = (one.split_before or (), one.split_after or ())
-        was, now = (split[dimension] if dimension < len(split) else () for split in splits)
-        if None not in meshes and one.before and one.after:
-            larger = {axis.name for mesh in meshes for axis in mesh.axes if axis.size > 1}
-            was = _named(one.before, dimension, meshes[0], larger) or was
-            now = _named(one.after, dimension, meshes[1], larger) or now
+        was, now = (
+            (array and mesh and _named(array, dimension, mesh, larger))
+            or (split[dimension] if dimension < len(split) else ())
+            for array, split, mesh in sides
+        )
         name = names[dimension] if dimension < len(names) else None
         changes[was, now] = name or f"dimension {dimension}"
     return changes
 
 
-def _named(array: Array, dimension: int, mesh: Mesh, names: Collection[str]) -> Axes:
+def _named(array: Array, dimension: int, mesh: Mesh, names: set[str]) -> Axes:
     """Return the axes with these names that the spec gives a dimension, whatever their size."""
-    sizes = {axis.name: axis.size for axis in mesh.axes if axis.name in names}
-    axes = array.spec[dimension] if array.spec and dimension < len(array.spec) else None
-    return tuple((name, sizes[name]) for name in axes or () if name in sizes)
+    axes = axes_of(array, dimension)
+    return tuple((name, mesh.sizes[name]) for name in axes if name in names & mesh.sizes.keys())
 
 
 def _changes(one: ArrayDifference) -> frozenset:
@@ -137,34 +139,31 @@ def _changes(one: ArrayDifference) -> frozenset:
     return frozenset(marks or one.changed)
 
 
-def _host(key: _Key, members: dict[_Key, list[str]], in_state: bool) -> _Key | None:
+def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
     """Return the largest group whose causes or changes include all of this group's, and more.
 
     Train state joins another group only if no cause is known.
     """
     causes, changes = key
     if causes:
-        larger = [other for other in members if set(causes) < set(other[0]) and not in_state]
+        movable = not any(map(in_state, members[key]))
+        larger = [other for other in members if movable and set(causes) < set(other[0])]
     else:
-        larger = [
-            other
-            for other in members
-            if changes and changes < other[1] and len(members[other]) >= len(members[key])
-        ]
+        least = len(members[key])
+        wider = [other for other in members if changes and changes < other[1]]
+        larger = [other for other in wider if len(members[other]) >= least]
     return max(larger, key=lambda other: len(members[other]), default=None)
 
 
-def _amount(differences: Sequence[ArrayDifference], meshes: Sequence[Mesh | None]) -> Amount:
+def _amount(differences: Sequence[ArrayDifference], meshes: _Meshes) -> Amount:
     """Return the bytes, or the elements if only these are known."""
-
-    def total(measure: Callable[[Array, Mesh | None], int | None]) -> list[int | None]:
-        sides = ([one.before for one in differences], [one.after for one in differences])
-        return [
-            sum_known(0 if array is None else measure(array, mesh) for array in side)
-            for side, mesh in zip(sides, meshes, strict=True)
-        ]
-
-    held = total(lambda array, _: array.bytes_per_device)
-    if None in held and None not in (elements := total(elements_per_device)):
-        return Amount("elements", *elements)
+    sides = [
+        [(array, mesh) for one in differences if (array := getattr(one, side))]
+        for side, mesh in zip(("before", "after"), meshes, strict=True)
+    ]
+    held = [sum_known(array.bytes_per_device for array, _ in side) for side in sides]
+    if None in held:
+        elements = [sum_known(elements_per_device(*each) for each in side) for side in sides]
+        if None not in elements:
+            return Amount("elements", *elements)
     return Amount("bytes", *held)

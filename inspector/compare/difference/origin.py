@@ -5,34 +5,17 @@ from __future__ import annotations
 import json
 
 from inspector.core.snapshot import Snapshot
+from inspector.core.sources import SOURCES
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 
-_WORDS = {
-    "plan": "planned",
-    "cpu": "run",
-    "tpu": "compiled",
-    "gpu": "compiled",
-    "capture": "captured",
-}
-IMPORTED = "imported"
-
-
-def word(snapshot: Snapshot) -> str:
-    """Return `planned`, `run` (on emulated devices), `compiled`, `captured` or `imported`."""
-    return _WORDS.get(snapshot.source.kind, IMPORTED)
-
 
 def text(snapshot: Snapshot) -> str:
-    """Return the source in words: `compiled for tpu:v5p:4x4x4`, `imported from maxtext`."""
+    """Return the source in words: `compiled for tpu:v5p:4x4x4`, `imported from a MaxText golden`."""
     kind, target = snapshot.source.kind, snapshot.source.target
     if kind in targets.KINDS:
         return f"compiled for {target or kind}"
-    if kind == "cpu":
-        return "run on emulated devices"
-    if word(snapshot) == IMPORTED:
-        return f"imported from {kind}"
-    return word(snapshot)
+    return SOURCES[kind].made.partition(",")[0]
 
 
 def model(snapshot: Snapshot) -> str | None:
@@ -53,6 +36,5 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
 
 
 def chip(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
-    """Return the chosen chip, or else the chip that the Snapshot was compiled for."""
-    target = targets.compiled_for(snapshot)
-    return chosen or (target.chip if target else None)
+    """Return the chosen chip, or else the chip that the Snapshot was compiled for or ran on."""
+    return chosen or targets.chip_of(snapshot)

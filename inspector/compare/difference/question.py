@@ -65,7 +65,7 @@ class Question:
     @property
     def differs(self) -> bool:
         """Whether an answer differs from the baseline. Answers that are all unknown do not differ."""
-        verdicts = {answer.verdict for answer in self.answers}
+        verdicts: set[str] = {answer.verdict for answer in self.answers}
         known = verdicts & {"better", "worse", "different"}
         others = verdicts - {"baseline", "equal"} and {answer.text for answer in self.answers}
         return bool(known) or len(others) > 1
@@ -91,9 +91,9 @@ class Row:
         """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
         answers = []
         for place, one in enumerate(self.statements):
-            if place == baseline:
-                verdict, change, remark = "baseline", "", one.excluded
-            else:
+            verdict: Verdict = "baseline"
+            change, remark = "", one.excluded
+            if place != baseline:
                 verdict, change, remark = _verdict(one, self.statements[baseline], self.better)
                 if not remark and remarks is not None and verdict not in ("unknown", "equal"):
                     remark = remarks[place]

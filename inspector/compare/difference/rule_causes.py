@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inspector.compare.difference.cause import Cause
+from inspector.compare.difference.splits import axes_of
 from inspector.core.rules import Rule, RulesSemantics, linen, nnx
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
@@ -36,7 +37,7 @@ class RuleCauses:
     after: _Rules | None
     readers: tuple[RulesSemantics, RulesSemantics]
     changes: dict[str, Cause]
-    reader: Cause | None = None
+    reader: tuple[Cause, ...] = ()
     others: tuple[Cause, ...] = ()
 
     @classmethod
@@ -45,9 +46,7 @@ class RuleCauses:
         readers = semantics(before), semantics(after)
         if old is None or new is None:
             return cls(old, new, readers, {})
-        reader = None
-        if readers[0] != readers[1]:
-            reader = Cause("rule reader", "", *(_READERS[one] for one in readers))
+        reader = Cause("rule reader", "", *(_READERS[one] for one in readers))
         if readers == ("nnx", "nnx"):
             changes = _changes(tuple(dict(old).items()), tuple(dict(new).items()))
             for name, cause in changes.items():
@@ -58,54 +57,55 @@ class RuleCauses:
             changes = _changes(old, new)
         other = REORDERED if sorted(old) == sorted(new) else UNUSED
         others = () if changes or old == new else (other,)
-        return cls(old, new, readers, changes, reader, others)
+        return cls(old, new, readers, changes, (reader,) * (readers[0] != readers[1]), others)
 
     @property
     def every(self) -> tuple[Cause, ...]:
         """All causes, whether an array differs because of them or not."""
-        reader = (self.reader,) if self.reader else ()
-        return (*self.changes.values(), *reader, *self.others)
+        return (*self.changes.values(), *self.reader, *self.others)
 
     def without_axes(self, mesh: Mesh | None) -> dict[Cause, tuple[str, ...]]:
         """Return the removed rules whose mesh axes are all missing in this mesh, with these axes."""
-        axes = {rule_text(rule): rule[1] for rule in self.before or ()}
-        removed = {
-            cause: axes.get(cause.before or "", ())
-            for cause in self.changes.values()
-            if cause.after is None
+        left = mesh.sizes if mesh else {}
+        return {
+            Cause("rule", "", rule_text(rule), None): rule[1]
+            for rule in self.before or ()
+            if rule[1] and not left.keys() & set(rule[1])
         }
-        left = mesh.axis_names if mesh else ()
-        return {c: named for c, named in removed.items() if named and not set(named) & set(left)}
 
     def of(self, dimension: int, before: Array, after: Array) -> tuple[Cause, ...]:
-        """Return the changes of rules that split a dimension with a logical axis differently."""
-
-        def axes(rules: _Rules | None, reader: RulesSemantics) -> tuple[str, ...] | None:
-            return _axes(dimension, after, rules or (), reader)
-
+        """Return the changes of rules that split a dimension differently, if it has a logical axis."""
+        names = after.logical_axes or ()
+        name = names[dimension] if dimension < len(names) else None
+        if name is None:
+            return ()
         first, second = self.readers
-        new = axes(self.after, second)
-        if self.reader and axes(self.after, first) != new:
-            found = (self.reader,)
-            if axes(self.before, second) == new:
+        new = _axes(dimension, after, self.after, second)
+        found: tuple[Cause, ...] = ()
+        if self.reader and _axes(dimension, after, self.after, first) != new:
+            found = self.reader
+            if _axes(dimension, after, self.before, second) == new:
                 return found
-        else:
-            found = ()
-        name = (after.logical_axes or ())[dimension]
-        own = None if name is None else self._of_name(name, before, after)
+        own = self._of_name(name, before, after)
         return (*found, own) if own else found
 
-    def would_split(self, dimension: int, array: Array, mesh: Mesh) -> tuple[str, ...] | None:
-        """Return the axes larger than 1 that the first layout's rules would use on another mesh.
+    def would_differ(self, dimension: int, array: Array, mesh: Mesh | None) -> bool:
+        """Return whether the first layout's rules would split a dimension differently on this mesh.
 
-        Return None if the rules are unknown, or if Flax rejects them for this array.
+        Axes of size 1 do not count. Return False if this is unknown, or if Flax rejects the rules.
         """
-        if self.before is None or not self.every:
-            return None
-        sizes = {axis.name: axis.size for axis in mesh.axes}
+        if self.before is None or not self.every or mesh is None:
+            return False
+        if array.spec is None or array.logical_axes is None:
+            return False
+        sizes = mesh.sizes
         rules = tuple((name, tuple(a for a in axes if a in sizes)) for name, axes in self.before)
-        axes = _axes(dimension, array, rules, self.readers[0])
-        return None if axes is None else tuple(axis for axis in axes if sizes.get(axis, 1) > 1)
+        expected = _axes(dimension, array, rules, self.readers[0])
+        both = (
+            [axis for axis in axes if sizes.get(axis, 1) > 1]
+            for axes in (expected or (), axes_of(array, dimension))
+        )
+        return expected is not None and next(both) != next(both)
 
     def _of_name(self, name: str, before: Array, after: Array) -> Cause | None:
         """Return the change of this name's rules, or else of the rules that take its mesh axes."""
@@ -136,12 +136,12 @@ def _changes(before: _Rules, after: _Rules) -> dict[str, Cause]:
 
 
 def _axes(
-    dimension: int, array: Array, rules: _Rules, reader: RulesSemantics
+    dimension: int, array: Array, rules: _Rules | None, reader: RulesSemantics
 ) -> tuple[str, ...] | None:
     """Return the mesh axes that rules give a dimension, or None if Linen rejects the array."""
-    semantics_of = nnx if reader == "nnx" else linen
+    partition_spec = {"linen": linen, "nnx": nnx}[reader].partition_spec
     try:
-        return semantics_of.partition_spec(array.logical_axes or (), rules)[dimension] or ()
+        return partition_spec(array.logical_axes or (), rules or ())[dimension] or ()
     except ValueError:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from inspector.compare.difference import origin
 from inspector.compare.difference.array_differences import (
@@ -13,13 +13,11 @@ from inspector.compare.difference.array_differences import (
     ArrayDifference,
     arrays,
 )
-from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes, causes
 from inspector.compare.difference.caveats import INSIDE_STEP, knows_inside_step
-from inspector.compare.difference.groups import Group, axis_changes, groups
-from inspector.compare.difference.program_rows import TIME, program_rows
+from inspector.compare.difference.groups import Group, axis_changes, groups, in_state
 from inspector.compare.difference.question import MINUS, Question, Row
-from inspector.compare.difference.questions import LEVELS, state_rows
+from inspector.compare.difference.questions import LEVELS, TIME, program_rows, state_rows
 from inspector.compare.difference.spec_rows import title
 from inspector.compare.difference.splits import axes_text
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
@@ -47,14 +45,14 @@ def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tu
     found = groups(compared, why)
     by_bytes = [(_moved(group), _group(group, why)) for group in found]
     by_bytes[1:] = sorted((*by_bytes[1:], *_programs(why, chip)), key=lambda one: -one[0])
-    sources = origin.text(before), origin.text(after)
+    sources = [origin.text(each) for each in (before, after)]
     texts = [
         *_headline(compared, why),
         *(text for _, text in by_bytes),
         *_without_effect(why, found),
         *_other_programs(before, after),
         *_findings(before, after),
-        *([] if sources[0] == sources[1] else [f"Layout · Source: {' → '.join(sources)}."]),
+        *([f"Layout · Source: {' → '.join(sources)}."] if sources[0] != sources[1] else []),
     ]
     return tuple(texts) or (_nothing(before, after, len(compared)),)
 
@@ -63,17 +61,15 @@ def row_text(row: Question, parts: Sequence[str] = ()) -> str:
     """Return the second answer against the first: `Memory · step: 2 MiB → 1 MiB (−50%, better): …`."""
     was, now = row.answers
     verdict = now.verdict if now.verdict in ("better", "worse") else ""
-    change = ", ".join(part for part in (now.change, verdict) if part)
+    change = ", ".join(filter(None, (now.change, verdict)))
     text = f"{row.section} · {row.title}: {was.text} → {now.text}{f' ({change})' if change else ''}"
-    return f"{text}: {', '.join(parts)}" if parts else text
+    return ": ".join(filter(None, (text, ", ".join(parts))))
 
 
 def _known_in_one(one: ArrayDifference, before: Snapshot, after: Snapshot) -> bool:
     """Return whether the other Snapshot cannot know this array, as it was not compiled."""
-    return one.either.group in INSIDE_STEP and (
-        (one.before is None and not knows_inside_step(before))
-        or (one.after is None and not knows_inside_step(after))
-    )
+    lacks = [each for array, each in ((one.before, before), (one.after, after)) if array is None]
+    return one.either.group in INSIDE_STEP and not all(map(knows_inside_step, lacks))
 
 
 def _moved(group: Group) -> float:
@@ -94,35 +90,32 @@ def _headline(compared: Sequence[ArrayDifference], why: Causes) -> Iterator[str]
     for fact, word in _MISSING:
         if count := sum(one.changed == (fact,) for one in changed):
             counts.append(f"{counted(count, 'array')} {word}")
-    mesh = f"{_joined(why.mesh)}: " if why.moves else ""
-    yield f"{mesh}{', '.join(counts)}{_state(why)}."
+    mesh = f"{_joined(one.text for one in why.mesh)}: " if why.moves else ""
+    yield f"{mesh}{'; '.join([', '.join(counts), *_state(why)])}."
 
 
-def _state(why: Causes) -> str:
-    """Return the change of the train state per device, as the end of a sentence."""
+def _state(why: Causes) -> list[str]:
+    """Return the change of the train state per device."""
     both = (why.before, why.after)
     if not any(array.group in STATE_GROUPS for each in both for array in each.arrays):
-        return ""
+        return []
     rows = {row.title: row.compared(0) for row in state_rows(both)}
-    shown = [rows["Bytes per device"], rows["Copies"]]
-    if shown[0].answers[1].verdict == "unknown":
-        shown = [rows["Elements per device"], rows["Copies of elements"]]
-    size = shown[0]
-    match size.answers[1].verdict:
-        case "unknown" | "not comparable":
-            texts = [f"{size.section} per device unknown"]
-        case "equal":
-            texts = [f"{size.section} per device unchanged at {size.answers[1].text}"]
-        case _:
-            texts = [row_text(row) for row in shown if row.answers[1].verdict in _DIFFERENT]
-    return "; " + "; ".join(texts)
+    size, copies = rows["Bytes per device"], rows["Copies"]
+    if size.answers[1].verdict == "unknown":
+        size, copies = rows["Elements per device"], rows["Copies of elements"]
+    now = size.answers[1]
+    if now.verdict in ("unknown", "not comparable"):
+        return [f"{size.section} per device unknown"]
+    if now.verdict == "equal":
+        return [f"{size.section} per device unchanged at {now.text}"]
+    return [row_text(row) for row in (size, copies) if row.answers[1].verdict in _DIFFERENT]
 
 
 def _group(group: Group, why: Causes) -> str:
     """Return a group as one sentence: its causes, its arrays, their changes, the bytes per device."""
-    headline = set(why.mesh) if why.moves else set()
-    own = [cause for cause in group.causes if cause not in headline]
-    lead = _joined(own, ["mesh"] if len(own) < len(group.causes) else [])
+    headline = why.mesh if why.moves else ()
+    own = [cause.text for cause in group.causes if cause not in headline]
+    lead = _joined([*own, *["mesh"] * (len(own) < len(group.causes))]) or "Unknown cause"
     common = [one for one in group.differences if one.before and one.after]
     parts = []
     if common:
@@ -132,15 +125,15 @@ def _group(group: Group, why: Causes) -> str:
         members = [one for one in group.differences if one.changed == (fact,)]
         if members:
             parts.append(f"{_who(members)} {word}")
-    return f"{lead or 'Unknown cause'}: {'; '.join([*parts, _held(group)])}."
+    return f"{lead}: {'; '.join([*parts, _held(group)])}."
 
 
 def _who(members: Sequence[ArrayDifference]) -> str:
     """Return the number of arrays with their paths: `4 arrays (params/W_{0…3})`."""
-    arrays_ = [one.either for one in members]
-    groups_ = {array.group for array in arrays_}
-    noun = groups_.pop() if groups_ in ({"activation"}, {"gradient"}) else "array"
-    return f"{counted(len(arrays_), noun)} ({title(arrays_)})"
+    shown = [one.either for one in members]
+    kinds = {array.group for array in shown}
+    noun = kinds.pop() if kinds in ({"activation"}, {"gradient"}) else "array"
+    return f"{counted(len(shown), noun)} ({title(shown)})"
 
 
 def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
@@ -160,45 +153,42 @@ def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
     pairs = [(m.changed, m.before, m.after) for m in members if m.before and m.after]
     shapes = {(a.shape, b.shape) for facts, a, b in pairs if "shape" in facts}
     dtypes = {(a.dtype, b.dtype) for facts, a, b in pairs if "dtype" in facts}
-    if len(shapes) == 1:
-        texts += [f"shape {shape_text(was)} → {shape_text(now)}" for was, now in shapes]
-    elif shapes:
-        texts.append("other shapes")
+    if shapes:
+        was, now = map(shape_text, next(iter(shapes)))
+        texts.append(f"shape {was} → {now}" if len(shapes) == 1 else "other shapes")
     texts += [f"dtype {was} → {now}" for was, now in sorted(dtypes)]
-    if not texts and any("placement" in one.changed for one in members):
-        sizes = [mesh.size for mesh in meshes if mesh]
-        replicated = not any(axes for one in members for axes in one.split_after or ())
-        if replicated and len(set(sizes)) == 2:
-            texts.append(f"replicated on {sizes[0]:,} → {counted(sizes[1], 'device')}")
-        else:
-            texts.append("the same split on other devices")
-    return texts or list(dict.fromkeys(f"other {fact}" for one in members for fact in one.changed))
+    facts = dict.fromkeys(fact for one in members for fact in one.changed)
+    if texts or "placement" not in facts:
+        return texts or [f"other {fact}" for fact in facts]
+    sizes = [mesh.size for mesh in meshes if mesh]
+    if len(set(sizes)) < 2 or any(axes for one in members for axes in one.split_after or ()):
+        return ["the same split on other devices"]
+    return [f"replicated on {sizes[0]:,} → {counted(sizes[1], 'device')}"]
 
 
 def _held(group: Group) -> str:
     if all(one.placement == "other names" for one in group.differences):
         return "the same placement"
-    state = [one for one in group.differences if one.either.group in STATE_GROUPS]
+    state = sum(map(in_state, group.differences))
     amount = group.state if state else group.all
     if amount.gained is None:
         return "bytes per device unknown"
-    prefix = "train state " if state and len(state) < len(group.differences) else ""
-    return prefix + amount.text
+    return f"{'train state ' if 0 < state < len(group.differences) else ''}{amount.text}"
 
 
 def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
     """Yield collectives, memory, FLOPs and modelled time that differ, with their changed bytes."""
     both = (why.before, why.after)
     for row in program_rows(both, chip, origin.chip(why.before, chip)):
-        answers = row.compared(0)
-        if row.program is None or answers.answers[1].verdict not in _DIFFERENT:
+        compared = row.compared(0)
+        if row.program is None or compared.answers[1].verdict not in _DIFFERENT:
             continue
-        values = [answer.value or 0 for answer in answers.answers]
+        values = [answer.value or 0 for answer in compared.answers]
         moved = abs(values[1] - values[0])
         if any(statement.parts for statement in row.statements):
-            yield moved, f"{row_text(answers, _parts(row))}."
+            yield moved, f"{row_text(compared, _parts(row))}."
         elif row.section == TIME and moved >= _LEAST_SHARE * max(values):
-            yield -1, f"{row_text(answers)}."
+            yield -1, f"{row_text(compared)}."
 
 
 def _parts(row: Row) -> list[str]:
@@ -206,28 +196,26 @@ def _parts(row: Row) -> list[str]:
     old, new = (statement.parts or {} for statement in row.statements)
     gains = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
     ordered = sorted(gains.items(), key=lambda item: -abs(item[1]))
-    least = _LEAST_SHARE * abs(ordered[0][1]) if ordered else 0
+    least = max(_LEAST_SHARE * max(map(abs, gains.values()), default=0), 1)
     return [
         f"{name} {'+' if gain > 0 else MINUS}{bytes_text(abs(gain))}"
         for name, gain in ordered[:_MOST_PARTS]
-        if gain and abs(gain) >= least
+        if abs(gain) >= least
     ]
 
 
 def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    if not before.programs or not after.programs:
-        return
     old, new = ({program.name for program in each.programs} for each in (before, after))
     for names, which in ((old - new, "first"), (new - old, "second")):
-        if names:
+        if names and old and new:
             yield f"Programs only in the {which}: {', '.join(sorted(names))}."
 
 
 def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    keyed = [
+    old, new = (
         {(one.level, one.code, one.array): one for one in each.findings} for each in (before, after)
-    ]
-    for own, other, word in ((keyed[1], keyed[0], "New"), (keyed[0], keyed[1], "Resolved")):
+    )
+    for own, other, word in ((new, old, "New"), (old, new, "Resolved")):
         rows = [finding for key, finding in own.items() if key not in other]
         if rows:
             levels = Counter(finding.level for finding in rows)
@@ -241,14 +229,14 @@ def _without_effect(why: Causes, found: Sequence[Group]) -> Iterator[str]:
     used = {cause for group in found for cause in group.causes}
     if found and why.moves:
         used.update(why.mesh)
-    if used.intersection(why.model):
+    if used.intersection(why.of_kind("model")):
         return
-    if used.intersection(why.mesh):
-        for cause, axes in why.rules.without_axes(why.after.mesh).items():
-            noun = "axis" if len(axes) == 1 else "axes"
-            yield f"{_joined([cause])} with mesh {noun} {and_text(axes)}."
-            used.add(cause)
     left = [cause for cause in why.every if cause not in used]
+    gone = why.rules.without_axes(why.after.mesh) if used.intersection(why.mesh) else {}
+    for cause in [cause for cause in left if cause in gone]:
+        left.remove(cause)
+        noun = "axis" if len(gone[cause]) == 1 else "axes"
+        yield f"{_joined([cause.text])} with mesh {noun} {and_text(gone[cause])}."
     if left:
         yield f"Changed without an effect on arrays: {', '.join(cause.text for cause in left)}."
 
@@ -266,8 +254,8 @@ def _nothing(before: Snapshot, after: Snapshot, compared: int) -> str:
     return f"No differences. Compared: {', '.join(same)}."
 
 
-def _joined(causes_: Sequence[Cause], more: Sequence[str] = ()) -> str:
-    text = " and ".join(_cut([*(cause.text for cause in causes_), *more]))
+def _joined(texts: Iterable[str]) -> str:
+    text = " and ".join(_cut(list(texts)))
     return f"{text[:1].upper()}{text[1:]}"
 
 

@@ -7,13 +7,14 @@ meshes can name their axes differently and still put the same blocks on the same
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import numpy as np
 
-from inspector.core import sharding
 from inspector.core.formatting import mesh_sizes_text
+from inspector.core.rules.entries import without_size_1
+from inspector.core.sharding import place_array
 from inspector.core.snapshot import Array, Mesh
 
 # The mesh axes that split one dimension, major axis first, each with its size.
@@ -22,15 +23,15 @@ Axes = tuple[tuple[str, int], ...]
 Split = tuple[Axes, ...]
 
 
-def split_of(array: Array, mesh: Mesh | None) -> Split | None:
+def split_of(array: Array | None, mesh: Mesh | None) -> Split | None:
     """Return the mesh axes larger than 1 that split each dimension.
 
-    Return None without a spec, or if its axes are not in the mesh. If the shape is unknown, the split ends
-    at the last dimension that is split.
+    Return None without an array or a spec, or if its axes are not in the mesh. If the shape is unknown, the
+    split ends at the last dimension that is split.
     """
-    if array.spec is None or mesh is None:
+    if array is None or array.spec is None or mesh is None:
         return None
-    sizes = {axis.name: axis.size for axis in mesh.axes}
+    sizes = mesh.sizes
     if any(name not in sizes for axes in array.spec for name in axes or ()):
         return None
     split = tuple(
@@ -39,15 +40,22 @@ def split_of(array: Array, mesh: Mesh | None) -> Split | None:
     return trimmed(split) if array.shape is None else split
 
 
+def axes_of(array: Array, dimension: int) -> tuple[str, ...]:
+    """Return the mesh axes that the spec gives a dimension, whatever their sizes."""
+    spec = array.spec or ()
+    return (spec[dimension] if dimension < len(spec) else None) or ()
+
+
+def larger_axes(mesh: Mesh) -> Axes:
+    """Return the axes of a mesh that are larger than 1."""
+    return tuple((axis.name, axis.size) for axis in mesh.axes if axis.size > 1)
+
+
 def without_idle_axes(array: Array, mesh: Mesh | None) -> Array:
     """Return the array without mesh axes of size 1 in its spec. The split is the same."""
     if array.spec is None or mesh is None:
         return array
-    idle = {axis.name for axis in mesh.axes if axis.size == 1}
-    spec = tuple(
-        tuple(name for name in axes or () if name not in idle) or None for axes in array.spec
-    )
-    return array if spec == array.spec else replace(array, spec=spec)
+    return replace(array, spec=without_size_1(array.spec, mesh))
 
 
 def trimmed(split: Split) -> Split:
@@ -60,9 +68,9 @@ def parts(axes: Axes) -> int:
     return math.prod(size for _, size in axes)
 
 
-def axes_text(axes: Axes) -> str:
-    """Return mesh axes with their sizes: `fsdp 4 × expert 2`, or `unsharded`."""
-    return mesh_sizes_text(*zip(*axes, strict=True)) if axes else "unsharded"
+def axes_text(axes: Axes, none: str = "unsharded") -> str:
+    """Return mesh axes with their sizes: `fsdp 4 × expert 2`, or `none`."""
+    return mesh_sizes_text(*zip(*axes, strict=True)) if axes else none
 
 
 def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
@@ -78,49 +86,42 @@ def elements_per_device(array: Array, mesh: Mesh | None) -> int | None:
     return math.prod(array.shape) // math.prod(ways)
 
 
-class Places:
-    """Compare placements of arrays on two meshes, device by device.
+def same_placement(
+    before: Mesh | None, after: Mesh | None
+) -> Callable[[Array, Array], bool | None]:
+    """Return a function that compares the placements of two arrays, device by device.
 
-    Devices are paired by id, or by position if the meshes number them differently. Arrays on meshes of
-    different sizes are never placed the same.
+    It returns whether each device holds the same index ranges of both arrays, or None if unknown. Devices
+    are paired by id, or by position if the meshes number them differently. Arrays on meshes of different
+    sizes are never placed the same.
     """
+    if before is None or after is None:
+        return lambda array, other: None
+    order: np.ndarray | None = None
+    if before.size == after.size:
+        at = {device: place for place, device in enumerate(after.devices)}
+        same_ids = at.keys() == set(before.devices)
+        order = np.array([at[d] for d in before.devices] if same_ids else range(after.size))
+    known: dict[Hashable, bool | None] = {}
 
-    def __init__(self, before: Mesh | None, after: Mesh | None) -> None:
-        self._meshes = (before, after)
-        self._known: dict[Hashable, bool | None] = {}
-        self._order = _order(before, after)
-
-    def same(self, before: Array, after: Array) -> bool | None:
-        """Return whether each device holds the same index ranges of both arrays, or None if unknown."""
-        if before.shape is None or before.shape != after.shape:
+    def compare(array: Array, other: Array) -> bool | None:
+        was, now = (
+            None
+            if each.shards is None and split_of(each, mesh) is None
+            else place_array(each, mesh)
+            for each, mesh in ((array, before), (other, after))
+        )
+        if was is None or now is None or array.shape != other.shape:
             return None
-        pairs = tuple(zip((before, after), self._meshes, strict=True))
-        splits = [split_of(array, mesh) for array, mesh in pairs]
-        for (array, mesh), split in zip(pairs, splits, strict=True):
-            if mesh is None or (array.shards is None and split is None):
-                return None
-        if before.shards is not None or after.shards is not None:
-            return self._compare(pairs)
-        key = (before.shape, *splits)
-        if key not in self._known:
-            self._known[key] = self._compare(pairs)
-        return self._known[key]
-
-    def _compare(self, pairs: Sequence[tuple[Array, Mesh | None]]) -> bool | None:
-        placed = [sharding.place_array(array, mesh) for array, mesh in pairs if mesh]
-        was, now = placed
-        if was is None or now is None or self._order is None:
-            return None if was is None or now is None else False
-        return np.array_equal(was.starts, now.starts[self._order]) and np.array_equal(
-            was.stops, now.stops[self._order]
+        return order is not None and all(
+            np.array_equal(old, new[order])
+            for old, new in ((was.starts, now.starts), (was.stops, now.stops))
         )
 
+    def same(array: Array, other: Array) -> bool | None:
+        key = (array.shape, array.spec, array.shards, other.shape, other.spec, other.shards)
+        if key not in known:
+            known[key] = compare(array, other)
+        return known[key]
 
-def _order(before: Mesh | None, after: Mesh | None) -> np.ndarray | None:
-    """Return the position in `after` of each device of `before`, or None if they cannot be paired."""
-    if before is None or after is None or before.size != after.size:
-        return None
-    position = {device: place for place, device in enumerate(after.devices)}
-    if position.keys() == set(before.devices):
-        return np.array([position[device] for device in before.devices])
-    return np.arange(before.size)
+    return same

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from inspector.compare.paired_times.times import PairedTimes
 
@@ -20,8 +20,7 @@ COVERAGE = 0.95
 Verdict = Literal["within noise", "slower", "faster"]
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An interval that contains the true median with probability `coverage`."""
 
     low: float

@@ -29,11 +29,11 @@ _MOVES_NOTHING = frozenset({
 _LATER = ("-done", "-update")
 # These write only the first part of their result; the rest is the operand and a context.
 _WRITES_THE_FIRST = frozenset({"copy-start", "recv"})
-# Custom calls of the partitioner and of memory planning, which move nothing.
-_ANNOTATIONS = frozenset({
+# Custom calls of JAX, the partitioner and memory planning, which move and compute nothing.
+ANNOTATIONS = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer", "CreateBuffer",
     "AssumeGatherIndicesInBound", "LayoutConstraint", "xla.sdy.FuncResultSharding", "Pin", "Unpin",
-    "ConcatBitcast",
+    "ConcatBitcast", "InspectSharding",
 })  # fmt: skip
 _SLICES = frozenset({"slice", "dynamic-slice", "gather"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
@@ -60,7 +60,7 @@ def accessed(
         return _part(computation, instruction)
     if opcode == "send":
         return read
-    if opcode == "custom-call" and instruction.target in _ANNOTATIONS:
+    if opcode == "custom-call" and instruction.target in ANNOTATIONS:
         return 0
     if opcode in _TRIANGULAR:
         # Half of the triangular operand, and half of a Cholesky factor.

@@ -79,7 +79,7 @@ def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
     """Convert ids to positions. Return None if all devices communicate and their number is unknown."""
     counted = module.replicas is not None or module.partitions is not None
     replicas, partitions = module.replicas or 1, module.partitions or 1
-    highest = max((at for group in groups for at in group), default=-1)
+    highest = max((max(group, default=-1) for group in groups), default=-1)
     ids = partitions if mode == "cross_partition" else replicas
     # Some texts lack the number of devices, or the channel that partitions need. An id beyond those of the
     # mode is a position.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, begun
 from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.core.array_groups import group_of_path
 from inspector.core.collectives import BY_OPCODE
 
 _ALL, _FIRST = slice(None), slice(1)
@@ -150,7 +151,7 @@ class _Search:
         # Parameters come first, so that values that lead to them are not followed from their moments.
         for params in (True, False):
             for path, part in zip(results, parts, strict=True):
-                group = path.partition("/")[0]
+                group = group_of_path(path)
                 if (group == "params") != params:
                     continue
                 seen: set[_Key] = set() if params or group not in _STATE else seen_of_state

@@ -180,6 +180,21 @@ def _iota(dimensions: str, permutation: str | None, text: str) -> np.ndarray:
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).reshape(-1)
 
 
+def mesh_of(text: str) -> tuple[list[str], list[int], str | None]:
+    """Return the axis names, the sizes and the `device_ids` of a mesh such as `mesh['a'=2,'b'=2]`.
+
+    Ids are text such as `1,0` or `[2,4]T(1,0)`, None if there are none.
+
+    Raises:
+      InvalidInput: the text is not a mesh.
+    """
+    match = _MESH.match(f"{text.strip()} {{}}")
+    if match is None:
+        raise InvalidInput(f"mesh is {shown(text)}, but must be text such as mesh['a'=2,'b'=2]")
+    names, sizes, inner_ids = _mesh_axes(match[1][1:-1], text)
+    return names, sizes, inner_ids if match[2] is None else match[2]
+
+
 def _mesh(text: str) -> Groups:
     match = _MESH.match(text)
     if match is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inspector.compiled.hlo.text import SQUARE
 from inspector.core.statistics import sum_known
@@ -21,18 +21,26 @@ _WIDTH = re.compile(r"[suf](\d{1,4})(?:e\d+m\d+\w*)?$|c(\d{1,4})$")
 _TOKEN = re.compile(rf"(b?\(|\))|([a-z]\w*+)({SQUARE})(\{{[^{{}}]*+\}})?+|,|/\*[^*]*+\*/|\s++")
 # Part of a layout: the element size in bits, if it is not that of the type.
 _ELEMENT_SIZE = re.compile(r"E\((\d{1,4})\)")
+# Part of a layout: the memory space, if it is not that of the device.
+_MEMORY_SPACE = re.compile(r"S\((\d{1,4})\)")
+_MLIR_INTEGER = re.compile(r"(u)?s?i(\d{1,3})")
+_MLIR_COMPLEX = re.compile(r"complex<f(\d{2})>")
 _MAX_DIGITS = 19  # of a dimension, which is an int64
 _MAX_RANK = 100
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One array, or a tuple of shapes in `parts`. An unbounded dynamic dimension is None."""
+    """One array, or a tuple of shapes in `parts`. An unbounded dynamic dimension is None.
+
+    memory_space: XLA's number of the memory that holds the array, 0 for that of the device, 5 for the host's.
+    """
 
     dtype: str
     dimensions: tuple[int | None, ...] = ()
     element_bits: int | None = None
     parts: tuple[Shape, ...] | None = None
+    memory_space: int = field(default=0, compare=False)
 
     @functools.cached_property
     def elements(self) -> int | None:
@@ -122,7 +130,25 @@ def _array(dtype: str, dimensions: str, layout: str) -> Shape | None:
         else:
             return None
     stated = _ELEMENT_SIZE.search(layout)
-    return Shape(dtype, tuple(sizes), int(stated[1]) if stated else element_bits(dtype))
+    space = _MEMORY_SPACE.search(layout)
+    return Shape(
+        dtype,
+        tuple(sizes),
+        int(stated[1]) if stated else element_bits(dtype),
+        memory_space=int(space[1]) if space else 0,
+    )
+
+
+def of_mlir(written: str) -> str:
+    """Return the name in HLO of an element type in MLIR: i32 is s32, i1 is pred, complex<f32> is c64."""
+    plain = written.replace("f8E", "f8e").replace("f4E", "f4e")
+    if plain == "i1":
+        return "pred"
+    if found := _MLIR_COMPLEX.fullmatch(plain):
+        return f"c{2 * int(found[1])}"
+    if found := _MLIR_INTEGER.fullmatch(plain):
+        return f"{'u' if found[1] else 's'}{found[2]}"
+    return plain.lower()
 
 
 def element_bits(dtype: str) -> int | None:

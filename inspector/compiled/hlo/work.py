@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
+from inspector.compiled.hlo.accesses import ANNOTATIONS, accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
 from inspector.compiled.hlo.flops import COUNTED, ELEMENTWISE, others, product
@@ -17,12 +17,10 @@ from inspector.core.snapshot import MatmulFlops, Work
 from inspector.core.statistics import sum_known
 
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
-# Custom calls that compute nothing: they annotate the placement and the order of values.
-_ANNOTATIONS = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AnnotateDevicePlacement", "LayoutConstraint",
-    "MoveToHost", "MoveToDevice", "AllocateBuffer", "AssumeGatherIndicesInBound", "Pin", "Unpin",
-    "ConcatBitcast", "CreateBuffer", START, DONE,
-})  # fmt: skip
+# Custom calls that compute nothing. Some of them move data.
+_COMPUTE_NOTHING = ANNOTATIONS | {
+    "AnnotateDevicePlacement", "MoveToHost", "MoveToDevice", START, DONE,
+}  # fmt: skip
 # Compilers write `calls` before any attribute with strings.
 _FUSED = re.compile(rf",\s*+calls\s*+=\s*+%?+({NAME})")
 # Limit of nested computations in the one that a reduction applies.
@@ -173,7 +171,7 @@ class _Count:
         found = product(computation, instruction)
         if found is None and instruction.opcode == "custom-call":
             called = instruction.target
-            if called not in _ANNOTATIONS and not called.startswith("xla.sdy."):
+            if called not in _COMPUTE_NOTHING and not called.startswith("xla.sdy."):
                 run.not_counted.add(called or "a custom call without a target")
         if found is None:
             return others(computation, instruction, self._once)

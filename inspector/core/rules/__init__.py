@@ -4,5 +4,5 @@
 nnx does, `rules.entries` compares both, and `rules.disagreement` finds their differences.
 """
 
-from inspector.core.rules.linen import ledger, partition_spec
+from inspector.core.rules.linen import ledger, partition_spec, rule_behind
 from inspector.core.rules.rule import Rule, RulesSemantics, Trial

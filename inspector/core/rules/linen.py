@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inspector.core.rules.rule import Rule, Trial
+from inspector.core.rules.rule import Rule, Trial, rule_text
 from inspector.core.snapshot import Spec
 
 
@@ -55,3 +55,13 @@ def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) ->
         if trial.taken
     }
     return tuple(axes_of.get(dimension) or None for dimension in range(len(logical_axes)))
+
+
+def rule_behind(
+    logical_axes: Sequence[str | None], mesh_axis: str, rules: Sequence[Rule]
+) -> str | None:
+    """Return the rule that shards one of these dimensions over a mesh axis: `embed → fsdp`, or None."""
+    for name, axes in zip(logical_axes, partition_spec(logical_axes, rules), strict=True):
+        if name is not None and axes and mesh_axis in axes:
+            return rule_text((name, axes))
+    return None

@@ -27,17 +27,23 @@ from inspector.core.snapshot.contents import (
     Source,
     Transfer,
 )
+from inspector.core.snapshot.effects import ChangeKind, Effect, Effects, LayoutCost
 from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write
+from inspector.core.snapshot.origins import Direction, Origin, PropagationStep
 from inspector.core.snapshot.programs import (
     Collective,
+    Conflict,
+    ConflictSide,
     MatmulFlops,
     Memory,
+    OperandType,
     OperationTime,
-    Origin,
     Prediction,
     Program,
     ProgramArray,
     Seconds,
+    ShardingChoice,
+    ShardingError,
     Stage,
     Timeit,
     Trace,

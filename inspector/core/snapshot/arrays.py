@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from inspector.core.typed_json import NonNegativeInt, PositiveInt, Record
+from inspector.core.snapshot.origins import Origin
+from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, PositiveInt, Record
 
 Group = Literal["params", "opt_state", "batch", "output", "activation", "gradient", "other"]
 
@@ -60,10 +61,10 @@ class Mesh(Record):
 
     def ways(self, axes: tuple[str, ...] | None) -> int:
         """Return the number of parts of a dimension that is sharded over `axes` (1 for None)."""
-        return math.prod([self._sizes[name] for name in axes]) if axes else 1
+        return math.prod([self.sizes[name] for name in axes]) if axes else 1
 
     @functools.cached_property
-    def _sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, int]:
         return {axis.name: axis.size for axis in self.axes}
 
 
@@ -144,7 +145,10 @@ class Array(Record):
       shards: The shard of each device. None if `spec` describes them.
       box: The Flax box around the array. None if it has no box, or if this is unknown.
       facts: Properties of the live array. None if it was not alive.
-      program: Name of the compiled program that contains this value. None outside programs.
+      program: Name of the program that contains this value. None outside programs.
+      origins: Where the sharding over each mesh axis comes from. None if this was not recorded.
+      pattern: The regular expression of the layout's `state_specs` that gives the path its PartitionSpec.
+        None if names or code of the model give it.
     """
 
     path: str
@@ -162,3 +166,10 @@ class Array(Record):
     facts: ArrayFacts | None = None
     program: str | None = None
     memory_kind: str | None = None
+    origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
+    pattern: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def elements(self) -> int | None:
+        """Number of elements; None if the shape is unknown."""
+        return None if self.shape is None else math.prod(self.shape)

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot.arrays import Array, Mesh
+from inspector.core.snapshot.effects import Effects
 from inspector.core.snapshot.programs import Program
 from inspector.core.sources import Kind
-from inspector.core.typed_json import NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
 
 FORMAT = "sharding-snapshot"
 VERSION = 1
@@ -131,6 +132,9 @@ class Snapshot(Record):
       findings: Problems and notes for the reviewer.
       live: Bytes that are alive on each device after a run, by owner. None if not measured.
       transfer: The data that moved when this layout restored the state of another layout, or None.
+      effects: The effect of changes of the layout. None if they were not computed.
+      propagated: In a Snapshot with compiled programs, the propagated ones of the same layout. None if
+        they are unknown. Only names and collectives are kept.
     """
 
     source: Source
@@ -141,6 +145,8 @@ class Snapshot(Record):
     findings: tuple[Finding, ...] = ()
     live: tuple[LiveBytes, ...] | None = None
     transfer: Transfer | None = None
+    effects: Effects | None = field(default=None, metadata=OMIT_NONE)
+    propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
 
     def array(self, path: str) -> Array:
         """Return the array at `path`.

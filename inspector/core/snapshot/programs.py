@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inspector.core.snapshot.arrays import Spec
+from inspector.core.snapshot.origins import Origin
 from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 
 Stage = Literal["propagated", "compiled", "run"]
@@ -32,21 +33,6 @@ class Memory(Record):
     code: NonNegativeInt | None = None
     peak: NonNegativeInt | None = None
     capacity: NonNegativeInt | None = None
-
-
-@dataclass(frozen=True)
-class Origin(Record):
-    """The origin of the sharding over a mesh axis that a collective resolves.
-
-    Attributes:
-      mesh_axis: Name of the mesh axis.
-      from_: Path of an array, or a sharding constraint with its file and line.
-      rule: The rule that put the mesh axis there, such as `embed → fsdp`. None if unknown.
-    """
-
-    mesh_axis: str
-    from_: str
-    rule: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -98,6 +84,46 @@ class Collective(Record):
     device_groups: tuple[tuple[NonNegativeInt, ...], ...] | None = None
     arrays: tuple[str, ...] | None = None
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class ConflictSide(Record):
+    """An operand or a result of an operation whose shardings do not fit together.
+
+    Attributes:
+      value: Which one it is, such as `operand 0` or `result 0`.
+      shape: Global shape, elements in each dimension.
+      dtype: Element type as MLIR names it, such as f32.
+      spec: For each dimension its mesh axes, or None: of an operand before the operation, of a result after.
+      used: The mesh axes in which the operation computes, or None. It is resharded if they differ.
+      origins: Where each mesh axis of `spec` comes from. None if this was not recorded.
+    """
+
+    value: str
+    shape: tuple[NonNegativeInt, ...]
+    dtype: str
+    spec: Spec
+    used: Spec
+    origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class Conflict(Record):
+    """An operation whose operands and results ask for different shardings, so that one is resharded.
+
+    Attributes:
+      operation: The operation as StableHLO names it, such as dot_general.
+      sides: Its operands and results.
+      collectives: Names of the collectives of this program that reshard them.
+      op_name: The operation of the model, from JAX's name stack. None if unknown.
+      source: File and line of the operation, such as file.py:31. None if unknown.
+    """
+
+    operation: str
+    sides: tuple[ConflictSide, ...]
+    collectives: tuple[str, ...]
+    op_name: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -239,6 +265,60 @@ class Prediction(Record):
 
 
 @dataclass(frozen=True)
+class OperandType(Record):
+    """The type of an operand of an operation that JAX refuses.
+
+    Attributes:
+      name: Name of the operand, such as lhs or indices.
+      shape: Global shape, elements in each dimension.
+      dtype: Element type as JAX names it.
+      spec: The explicit mesh axes that shard each dimension, or None.
+    """
+
+    name: str
+    shape: tuple[NonNegativeInt, ...]
+    dtype: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class ShardingChoice(Record):
+    """A change of the code that JAX accepts in place of a refused operation. JAX traced it.
+
+    Attributes:
+      code: The change as Python code, such as `out_sharding=P('data', None)`.
+      result: The explicit mesh axes that shard each dimension of the result, or None.
+      collectives: The collectives of the operation after the change, from sharding propagation. None if
+        propagation failed.
+    """
+
+    code: str
+    result: Spec
+    collectives: tuple[Collective, ...] | None
+
+
+@dataclass(frozen=True)
+class ShardingError(Record):
+    """The reason why JAX cannot trace a program on explicit mesh axes.
+
+    Attributes:
+      error: Class of JAX's error, such as ShardingTypeError.
+      message: JAX's message on one line.
+      operation: Name of the operation, such as dot_general. None if unknown.
+      operands: Types of its array operands. Empty if unknown.
+      source: File and line of the operation in the model, such as file.py:31. None if unknown.
+      choices: Changes that resolve the error, the least traffic first. Empty if none is known.
+    """
+
+    error: str
+    message: str
+    operation: str | None = None
+    operands: tuple[OperandType, ...] = ()
+    source: str | None = None
+    choices: tuple[ShardingChoice, ...] = ()
+
+
+@dataclass(frozen=True)
 class Program(Record):
     """One program.
 
@@ -255,6 +335,8 @@ class Program(Record):
       trace: A summary of what JAX's profiler recorded. None if it did not run.
       stage: How far the program got: propagated (sharding propagation only), compiled, or run.
       prediction: The predicted time of one step. None if there is no prediction.
+      conflicts: Operations with conflicting shardings. None if they were not looked for.
+      sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
     """
 
     name: str
@@ -269,3 +351,5 @@ class Program(Record):
     trace: Trace | None = None
     stage: Stage | None = field(default=None, metadata=OMIT_NONE)
     prediction: Prediction | None = field(default=None, metadata=OMIT_NONE)
+    conflicts: tuple[Conflict, ...] | None = field(default=None, metadata=OMIT_NONE)
+    sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)

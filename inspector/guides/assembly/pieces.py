@@ -81,8 +81,8 @@ def wrong_elements(assembly: Assembly, stage: Stage) -> dict[int, np.ndarray]:
     for shard, held in zip(
         sharding.shards(stage.array, assembly.mesh()) or (), stage.contents, strict=True
     ):
-        ranges = np.array(shard.index, dtype=np.int64).reshape(-1, 2)
-        right = belonging(assembly, ranges[:, 0], ranges[:, 1])
+        starts, stops = zip(*shard.index, strict=True) if shard.index else ((), ())
+        right = belonging(assembly, starts, stops)
         mask = np.array(held.values).reshape(held.shape) != right
         if mask.any():
             found[held.device] = mask
@@ -249,9 +249,9 @@ def _faults_of_values(assembly: Assembly, made: Assembled) -> list[Fault]:
         )
     shown = sentences[:2] + ([f"and so on for {len(sentences) - 2} more"] if sentences[2:] else [])
     text = "; ".join(shown) + "."
-    held = {contents.device: contents.values for contents in made.joined.contents}
+    values = {contents.device: contents.values for contents in made.joined.contents}
     copies = sharding.devices_by_block(placed, assembly.mesh())
-    differing = (devices for devices in copies if len({held[device] for device in devices}) > 1)
+    differing = (devices for devices in copies if len({values[device] for device in devices}) > 1)
     if devices := next(differing, None):
         text += (
             f" Devices {devices_text(devices)} should hold the same and do not, which JAX does not "

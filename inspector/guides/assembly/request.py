@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from inspector import layout as layouts
 from inspector.core import sharding, typed_json
@@ -126,19 +126,22 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     parser = FieldParser(texts)
     read, problems = parser.parse, parser.problems
 
-    loading = read("loading", lambda text: parse_choice(text, "loading", Loading.__args__), "array")
-    way = read("way", lambda text: parse_choice(text, "way", tuple(WAYS)), "pieces")
-    mesh_shape = read("mesh", _parse_mesh, (1,))
+    loadings = get_args(Loading)
+    loading = read("loading", lambda text: parse_choice(text, "loading", loadings), "array")
+    way: Way = read("way", lambda text: parse_choice(text, "way", tuple(WAYS)), "pieces")
+    mesh_shape: tuple[int, ...] = read("mesh", _parse_mesh, (1,))
     axes = _names(mesh_shape)
     if "mesh" not in problems:
         axes = read("axes", lambda text: layouts.parse_axes(text, mesh_shape), axes)
     if problems.keys() & {"mesh", "axes"}:
         # The other fields depend on these two.
         return Parsed(None, problems)
+    shape: tuple[int, ...] = (1,)
+    spec: Spec = ()
     if loading == "array":
-        shape, spec = read("shape", _parse_shape, (1,)), ()
+        shape = read("shape", _parse_shape, shape)
         if not problems.keys() & {"shape"}:  # the spec depends on the rank
-            spec = read("spec", lambda text: parse_spec(text, "spec", len(shape), axes), ())
+            spec = read("spec", lambda text: parse_spec(text, "spec", len(shape), axes), spec)
     else:
         shape, spec = _read_recipe(read, axes, mesh_shape)
     target = None

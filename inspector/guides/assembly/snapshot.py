@@ -13,7 +13,7 @@ WRONG_NUMBERS = "wrong-numbers"
 def snapshot(assembly: Assembly, made: Assembled) -> Snapshot:
     """Return the arrays that JAX made. The key `assembly` has the request, the pieces and all numbers."""
     error = None
-    if made.refusal is not None or pieces.wrong_elements(assembly, made.joined):
+    if made.joined is None or pieces.wrong_elements(assembly, made.joined):
         faults = (fault.sentence for fault in pieces.faults(assembly, made))
         code = WRONG_NUMBERS if made.refusal is None else REFUSED
         error = code, " ".join([pieces.verdict(assembly, made), *faults])

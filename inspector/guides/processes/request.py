@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -77,19 +77,19 @@ def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
     parser = FieldParser(texts)
     read, problems = parser.parse, parser.problems
 
-    shape = read("mesh", lambda text: parse_mesh(text, MOST_DEVICES), (8,))
+    shape: tuple[int, ...] = read("mesh", lambda text: parse_mesh(text, MOST_DEVICES), (8,))
     axes: tuple[str, ...] = ()
     processes = 2
     if "mesh" not in problems:
         axes = read("axes", lambda text: layouts.parse_axes(text, shape), ())
         processes = read("processes", lambda text: _parse_processes(text, shape), 2)
-    local = read(
+    local: tuple[int, ...] = read(
         "local", lambda text: parse_shape(text, "local shape", MOST_DIMENSIONS, MOST_SIZE), (1,)
     )
     spec: Spec = ()
     if not problems:
         spec = read("spec", lambda text: parse_spec(text, "spec", len(local), axes), ())
-    data = read("data", lambda text: parse_choice(text, "data", Data.__args__), "own")
+    data: Data = read("data", lambda text: parse_choice(text, "data", get_args(Data)), "own")
     convert = read("convert", lambda text: parse_choice(text, "convert", ("true", "false")), "true")
     if problems:
         return Parsed(None, problems)

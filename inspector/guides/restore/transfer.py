@@ -7,7 +7,6 @@ minimum that must move: a restore from a checkpoint reads files and moves more.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -68,8 +67,9 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
         explicit = before.shards is not None or after.shards is not None
         key = path if explicit else (after.shape, before.spec, after.spec)
         if key not in known:
-            known[key] = _elements(before, old_mesh, after, new_mesh)
-        elements = math.prod(after.shape)
+            was, now = _placed(before, old_mesh, "saved"), _placed(after, new_mesh, "restored")
+            known[key] = moving_elements(was, now, old_mesh, new_mesh)
+        elements = after.elements or 0
         itemsize = _itemsize(after, elements)
         moving = known[key] * itemsize
         matrix += moving
@@ -107,8 +107,10 @@ def parts(
     A route moves one box: the part of the target's new shard that the source holds.
     """
     old, new = _mesh(saved, "saved"), _mesh(restored, "restored")
-    before = sharding.place_array(saved.array(path), old)
-    after = sharding.place_array(restored.array(path), new)
+    before, after = (
+        _placed(saved.array(path), old, "saved"),
+        _placed(restored.array(path), new, "restored"),
+    )
     rows, columns = _positions(old.devices), _positions(new.devices)
     boxes = {}
     for source, target, _ in of_array(saved, restored, path).routes:
@@ -247,7 +249,7 @@ def _refuse_different(before: Array, after: Array) -> None:
 
 def _refuse_too_large(arrays: Iterable[Array], mesh: Mesh) -> None:
     # All products and sums must fit in int64.
-    if sum(max(math.prod(a.shape), a.bytes or 0) for a in arrays) * mesh.size > LARGEST:
+    if sum(max(a.elements or 0, a.bytes or 0) for a in arrays) * mesh.size > LARGEST:
         raise InvalidInput("the train state is too large: more than 2^63 bytes on all devices")
 
 
@@ -257,23 +259,22 @@ def _itemsize(array: Array, elements: int) -> int:
     return array.bytes // elements if elements else 0
 
 
-def _elements(before: Array, old: Mesh, after: Array, new: Mesh) -> np.ndarray:
-    was, becomes = sharding.place_array(before, old), sharding.place_array(after, new)
-    for array, placement, which in ((before, was, "saved"), (after, becomes, "restored")):
-        if placement is None or not _is_partition(placement, array.shape):
-            raise InvalidInput(
-                f"the placement of {shown(array.path, 200)} in the {which} layout is unknown"
-            )
-    return moving_elements(was, becomes, old, new)
+def _placed(array: Array, mesh: Mesh, which: str) -> Placement:
+    placement = sharding.place_array(array, mesh)
+    if placement is None or not _is_partition(placement, array.elements):
+        raise InvalidInput(
+            f"the placement of {shown(array.path, 200)} in the {which} layout is unknown"
+        )
+    return placement
 
 
-def _is_partition(placement: Placement, shape: tuple[int, ...]) -> bool:
+def _is_partition(placement: Placement, elements: int | None) -> bool:
     """Return whether the distinct blocks cover each element once, as in any JAX sharding."""
     _, first = np.unique(placement.block, return_index=True)
     starts, stops = placement.starts[first], placement.stops[first]
     overlaps = _overlaps(starts, stops, starts, stops)
     own = np.diagonal(overlaps)
-    return int(own.sum()) == math.prod(shape) and int(overlaps.sum()) == int(own.sum())
+    return int(own.sum()) == elements and int(overlaps.sum()) == int(own.sum())
 
 
 def _overlaps(

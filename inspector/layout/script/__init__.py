@@ -17,12 +17,13 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.layout import Layout, print_mesh
 from inspector.layout.script.definitions import Definitions, names_in
-from inspector.layout.script.python_text import assignment, call, import_lines, spec_entry
+from inspector.layout.script.python_text import assignment, by_regex, call, import_lines, spec_entry
 from inspector.model import own_model
 
 # Names that the template can use, and the statements that import them.
 _IMPORTS = {
     "Any": "from typing import Any",
+    "Callable": "from collections.abc import Callable",
     "jax": "import jax",
     "np": "import numpy as np",
     "nn": "from flax import linen as nn",
@@ -30,9 +31,16 @@ _IMPORTS = {
     "meta": "from flax.core import meta",
     "spmd": "from flax.core import spmd",
     "mesh_utils": "from jax.experimental import mesh_utils",
+    "AxisType": "from jax.sharding import AxisType",
     "Mesh": "from jax.sharding import Mesh",
     "NamedSharding": "from jax.sharding import NamedSharding",
     "PartitionSpec": "from jax.sharding import PartitionSpec",
+    "by_regex": "from inspector.model import by_regex",
+    "fsdp": "from inspector.model import fsdp",
+    "given_specs": "from inspector.producers.state_specs import given_specs",
+    "shardings_by_path": "from inspector.producers.state_specs import shardings_by_path",
+    "returns_state": "from inspector.producers.traceable import returns_state",
+    "traceable": "from inspector.producers.traceable import traceable",
 }
 
 
@@ -94,7 +102,10 @@ def _template() -> jinja2.Template:
 def _constants(layout: Layout) -> dict[str, str]:
     rules = tuple((name, spec_entry(axes)) for name, axes in layout.rules)
     values = {"mesh_shape": layout.mesh_shape, "axis_names": layout.axis_names, "rules": rules}
-    return {name: assignment(name, value) for name, value in values.items()}
+    texts = {name: assignment(name, value) for name, value in values.items()}
+    if layout.state_specs:
+        texts["state_specs"] = by_regex(layout.state_specs)
+    return texts
 
 
 def _known(layout: Layout) -> dict[str, bool]:
@@ -105,6 +116,7 @@ def _known(layout: Layout) -> dict[str, bool]:
         if isinstance(value, bool)
         for owner in ("self", "c")
     }
+    known["has_explicit_axes()"] = bool(layout.explicit_axes)
     known["loss == 'mse'"] = layout.sizes.get("loss") == "mse"
     if not layout.unconstrained:
         known |= {f"name in {owner}.unconstrained": False for owner in ("self", "self.config")}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.layout.fields import NAME
 from inspector.layout.script.definitions import names_in
 
@@ -40,6 +41,20 @@ def call(function: str, arguments: Mapping[str, Any]) -> str:
     parts = [f"{name}={literal(value)}" for name, value in arguments.items()]
     line = f"{function}({', '.join(parts)})"
     return line if len(line) <= WIDTH - 20 else _listed(f"{function}(", parts, ")")
+
+
+def by_regex(rows: Iterable[SpecRow]) -> str:
+    """Return `state_specs = by_regex([...])` with one row per line."""
+    parts = []
+    for row in rows:
+        if isinstance(row.spec, Fsdp):
+            spec = call(
+                "fsdp", {"axis": spec_entry(row.spec.axes), "min_bytes": row.spec.min_bytes}
+            )
+        else:
+            spec = literal(tuple(map(spec_entry, row.spec)))
+        parts.append(f"({row.pattern!r}, {spec})")
+    return _listed("state_specs = by_regex([", parts, "])")
 
 
 def spec_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core import sharding, totals
+from inspector.core import dtypes, sharding, totals
 from inspector.core.array_groups import ARRAY_GROUPS
+from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Array, Mesh, Program, ProgramArray, Snapshot, Spec
 from inspector.core.statistics import sum_known
 from inspector.machines import out_of_memory, targets
@@ -24,19 +26,22 @@ class Part:
     """Bytes on one device of a program's arguments or outputs in one group of arrays.
 
     `group` is None for the rest of the compiler's figure, such as a random key, a loss, pointers of a tuple
-    and alignment. `arrays` is then 0.
+    and alignment. `arrays` is then 0. `in_host` arrays are in host memory, which the compiler for emulated
+    devices counts as device memory.
     """
 
     group: str | None
     arrays: int
     bytes: int | None
+    in_host: bool = False
 
     @property
     def name(self) -> str:
         if self.group is None:
             return UNEXPLAINED
         style = ARRAY_GROUPS.get(self.group)
-        return self.group if style is None else style.heading
+        heading = self.group if style is None else style.heading
+        return f"{heading} in host memory" if self.in_host else heading
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,11 @@ class Breakdown:
 
     @property
     def total(self) -> int | None:
-        """Bytes reserved: arguments + outputs + temporaries − aliased, plus code if it is on the device."""
-        arrays = [part.bytes for part in (*self.arguments, *self.outputs)]
+        """Bytes reserved on the device: arguments + outputs + temporaries − aliased, plus code.
+
+        Arrays in host memory do not count, and code only if it is on the device.
+        """
+        arrays = [part.bytes for part in (*self.arguments, *self.outputs) if not part.in_host]
         code = self.code if self.code_on_device else 0
         reserved = sum_known([*arrays, self.temporaries, code])
         return None if self.aliased is None or reserved is None else reserved - self.aliased
@@ -78,11 +86,12 @@ class Breakdown:
     @property
     def largest(self) -> tuple[str, int] | None:
         """Name and bytes of the largest part, with outputs that are not aliased as one part."""
-        outputs = sum_known(part.bytes for part in self.outputs)
+        outputs = sum_known(part.bytes for part in self.outputs if not part.in_host)
         new = None if outputs is None or self.aliased is None else outputs - self.aliased
         named = [
             ("arguments that no array explains" if part.group is None else part.name, part.bytes)
             for part in self.arguments
+            if not part.in_host
         ]
         named += [("outputs", new), ("temporaries", self.temporaries)]
         known = [(name, number) for name, number in named if number is not None]
@@ -168,7 +177,7 @@ def breakdowns(snapshot: Snapshot) -> tuple[Breakdown, ...]:
 def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:
     """Return the bytes once and on all devices of each group of arrays."""
     groups: dict[str, list[Array]] = defaultdict(list)
-    for array in snapshot.arrays:
+    for array in _on_devices(snapshot):
         groups[array.group].append(array)
     return tuple(
         Duplication(
@@ -187,18 +196,21 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
     """Return the arrays that several devices hold copies of, those with the most extra bytes first."""
     every = (
         Duplication(array.path, array.group, 1, array.bytes, bytes_everywhere(array, snapshot.mesh))
-        for array in snapshot.arrays
+        for array in _on_devices(snapshot)
     )
     duplicated = [one for one in every if one.duplicated]
     return tuple(sorted(duplicated, key=lambda one: -(one.duplicated or 0)))
 
 
+def _on_devices(snapshot: Snapshot) -> list[Array]:
+    arrays = totals.counted_arrays(snapshot)
+    return [array for array in arrays if not in_host_memory(array, snapshot.mesh)]
+
+
 def bytes_everywhere(array: Array, mesh: Mesh | None) -> int | None:
     """Return the bytes of an array on all devices together; None if its placement is unknown."""
     if array.shards is not None and array.bytes is not None and array.shape is not None:
-        elements = math.prod(array.shape)
-        held = sum(math.prod(stop - start for start, stop in shard.index) for shard in array.shards)
-        return held * array.bytes // elements if elements else 0
+        return totals.shard_bytes([array]).total()
     if array.bytes_per_device is None or mesh is None:
         return None
     return array.bytes_per_device * mesh.size
@@ -212,8 +224,7 @@ def capacity_of(chip: Chip) -> int:
 def fit(snapshot: Snapshot, chip: Chip) -> Fit:
     """Return whether the program with the most bytes fits into one device of a chip."""
     capacity = capacity_of(chip)
-    target = targets.compiled_for(snapshot)
-    of_this_chip = target is not None and target.chip == chip
+    of_this_chip = targets.chip_of(snapshot) == chip
     rejected = out_of_memory.findings(snapshot)
     if of_this_chip and rejected:
         worst = max(rejected, key=lambda one: one.bytes or 0)
@@ -226,26 +237,48 @@ def fit(snapshot: Snapshot, chip: Chip) -> Fit:
         basis: Basis = "compiler" if accepted else "parts"
         fits = accepted or total <= capacity
         return Fit(fits, basis, total, capacity, one.program, one.largest)
-    state = totals.totals(snapshot, STATE_AND_BATCH)
+    state = totals.totals(_packed(snapshot), STATE_AND_BATCH)
     if state.per_device is None or not state.arrays:
         return Fit(None, "unknown", None, capacity)
     return Fit(False if state.per_device > capacity else None, "state", state.per_device, capacity)
+
+
+def _packed(snapshot: Snapshot) -> Snapshot:
+    """Return the Snapshot with the bytes of arrays as a compiler packs them."""
+    if not any(map(dtypes.is_packed, snapshot.arrays)):
+        return snapshot
+    arrays = tuple(
+        dataclasses.replace(
+            array,
+            bytes=array.bytes and dtypes.packed_bytes(array.dtype, array.bytes, array.bytes),
+            bytes_per_device=dtypes.packed_per_device(array),
+        )
+        if dtypes.is_packed(array)
+        else array
+        for array in snapshot.arrays
+    )
+    return dataclasses.replace(snapshot, arrays=arrays)
 
 
 def _parts(
     snapshot: Snapshot, program: Program, role: str, counted: int | None
 ) -> tuple[Part, ...]:
     by_path = {array.path: array for array in snapshot.arrays}
-    held: dict[str, list[int]] = defaultdict(list)
+    held: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for one in program.shardings:
         array = by_path.get(one.path)
         if one.role != role or not one.used or array is None:
             continue
         number = _bytes_per_device(array, one, snapshot.mesh)
-        if number is not None:
-            held[array.group].append(number)
+        in_host = in_host_memory(array, snapshot.mesh)
+        # Other compilers count host memory apart.
+        if number is not None and (not in_host or _emulated(snapshot.mesh)):
+            held[array.group, in_host].append(number)
     parts = [
-        Part(group, len(held[group]), sum(held[group])) for group in ARRAY_GROUPS if group in held
+        Part(group, len(held[group, in_host]), sum(held[group, in_host]), in_host)
+        for in_host in (False, True)
+        for group in ARRAY_GROUPS
+        if (group, in_host) in held
     ]
     explained = sum(part.bytes or 0 for part in parts)
     rest = None if counted is None else counted - explained
@@ -256,7 +289,7 @@ def _bytes_per_device(array: Array, one: ProgramArray, mesh: Mesh | None) -> int
     """Return the bytes of an array on one device in a program, which may shard it differently."""
     spec = one.compiled
     if spec is None or array.spec is None or mesh is None or _same(spec, array.spec):
-        return array.bytes_per_device
+        return dtypes.packed_per_device(array)
     if array.bytes is None or array.shape is None or len(spec) != len(array.shape):
         return None
     # The file may come from anywhere.
@@ -264,7 +297,12 @@ def _bytes_per_device(array: Array, one: ProgramArray, mesh: Mesh | None) -> int
         return None
     if any(sharding.indivisible(array.shape, spec, mesh)):
         return None
-    return array.bytes // math.prod(map(mesh.ways, spec))
+    parts = math.prod(map(mesh.ways, spec))
+    return dtypes.packed_bytes(array.dtype, math.prod(array.shape) // parts, array.bytes // parts)
+
+
+def _emulated(mesh: Mesh | None) -> bool:
+    return mesh is None or mesh.device_kind in (None, "cpu")
 
 
 def _donatable(snapshot: Snapshot, program: Program) -> int | None:

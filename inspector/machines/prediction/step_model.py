@@ -26,6 +26,9 @@ EMULATED_BYTES = (
     "HBM bytes are those of the program as the CPU compiler fused it; the chip's compiler fuses differently, "
     "mostly into fewer bytes"
 )
+NOT_FUSED = (
+    "nothing is fused before a compile, so the bytes that a chip reads and writes are unknown"
+)
 NOT_COUNTED = "the Snapshot does not contain the FLOPs and bytes of the program"
 
 
@@ -109,7 +112,8 @@ def modelled(
     seconds = [term.seconds for term in terms]
     known = [value for value in seconds if value is not None]
     whole = len(known) == len(seconds)
-    lower = max(known) if whole else None
+    # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
+    lower = max(known) if whole or (known and program.stage == "propagated") else None
     flops = _matmul_flops(program.work.matmul if program.work else None)
     ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
     done = None if flops is None else flops * mesh.size
@@ -121,7 +125,7 @@ def modelled(
         terms=terms,
         flops=flops,
         flops_per_second=peak,
-        hbm_bytes=program.work.bytes_accessed if program.work else None,
+        hbm_bytes=_hbm_bytes(program),
         wire_bytes=sum_known(term.wire_bytes for term in communication),
         ideal_flops=ideal,
         wasted=1 - ideal / done if ideal is not None and done else None,
@@ -139,9 +143,12 @@ def modelled(
 
 def bound_text(model: Modelled) -> str:
     """Return both bounds and the longest term: `12.3 µs to 40.1 µs, bound by HBM`."""
-    if model.lower_seconds is None or model.upper_seconds is None:
-        missing = [term.name for term in model.terms if term.seconds is None]
-        return f"unknown, because {and_text(missing)} {'is' if len(missing) == 1 else 'are'}"
+    missing = [term.name for term in model.terms if term.seconds is None]
+    unknown = f"{and_text(missing)} {'is' if len(missing) == 1 else 'are'}"
+    if model.lower_seconds is None:
+        return f"unknown, because {unknown}"
+    if model.upper_seconds is None:
+        return f"at least {seconds_text(model.lower_seconds)}; {unknown} unknown"
     lower, upper = seconds_text(model.lower_seconds), seconds_text(model.upper_seconds)
     bound = f", bound by {model.ruling.name}" if model.ruling else ""
     return f"{lower}{bound}" if lower == upper else f"{lower} to {upper}{bound}"
@@ -176,8 +183,17 @@ def _compute(
     )
 
 
+def _hbm_bytes(program: Program) -> float | None:
+    """Return the bytes that a device moves to and from HBM. Before fusion they are unknown."""
+    if program.work is None or program.stage == "propagated":
+        return None
+    return program.work.bytes_accessed
+
+
 def _memory(program: Program, mesh: Mesh, chip: Chip) -> Term:
-    count = program.work.bytes_accessed if program.work else None
+    if program.stage == "propagated":
+        return Term("HBM", "memory", None, "", NOT_FUSED)
+    count = _hbm_bytes(program)
     if count is None:
         return Term("HBM", "memory", None, "", NOT_COUNTED)
     time = hbm_time(count, chip)
@@ -252,11 +268,7 @@ def _intensities(
 ) -> tuple[Intensity, ...]:
     # Per term: its name, its bytes, and the bytes per second of one device.
     rows: list[tuple[str, float | None, float | None]] = [
-        (
-            "HBM",
-            program.work.bytes_accessed if program.work else None,
-            chip.hbm_bytes_per_second_per_device,
-        )
+        ("HBM", _hbm_bytes(program), chip.hbm_bytes_per_second_per_device)
     ]
     for term in communication:
         link = links.get(term.axes) if term.axes else None

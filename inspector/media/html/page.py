@@ -23,9 +23,12 @@ from inspector.sections import (
     arrays,
     collectives,
     comparison,
+    effects,
     findings,
     memory,
+    propagated_traffic,
     provenance,
+    sharding_errors,
     summary,
     time,
 )
@@ -90,13 +93,16 @@ def sections(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section,
     chip = chip_of(snapshot, chip)
     state = arrays.state_arrays(snapshot)
     return (
+        *sharding_errors.sections(snapshot),
         findings.section(snapshot),
         arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
         arrays.tree(snapshot),
         arrays.maps(snapshot, maps),
         collectives.section(snapshot),
+        *propagated_traffic.sections(snapshot),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
+        *([effects.section(snapshot.effects)] if snapshot.effects else []),
         arrays.folded_table(snapshot),
     )
 

@@ -16,8 +16,8 @@ import jinja2
 from markupsafe import Markup, escape
 from plotly.io.json import to_json_plotly
 
+from inspector.core.printable import file_name, one_line, printable
 from inspector.figures import stamp
-from inspector.media.printable import file_name, one_line, printable
 from inspector.sections.section import NUMBERS, Block, Picture, cell_text, inline
 
 FOLDER = Path(__file__).parent
@@ -67,7 +67,7 @@ class Page:
 
     def half(self) -> Page:
         """Return this page with room for figures side by side."""
-        return replace(self, width_px=HALF_PX)
+        return replace(self, width_px=min(HALF_PX, self.width_px // 2 - 20))
 
     def embed(self, picture: Picture) -> Embedded | None:
         """Add the picture's figure to the page. Return None if there is nothing to draw."""

@@ -11,7 +11,15 @@ from inspector.core.snapshot import Finding, Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.markdown import render
 from inspector.media.markdown.text import code, quoted
-from inspector.sections import comparison, findings, memory, provenance
+from inspector.sections import (
+    comparison,
+    effects,
+    findings,
+    memory,
+    propagated_traffic,
+    provenance,
+    sharding_errors,
+)
 from inspector.sections.arrays import state_arrays
 from inspector.sections.programs import chip_of
 from inspector.sections.section import (
@@ -75,8 +83,13 @@ def _several(named: Named, chip: Chip | None) -> list[Block]:
 def _one(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     chip = chip_of(snapshot, chip)
     rows = difference.questions([snapshot], 0, chip)
-    blocks: list[Block] = [] if chip is None else [memory.verdict(snapshot, chip)]
+    blocks: list[Block] = [*sharding_errors.sections(snapshot)]
+    if chip is not None:
+        blocks.append(memory.verdict(snapshot, chip))
     blocks.append(comparison.board_table("board", [name], rows))
+    blocks += propagated_traffic.sections(snapshot)
+    if snapshot.effects is not None:
+        blocks.append(effects.section(snapshot.effects))
     folds = fold(state_arrays(snapshot))
     if folds:
         columns = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from inspector.core.printable import printable
 from inspector.media.markdown.text import code, folded, html_text, listing, plain, table
-from inspector.media.printable import printable
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline, more_text
 

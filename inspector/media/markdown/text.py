@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from inspector.media.printable import one_line, printable
+from inspector.core.printable import one_line, printable
 
 _WORD_JOINER = "\u2060"
 # Markup anywhere, and markup only at the beginning of a line. An underscore inside a word is not markup.

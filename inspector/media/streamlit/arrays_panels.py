@@ -7,7 +7,7 @@ import streamlit as st
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
-from inspector.media.streamlit import render, selection, table
+from inspector.media.streamlit import page_width, render, selection, table
 from inspector.sections import arrays, unknown
 from inspector.sections.arrays import GROUP_TITLES
 
@@ -49,7 +49,7 @@ def show_table(snapshot: Snapshot, _: Layout | None) -> None:
     if _cannot_show(snapshot, mesh=False):
         return
     present = {array.group for array in snapshot.arrays}
-    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    left, right = page_width.beside([3, 2])
     with left:
         groups = st.pills(
             "Groups",

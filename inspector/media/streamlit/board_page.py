@@ -47,7 +47,7 @@ def show() -> None:
         _empty(board)
     else:
         board_pins.show(board)
-        _sections(board)
+        _sections(board.aligned())
         _in_the_link(board)
     screenshot_mode.write_provenance(board.named)
     page_width.measure()

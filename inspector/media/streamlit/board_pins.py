@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from inspector.compare.board import MOST_CHARACTERS, Board
@@ -39,33 +41,27 @@ def _menu(board: Board, place: int) -> None:
     if place == board.baseline:
         st.caption(":material/flag: Baseline of the comparison.")
     else:
-        st.button(
-            "Make baseline",
-            key=f"pin_baseline:{place}",
-            icon=":material/flag:",
-            on_click=pins.change,
-            args=(lambda board: board.compared_to(place),),
-        )
+        _button("Make baseline", "flag", place, lambda board: board.compared_to(place))
     with st.container(horizontal=True, gap="small"):
         for label, icon, by, end in (
             ("Move left", "arrow_back", -1, 0),
             ("Move right", "arrow_forward", 1, len(board.pins) - 1),
         ):
-            st.button(
-                label,
-                key=f"pin_{label.split()[1]}:{place}",
-                icon=f":material/{icon}:",
-                disabled=place == end,
-                on_click=pins.change,
-                args=(lambda board, by=by: board.moved(place, by),),
-            )
-        st.button(
-            "Remove",
-            key=f"pin_remove:{place}",
-            icon=":material/delete:",
-            on_click=pins.change,
-            args=(lambda board: board.without(place),),
-        )
+            _button(label, icon, place, lambda board, by=by: board.moved(place, by), place == end)
+        _button("Remove", "delete", place, lambda board: board.without(place))
+
+
+def _button(
+    label: str, icon: str, place: int, change: Callable[[Board], Board], disabled: bool = False
+) -> None:
+    st.button(
+        label,
+        key=f"pin_{label.split()[-1].lower()}:{place}",
+        icon=f":material/{icon}:",
+        disabled=disabled,
+        on_click=pins.change,
+        args=(change,),
+    )
 
 
 def _rename(place: int, name_key: str) -> None:

@@ -19,13 +19,14 @@ def chosen_chip() -> Chip:
 
 
 def draw(snapshot: Snapshot) -> Chip:
-    """Draw the list of chips and return the chosen one; a compiled Snapshot has the chip of its target."""
-    target = targets.compiled_for(snapshot)
-    if target is not None:
-        st.markdown(
-            f"Compiled for **{plain(target.chip.title)}**  \n:small[{plain(target.sentence)}]"
-        )
-        return target.chip
+    """Draw the list of chips and return the chosen one; a Snapshot of a chip has that chip."""
+    target, chip = targets.compiled_for(snapshot), targets.chip_of(snapshot)
+    if chip is not None:
+        if target is None:
+            st.markdown(f"On **{plain(chip.title)}**")
+        else:
+            st.markdown(f"Compiled for **{plain(chip.title)}**  \n:small[{plain(target.sentence)}]")
+        return chip
     st.session_state[KEY] = chosen_chip().name
     st.selectbox(
         "Chip",

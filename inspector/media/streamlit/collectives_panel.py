@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from inspector.compiled.causes import conflicts_of
 from inspector.compiled.op_name import PHASES
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import program_choice, render, selection
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import collectives, unknown
+from inspector.sections import causes, collectives, propagated_traffic, unknown
 from inspector.sections.collectives import UNKNOWN_AXES
 
 _MAX_BUTTONS = 24  # further arrays are only counted
@@ -27,9 +28,18 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     names = [program.name for program in snapshot.programs]
     name = program_choice.choose(names, "collectives_program")
     program = snapshot.program(name) or snapshot.programs[0]
-    render.show(collectives.of_program(program, snapshot))
+
+    def pick_conflict(row: int | None) -> None:
+        found = conflicts_of(program)
+        if row is None or row >= len(found):
+            st.caption("Select a row for both sides of the conflict and their origins.")
+        else:
+            render.show([causes.sides(found[row])])
+
+    render.show(collectives.of_program(program, snapshot), {f"conflicts:{name}": pick_conflict})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
+    render.show(propagated_traffic.sections(snapshot))
 
 
 def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import streamlit as st
 
 from inspector import layout as layouts
+from inspector.checks import audit
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
+from inspector.core.formatting import counted
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.layout import Layout, presets
+from inspector.layout import Layout, presets, rule_files
+from inspector.layout.plan import UNMATCHED
 from inspector.machines import targets
 from inspector.media.streamlit import preset_pills, session, target_picker
 from inspector.media.streamlit.plain_text import plain
@@ -25,6 +29,7 @@ MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # Sizes of the training, not of the model.
 TRAINING_SIZES = ("optimizer", "learning_rate", "loss", "dtype")
 
+_MOST_PATHS = 5  # without a match, below the patterns
 _LEAST_FIELD_PX = 70  # seven digits and the buttons
 
 
@@ -36,6 +41,8 @@ class Editor:
         self._problems: Mapping[str, str] = parsed.problems
         self._rule_slots: list[tuple[Rule, Callable[[str], None]]] = []
         self._below_mesh: Callable[[str], None] = lambda text: None
+        self._pattern_slots: dict[str, st.delta_generator.DeltaGenerator] = {}
+        self._below_patterns: st.delta_generator.DeltaGenerator | None = None
 
     def draw(self) -> None:
         entry = session.model_entry()
@@ -49,15 +56,20 @@ class Editor:
         target_picker.draw(self._kept)
         _show_problem(self._problems.get("target"))
         self._draw_presets()
+        if entry.has_rules:
+            self._draw_rule_file()
         self._draw_mesh()
         if entry.has_rules:
             self._draw_rules(entry)
-        else:
+        elif entry.state_specs is None:
             self._draw_specs(entry)
+        if entry.state_specs is not None:
+            self._draw_state_specs(entry)
         self._draw_sizes(entry)
 
     def show_plan_problems(self, planned: Snapshot) -> None:
-        """Show next to each rule that was used which arrays its mesh axes do not divide."""
+        """Show next to each rule which arrays its mesh axes do not divide, and what each pattern matches."""
+        self._show_matches(planned)
         findings = [finding for finding in planned.findings if finding.level == "error"]
         by_rule: dict[tuple[str | None, tuple[str, ...]], list[Finding]] = {}
         for finding in findings:
@@ -83,6 +95,40 @@ class Editor:
             lambda preset: session.put(preset.applied_to(session.last_layout())),
         )
 
+    def _draw_rule_file(self) -> None:
+        """Draw the upload of a file with rules, and a button for each list of rules in it."""
+        with st.popover("Rules from a file", icon=":material/upload_file:", type="tertiary"):
+            st.caption("YAML of MaxText or Levanter, Python or gin of T5X. Code in it is not run.")
+            uploaded = st.file_uploader(
+                "File of rules",
+                type=list(rule_files.SUFFIXES),
+                key="rule_file",
+                label_visibility="collapsed",
+            )
+            if uploaded is None:
+                return
+            try:
+                text = uploaded.getvalue().decode("utf-8", errors="replace")
+                sets = rule_files.rule_sets(text, uploaded.name)
+            except InvalidInput as error:
+                _show_problem(str(error))
+                return
+            for number, rule_set in enumerate(sets):
+                changed = rule_set.applied_to(session.last_layout())
+                st.button(
+                    f"Use {plain(rule_set.name)}",
+                    key=f"rule_set:{number}",
+                    on_click=session.put,
+                    args=(changed,),
+                    disabled=changed == session.last_layout(),
+                )
+                st.caption(
+                    plain(
+                        f"{rule_files.meaning(rule_set)}. In this layout: "
+                        f"{rule_files.applied_text(rule_set, changed)}"
+                    )
+                )
+
     def _draw_mesh(self) -> None:
         row = st.container(horizontal=True)
         row.text_input(
@@ -107,8 +153,24 @@ class Editor:
             help="One name for each mesh axis, joined by commas.",
         )
         _show_problem(self._problems.get("axes"))
+        self._draw_axis_types()
         slot = st.empty()
         self._below_mesh = lambda text: _show_problem(text, slot)
+
+    def _draw_axis_types(self) -> None:
+        names = [*dict.fromkeys(filter(None, session.typed_axes()))]
+        state = st.session_state
+        state["field:explicit"] = [name for name in state["field:explicit"] if name in names]
+        st.pills(
+            "Explicit axes",
+            names,
+            selection_mode="multi",
+            format_func=plain,
+            key="field:explicit",
+            help="On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
+            "On the other axes, the compiler chooses them.",
+        )
+        _show_problem(self._problems.get("axis_types"))
 
     def _draw_rules(self, entry: ModelEntry) -> None:
         meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
@@ -122,39 +184,16 @@ class Editor:
         rows = session.rule_rows()
         for position, row in enumerate(rows):
             self._draw_rule(entry, row, position, names)
-        st.button(
-            "Add rule",
-            key="add_rule",
-            icon=":material/add:",
-            type="tertiary",
-            on_click=session.add_rule,
-        )
+        ruled = tuple((st.session_state.get(row.name_key, ""), ()) for row in rows)
+        left = layouts.left_out_rules(entry, ruled, names)
+        if left:
+            st.warning(plain(audit.left_out_text(left, names)), icon=":material/rule:")
+        _add_button("Add rule", session.add_rule)
 
     def _draw_rule(
         self, entry: ModelEntry, row: session.RuleRow, position: int, names: tuple[str, ...]
     ) -> None:
-        key = f"rule_menu:{row.number}"
-        with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
-            st.text_input(
-                f"Logical axis of rule {position + 1}",
-                key=row.name_key,
-                placeholder="logical axis",
-                label_visibility="collapsed",
-            )
-            st.text_input(
-                f"Mesh axes of rule {position + 1}",
-                key=row.axes_key,
-                placeholder="none",
-                label_visibility="collapsed",
-            )
-            st.menu_button(
-                "",
-                session.rule_actions(position),
-                icon=":material/more_vert:",
-                type="tertiary",
-                key=key,
-                on_click=lambda: session.act_on_rule(position, st.session_state[key]),
-            )
+        self._draw_row(row, position, ("Logical axis", "Mesh axes", "rule", "logical axis"))
         try:
             rule = layouts.parse_rule(row.text(), names)
         except InvalidInput as error:
@@ -163,7 +202,74 @@ class Editor:
             slot = st.empty()
             self._rule_slots.append((rule, lambda text: _show_problem(text, slot)))
 
+    def _draw_row(
+        self, row: session.RuleRow, position: int, words: tuple[str, str, str, str]
+    ) -> None:
+        """Draw the two fields of a row and its menu. `words` are the labels, the row and a placeholder."""
+        left, right, noun, placeholder = words
+        key = f"{row.table}_menu:{row.number}"
+        with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
+            st.text_input(
+                f"{left} of {noun} {position + 1}",
+                key=row.name_key,
+                placeholder=placeholder,
+                label_visibility="collapsed",
+            )
+            st.text_input(
+                f"{right} of {noun} {position + 1}",
+                key=row.axes_key,
+                placeholder="none",
+                label_visibility="collapsed",
+            )
+            st.menu_button(
+                "",
+                session.rule_actions(position, row.table),
+                icon=":material/more_vert:",
+                type="tertiary",
+                key=key,
+                on_click=lambda: session.act_on_rule(position, st.session_state[key], row.table),
+            )
+
+    def _draw_state_specs(self, entry: ModelEntry) -> None:
+        st.markdown(
+            "**State specs** &ensp; :small[path → PartitionSpec]",
+            help="The first regular expression that is found in the path of an array decides. For each "
+            "dimension a mesh axis, several joined by +, or None. `fsdp(data)` shards the largest dimension "
+            "of arrays above 4 MiB, `fsdp(data, 0)` that of all arrays.",
+        )
+        names = self._mesh_axis_names()
+        for position, row in enumerate(session.rule_rows("pattern")):
+            self._draw_row(row, position, ("Pattern", "PartitionSpec", "row", "regular expression"))
+            slot = st.empty()
+            self._pattern_slots[st.session_state[row.name_key] or ""] = slot
+            try:
+                layouts.parse_spec_row(row.text(), names)
+            except InvalidInput as error:
+                _show_problem(str(error), slot)
+        if entry.other_specs:
+            st.caption("The code of the model decides for other paths.")
+        self._below_patterns = st.container()
+        _add_button("Add pattern", session.add_pattern)
+
+    def _show_matches(self, planned: Snapshot) -> None:
+        """Show below each row how many arrays it decides, and the paths that match no row."""
+        counts = Counter(array.pattern for array in planned.arrays if array.pattern is not None)
+        if self._problems.get("state_specs") is None:
+            for pattern, slot in self._pattern_slots.items():
+                slot.caption(counted(counts[pattern], "array"))
+        paths = [finding.array for finding in planned.findings if finding.code == UNMATCHED]
+        if paths and self._below_patterns is not None:
+            more = f", and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
+            listed = ", ".join(path or "" for path in paths[:_MOST_PATHS])
+            self._below_patterns.warning(
+                plain(f"{counted(len(paths), 'array')} without a match: {listed}{more}"),
+                icon=":material/rule:",
+            )
+
     def _draw_specs(self, entry: ModelEntry) -> None:
+        if not entry.partitions:
+            st.caption("The code of the model gives the PartitionSpecs.")
+            return
         st.markdown(
             "**PartitionSpecs** &ensp; :small[one entry per dimension]",
             help="For each dimension a mesh axis, several axes joined by +, or None.",
@@ -295,6 +401,11 @@ def _draw_field(size: Size) -> None:
         st.number_input(label, step=1, **common)
     else:
         st.number_input(label, format="%g", step=size.default, **common)
+
+
+def _add_button(label: str, add: Callable[[], None]) -> None:
+    key = label.lower().replace(" ", "_")
+    st.button(label, key=key, icon=":material/add:", type="tertiary", on_click=add)
 
 
 def _show_problem(text: str | None, place: st.delta_generator.DeltaGenerator | None = None) -> None:

@@ -7,7 +7,7 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from inspector.media.streamlit import layout_page, session
+from inspector.media.streamlit import layout_page, run_folder, session
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import own_model_registration
 
@@ -43,6 +43,8 @@ main_pages = [
     page_of("open_page", "Open", ":material/file_open:", "open"),
     page_of("library_page", "Library", ":material/bookmarks:", "library"),
 ]
+if run_folder.path() is not None:
+    main_pages.insert(1, page_of("run_page", "Run", ":material/terminal:", "run"))
 guides = [
     page_of("learn_page", "Learn", ":material/school:", "learn"),
     page_of("assemble_page", "Assemble", ":material/extension:", "assemble"),

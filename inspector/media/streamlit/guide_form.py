@@ -48,6 +48,14 @@ class Fields:
         """Draw a field with a Streamlit function and return its value."""
         return widget(*arguments, key=self.key(name), persist_state="session", **settings)
 
+    def draw_mesh(
+        self, widget: Callable[..., Any], label: str, change: Callable[..., None], help: str,
+        *arguments: Any, **settings: Any,
+    ) -> None:  # fmt: skip
+        """Draw the field `mesh`. When it changes, `change` gets the arguments and these fields."""
+        settings |= {"on_change": change, "args": (*arguments, self), "help": help}
+        self.draw(widget, "mesh", label, **settings)
+
 
 def result(
     name: str, request: str, start: Callable[[], Job[Result]], message: str, most: int

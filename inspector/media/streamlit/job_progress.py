@@ -40,6 +40,7 @@ class Task:
       cancel: cancels the job.
       subject: the layout or layouts of the job, as a key.
       abandon: called when the session ends; None to call `cancel`.
+      draw: draws first results below the progress; None draws nothing.
     """
 
     progress: Callable[[], Progress | None]
@@ -47,6 +48,7 @@ class Task:
     cancel: Callable[[], None]
     subject: str = ""
     abandon: Callable[[], None] | None = None
+    draw: Callable[[], None] | None = None
 
 
 def start(name: str, make: Callable[[], Task]) -> None:
@@ -73,6 +75,19 @@ def show(name: str, subjects: Collection[str] = ()) -> bool:
     # The fragment reruns alone, so the other widgets of the page stay usable.
     st.fragment(_poll, run_every=POLL_SECONDS)(name, subjects)
     return True
+
+
+def subject(name: str) -> str:
+    """Return the subject of the running job, or an empty text if no job runs."""
+    task: Task | None = st.session_state.get(_task_key(name))
+    return "" if task is None else task.subject
+
+
+def cancel(name: str) -> None:
+    """Cancel and forget the running job, if there is one."""
+    task: Task | None = st.session_state.pop(_task_key(name), None)
+    if task is not None:
+        task.cancel()
 
 
 def show_problem(name: str) -> None:
@@ -116,6 +131,8 @@ def _poll(name: str, subjects: Collection[str]) -> None:
             task.cancel()
     if progress.note:
         st.caption(progress.note)
+    if task.draw is not None:
+        task.draw()
 
 
 def _task_key(name: str) -> str:

@@ -8,9 +8,12 @@ from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import (
+    collectives_panel,
+    effects_panel,
     page_width,
     planning,
     propagation,
+    render,
     run_panel,
     session,
     snapshot_panels,
@@ -18,8 +21,11 @@ from inspector.media.streamlit import (
 )
 from inspector.media.streamlit.editor import Editor
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import sharding_errors
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
+
+_OF_PROGRAMS = ("Collectives", "Train state", "Time")  # panels that show propagated programs
 
 
 def show() -> None:
@@ -64,36 +70,68 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
             icon=":material/edit_off:",
         )
     propagation.make_way(service, layout)
+    effects_panel.make_way(layout)
     planned = planning.planned(service, layout)
     if planned is None:
         return None
     run = run_panel.finished_run(service, layout)
-    snapshot = run or propagation.with_known(service, planned, layout)
+    if run is None and snapshot_panels.is_open(*_OF_PROGRAMS):
+        propagation.start(service, layout)
+    if run is not None:
+        snapshot = service.with_propagated(run, layout)
+    else:
+        snapshot = propagation.with_known(service, planned, layout)
+    snapshot = effects_panel.with_known(service, snapshot, layout)
     snapshot_panels.prepare(snapshot)
-    if run is not None and run.findings:
-        messages = "  \n".join(plain(finding.message) for finding in run.findings)
+    wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
+    if wrong:
+        messages = "  \n".join(plain(finding.message) for finding in wrong)
         st.error(messages, icon=":material/difference:")
+    render.show(sharding_errors.refusals(snapshot.programs))
     summary = st.container()
-    snapshot_panels.show(snapshot, layout, instead=_panels_of_plan(service, snapshot))
+    panels = _panels_of_plan(service, snapshot, layout)
+    snapshot_panels.show(snapshot, layout, instead=panels)
     with summary:
         summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
+        known = propagation.is_known(service, snapshot, layout)
+        if layout.explicit_axes and not known and st.session_state.get("panel") not in panels:
+            propagation.show(service, layout)  # JAX may refuse the programs
     return planned
 
 
-def _panels_of_plan(service: Inspection, snapshot: Snapshot) -> dict[str, snapshot_panels.Panel]:
-    """Return the panel that starts the propagation of a plan and waits for its programs.
+def _panels_of_plan(
+    service: Inspection, snapshot: Snapshot, layout: Layout
+) -> dict[str, snapshot_panels.Panel]:
+    """Return the panels that start the propagation of a plan and wait for its programs.
 
     Other panels show the programs once they are known. They start no propagation, because the rerun at its
     end closes an open dialog.
     """
-    if propagation.is_known(snapshot):
+    if service.known_programs(layout) is not None and not service.knows_all_programs(layout):
+        return {name: _with_rest(service, name) for name in _OF_PROGRAMS}
+    if propagation.is_known(service, snapshot, layout):
         return {}
 
-    def show(_: Snapshot, layout: Layout | None) -> None:
+    def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
+        if snapshot.source.kind != "plan":
+            collectives_panel.show(snapshot, layout)
         propagation.show(service, layout)
 
-    return {"Collectives": show}
+    if snapshot.source.kind != "plan":  # to compare with the compiled programs
+        return {"Collectives": show}
+    return dict.fromkeys(_OF_PROGRAMS, show)
+
+
+def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
+    """Return a panel that also starts the propagation of the initialization."""
+
+    def show(snapshot: Snapshot, layout: Layout | None) -> None:
+        assert layout is not None
+        snapshot_panels.PANELS[name](snapshot, layout)
+        propagation.show_rest(service, layout)
+
+    return show
 
 
 def _show_url_problems() -> None:

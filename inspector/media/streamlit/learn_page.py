@@ -66,16 +66,9 @@ def _draw_fields(guide: str) -> TutorialRequest | None:
     fields = Fields(f"learn:{guide}", tutorials.defaults(guide))
     parsed = tutorials.parse(guide, **fields.texts())
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        fields.draw(
-            st.text_input,
-            "mesh",
-            "Mesh",
-            on_change=_change_mesh,
-            args=(guide, fields),
-            width=FIELD_PX,
-            help=f"Sizes of the mesh axes joined by x; at most {tutorials.MOST_DEVICES} devices. "
-            "A change runs the tutorial again.",
-        )
+        sizes = f"Sizes of the mesh axes joined by x; at most {tutorials.MOST_DEVICES} devices. "
+        help = sizes + "A change runs the tutorial again."
+        fields.draw_mesh(st.text_input, "Mesh", _change_mesh, help, guide, width=FIELD_PX)
         fields.draw(
             st.text_input, "axes", "Axis names", width=FIELD_PX, help=guide_form.AXIS_NAMES_HELP
         )

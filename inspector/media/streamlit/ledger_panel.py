@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from inspector.compiled.causes import dependents, rules_behind
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
@@ -15,6 +16,7 @@ from inspector.layout import Layout
 from inspector.media.streamlit import render, selection
 from inspector.media.streamlit.plain_text import plain
 from inspector.model.built_in.catalogue import semantics
+from inspector.sections import causes
 from inspector.sections import rules as ledger_section
 
 _GIVEN, _NEXT = "ledger_rules", "ledger_next"
@@ -46,7 +48,24 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         st.info("This array has no logical axes, so no rule applies.", icon=":material/block:")
     else:
         render.show(ledger_section.of_array(array, ledger, rules, reading))
+    _show_origins(array)
     _show_all(snapshot, rules)
+    _show_dependents(snapshot)
+
+
+def _show_origins(array: Array) -> None:
+    section = causes.of_array(array)
+    if section is not None:
+        render.show([section])
+
+
+def _show_dependents(snapshot: Snapshot) -> None:
+    known = rules_behind(snapshot)
+    if not known:
+        return
+    rule = st.pills("What depends on a rule", known, format_func=plain, key="ledger_rule")
+    if rule is not None:
+        render.show([causes.of_rule(dependents(snapshot, rule))])
 
 
 def _choose(snapshot: Snapshot, named: Sequence[Array]) -> Array:

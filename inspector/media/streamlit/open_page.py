@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from inspector import layout as layouts
+from inspector.compare import board_link
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
 from inspector.core.temporary_folder import TemporaryFolder
-from inspector.layout import Layout
+from inspector.layout import Layout, parse_given_mesh
 from inspector.media.streamlit import (
     job_progress,
     page_width,
@@ -61,13 +62,16 @@ def show() -> None:
 
 
 def _show_field() -> None:
-    kind = st.selectbox(
-        "File type",
-        list(KINDS),
-        format_func=plain,
-        key="open_kind",
-        help="Set it only if the type is detected wrongly.",
-    )
+    columns = st.columns([2, 1, 2])
+    with columns[0]:
+        kind = st.selectbox(
+            "File type",
+            list(KINDS),
+            format_func=plain,
+            key="open_kind",
+            help="Set it only if the type is detected wrongly.",
+        )
+    mesh, axes = _mesh_fields(columns[1:], KINDS[kind])
     uploads = st.file_uploader(
         "Files, or a zip of a folder",
         accept_multiple_files=True,
@@ -76,17 +80,37 @@ def _show_field() -> None:
     )
     if not uploads:
         return
-    job_progress.start(_JOB, lambda: _start(uploads, KINDS[kind]))
+    job_progress.start(_JOB, lambda: _start(uploads, KINDS[kind], mesh, axes))
     st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
     st.rerun()
 
 
-def _start(uploads: Sequence[UploadedFile], kind: str | None) -> Task:
+def _mesh_fields(columns: Sequence[Any], kind: str | None) -> tuple[str, str]:
+    """Draw the fields for the mesh of a program whose text names none. Return their text."""
+    disabled = kind is not None and not READERS[kind].takes_mesh
+    with columns[0]:
+        mesh = st.text_input(
+            "Mesh",
+            key="open_mesh",
+            placeholder="2x4",
+            disabled=disabled,
+            help="Sizes of the mesh axes. Set it only for HLO text that names no mesh.",
+        )
+    with columns[1]:
+        axes = st.text_input(
+            "Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled
+        )
+    return ("", "") if disabled else (mesh or "", axes or "")
+
+
+def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: str) -> Task:
     """Copy the files to a folder and have a worker read them.
 
     Raises:
-      InvalidInput: a file name is not allowed, the files are too many or too large, or the disk is full.
+      InvalidInput: a file name or the mesh is not allowed, the files are too many or too large, or the disk
+        is full.
     """
+    given = parse_given_mesh(mesh, axes, limits.MOST_DEVICES, limits.MOST_AXES)
     total = sum(upload.size for upload in uploads)
     if total > limits.MOST_UPLOAD_BYTES:
         raise InvalidInput(
@@ -107,7 +131,7 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None) -> Task:
             raise InvalidInput(f"the upload cannot be stored: {error.strerror}") from None
         path = inside / names[0] if len(names) == 1 else inside
         name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        job = service.start_import(path, name, kind, folder=folder.path)
+        job = service.start_import(path, name, kind, folder=folder.path, mesh=given)
     except BaseException:
         folder.remove(patience=0)
         raise
@@ -147,12 +171,7 @@ def _file_name(name: str) -> str:
 
 def _layout_of(snapshot: Snapshot) -> Layout | None:
     """Return the layout that this project made the Snapshot from; None if there is no such layout."""
-    if snapshot.layout is None or unknown.imported_from(snapshot) is not None:
-        return None
-    try:
-        return layouts.from_json(snapshot.layout, "the layout")
-    except InvalidInput:
-        return None
+    return None if unknown.imported_from(snapshot) else board_link.layout_of(snapshot)
 
 
 def _show_formats() -> None:

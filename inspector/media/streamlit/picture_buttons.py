@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
+from inspector.core.printable import file_name
 from inspector.figures import stamp
 from inspector.media.pictures import file as picture_file
-from inspector.media.printable import file_name
 from inspector.media.streamlit import downloads
 from inspector.media.streamlit.plain_text import plain
 

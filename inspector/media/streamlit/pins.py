@@ -24,7 +24,7 @@ from inspector.service.inspection import Inspection
 _BOARD, _WRITTEN = "board", "board_query"
 _PROBLEMS, _NOTES, _REFUSED = "board_link_problems", "board_link_notes", "board_refused"
 
-_WAS_WORDS = {"cpu": "run", "tpu": "compiled", "gpu": "compiled"}
+_WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"}
 
 
 def board() -> Board:

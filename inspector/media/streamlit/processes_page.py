@@ -76,14 +76,8 @@ def _draw_fields(fields: Fields) -> None:
         required=True,
         help="Every process has the same number of devices.",
     )
-    fields.draw(
-        columns[1].text_input,
-        "mesh",
-        "Mesh",
-        on_change=_change_mesh,
-        args=(fields,),
-        help="Sizes of one to three mesh axes joined by x; at most 32 devices.",
-    )
+    help = "Sizes of one to three mesh axes joined by x; at most 32 devices."
+    fields.draw_mesh(columns[1].text_input, "Mesh", _change_mesh, help)
     fields.draw(columns[2].text_input, "axes", "Axis names", help=guide_form.AXIS_NAMES_HELP)
     fields.draw(columns[3].text_input, "spec", "PartitionSpec", help=guide_form.SPEC_HELP)
     fields.draw(
@@ -183,7 +177,7 @@ def _show_views(request: HostLocal, exchanged: Exchanged) -> None:
             "`np.asarray(global)`": lambda view: view.reading or "works",
         }
     if any(view.returned_shape is not None for view in exchanged.views):
-        rows["shape after the way back"] = lambda view: str(view.returned_shape)
+        rows["shape returned"] = lambda view: str(view.returned_shape)
         rows["values unchanged"] = lambda view: str(view.returned == view.given)
     # Unlike a data frame, a table wraps the long messages of JAX.
     st.table(

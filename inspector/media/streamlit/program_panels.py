@@ -13,7 +13,7 @@ from inspector.sections import memory, time, train_state, unknown
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw requested and compiled shardings, then loss, live arrays and boxes."""
-    render.show([train_state.verdict(snapshot)])
+    render.show([train_state.verdict(snapshot), *train_state.inside(snapshot)])
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:
         name = program_choice.choose(names, "asked_program")
@@ -37,7 +37,7 @@ def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
 
 def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw the step modelled on a chip, then measured times and profiled operations."""
-    missing = unknown.no_programs(snapshot, "step times are")
+    missing = unknown.no_programs(snapshot, "step times are", propagated=True)
     if missing is not None:
         render.show([missing])
         return
@@ -57,7 +57,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     render.show(time.measured(snapshot))
     profiled = time.by_operation(snapshot)
     render.show(profiled)
-    if not profiled and snapshot.source.kind == "cpu":
+    if not profiled and snapshot.source.kind in ("cpu", "local"):
         st.caption(
             "To see the time by kind of operation, enable *Also profile train steps* under *Training and "
             "measuring* and run again."

@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Finding, Program, Snapshot
+from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import NOT_PROPAGATED
+from inspector.layout.plan import NOT_PROPAGATED, with_programs
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.2
+# A page whose open panel needs the programs waits this long for them, instead of being drawn twice.
+PATIENCE_SECONDS = 0.6
+REST_SECONDS = 0.5  # between looks at the propagation of init
 _RUNNING, _FAILED = "propagation", "propagation_failed"
+_REST, _ORIGINS = "propagation_rest", "propagation_origins"
 
 
 @dataclass(eq=False)
@@ -27,7 +32,7 @@ class _Running:
     """
 
     layout: Layout
-    job: Job[tuple[Program, ...]]
+    job: Job[PropagatedPrograms]
     origins: bool
 
 
@@ -38,7 +43,7 @@ def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapsh
     """
     programs = service.known_programs(layout)
     if programs is not None:
-        return replace(planned, programs=programs)
+        return with_programs(planned, programs)
     failed_layout, reason = st.session_state.get(_FAILED, (None, ""))
     if failed_layout != layout:
         return planned
@@ -46,14 +51,34 @@ def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapsh
     return replace(planned, findings=(*planned.findings, note))
 
 
-def is_known(snapshot: Snapshot) -> bool:
-    """Return whether the Snapshot has programs, or a note why they cannot be propagated."""
-    return bool(snapshot.programs) or any(one.code == NOT_PROPAGATED for one in snapshot.findings)
+def start(service: Inspection, layout: Layout) -> None:
+    """Start the propagation and wait for it for a moment. Call it only if the open panel needs it."""
+    failed, _ = st.session_state.get(_FAILED, (None, ""))
+    if failed == layout or service.known_state(layout) is None or _is_finished(service, layout):
+        return
+    running: _Running | None = st.session_state.get(_RUNNING)
+    if running is not None:
+        running.job.wait(PATIENCE_SECONDS)
+        _is_finished(service, layout)
+
+
+def is_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> bool:
+    """Return whether the propagated programs of the layout are known, or known to fail."""
+    if service.known_programs(layout) is not None:
+        return True
+    failed_layout, _ = st.session_state.get(_FAILED, (None, ""))
+    noted = any(one.code == NOT_PROPAGATED for one in snapshot.findings)
+    return noted or failed_layout == layout
 
 
 def show(service: Inspection, layout: Layout) -> None:
     """Propagate in the background and say so, then rerun the page. Draw it last in its container."""
     st.fragment(_poll, run_every=POLL_SECONDS)(service, layout)
+
+
+def show_rest(service: Inspection, layout: Layout) -> None:
+    """Propagate the initialization too, then rerun the page. Draw it after the other programs."""
+    st.fragment(_poll_rest, run_every=REST_SECONDS)(service, layout)
 
 
 def make_way(service: Inspection, layout: Layout) -> None:
@@ -72,6 +97,18 @@ def _poll(service: Inspection, layout: Layout) -> None:
     )
 
 
+def _poll_rest(service: Inspection, layout: Layout) -> None:
+    if service.knows_all_programs(layout):
+        st.rerun()
+    running: _Running | None = st.session_state.get(_REST)
+    if running is None or running.layout != layout:
+        origins = st.session_state.get(_ORIGINS, True)
+        _start(service, layout, origins, key=_REST)
+    elif running.job.state == "done":
+        running.job.answer()  # the service then knows all programs
+        st.rerun()
+
+
 def _is_finished(service: Inspection, layout: Layout) -> bool:
     """Return whether the programs of this layout are known or have failed; if not, see that a job runs.
 
@@ -88,6 +125,7 @@ def _is_finished(service: Inspection, layout: Layout) -> bool:
         state[_RUNNING] = None
         try:
             running.job.answer()  # the service then knows the programs
+            state[_ORIGINS] = running.origins
         except InvalidInput as error:
             if running.layout == layout and running.job.state == "failed":
                 if running.origins:
@@ -101,9 +139,9 @@ def _is_finished(service: Inspection, layout: Layout) -> bool:
     return False
 
 
-def _start(service: Inspection, layout: Layout, origins: bool = True) -> None:
-    job = service.start_propagation(layout, origins)
+def _start(service: Inspection, layout: Layout, origins: bool = True, key: str = _RUNNING) -> None:
+    job = service.start_propagation(layout, origins, steps_only=key == _RUNNING)
     running = _Running(layout, job, origins)
     # Streamlit drops the state of a session some time after its tab is closed.
     weakref.finalize(running, job.cancel)
-    st.session_state[_RUNNING] = running
+    st.session_state[key] = running

@@ -37,7 +37,12 @@ from inspector.service.inspection import Inspection
 from inspector.service.restoration import Outcome, RestorationStatus
 
 ALL_ARRAYS = "All arrays"
-FIELDS = ("mesh", "axes", "rules", "specs")
+FIELDS = ("mesh", "axes", "rules", "specs", "state_specs")
+_FIELD_HELP = {
+    "rules": "`logical axis=mesh axis`, joined by commas; several mesh axes are joined by +.",
+    "specs": "`place=spec`, joined by commas, with a point between dimensions: `W1=None.model`.",
+    "state_specs": "`pattern=spec`, joined by semicolons: `kernel=None.model;.*=fsdp(data)`.",
+}
 # Phases of the two workers, in order.
 PHASES = {
     ("save", "start"): "Starting a worker for the saved layout",
@@ -94,7 +99,7 @@ def show() -> None:
 
 def _draw_saved_layout(layout: Layout, planned: Snapshot) -> None:
     fields = layouts.to_fields(layout)
-    rules = fields.get("rules", fields.get("specs", "")).replace(",", ", ") or "no rules"
+    rules = fields.get(_last_field(layout), "").replace(",", ", ").replace(";", "; ") or "no rules"
     mesh = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
     st.markdown(
         "**Saved layout** &ensp; :small[from the Layout page]\n\n"
@@ -120,22 +125,14 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
     parsed = _parse(saved, fields)
     _draw_presets(saved, fields)
     left, middle = st.columns([2, 3])
-    fields.draw(
-        left.text_input,
-        "mesh",
-        "New mesh",
-        on_change=_change_mesh,
-        args=(saved, fields),
-        help="Sizes of the mesh axes joined by x. The number of devices can differ.",
-    )
+    help = "Sizes of the mesh axes joined by x. The number of devices can differ."
+    fields.draw_mesh(left.text_input, "New mesh", _change_mesh, help, saved)
     fields.draw(middle.text_input, "axes", "New axis names", help=guide_form.AXIS_NAMES_HELP)
     fields.draw(
         st.text_input,
         last,
         "New rules" if last == "rules" else "New PartitionSpecs",
-        help="`logical axis=mesh axis`, joined by commas; several mesh axes are joined by +."
-        if last == "rules"
-        else "`place=spec`, joined by commas, with a point between dimensions: `W1=None.model`.",
+        help=_FIELD_HELP[last],
     )
     for problem in parsed.problems.values():
         st.markdown(f":red[:material/error: :small[{plain(problem)}]]")
@@ -177,13 +174,16 @@ def suggested(saved: Layout) -> Layout:
 
 
 def _last_field(saved: Layout) -> str:
+    if saved.entry.state_specs is not None:
+        return "state_specs"
     return "rules" if saved.entry.has_rules else "specs"
 
 
 def _texts(saved: Layout, fields: Fields) -> dict[str, str]:
     """Return the fields of the saved layout with the typed ones: both layouts have one model."""
-    texts = {name: text for name, text in layouts.to_fields(saved).items() if name not in FIELDS}
-    return texts | {name: fields[name] for name in ("mesh", "axes", _last_field(saved))}
+    return layouts.to_fields(saved) | {
+        name: fields[name] for name in ("mesh", "axes", _last_field(saved))
+    }
 
 
 def _parse(saved: Layout, fields: Fields) -> Any:

@@ -89,7 +89,7 @@ def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str
             f"Compiles three programs with the compiler of {plain(layout.target)}. Nothing is run. "
             "A small model takes seconds, an 8B model about 30 s."
         )
-    where = counted(layout.devices, "emulated device")
+    where = counted(layout.devices, "local device" if layout.is_local else "emulated device")
     if layout.processes > 1:
         where += f" in {layout.processes} processes"
     if len(plans) > 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import streamlit as st
 
 from inspector.core.snapshot import Array, Snapshot
@@ -24,12 +22,7 @@ def selected(snapshot: Snapshot) -> Array:
 def largest_parameter(snapshot: Snapshot) -> Array:
     """Return the largest parameter, or the largest array if there are no parameters."""
     params = [array for array in snapshot.arrays if array.group == "params"] or snapshot.arrays
-    return max(params, key=_size)
-
-
-def _size(array: Array) -> tuple[int, int]:
-    """Return the bytes (0 if unknown) and the number of elements."""
-    return array.bytes or 0, math.prod(array.shape) if array.shape is not None else 0
+    return max(params, key=lambda array: (array.bytes or 0, array.elements or 0))
 
 
 def select(path: str | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -24,23 +24,27 @@ from inspector.model.built_in.catalogue import CATALOGUE
 
 _row_numbers = itertools.count()
 
+# The tables of the sidebar: of rules, and of patterns with the PartitionSpecs of `state_specs`.
+Table = Literal["rule", "pattern"]
+
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
 _PARAMETERS = {name: f"{name}-size" for name in ("embed", "embed_options")}
 
 
 @dataclass
 class RuleRow:
-    """A row of the rule table. Its number identifies its widgets when rows move."""
+    """A rule, or a pattern with its spec. The number identifies the widgets when rows move."""
 
     number: int
+    table: Table = "rule"
 
     @property
     def name_key(self) -> str:
-        return f"rule:{self.number}:name"
+        return f"{self.table}:{self.number}:name"
 
     @property
     def axes_key(self) -> str:
-        return f"rule:{self.number}:axes"
+        return f"{self.table}:{self.number}:axes"
 
     def text(self) -> str:
         state = st.session_state
@@ -95,6 +99,7 @@ def put(layout: Layout) -> None:
     state["field:model"] = layout.model
     state["field:mesh"] = fields["mesh"]
     state["field:axes"] = ", ".join(layout.axis_names)
+    state["field:explicit"] = list(layout.explicit_axes)
     state["field:steps"] = layout.steps
     state["field:target"] = layout.target
     state["field:device_order"] = layout.device_order
@@ -107,8 +112,11 @@ def put(layout: Layout) -> None:
     for name, value in layout.sizes.items():
         state[size_key(name)] = value
     if layout.entry.has_rules:
-        put_rules(layout)
-    else:
+        _put_rows("rule", [(name, " + ".join(axes)) for name, axes in layout.rules])
+    if layout.entry.state_specs is not None:
+        rows = [(row.pattern, layouts.print_row_spec(row.spec)) for row in layout.state_specs]
+        _put_rows("pattern", [(pattern, _spaced(spec)) for pattern, spec in rows])
+    if not layout.entry.has_rules:
         for place, spec in layout.specs.items():
             state[spec_key(place)] = layouts.print_spec(spec).replace(".", ", ")
     state["mesh_rank"] = len(layout.mesh_shape)
@@ -116,14 +124,19 @@ def put(layout: Layout) -> None:
     state["last_layout"] = layout
 
 
-def put_rules(layout: Layout) -> None:
+def _put_rows(table: Table, texts: list[tuple[str, str]]) -> None:
     rows = []
-    for name, axes in layout.rules:
-        row = RuleRow(next(_row_numbers))
+    for name, axes in texts:
+        row = RuleRow(next(_row_numbers), table)
         st.session_state[row.name_key] = name
-        st.session_state[row.axes_key] = " + ".join(axes)
+        st.session_state[row.axes_key] = axes
         rows.append(row)
-    st.session_state.rule_rows = rows
+    st.session_state[f"{table}_rows"] = rows
+
+
+def _spaced(spec: str) -> str:
+    """Return the text of a spec for reading: `None, model`, `fsdp(data, 1024)`."""
+    return re.sub(r"[.,]", ", ", spec).replace("+", " + ")
 
 
 def parsed() -> Parsed[Layout]:
@@ -139,6 +152,9 @@ def fields() -> dict[str, str]:
         "model": entry.name,
         "mesh": state["field:mesh"],
         "axes": state["field:axes"],
+        "axis_types": ",".join(
+            "explicit" if name in state["field:explicit"] else "auto" for name in typed_axes()
+        ),
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
         # The next two are drawn for some targets only.
@@ -153,7 +169,9 @@ def fields() -> dict[str, str]:
         text[size.name] = _printed(state.get(size_key(size.name), size.default))
     if entry.has_rules:
         text["rules"] = ",".join(row.text() for row in rule_rows())
-    else:
+    if entry.state_specs is not None:
+        text["state_specs"] = ";".join(row.text() for row in rule_rows("pattern"))
+    if not entry.has_rules and entry.state_specs is None:
         # A comma separates the specs, so a point separates the dimensions of each.
         text["specs"] = ",".join(
             f"{place}={state[spec_key(place)].replace(',', '.')}"
@@ -163,12 +181,25 @@ def fields() -> dict[str, str]:
     return text
 
 
+def typed_axes() -> list[str]:
+    """Return the names of the mesh axes as typed, valid or not."""
+    return [name.strip() for name in st.session_state["field:axes"].split(",")]
+
+
 def model_entry() -> ModelEntry:
     return CATALOGUE[st.session_state["field:model"]]
 
 
-def rule_rows() -> list[RuleRow]:
-    return st.session_state.setdefault("rule_rows", [])
+def rule_rows(table: Table = "rule") -> list[RuleRow]:
+    return st.session_state.setdefault(f"{table}_rows", [])
+
+
+def add_pattern() -> None:
+    """Add a pattern at the end that all paths match. It replicates the arrays that no other row matches."""
+    row = RuleRow(next(_row_numbers), "pattern")
+    st.session_state[row.name_key] = ".*"
+    st.session_state[row.axes_key] = ""
+    rule_rows("pattern").append(row)
 
 
 def add_rule() -> None:
@@ -181,16 +212,16 @@ def add_rule() -> None:
     rule_rows().append(row)
 
 
-def rule_actions(position: int) -> list[str]:
-    """Return the entries of the menu of a rule."""
-    up, down = position > 0, position < len(rule_rows()) - 1
+def rule_actions(position: int, table: Table = "rule") -> list[str]:
+    """Return the entries of the menu of a row."""
+    up, down = position > 0, position < len(rule_rows(table)) - 1
     return [*(["Move up"] if up else []), *(["Move down"] if down else []), "Delete"]
 
 
-def act_on_rule(position: int, action: str | None) -> None:
+def act_on_rule(position: int, action: str | None, table: Table = "rule") -> None:
     """Do one of `rule_actions`."""
-    rows = rule_rows()
-    if action not in rule_actions(position):
+    rows = rule_rows(table)
+    if action not in rule_actions(position, table):
         return
     row = rows.pop(position)
     if action != "Delete":
@@ -203,10 +234,16 @@ def change_model() -> None:
     last: Layout = state["last_layout"]
     sizes = {name: layouts.print_size(value) for name, value in last.sizes.items()}
     known = {size.name for size in model_entry().sizes}
-    kept = {
-        "model": model_entry().name,
+    mesh = {
         "mesh": layouts.print_mesh(last.mesh_shape),
         "axes": ",".join(last.axis_names),
+        "axis_types": ",".join(axis.type for axis in last.mesh().axes),
+    }
+    # A model that names other mesh axes gets its own mesh.
+    fits = set(model_entry().mesh_axes) <= set(last.axis_names)
+    kept = {
+        "model": model_entry().name,
+        **(mesh if fits else {}),
         "steps": str(last.steps),
         "target": last.target,
         "processes": str(last.processes),
@@ -236,9 +273,17 @@ def change_mesh() -> None:
 
 
 def change_axes() -> None:
-    """Rename a mesh axis in the rules or specs too."""
+    """Rename a mesh axis in the rules or specs too. `data:explicit` sets the type of an axis."""
     state = st.session_state
     before = state["axis_names"]
+    try:
+        names, types = layouts.split_axes(state["field:axes"])
+    except InvalidInput:
+        return
+    if types is not None:
+        state["field:axes"] = names.replace(",", ", ")
+        typed = zip(names.split(","), types.split(","), strict=True)
+        state["field:explicit"] = [name for name, kind in typed if kind == "explicit"]
     try:
         # An invalid name is not put into the rules: it could not be found there when it is corrected.
         after = layouts.parse_axes(state["field:axes"], (1,) * len(before))
@@ -246,7 +291,8 @@ def change_axes() -> None:
         return
     renamed = {old: new for old, new in zip(before, after, strict=True) if old != new}
     if len(renamed) == 1:
-        for row in rule_rows():
+        state["field:explicit"] = [renamed.get(name, name) for name in state["field:explicit"]]
+        for row in (*rule_rows(), *rule_rows("pattern")):
             _rename(row.axes_key, renamed)
         for place in model_entry().partitions:
             _rename(spec_key(place), renamed)

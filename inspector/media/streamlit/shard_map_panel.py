@@ -67,6 +67,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     with right:
         _chart(devices, "mesh_map", array)
         render.show(array_section.why(array, snapshot, layout))
+    render.show(array_section.notes(array))
     caption = "Same color, same data."
     if not screenshot_mode.on():
         caption += " Click a block or a device to highlight it; hover for index ranges and bytes."

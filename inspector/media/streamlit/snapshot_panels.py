@@ -14,6 +14,7 @@ from inspector.media.streamlit import (
     code_panel,
     collectives_panel,
     device_panel,
+    effects_panel,
     findings_panel,
     ledger_panel,
     program_panels,
@@ -31,6 +32,7 @@ PANELS: dict[str, Panel] = {
     "PartitionSpec tree": arrays_panels.show_tree,
     "Arrays": arrays_panels.show_table,
     "Collectives": collectives_panel.show,
+    "Effects": effects_panel.show,
     "Train state": program_panels.show_train_state,
     "Memory": program_panels.show_memory,
     "Time": program_panels.show_time,
@@ -43,8 +45,13 @@ FIRST = next(iter(PANELS))
 
 def prepare(snapshot: Snapshot, key: str = "panel") -> None:
     """Build the figures of the first panel, if it is open, before the page is sent."""
-    if st.session_state.get(key, FIRST) == FIRST:
+    if is_open(FIRST, key=key):
         shard_map_panel.prepare(snapshot)
+
+
+def is_open(*names: str, key: str = "panel") -> bool:
+    """Return whether one of these panels is open."""
+    return st.session_state.get(key, FIRST) in names
 
 
 def show(

@@ -21,7 +21,7 @@ from inspector.media.streamlit import (
     screenshot_mode,
 )
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import findings, summary, unknown
+from inspector.sections import findings, sharding_errors, summary, unknown
 from inspector.sections.section import more_text
 
 _MAX_FINDINGS = 50
@@ -29,6 +29,7 @@ _MAX_FINDINGS = 50
 SOURCE_BADGES = {
     "plan": (":material/architecture:", "Planned, not compiled", "blue"),
     "cpu": (":material/memory:", "Run on emulated devices", "green"),
+    "local": (":material/memory:", "Run on this machine's devices", "green"),
     "tpu": (":material/developer_board:", "Compiled, not run", "violet"),
     "gpu": (":material/developer_board:", "Compiled, not run", "violet"),
 }
@@ -85,7 +86,7 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
         )
         pin_button.show(snapshot, name, key="opened_pin_button")
         keep_button.show(snapshot, name, key="opened_keep_button")
-    render.show([summary.totals(snapshot)])
+    render.show([summary.totals(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from inspector.media.streamlit import selection
@@ -15,9 +16,6 @@ PATH_PIXELS = 300  # leaves room for specs on a page 1440 pixels wide
 
 def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any:
     """Draw the table and return what `st.dataframe` returns; a column `Path` stays visible."""
-    # pandas takes a fifth of a second to import, and the first page needs no table.
-    import pandas as pd
-
     column_config = dict(settings.pop("column_config", {}))
     if "Path" in columns:
         column_config["Path"] = st.column_config.TextColumn(width=PATH_PIXELS, pinned=True)

@@ -1,4 +1,4 @@
-"""The target in the sidebar: emulated devices, a TPU slice, GPU nodes, or a plan."""
+"""The target in the sidebar: emulated or local devices, a TPU slice, GPU nodes, or a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inspector.media.streamlit import session
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.compile_cache import CompileCache
 
-KINDS = {"cpu": "Emulated", "tpu": "TPU", "gpu": "GPU", "plan": "Plan only"}
+KINDS = {"cpu": "Emulated", "tpu": "TPU", "gpu": "GPU", "local": "Local", "plan": "Plan only"}
 _FIRST = {"tpu": "tpu:v5p:2x2x2", "gpu": "gpu:h100:8"}
 _GPU_COUNTS = (1, 2, 4, *(GPUS_PER_NODE * 2**n for n in range(10)))
 
@@ -36,7 +36,8 @@ def draw(cache: CompileCache) -> None:
         required=True,
         on_change=_change_kind,
         help="**Emulated**: build and run on emulated devices of this machine. **TPU**, **GPU**: compile for "
-        "that machine with its compiler. **Plan only**: compile and run nothing.",
+        "that machine with its compiler. **Local**: build and run on the accelerators of this machine, or on "
+        "its CPU devices if JAX finds no others. **Plan only**: compile and run nothing.",
     )
     if target is None:
         return

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from inspector.compare import difference
+from inspector.compare.difference import ArrayDifference
 from inspector.core.folding import fold
 from inspector.core.formatting import (
     bytes_text,
@@ -19,7 +23,7 @@ from inspector.core.snapshot import Array, Program, Snapshot
 from inspector.core.statistics import statistics
 from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
-from inspector.guides.variants import LeafPair, Variants, leaf_pairs
+from inspector.guides.variants import Variants
 from inspector.layout import Layout
 from inspector.media.streamlit import planning, run_panel, session, table
 from inspector.media.streamlit.plain_text import plain
@@ -58,7 +62,7 @@ def show() -> None:
             _show_layer_axis(right)
         else:
             live = left.source.kind == right.source.kind == "cpu"
-            _show_verdict(leaf_pairs(left, right, (*STATE_GROUPS, "batch", "output")), live)
+            _show_verdict(difference.arrays(left, right), live)
     if left.programs and right.programs:
         _show_costs(pair, left, right)
     # In a narrow window the trees wrap, which columns do not.
@@ -94,9 +98,10 @@ def _layout_words(layout: Layout) -> str:
     )
 
 
-def _show_verdict(pairs: tuple[LeafPair, ...], live: bool) -> None:
+def _show_verdict(every: Sequence[ArrayDifference], live: bool) -> None:
     how = "in live arrays" if live else "as planned"
-    different = [pair for pair in pairs if not pair.equal]
+    pairs = [pair for pair in every if pair.either.group in (*STATE_GROUPS, "batch", "output")]
+    different = [pair for pair in pairs if not pair.same_placement]
     if not different:
         st.success(
             f"All {counted(len(pairs), 'leaf', 'leaves')} have the same sharding, {how}.",
@@ -110,8 +115,8 @@ def _show_verdict(pairs: tuple[LeafPair, ...], live: bool) -> None:
     table.show(
         {
             "Path": [pair.path for pair in different],
-            "Logical axes": [_spec(pair.left) for pair in different],
-            "Device axes": [_spec(pair.right) for pair in different],
+            "Logical axes": [_spec(pair.before) for pair in different],
+            "Device axes": [_spec(pair.after) for pair in different],
         },
         "different_leaves",
         height=220,

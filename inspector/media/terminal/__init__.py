@@ -10,33 +10,33 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import importlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from inspector.core.errors import InvalidInput
-from inspector.media.printable import one_line
-from inspector.media.terminal import compare_verbs, make_verbs, read_verbs
-from inspector.media.terminal.dashboard_verb import dashboard
-from inspector.media.terminal.library_verb import library
+from inspector.core.printable import one_line
 
-VERBS = (
-    make_verbs.inspect,
-    make_verbs.import_,
-    read_verbs.show,
-    read_verbs.shards,
-    read_verbs.device,
-    read_verbs.explain,
-    read_verbs.audit,
-    compare_verbs.compare,
-    compare_verbs.report,
-    compare_verbs.check,
-    make_verbs.code,
-    library,
-    dashboard,
-)
+# Verb -> its module in this package, and its name there. A command imports the module of its verb only.
+_PLACES = {
+    "inspect": ("make_verbs", "inspect"),
+    "run": ("run_verb", "run"),
+    "import": ("make_verbs", "import_"),
+    "show": ("read_verbs", "show"),
+    "shards": ("read_verbs", "shards"),
+    "device": ("read_verbs", "device"),
+    "explain": ("explain_verb", "explain"),
+    "audit": ("read_verbs", "audit"),
+    "compare": ("compare_verbs", "compare"),
+    "report": ("compare_verbs", "report"),
+    "check": ("compare_verbs", "check"),
+    "code": ("make_verbs", "code"),
+    "library": ("library_verb", "library"),
+    "dashboard": ("dashboard_verb", "dashboard"),
+}
 PROGRAM = "sharding-inspector"
 DEBUG = "SHARDING_INSPECTOR_DEBUG"
 UNUSABLE_INPUT = 2
@@ -88,7 +88,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog=PROGRAM, description="Inspect the sharding of a JAX model: shards, reasons and costs."
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in VERBS:
+    given = sys.argv[1:] if arguments is None else arguments
+    names = given[:1] if given[:1] and given[0] in _PLACES else _PLACES
+    for verb in map(_verb, names):
         subparser = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
         verb.add_arguments(subparser)
         subparser.set_defaults(run=verb.run)
@@ -98,6 +100,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     elif unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
+
+
+def _verb(name: str) -> Any:
+    module, attribute = _PLACES[name]
+    return getattr(importlib.import_module(f"inspector.media.terminal.{module}"), attribute)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "VERBS":
+        return tuple(map(_verb, _PLACES))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _fail(message: str) -> int:

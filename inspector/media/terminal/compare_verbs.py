@@ -14,10 +14,10 @@ from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_RO
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media import report as reports
-from inspector.media.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
@@ -25,7 +25,6 @@ from inspector.sections import comparison, paired_times
 from inspector.sections.comparison import Named
 from inspector.sections.section import Block, Folded, Section, text
 from inspector.service.engine import Status
-from inspector.service.inspection import Inspection
 
 VIOLATED = 1
 _TIMING = "--time-together"
@@ -75,10 +74,8 @@ def compare(options: argparse.Namespace) -> None:
         rounds = shared.number(options.time_together, _TIMING, allowed, LEAST_ROUNDS, MOST_ROUNDS)
         if suffix not in (None, ".json"):
             raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
-    named = [
-        (name, audit.audited(snapshot.read(path)))
-        for name, path in zip(shared.snapshot_names(paths), paths, strict=True)
-    ]
+    found = difference.aligned([audit.audited(snapshot.read(path)) for path in paths])
+    named = list(zip(shared.snapshot_names(paths), found, strict=True))
     times = None
     if rounds is not None:
         times = _time_together([found for _, found in named], rounds, baseline)
@@ -125,11 +122,8 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
 
 def _time_together(snapshots: Sequence[Snapshot], rounds: int, baseline: int) -> PairedTimes:
     """Time the layouts in turn in one worker, with progress on standard error."""
-    service = Inspection(run_workers=1)
-    try:
+    with shared.workers() as service:
         return shared.follow(service.start_timing(snapshots, rounds, baseline), _progress)
-    finally:
-        service.close()
 
 
 def _progress(status: Status) -> str:

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from inspector.core import program_run
 from inspector.media.terminal.options import argument, verb
 
 SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspector_app.py"
@@ -14,7 +15,9 @@ SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspec
 
 def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
-    parser.usage = "%(prog)s [--model PACKAGE.MODULE:FUNCTION]... [STREAMLIT OPTIONS]"
+    parser.usage = (
+        "%(prog)s [--model PACKAGE.MODULE:FUNCTION]... [--run FOLDER] [STREAMLIT OPTIONS]"
+    )
     parser.epilog = "All other options go to `streamlit run`, for example --server.port 8502."
     # `main` puts the options here that the verb does not know.
     parser.set_defaults(unknown=[])
@@ -31,9 +34,18 @@ def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
         metavar="PACKAGE.MODULE:FUNCTION",
         help="add your own model to the list of models; may be repeated",
     ),
+    argument(
+        "--run",
+        dest="recorded",
+        metavar="FOLDER",
+        help="show a recorded program, also while it runs",
+    ),
 )
 def dashboard(options: argparse.Namespace) -> None:
     """Replace this process by the Streamlit server."""
+    if options.recorded is not None:
+        program_run.read(options.recorded)
+        os.environ[program_run.FOLDER_VARIABLE] = os.path.abspath(options.recorded)
     models = [argument for name in options.model for argument in ("--model", name)]
     command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), *options.unknown]
     sys.stdout.flush()

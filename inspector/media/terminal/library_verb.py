@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from inspector.core import output, snapshot
 from inspector.core.formatting import bytes_text
-from inspector.media.printable import one_line
+from inspector.core.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, SNAPSHOT, argument, one_of, verb

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -13,10 +14,12 @@ from typing import Any, TypeAlias, TypeVar
 from inspector import layout as layouts
 from inspector.core import output, snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import numbered
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.service.engine import Job, Status
+from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 
 Answer = TypeVar("Answer")
@@ -122,13 +125,7 @@ def read_layout(path: str) -> Layout:
 def snapshot_names(paths: Sequence[str], given: Sequence[str] = ()) -> list[str]:
     """Return a name per Snapshot: the given ones, then file names, with a number if they repeat."""
     stems = [Path(path).name.removesuffix(".json") or path for path in paths[len(given) :]]
-    names = [*given, *stems]
-    for place in range(len(given), len(names)):
-        name, number = names[place], 1
-        while names[place] in names[:place]:
-            number += 1
-            names[place] = f"{name} ({number})"
-    return names
+    return [*given, *list(numbered([*given, *stems]))[len(given) :]]
 
 
 def write_text(text: str, path: str | None) -> None:
@@ -143,6 +140,13 @@ def print_json(value: Any) -> None:
     """Print JSON on one line of standard output."""
     json.dump(value, sys.stdout, allow_nan=False)
     sys.stdout.write("\n")
+
+
+@contextmanager
+def workers() -> Iterator[Inspection]:
+    """Start worker processes for one command, and stop them at its end."""
+    with closing(Inspection(run_workers=1)) as service:
+        yield service
 
 
 def follow(job: Job[Answer], words: Callable[[Status], str]) -> Answer:

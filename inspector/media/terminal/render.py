@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from inspector.media.printable import one_line, printable
+from inspector.core.printable import one_line, printable
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
 
@@ -39,7 +39,7 @@ def show(blocks: Iterable[section.Block], stream: TextIO | None = None) -> None:
         return
     from rich.console import Console
 
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, force_jupyter=False)
     for part in _renderables(blocks, console):
         console.print(part)
 
@@ -51,7 +51,7 @@ def text(blocks: Iterable[section.Block]) -> str:
     buffer = io.StringIO()
     console = Console(
         file=buffer, width=_PIPE_WIDTH, color_system=None, force_terminal=False, highlight=False,
-        markup=False, emoji=False, legacy_windows=False,
+        markup=False, emoji=False, legacy_windows=False, force_jupyter=False,
     )  # fmt: skip
     for part in _renderables(blocks, console):
         console.print(part)

@@ -24,7 +24,7 @@ from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.loops import comparison_direction, trip_count
 from inspector.producers.propagation.shardings import (
     Axis,
-    argument_shardings,
+    argument_sharding,
     axes_of_dimensions,
     collective_axes,
     result_shardings,
@@ -112,15 +112,15 @@ class Writer:
         self._operations: dict[str, Any] = {}
         self._not_partitioned: list[str] = []
         self._groups: dict[tuple, str] = {}
+        self._shapes: dict[tuple[Any, Any], str] = {}
 
     def write(self) -> DeviceProgram:
         """Return the program of one device."""
         main = self._functions["main"]
         block = main.regions[0].blocks[0]
         scope = _Scope("main")
-        shardings = argument_shardings(main, len(block.arguments))
         for number, argument in enumerate(block.arguments):
-            shape = self._shape(argument.type, shardings[number])
+            shape = self._shape(argument.type, argument_sharding(main, number))
             self._parameter(scope, argument, number, shape)
         self._block(scope, block)
         header = f"HloModule main, num_partitions={self._devices}, replica_count=1\n"
@@ -465,6 +465,12 @@ class Writer:
 
     def _shape(self, kind: Any, sharding: Any) -> str:
         """Return the shape of one device's part of a value, such as `f32[4,256]`."""
+        key = (kind, sharding)
+        if key not in self._shapes:
+            self._shapes[key] = self._local_shape(kind, sharding)
+        return self._shapes[key]
+
+    def _local_shape(self, kind: Any, sharding: Any) -> str:
         try:
             tensor = ir.RankedTensorType(kind)
         except ValueError:
@@ -496,8 +502,6 @@ def _attributes(operation: Any) -> list[str]:
     if name == "stablehlo.custom_call":
         target = ir.StringAttr(operation.attributes["call_target_name"]).value
         return [f"custom_call_target={json.dumps(target)}"]
-    if name == "stablehlo.convolution":
-        return []
     return []
 
 

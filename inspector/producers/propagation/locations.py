@@ -7,21 +7,56 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+_MARK = "inspector-mark:"
 
-@functools.lru_cache(maxsize=8192)
+
 def described(location: Any) -> tuple[str, str, int]:
     """Return the name stack, and the innermost source line outside installed packages."""
+    # Equal attributes have equal hashes, and equal locations do not.
+    return _described(location.attr)
+
+
+@functools.lru_cache(maxsize=8192)
+def _described(attribute: Any) -> tuple[str, str, int]:
     names: list[str] = []
     frames: list[tuple[str, int]] = []
-    _collect(location, names, frames)
+    _collect(ir.Location.from_attr(attribute, attribute.context), names, frames)
     written = [frame for frame in frames if not _installed(frame[0])]
     file, line = (written or frames or [("", 0)])[0]
     return _joined_names(names), file, line
 
 
+@functools.lru_cache(maxsize=1024)
+def called_at(location: Any) -> str | None:
+    """Return the line of an operation and of the call around it: `layer.py:60, called at moe.py:88`."""
+    frames: list[tuple[str, int]] = []
+    _collect(location, [], frames)
+    lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in frames if not _installed(file)]
+    return ", called at ".join(dict.fromkeys(lines[:2])) or None
+
+
+def marked(location: Any, mark: str) -> Any:
+    """Return the location with a mark that passes keep. The name stack does not contain it."""
+    return ir.Location.name(f"{_MARK}{mark}", location)
+
+
+def mark_of(location: Any) -> str | None:
+    """Return the mark of an operation, or None."""
+    if isinstance(location, ir.FusedLoc):
+        return next((mark for each in location.locations if (mark := mark_of(each))), None)
+    if isinstance(location, ir.CallSiteLoc):
+        return mark_of(location.callee)
+    if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(_MARK):
+        return None
+    return location.name_str.removeprefix(_MARK)
+
+
 def _collect(location: Any, names: list[str], frames: list[tuple[str, int]]) -> None:
     """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
     if isinstance(location, ir.NameLoc):
+        if location.name_str.startswith(_MARK):
+            _collect(location.child_loc, names, frames)
+            return
         names.append(location.name_str)
         _collect_frames(location.child_loc, frames)
     elif isinstance(location, ir.CallSiteLoc):  # an operation of an inlined function, and its call

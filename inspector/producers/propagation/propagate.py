@@ -2,96 +2,245 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+import jax
 
 from inspector.compiled import program_text
 from inspector.core import rules, typed_json
-from inspector.core.snapshot import Collective, Origin, Program, ProgramArray, Spec
+from inspector.core.abstract import PropagatedPrograms
+from inspector.core.errors import InvalidInput
+from inspector.core.rules import Rule
+from inspector.core.snapshot import (
+    Array,
+    Collective,
+    Finding,
+    Mesh,
+    Origin,
+    Program,
+    ProgramArray,
+    Spec,
+)
 from inspector.layout import Layout, from_json
+from inspector.layout.plan import NOT_PROPAGATED
+from inspector.producers.live_arrays import with_spec
 from inspector.producers.propagation import device_program, shardy
-from inspector.producers.propagation.origins import Sources, origins_of
-from inspector.producers.propagation.template import Lowered, template_of
+from inspector.producers.propagation.conflicts import conflict
+from inspector.producers.propagation.history import History
+from inspector.producers.propagation.intermediates import intermediates
+from inspector.producers.propagation.locations import mark_of
+from inspector.producers.propagation.manual import manual_axes_around
+from inspector.producers.propagation.origins import Sources, origins_of, origins_of_value
+from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of, spec_of
+from inspector.producers.propagation.shardy import Propagated
+from inspector.producers.propagation.template import Lowered, template_of, watched_program
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a program is propagated on: the mesh, and the rules if its arrays have logical axes.
+
+    `watched` is the name of the program whose activations and gradients are listed.
+    """
+
+    mesh: Mesh
+    rules: tuple[Rule, ...] = ()
+    has_rules: bool = False
+    watched: str | None = None
+
+    @classmethod
+    def of(cls, layout: Layout) -> Setting:
+        """Return the setting of a layout."""
+        return cls(
+            layout.mesh(), tuple(layout.rules), layout.entry.has_rules, watched_program(layout)
+        )
 
 
 def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: a layout as JSON in, its propagated programs as JSON out. Needs no particular devices.
+    """Worker job: a layout as JSON in, its `PropagatedPrograms` as JSON out. Needs no particular devices.
 
-    The payload has `origins`: whether to record where shardings come from.
+    The payload has `origins`: whether to record where shardings come from, and `steps_only`: whether to leave
+    out the initialization.
     """
     report("propagate")
-    programs = propagated_programs(from_json(payload["layout"]), payload["origins"])
-    return {"programs": [typed_json.encode(program) for program in programs]}
+    layout = from_json(payload["layout"])
+    answer = propagated_programs(layout, payload["origins"], payload.get("steps_only", False))
+    encoded: dict[str, Any] = typed_json.encode(answer)
+    return encoded
 
 
-def propagated_programs(layout: Layout, origins: bool = True) -> tuple[Program, ...]:
+def propagated_programs(
+    layout: Layout, origins: bool = True, steps_only: bool = False
+) -> PropagatedPrograms:
     """Return init, train step and inference after propagation, with stage `propagated`.
 
     Args:
       origins: record where shardings come from, for all programs but init.
+      steps_only: leave out init. Its random numbers take longer than the other programs together.
 
     Raises:
-      InvalidInput: the model cannot be traced, or Shardy refuses a program.
+      InvalidInput: the model cannot be traced, or no program can be propagated.
     """
     template = template_of(layout)
-    return tuple(
-        propagated_program(lowered, layout, template.logical, origins and lowered.name != "init")
-        for lowered in template.programs
+    programs: list[Program] = []
+    arrays: list[Array] = []
+    failed = list(template.failed)
+    for lowered in template.programs:
+        if steps_only and lowered.name == "init":
+            continue
+        try:
+            program, values = _with_or_without_origins(
+                lowered, layout, template.logical, origins and lowered.name != "init"
+            )
+        except InvalidInput as error:
+            failed.append((lowered.name, str(error)))
+            continue
+        programs.append(program)
+        arrays += values
+    if failed and not programs:
+        raise InvalidInput(failed[0][1])
+    findings = tuple(
+        Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed
     )
+    return PropagatedPrograms((*programs, *template.refused), tuple(arrays), findings)
 
 
-def _spec(layout: Layout, names: Spec) -> Spec:
-    """Return the mesh axes of dimensions whose logical axes stand where mesh axes would."""
-    return rules.partition_spec([axes[0] if axes else None for axes in names], layout.rules)
+def _with_or_without_origins(
+    lowered: Lowered, layout: Layout, logical: bool, origins: bool
+) -> tuple[Program, list[Array]]:
+    """Return a program as `propagated_program` does. If recording origins fails, do without them."""
+    if origins:
+        with contextlib.suppress(InvalidInput):
+            return propagated_program(lowered, Setting.of(layout), logical)
+    return propagated_program(lowered, Setting.of(layout), logical, origins=False)
+
+
+def _spec(given: tuple[Rule, ...], names: Spec) -> Spec:
+    """Return the mesh axes of dimensions from their logical axes."""
+    return rules.partition_spec([axes[0] if axes else None for axes in names], given)
 
 
 def propagated_program(
-    lowered: Lowered, layout: Layout, logical: bool, origins: bool = True
-) -> Program:
-    """Return one lowered program after propagation.
+    lowered: Lowered, setting: Setting, logical: bool, origins: bool = True
+) -> tuple[Program, list[Array]]:
+    """Return one lowered program after propagation, and the values in it that its model reports.
 
     Args:
-      logical: whether the module has logical axes, to which the layout's rules are applied.
+      logical: whether the module has logical axes, to which the rules are applied.
 
     Raises:
       InvalidInput: Shardy refuses the program.
     """
-    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
     module = lowered.module
     if logical:
-        module = shardy.rewrite(module, sizes, functools.partial(_spec, layout))
-    propagated = shardy.propagate(module, origins)
+        module = shardy.rewrite(module, setting.mesh.sizes, functools.partial(_spec, setting.rules))
+    return described_program(
+        shardy.propagate(module, origins),
+        lowered,
+        setting,
+        origins,
+        lowered.name == setting.watched,
+    )
+
+
+def described_program(
+    propagated: Propagated, lowered: Lowered, setting: Setting, origins: bool, watched: bool
+) -> tuple[Program, list[Array]]:
+    """Return the record of a propagated program, and the values in it if it is `watched`."""
+    sizes = setting.mesh.sizes
     with propagated.module.context:
         written = device_program.Writer(propagated.module, sizes).write()
     arrays = [
         *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
         *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
     ]
-    read = program_text.read(written.text, layout.mesh(), arrays)
+    read = program_text.read(written.text, setting.mesh, arrays)
     sources = Sources(
         lowered.inputs,
         lowered.outputs,
         propagated.constraints,
         lowered.logical_axes,
-        layout.rules,
+        setting.rules,
     )
+    history = propagated.history if origins else None
     with propagated.module.context:
         collectives = tuple(
-            replace(each, origins=_origins(each, written.operations.get(each.name), sources))
+            replace(
+                each, origins=_origins(each, written.operations.get(each.name), history, sources)
+            )
             for each in read.collectives or ()
         )
-    return Program(
+        named = _names_by_mark(written.operations)
+        conflicts = tuple(
+            conflict(each, named[each.mark], history, sources)
+            for each in propagated.conflicts
+            if each.mark in named
+        )
+        arrays = []
+        if watched:
+            arrays = _arrays(propagated.history, origins, sources, setting, lowered.name)
+    program = Program(
         lowered.name,
         stage="propagated",
         flops_per_device=None if read.work is None else read.work.flops,
         collectives=None if read.collectives is None else collectives,
         work=read.work,
+        conflicts=conflicts,
     )
+    return program, arrays
 
 
-def _origins(collective: Collective, operation: Any, sources: Sources) -> tuple[Origin, ...] | None:
-    if operation is None or collective.mesh_axes is None:
+def _arrays(
+    history: History, origins: bool, sources: Sources, setting: Setting, program: str
+) -> list[Array]:
+    """Return the activations and gradients of a program; of repeated ones the first."""
+    logical, mesh = setting.has_rules, setting.mesh
+    found: dict[str, Array] = {}
+    for each in intermediates(history):
+        if each.path in found:
+            continue
+        sharding = sharding_of(each.value)
+        spec: Spec = tuple(None for _ in each.shape)
+        if sharding is not None:
+            spec = spec_of(axes_of_dimensions(sharding))
+        array = Array(
+            path=each.path,
+            group=each.group,
+            shape=each.shape,
+            dtype=each.dtype,
+            logical_axes=each.names if logical else None,
+            bytes=math.prod(each.shape) * jax.numpy.dtype(each.dtype).itemsize,
+            program=program,
+            origins=origins_of_value(each.value, history, sources) if origins else None,
+        )
+        array, manual = with_spec(array, spec, mesh), manual_axes_around(each.value)
+        if manual:  # there is no global array: each device has its own value over these axes
+            inside = {
+                "manual_axes": list(manual),
+                "other_axes": [axes and list(axes) for axes in spec],
+            }
+            array = replace(array, spec=None, replicas=None, extra={"shard_map": inside})
+        found[each.path] = array
+    return list(found.values())
+
+
+def _origins(
+    collective: Collective, operation: Any, history: History | None, sources: Sources
+) -> tuple[Origin, ...] | None:
+    if operation is None or history is None or collective.mesh_axes is None:
         return None
-    return origins_of(operation, collective.mesh_axes, sources) or None
+    return origins_of(operation, collective.mesh_axes, history, sources) or None
+
+
+def _names_by_mark(operations: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the collectives with each mark."""
+    named: dict[str, list[str]] = {}
+    for name, operation in operations.items():
+        if (mark := mark_of(operation.location)) is not None:
+            named.setdefault(mark, []).append(name)
+    return named

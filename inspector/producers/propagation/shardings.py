@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from inspector.core.snapshot import Spec
+
 SHARDING = "sdy.sharding"
+# The operation of a `shard_map`.
+MANUAL = "sdy.manual_computation"
 
 # A mesh axis, or a part of one: its name, and (pre-size, size) of the part.
 Axis = tuple[str, tuple[int, int] | None]
@@ -20,22 +24,36 @@ Axis = tuple[str, tuple[int, int] | None]
 def sharding_of(value: Any) -> Any:
     """Return the TensorShardingAttr of a value, or None if it has none (replicated)."""
     owner = value.owner
-    if isinstance(owner, ir.Block):
-        parent = owner.owner
-        name = parent.operation.name if hasattr(parent, "operation") else parent.name
-        number = ir.BlockArgument(value).arg_number
-        if name == "func.func":
-            return argument_shardings(parent, number + 1)[number]
-        if name == "stablehlo.while":
-            return result_shardings(parent)[number]
-        if name == "sdy.manual_computation":
-            return None
-        return None
-    operation = owner.operation if hasattr(owner, "operation") else owner
-    return result_shardings(operation)[ir.OpResult(value).result_number]
+    if not isinstance(owner, ir.Block):
+        return result_shardings(owner.operation)[ir.OpResult(value).result_number]
+    parent = owner.owner.operation
+    number = ir.BlockArgument(value).arg_number
+    if parent.name == "func.func":
+        return argument_sharding(parent, number)
+    if parent.name == MANUAL:
+        return _inside_manual(parent.attributes["in_shardings"], manual_axes(parent))[number]
+    return result_shardings(parent)[number] if parent.name == "stablehlo.while" else None
 
 
-def result_shardings(operation: Any) -> list[Any]:
+def manual_axes(operation: Any) -> tuple[str, ...]:
+    """Return the mesh axes of an `sdy.manual_computation` over which each device has its own values."""
+    return tuple(name for name, _ in _parsed_axes(str(operation.attributes["manual_axes"])))
+
+
+@functools.lru_cache(maxsize=4096)
+def _inside_manual(attribute: Any, manual: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return the shardings of a manual computation's arguments over the other mesh axes."""
+    found = []
+    for each in _per_value(attribute):
+        axes = [
+            [axis for axis in dimension if axis[0] not in manual]
+            for dimension in axes_of_dimensions(each)
+        ]
+        found.append(tensor_sharding(each.mesh_or_ref, axes))
+    return tuple(found)
+
+
+def result_shardings(operation: Any) -> Sequence[Any]:
     """Return the sharding of each result; None for a result without one."""
     attributes = operation.attributes
     count = len(operation.results)
@@ -53,25 +71,29 @@ def result_shardings(operation: Any) -> list[Any]:
     return [sdy.TensorShardingAttr(found)] * count
 
 
+@functools.lru_cache(maxsize=4096)
 def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
     """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
     return tuple(tuple(axis_of(axis) for axis in _axes(each)) for each in _dimensions(sharding))
 
 
-def _per_value(attribute: Any) -> list[Any]:
+def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
+    """Return the mesh axes of dimensions as a PartitionSpec. Of a sub-axis it has the name."""
+    return tuple(tuple(name for name, _ in each) or None for each in axes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _per_value(attribute: Any) -> tuple[Any, ...]:
     found = sdy.TensorShardingPerValueAttr(attribute)
-    return [sdy.TensorShardingAttr(each) for each in found.shardings]
+    return tuple(sdy.TensorShardingAttr(each) for each in found.shardings)
 
 
-def argument_shardings(function: Any, count: int) -> list[Any]:
-    attributes = function.attributes
-    if "arg_attrs" not in attributes:
-        return [None] * count
-    listed = []
-    for each in ir.ArrayAttr(attributes["arg_attrs"]):
-        named = ir.DictAttr(each)
-        listed.append(sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None)
-    return listed
+def argument_sharding(function: Any, number: int) -> Any:
+    """Return the TensorShardingAttr of an argument of a function, or None if it has none."""
+    if "arg_attrs" not in function.attributes:
+        return None
+    named = ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[number])
+    return sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None
 
 
 def _dimensions(sharding: Any) -> list[Any]:
@@ -147,3 +169,27 @@ def _parsed_axes(text: str) -> tuple[Axis, ...]:
         (name, (int(before), int(size)) if size else None)
         for name, before, size in _AXIS.findall(text)
     )
+
+
+def tensor_sharding(
+    mesh: Any, dimensions: Sequence[Sequence[Axis]], closed: Sequence[bool] | None = None
+) -> Any:
+    """Return a TensorShardingAttr from the mesh axes of each dimension.
+
+    Args:
+      mesh: the mesh, or the name of one.
+      closed: whether propagation may not add axes to a dimension. None closes all dimensions.
+    """
+    closed = closed or (True,) * len(dimensions)
+    return sdy.TensorShardingAttr.get(
+        mesh,
+        [
+            sdy.DimensionShardingAttr.get([_axis_ref(axis) for axis in axes], is_closed=each)
+            for axes, each in zip(dimensions, closed, strict=True)
+        ],
+    )
+
+
+def _axis_ref(axis: Axis) -> Any:
+    name, part = axis
+    return sdy.AxisRefAttr.get(name, sdy.SubAxisInfoAttr.get(*part) if part else None)

@@ -15,24 +15,26 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Spec
 from inspector.producers.propagation import partitioner
+from inspector.producers.propagation.conflicts import Conflicting
+from inspector.producers.propagation.history import History, erase_marks
 from inspector.producers.propagation.origins import (
     Constraint,
     LogicalAxes,
     constraints_of,
     note_axes,
 )
-from inspector.producers.propagation.shardings import SHARDING, axes_of_dimensions
-
-Spec = tuple[tuple[str, ...] | None, ...]
-
-# Debug information that propagation can record, in the order in which it is given up where a pass of this
-# jaxlib fails with it: which steps led to a sharding, and which input or constraint a mesh axis came from.
-_DEBUG = (
-    ("debug-propagation-edge-sharding", "debug-sharding-origins"),
-    ("debug-sharding-origins",),
-    (),
+from inspector.producers.propagation.shardings import (
+    MANUAL,
+    SHARDING,
+    axes_of_dimensions,
+    spec_of,
+    tensor_sharding,
 )
+
+# The options with which passes note the source of each mesh axis, and the steps of its propagation.
+_NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,15 @@ class Propagated:
 
     Attributes:
       module: the module; every value has an `sdy.sharding`.
-      origins: whether values have `sdy.sharding_origins`.
-      edges: whether values have `sdy.propagation_edges`.
       constraints: each sharding constraint, by the name that origins give it.
+      history: the module before its collectives, with the notes about origins, if these are recorded.
+      conflicts: operations whose operands and results have conflicting shardings.
     """
 
     module: Any
-    origins: bool
-    edges: bool
     constraints: Mapping[str, Constraint]
+    history: History
+    conflicts: tuple[Conflicting, ...]
 
 
 def propagate(module: Any, origins: bool = True) -> Propagated:
@@ -58,36 +60,58 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
     Args:
       module: an `ir.Module` with `sdy.sharding` attributes. It is not changed.
       origins: record where shardings come from. Shardy's debug option for it ends the process for some
-        programs that draw random numbers.
+        programs that draw random numbers, and for a full `shard_map` in a loop, which is refused.
 
     Raises:
-      InvalidInput: Shardy refuses the module; the sentence has its own words.
+      InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
     """
-    failure = ""
-    for debug in _DEBUG if origins else _DEBUG[-1:]:
-        with module.context:
-            copy = module.operation.clone()
-            try:
-                with ir.Location.unknown():
-                    inline_calls(copy)
-                    hoist_loop_invariants(copy)
-                propagation, export, after = _pipelines(debug)
-                passmanager.PassManager.parse(propagation).run(copy)
-                constraints = constraints_of(copy)
-                passmanager.PassManager.parse(export).run(copy)
-                with ir.Location.unknown():
-                    partitioner.insert_reshards(copy)
-                passmanager.PassManager.parse(after).run(copy)
-            except ir.MLIRError as error:
-                failure = failure or _reason(str(error))
-                continue
-        return Propagated(
-            copy,
-            "debug-sharding-origins" in debug,
-            "debug-propagation-edge-sharding" in debug,
-            constraints,
-        )
-    raise InvalidInput(f"Shardy cannot propagate shardings through this program: {failure}")
+    propagation, export, after = _pipelines(origins)
+    with module.context, ir.Location.unknown():
+        copy = module.operation.clone()
+        try:
+            inline_calls(copy)
+            if origins and _maps_in_a_loop(copy):
+                raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
+            manager = passmanager.PassManager.parse(propagation)
+            # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
+            manager.enable_verifier(not origins)
+            manager.run(copy)
+            constraints = constraints_of(copy)
+            history = History(copy)
+            erase_marks(copy)
+            passmanager.PassManager.parse(export).run(copy)
+            conflicts = partitioner.insert_reshards(copy, mesh_sizes(copy), history)
+            passmanager.PassManager.parse(after).run(copy)
+        except ir.MLIRError as error:
+            raise InvalidInput(
+                f"Shardy cannot propagate shardings through this program: {_reason(str(error))}"
+            ) from None
+    return Propagated(copy, constraints, history, conflicts)
+
+
+def mesh_sizes(module: Any) -> dict[str, int]:
+    """Return the size of each mesh axis of a module, in mesh order."""
+    meshes = (
+        each for each in module.regions[0].blocks[0].operations if each.operation.name == "sdy.mesh"
+    )
+    mesh = sdy.MeshAttr(next(meshes).attributes["mesh"])
+    return {each.name: each.size for each in map(sdy.MeshAxisAttr, mesh.axes)}
+
+
+def _maps_in_a_loop(module: Any) -> bool:
+    """Return whether a loop contains a `shard_map`."""
+    found = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name == MANUAL:
+            around = operation.parent
+            while around is not None and around.name not in ("stablehlo.while", "builtin.module"):
+                around = around.parent
+            found.append(around is not None and around.name == "stablehlo.while")
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    return any(found)
 
 
 def inline_calls(module: Any) -> None:
@@ -114,30 +138,6 @@ def inline_calls(module: Any) -> None:
     inline_into("main")
 
 
-def hoist_loop_invariants(module: Any) -> None:
-    """Let loops use values that they do not change from outside, as XLA does before propagation.
-
-    JAX passes the parameters of scanned layers through the loop. Used from outside, a value has one sharding
-    before, in and after the loop.
-    """
-
-    def visit(loop: Any) -> Any:
-        if loop.name == "stablehlo.while":
-            condition, body = (region.blocks[0] for region in loop.regions)
-            returned = body.operations[len(body.operations) - 1].operation.operands
-            for number, start in enumerate(loop.operands):
-                argument = body.arguments[number]
-                if returned[number] == argument:
-                    argument.replace_all_uses_with(start)
-                    condition.arguments[number].replace_all_uses_with(start)
-                    loop.results[number].replace_all_uses_with(start)
-                    # The loop still carries the argument, unused.
-                    body.operations[len(body.operations) - 1].operation.operands[number] = argument
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-
-
 def _calls(operation: Any) -> list[Any]:
     found = []
 
@@ -161,12 +161,12 @@ def _inline(call: Any, function: Any) -> None:
                 result.replace_all_uses_with(values[value])
             break
         copy = operation.clone(ip=ir.InsertionPoint(call)).operation
-        _redirect(copy, values, call.location)
+        redirect(copy, values, call.location)
         values.update(zip(operation.results, copy.results, strict=True))
     call.erase()
 
 
-def _redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
+def redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
     """Let a copied operation use the values of its new place, and note the call in its location."""
     operation.location = ir.Location.callsite(operation.location, [caller])
     for number, value in enumerate(operation.operands):
@@ -175,12 +175,12 @@ def _redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
-                _redirect(inner.operation, values, caller)
+                redirect(inner.operation, values, caller)
 
 
 @functools.cache
-def _pipelines(debug: Sequence[str]) -> tuple[str, str, str]:
-    """Return the pipeline that jaxlib itself runs, with debug information, in three parts.
+def _pipelines(origins: bool) -> tuple[str, str, str]:
+    """Return the pipeline that jaxlib itself runs, in three parts, with notes about origins if wanted.
 
     After the first, sharding constraints still have their names. Before the third, reshards are inserted.
 
@@ -190,11 +190,10 @@ def _pipelines(debug: Sequence[str]) -> tuple[str, str, str]:
         printed = str(passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
     text = printed.removeprefix("builtin.module(").removesuffix(")")
     text = text.replace("sdy-save-module,", "").replace("module-dump-directory= ", "")
-    # The printed options of the canonicalizer cannot be parsed again.
-    text = re.sub(r"canonicalize\{[^{}]*\{[^{}]*\}[^{}]*\}", "canonicalize", text)
-    for option in debug:
-        text = text.replace(f"{option}=false", f"{option}=true")
-        text = text.replace(f"sink-{option}=false", f"sink-{option}=true")
+    # The canonicalizer would merge equal reshards that XLA makes more than once.
+    text = re.sub(r"canonicalize\{[^{}]*\{[^{}]*\}[^{}]*\},", "", text)
+    for note in _NOTES if origins else ():  # also `sink-` of it, which moves the notes to values
+        text = text.replace(f"{note}=false", f"{note}=true")
     before, _, after = text.partition("func.func(sdy-insert-explicit-reshards{")
     propagation, constraint, export = before.partition(
         "func.func(sdy-sharding-constraint-to-reshard)"
@@ -209,9 +208,13 @@ def _pipelines(debug: Sequence[str]) -> tuple[str, str, str]:
 
 
 def _reason(text: str) -> str:
-    """Return the sentence of an MLIR error, without locations."""
-    found = re.search(r"\)+: ('[^\n]{0,300}|[a-z][^\n]{0,300})", text)
-    return (found[1] if found else text[:300]).strip()
+    """Return the sentence of an MLIR error with the operation, without its location."""
+    found = re.search(r"error: (?:loc\()?.*?\)*: ([^:\n\"][^\n]{0,300})", text)
+    reason = found[1] if found else text[:300]
+    operation = re.search(r'see current operation: (?:%[^=]*= )?"?([\w.]+)', text)
+    target = re.search(r'call_target_name = "([^"]{1,100})"', text)
+    named = " ".join(each[1] for each in (operation, target) if each and each[1] not in reason)
+    return f"{reason.strip()}{f' ({named})' if named else ''}"
 
 
 def rewrite(module: Any, mesh: Mapping[str, int], mapping: Callable[[Spec], Spec]) -> Any:
@@ -271,7 +274,7 @@ def _is_main(operation: Any) -> bool:
 
 
 def logical_axes(sharding: Any) -> LogicalAxes:
-    """Return the names that stand where mesh axes would, one for each dimension."""
+    """Return the logical axis of each dimension, which the module has as a mesh axis."""
     return tuple(axes[0][0] if axes else None for axes in axes_of_dimensions(sharding))
 
 
@@ -300,17 +303,7 @@ def _mapped_attribute(attribute: Any, mapping: Callable[[Spec], Spec]) -> Any:
 
 
 def _mapped(found: Any, mapping: Callable[[Spec], Spec]) -> Any:
-    dimensions = [sdy.DimensionShardingAttr(each) for each in found.dimension_shardings]
-    spec = tuple(
-        tuple(sdy.AxisRefAttr(axis).name for axis in each.axes) or None for each in dimensions
-    )
-    mapped = mapping(spec)
-    return sdy.TensorShardingAttr.get(
-        found.mesh_or_ref,
-        [
-            sdy.DimensionShardingAttr.get(
-                [sdy.AxisRefAttr.get(name) for name in axes or ()], is_closed=each.is_closed
-            )
-            for axes, each in zip(mapped, dimensions, strict=True)
-        ],
-    )
+    spec = mapping(spec_of(axes_of_dimensions(found)))
+    whole = [tuple((name, None) for name in axes or ()) for axes in spec]
+    closed = [sdy.DimensionShardingAttr(each).is_closed for each in found.dimension_shardings]
+    return tensor_sharding(found.mesh_or_ref, whole, closed)

@@ -1,9 +1,9 @@
 """A model's programs, lowered once for every mesh and every set of rules.
 
 A model with logical axes is lowered on an abstract mesh whose axes are the logical axes themselves, each of
-size 1, with rules that map every name to itself. The module then carries logical names where it would carry
-mesh axes, at its arguments, results and sharding constraints. Rules and a mesh are put in afterwards, without
-tracing again (`shardy.rewrite`).
+size 1, with rules that map every name to itself. The module then has logical names instead of mesh axes at
+its arguments, results and sharding constraints. Rules and a mesh are put in afterwards, without tracing
+again (`shardy.rewrite`).
 
 Models that read the rules as nnx does, models with mesh axes, and a user's own models are lowered on the
 layout's own mesh, because their code may depend on it.
@@ -11,23 +11,34 @@ layout's own mesh, because their code may depend on it.
 
 from __future__ import annotations
 
-import functools
-import json
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, AxisType
+from cachetools import LRUCache, cached
+from jaxlib.mlir import ir
 
+from inspector.core.errors import InvalidInput
 from inspector.core.rules import Rule
+from inspector.core.snapshot import Program
 from inspector.layout import Layout
-from inspector.producers.build import Signature, build_model, reading_rules, signatures
+from inspector.model.built_in.watching import marking
+from inspector.producers.abstract import abstract_mesh
+from inspector.producers.build import (
+    Signature,
+    build_model,
+    reading_rules,
+    signatures,
+    traced_under,
+)
 from inspector.producers.describe import code_of
 from inspector.producers.leaves import leaves_of
 from inspector.producers.propagation import shardy
 from inspector.producers.propagation.origins import LogicalAxes
-from inspector.producers.propagation.xla_form import xla_form
+from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
+from inspector.producers.sharding_errors import RefusedPrograms
 
 # The platform decides how JAX lowers some operations, such as random numbers; shardings do not depend on it.
 PLATFORM = "cpu"
@@ -53,57 +64,85 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Template:
-    """The programs of a layout; `logical` if their mesh axes are names of logical axes."""
+    """The programs of a layout; `logical` if their mesh axes are names of logical axes.
+
+    `refused` are the programs that JAX refuses to trace on explicit axes, `failed` the names of those that
+    cannot be lowered, each with the reason.
+    """
 
     programs: tuple[Lowered, ...]
     logical: bool
+    refused: tuple[Program, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
 
 
+def watched_program(layout: Layout) -> str:
+    """Return the program whose activations and gradients are recorded: the train step, else the first."""
+    return next(iter(layout.entry.programs), "init")
+
+
+def _is_logical(layout: Layout) -> bool:
+    entry = layout.entry
+    if layout.explicit_axes:
+        return False  # the mesh axes are part of the types of arrays
+    return entry.has_rules and entry.rules_semantics == "linen" and not entry.own
+
+
+def _key(layout: Layout) -> str:
+    # Mesh and rules change neither shapes nor constraints of a model with logical axes.
+    return layout.key(*(("model", "sizes", "unconstrained") if _is_logical(layout) else ()))
+
+
+@cached(LRUCache(8), key=_key, info=True)
 def template_of(layout: Layout) -> Template:
     """Return the layout's lowered programs, from the cache if only mesh or rules changed.
 
     Raises:
       InvalidInput: the model cannot be built or traced.
     """
-    entry = layout.entry
-    logical = entry.has_rules and entry.rules_semantics == "linen" and not entry.own
-    fields = layout.to_json()
-    if logical:
-        # What changes neither shapes nor constraints is not part of the key.
-        fields = {key: fields[key] for key in ("model", "sizes", "unconstrained") if key in fields}
-    return _lowered(json.dumps(fields, sort_keys=True), _Hidden(layout), logical)
+    return _lowered(layout)
 
 
-@dataclass(frozen=True)
-class _Hidden:
-    """A layout that is not part of a cache key."""
+def template_of_program(like: Layout, layout: Layout, name: str) -> Template:
+    """Return a template with at least the program `name`, without a place in the cache.
 
-    layout: Layout
+    Args:
+      like: a layout whose template is cached. It is returned if `layout` has the same one.
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hidden)
+    Raises:
+      InvalidInput: the model cannot be built or traced.
+    """
+    return template_of(like) if _key(like) == _key(layout) else _lowered(layout, name)
 
-    def __hash__(self) -> int:
-        return 0
 
-
-@functools.lru_cache(maxsize=8)
-def _lowered(_key: str, hidden: _Hidden, logical: bool) -> Template:
-    layout = hidden.layout
+def _lowered(layout: Layout, only: str | None = None) -> Template:
+    """Lower the programs of a layout, or only the one with this name."""
+    logical = _is_logical(layout)
     if logical:
         names = tuple(layout.entry.logical_axes)
         itself: tuple[Rule, ...] = tuple((name, (name,)) for name in names)
         layout = replace(layout, mesh_shape=(1,) * len(names), axis_names=names, rules=itself)
-    mesh = AbstractMesh(
-        layout.mesh_shape, layout.axis_names, axis_types=(AxisType.Auto,) * len(layout.axis_names)
-    )
+    mesh = abstract_mesh(layout)
     model = build_model(layout)
-    with jax.sharding.use_abstract_mesh(mesh), reading_rules(layout), code_of(layout):
-        programs = [_lower(each, logical) for each in signatures(model, layout, mesh)]
-    return Template(tuple(programs), logical)
+    programs: list[Lowered] = []
+    failed: list[tuple[str, str]] = []
+    refused = RefusedPrograms(layout)
+    with traced_under(layout, mesh), reading_rules(layout), code_of(layout):
+        wanted: tuple[Signature, ...] = ()
+        with refused.keeping("init"):
+            wanted = signatures(model, layout, mesh)
+        for each in wanted:
+            if only not in (None, each.name):
+                continue
+            with refused.keeping(each.name):
+                try:
+                    programs.append(_lower(each, logical, each.name == watched_program(layout)))
+                except InvalidInput as error:
+                    failed.append((each.name, str(error)))
+    return Template(tuple(programs), logical, tuple(refused.programs), tuple(failed))
 
 
-def _lower(signature: Signature, logical: bool) -> Lowered:
+def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     wanted = tuple(signature.outputs.values())
     jitted = jax.jit(
         signature.function,
@@ -111,8 +150,19 @@ def _lower(signature: Signature, logical: bool) -> Lowered:
         out_shardings=wanted[0] if len(wanted) == 1 else wanted,
         keep_unused=True,
     )
-    lowered = jitted.trace(*signature.arguments).lower(lowering_platforms=(PLATFORM,))
+    with marking() if watched else contextlib.nullcontext():
+        traced = jitted.trace(*signature.arguments)
+        try:
+            lowered = traced.lower(lowering_platforms=(PLATFORM,))
+        except ValueError as error:  # such as for a callback, which needs devices
+            reason = str(error).strip().partition("\n")[0]
+            raise InvalidInput(
+                f"JAX cannot lower {signature.name} without devices: {reason}"
+            ) from None
     module = xla_form(lowered.compiler_ir("stablehlo"))
+    with module.context, ir.Location.unknown():
+        shardy.inline_calls(module.operation)
+        remove_dead_code(module.operation)  # as JAX does if it may drop unused arguments
     results = lowered.out_info
     inputs = tuple(_paths(zip(signature.inputs, signature.arguments, strict=True)))
     outputs = tuple(

@@ -14,12 +14,20 @@ from jax._src.lib import _jax
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from inspector.core.errors import InvalidInput
+from inspector.model.built_in.watching import MARK, mark_value
+from inspector.producers.propagation.manual import restore_manual
 from inspector.producers.propagation.shardings import SHARDING
 
 _FRONTEND = "mhlo.frontend_attributes"
 _IN_FRONTEND = "xla.sdy.sharding"
+_RULE = "xla.sdy.sharding_rule"
 _CONSTRAINT = "Sharding"
 _RESULT = "xla.sdy.FuncResultSharding"
+# Operations that must stay even if nothing uses their results.
+_EFFECTS = frozenset({
+    "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv",
+})  # fmt: skip
 
 
 def xla_form(module: Any) -> Any:
@@ -27,46 +35,61 @@ def xla_form(module: Any) -> Any:
 
     Args:
       module: an `ir.Module` as JAX lowers it, with `sdy` shardings. It is not changed.
+
+    Raises:
+      InvalidInput: the module has no mesh, or HLO has no form of it, as for dynamic shapes.
     """
-    mesh = next(
-        sdy.MeshAttr(each.attributes["mesh"])
+    meshes = {
+        ir.StringAttr(each.attributes["sym_name"]).value: str(each.attributes["mesh"])
         for each in module.body.operations
         if each.operation.name == "sdy.mesh"
-    )
-    axes = {each.name: each.size for each in map(sdy.MeshAxisAttr, mesh.axes)}
+    }
+    if not meshes:
+        raise InvalidInput("the lowered program has no mesh, so nothing in it is sharded")
     text = module.operation.get_asm(enable_debug_info=True)
-    computation = _jax.mlir.mlir_module_to_xla_computation(
-        text, use_tuple_args=False, return_tuple=False
-    )
+    try:
+        computation = _jax.mlir.mlir_module_to_xla_computation(
+            text, use_tuple_args=False, return_tuple=False
+        )
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0][:300]
+        raise InvalidInput(f"the lowered program has no HLO form: {reason}") from None
     written = _jax.mlir.xla_computation_to_mlir_module(computation)
     with jax_mlir.make_ir_context(), ir.Location.unknown():
         found = ir.Module.parse(written)
-        _restore(found, axes)
+        _restore(found, meshes)
     return found
 
 
-def _restore(module: Any, axes: dict[str, int]) -> None:
-    """Put the mesh and the shardings back, which HLO carries as text in frontend attributes."""
+def _restore(module: Any, meshes: dict[str, str]) -> None:
+    """Put the meshes and the shardings back, which HLO carries as text in frontend attributes."""
     if _FRONTEND in module.operation.attributes:
         del module.operation.attributes[_FRONTEND]
     with ir.InsertionPoint.at_block_begin(module.body):
-        listed = [sdy.MeshAxisAttr.get(name, size) for name, size in axes.items()]
-        sdy.MeshOp("mesh", sdy.MeshAttr.get(listed))
+        for name, written in meshes.items():
+            sdy.MeshOp(name, sdy.MeshAttr(ir.Attribute.parse(written)))
     for each in module.body.operations:
         if each.operation.name == "func.func":
             _restore_function(each.operation)
+    restore_manual(module)
 
 
 def _restore_function(function: Any) -> None:
     if "arg_attrs" in function.attributes:
         listed = ir.ArrayAttr(function.attributes["arg_attrs"])
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([_restored(each) for each in listed])
+    _flatten_calls(function)
     calls: list[Any] = []
 
     def visit(operation: Any) -> Any:
         if operation.name == "stablehlo.custom_call":
             calls.append(operation)
-        elif _FRONTEND in operation.attributes:
+        if _FRONTEND in operation.attributes:
+            named = ir.DictAttr(operation.attributes[_FRONTEND])
+            if _RULE in named:
+                rule = ir.StringAttr(named[_RULE]).value
+                operation.attributes["sdy.sharding_rule"] = ir.Attribute.parse(rule)
+        if operation.name != "stablehlo.custom_call" and _FRONTEND in operation.attributes:
             found = _sharding(operation.attributes[_FRONTEND])
             del operation.attributes[_FRONTEND]
             if found is not None and operation.name != "func.func":
@@ -89,9 +112,55 @@ def _restore_function(function: Any) -> None:
         )
 
 
+def _flatten_calls(function: Any) -> None:
+    """Give custom calls several results instead of a tuple, which Shardy refuses."""
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        is_call = operation.name == "stablehlo.custom_call" and len(operation.results) == 1
+        if is_call and str(operation.results[0].type).startswith("tuple<"):
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit)
+    for call in found:
+        kinds = ir.TupleType(call.results[0].type)
+        types = [kinds.get_type(number) for number in range(kinds.num_types)]
+        kept = {
+            name: call.attributes[name]
+            for name in call.attributes
+            if name not in ("result_layout", "result_layouts", "operand_layouts", "xla_shape")
+        }
+        if any(str(each).startswith("tuple<") for each in types):
+            continue
+        flat = ir.Operation.create(
+            call.name,
+            results=types,
+            operands=list(call.operands),
+            attributes=kept,
+            loc=call.location,
+            ip=ir.InsertionPoint(call),
+        )
+        for use in list(call.results[0].uses):
+            element = use.owner
+            if element.name == "stablehlo.get_tuple_element":
+                number = ir.IntegerAttr(element.attributes["index"]).value
+                element.results[0].replace_all_uses_with(flat.results[number])
+                element.erase()
+        if next(iter(call.results[0].uses), None) is None:
+            call.erase()
+
+
 def _restore_call(call: Any, results: dict[int, Any]) -> None:
     """Replace the custom call that HLO has for a sharding constraint, or for the sharding of a result."""
     target = ir.StringAttr(call.attributes["call_target_name"]).value
+    if target == MARK:
+        # HLO gives it an empty tuple as its result, which Shardy refuses.
+        with ir.InsertionPoint(call), call.location:
+            text = ir.StringAttr(call.attributes["backend_config"]).value
+            mark_value(call.operands[0], text)
+        call.erase()
+        return
     if target not in (_CONSTRAINT, _RESULT) or _FRONTEND not in call.attributes:
         return
     per_value = _sharding(call.attributes[_FRONTEND])
@@ -126,3 +195,20 @@ def _sharding(frontend: Any) -> Any:
     if _IN_FRONTEND not in named:
         return None
     return ir.Attribute.parse(ir.StringAttr(named[_IN_FRONTEND]).value)
+
+
+def remove_dead_code(operation: Any) -> None:
+    """Remove operations whose results nothing uses, such as the forward pass of an initialization."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for each in reversed([one.operation for one in block.operations]):
+                if each.regions:
+                    remove_dead_code(each)
+                dialect = each.name.partition(".")[0]
+                removable = dialect in ("stablehlo", "sdy", "chlo") and each.name not in _EFFECTS
+                if removable and each.results and not any(_is_used(one) for one in each.results):
+                    each.erase()
+
+
+def _is_used(value: Any) -> bool:
+    return next(iter(value.uses), None) is not None

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
@@ -22,6 +22,7 @@ from inspector.producers.readers import limits
 Report = Callable[[int, int], None]
 
 GZIP = b"\x1f\x8b"
+MLIR_BYTECODE = b"ML\xefR"
 _CHUNK = 1 << 20
 _HEAD = 4096  # bytes; enough for the first key of a JSON file
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
@@ -34,8 +35,7 @@ def no_report(done: int, of: int) -> None:
     """Ignore a report of progress."""
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """The text of a file. `cut` is a sentence if a gzip file ends too early, else None."""
 
     text: str
@@ -57,7 +57,7 @@ class Sample:
 
     @functools.cached_property
     def head(self) -> str | None:
-        """The first characters of a text file; None for a folder or a gzip file."""
+        """The first characters of a text file; None for a folder, a gzip file or MLIR bytecode."""
         if self.path.is_dir():
             return None
         try:
@@ -67,7 +67,7 @@ class Sample:
             raise InvalidInput(f"{self.what} cannot be read: {error.strerror}") from None
         if not raw:
             raise InvalidInput(f"{self.what} is empty")
-        return None if raw.startswith(GZIP) else decode(raw, self.what, cut=True)
+        return None if raw.startswith((GZIP, MLIR_BYTECODE)) else decode(raw, self.what, cut=True)
 
     @property
     def is_json(self) -> bool:

@@ -1,142 +1,140 @@
-"""Read HLO text: one program per module with its collectives and its work, without arrays.
+"""Read HLO text: one program per module with its collectives, its work, its inputs and its outputs.
 
-The text has one module or several, and may be cut off or gzip. A folder of texts is read too.
-
-A folder that `--xla_dump_to` wrote has files named `module_0012.jit_step.cpu_after_optimizations.txt`:
-number, program, stage. A timestamp can precede the name and the compiler's version can follow the program;
-old versions omit the program.
+The text has one module or several, and may be cut off or gzip. A folder of texts is read too, such as one
+that `--xla_dump_to` wrote.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inspector.compiled import hlo
+from inspector.compiled import hlo, program_text
+from inspector.compiled.hlo import entry
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted, numbered
-from inspector.core.snapshot import Collective, Finding, Mesh, MeshAxis, Program, Snapshot, Source
+from inspector.core.formatting import counted, mesh_text, numbered
+from inspector.core.snapshot import Collective, Finding, Program, ProgramArray, Snapshot, Source
 from inspector.layout.plan import now
-from inspector.producers.readers import content, limits
+from inspector.producers.readers import content, hlo_dump, limits, stablehlo
 from inspector.producers.readers.content import Report, Sample, no_report
+from inspector.producers.readers.hlo_arrays import HloArrays, ProgramText
+from inspector.producers.readers.hlo_dump import AS_TEXT, TEXT_FILE, DumpedText
+from inspector.producers.readers.hlo_mesh import FoundMesh, devices_of, find_mesh
 
 CUT = "file-cut"
 MESH_UNKNOWN = "mesh-unknown"
-# Beginnings of MLIR text, which comes before HLO and has no collectives of the compiler.
-_STABLEHLO = re.compile(
-    r"^\s*(?:#loc\b|module\s+(?:@|attributes\b|\{)|func\.func\b)|\bstablehlo\.", re.M
-)
+MESH_DERIVED = "mesh-derived"
+MESH_NOT_USED = "mesh-not-used"
+ABSTRACT_MESH = "abstract-mesh"
 _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}\d]")
 _PROTO = re.compile(r"\s*(?:name|hlo_module)\s*[:{]")
-# `mesh['data'=2,'model'=4] {'model'}`. XLA invents axes named `axis_0`, which differ between instructions.
-_MESH = re.compile(r"^mesh\[([^\]]*)\](?!.*device_ids)", re.S)
-_AXIS = re.compile(r"['\"]([^'\"=]+)['\"]=(\d{1,9})")
-_INVENTED_AXIS = re.compile(r"_?axis_\d+")
-_DUMPED = re.compile(
-    r"(?:\d+\.)?(?P<number>(?:module_)?\d+)\.(?:(?P<program>.+?)\.)?(?:cl_\d+\.)?"
-    r"(?P<stage>(?:[\w.\-]*_)?(?:before|after)_[\w\-]+)\.(?:txt|hlo)(?:\.gz)?"
-)
-# Stages after the last optimization, the latest first.
-_FINAL = (
-    "after_codegen",
-    "after_optimizations_after_buffer_assignment",
-    "after_optimizations_before_buffer_assignment",
-    "after_optimizations",
-)
-_AS_TEXT = "dump again with --xla_dump_hlo_as_text"
-_TEXT_FILE = re.compile(r".+\.(?:hlo|txt)(?:\.gz)?", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class _DumpedText:
-    """A text file and the name of its program."""
-
-    path: Path
-    program: str
 
 
 @dataclass(frozen=True)
 class _Text:
-    """The modules of one file. `name` is used for a module without a name."""
+    """The modules of one file. `name` is used for a module without a name.
+
+    before: the module before optimizations, if the file has one module and the dump contains it.
+    assignment: the device id of each position, if the dump contains it.
+    """
 
     name: str
     what: str
     modules: tuple[Module, ...]
     cut: str | None = None
+    before: Module | None = None
+    assignment: tuple[int, ...] | None = None
 
 
 def recognizes(sample: Sample) -> bool:
     """Return whether a file is gzip or text other than JSON, or a folder has files named like texts."""
     if sample.path.is_dir():
-        return any(_TEXT_FILE.fullmatch(name) for name in sample.names or ())
+        return any(TEXT_FILE.fullmatch(name) for name in sample.names or ())
     return not sample.is_json
 
 
-def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return a Snapshot of the programs of a text, or of the final texts of a folder."""
+def read(
+    path: Path,
+    what: str,
+    step: int | None = None,
+    report: Report = no_report,
+    mesh: NamedMesh | None = None,
+) -> Snapshot:
+    """Return a Snapshot of the programs of a text, or of the final texts of a folder.
+
+    Args:
+      mesh: the mesh of programs whose text names none.
+
+    Raises:
+      InvalidInput: the text cannot be read, or `mesh` has another number of devices.
+    """
+    if stablehlo.recognizes(Sample(path, what)):
+        return stablehlo.read(path, what)
     findings: list[Finding] = []
     if path.is_dir():
         texts = _read_folder(path, what, findings, report)
     else:
-        texts = [_read_text(path, what, Path(what).name)]
+        dumped = hlo_dump.with_neighbors(path, Path(what).name)
+        texts = [_read_text(dumped, what)]
     modules = [(text, module) for text in texts for module in text.modules]
     if len(modules) > limits.MOST_PROGRAMS:
         raise InvalidInput(
             f"{what} contains {len(modules):,} programs, but at most {limits.MOST_PROGRAMS:,} are read"
         )
-    mesh = mesh_of([module for _, module in modules])
     findings += [Finding("warning", CUT, f"{text.cut}.") for text in texts if text.cut is not None]
     names = numbered(module.name or text.name for text, module in modules)
     programs = [
-        _program(name, module, mesh, findings)
-        for name, (_, module) in zip(names, modules, strict=True)
+        ProgramText(name, module, text.before)
+        for name, (text, module) in zip(names, modules, strict=True)
     ]
-    if mesh is None:
-        note = (
-            "The text has no mesh with named axes, so the mesh axes of the collectives are unknown."
-        )
-        findings.append(Finding("note", MESH_UNKNOWN, note))
+    found = find_mesh(
+        [one for program in programs for one in program.modules],
+        mesh,
+        [text.assignment for text in texts if text.assignment is not None],
+    )
+    arrays = HloArrays(found)
+    records = [_program(program, found, arrays, findings) for program in programs]
+    findings += [*arrays.findings(), *_about_mesh(found, mesh)]
     return Snapshot(
         source=Source("hlo", None, now(), extra={"file": what}),
         layout=None,
-        mesh=mesh,
-        arrays=(),
-        programs=tuple(programs),
+        mesh=None if found is None else found.record,
+        arrays=arrays.arrays,
+        programs=tuple(records),
         findings=tuple(findings),
     )
 
 
-def mesh_of(modules: Iterable[Module]) -> Mesh | None:
-    """Return the mesh of all replica groups with named axes, None if there is none or several."""
-    found: set[tuple[tuple[str, int], ...]] = set()
-    for module in modules:
-        for computation in module.computations:
-            for instruction in computation.instructions:
-                if "mesh[" not in instruction.attributes_text:
-                    continue
-                match = _MESH.match(instruction.attributes.get("replica_groups", "").strip())
-                axes = _AXIS.findall(match[1]) if match else []
-                if axes and not any(_INVENTED_AXIS.fullmatch(name) for name, _ in axes):
-                    found.add(tuple((name, int(size)) for name, size in axes))
-    if len(found) != 1:
-        return None
-    (named,) = found
-    size = math.prod(size for _, size in named)
-    if not 0 < size <= limits.MOST_DEVICES or len(dict(named)) != len(named):
-        return None
-    return Mesh(tuple(MeshAxis(name, one) for name, one in named), tuple(range(size)))
+def _about_mesh(found: FoundMesh | None, given: NamedMesh | None) -> Iterable[Finding]:
+    """Yield what is unknown about the mesh."""
+    if found is None:
+        note = "The text names no mesh, so mesh axes are unknown. --mesh and --axes give them."
+        yield Finding("note", MESH_UNKNOWN, note)
+        return
+    if found.how == "derived":
+        note = (
+            f"The text names no mesh. {mesh_text(found.record)} follows from its shardings; "
+            "--mesh and --axes give the program's own axes."
+        )
+        yield Finding("note", MESH_DERIVED, note)
+    if found.how == "named" and given is not None and given.axes != found.mesh.axes:
+        note = f"--mesh is not used, because the text names the mesh {mesh_text(found.record)}."
+        yield Finding("warning", MESH_NOT_USED, note)
+    if not found.numbered:
+        note = "The text has no device ids, so devices are numbered in the order of the program."
+        yield Finding("note", ABSTRACT_MESH, note)
 
 
 def refuse_other_text(text: str, what: str) -> None:
     """Raise InvalidInput if text is StableHLO, JSON or a text proto instead of HLO."""
     if re.search(r"^\s*HloModule\s", text, re.M):
         return
-    if _STABLEHLO.search(text[:100_000]):
+    if stablehlo.TEXT.search(text[:100_000]):
         raise InvalidInput(
             f"{what} is StableHLO or other MLIR text, which has no collectives of the compiler: give "
             "the compiled text, jitted.lower(…).compile().as_text()"
@@ -147,7 +145,7 @@ def refuse_other_text(text: str, what: str) -> None:
 
 
 def _read_folder(path: Path, what: str, findings: list[Finding], report: Report) -> list[_Text]:
-    chosen = _final_texts(path, what)
+    chosen = hlo_dump.final_texts(path, what)
     texts: list[_Text] = []
     left = limits.MOST_TEXT_BYTES_TOGETHER
     refusals: list[str] = []
@@ -160,7 +158,7 @@ def _read_folder(path: Path, what: str, findings: list[Finding], report: Report)
                 "of fewer programs"
             )
         try:
-            texts.append(_read_text(one.path, str(one.path.relative_to(path)), one.program))
+            texts.append(_read_text(one, str(one.path.relative_to(path))))
         except InvalidInput as refused:
             refusals.append(str(refused))
     if not texts:
@@ -172,51 +170,70 @@ def _read_folder(path: Path, what: str, findings: list[Finding], report: Report)
     return texts
 
 
-def _read_text(path: Path, what: str, name: str) -> _Text:
+def _read_text(dumped: DumpedText, what: str) -> _Text:
     if what.lower().endswith((".pb", ".pb.gz")):
         raise InvalidInput(
-            f"{what} is a binary proto, but must be HLO text that begins with HloModule: {_AS_TEXT}"
+            f"{what} is a binary proto, but must be HLO text that begins with HloModule: {AS_TEXT}"
         )
-    text = content.read_text(path, what)
+    text = content.read_text(dumped.path, what)
     refuse_other_text(text.text, what)
     try:
         modules = hlo.parse(text.text)
     except InvalidInput as refused:
         raise InvalidInput(f"{what} is not HLO text: {refused}") from None
-    return _Text(name, what, modules, text.cut)
+    before = _before(dumped.before) if len(modules) == 1 else None
+    assignment = hlo_dump.device_assignment(dumped.options)
+    return _Text(dumped.program, what, modules, text.cut, before, assignment)
 
 
-def _program(name: str, module: Module, mesh: Mesh | None, findings: list[Finding]) -> Program:
-    """Return one program. Add a finding for each part that cannot be read."""
+def _before(path: Path | None) -> Module | None:
+    """Return the module before optimizations. It only adds to the other text, so it may be unreadable."""
+    if path is None:
+        return None
+    try:
+        modules = hlo.parse(content.read_text(path, path.name).text)
+    except InvalidInput:
+        return None
+    return modules[0] if len(modules) == 1 and modules[0].truncated is None else None
+
+
+def _program(
+    text: ProgramText, found: FoundMesh | None, arrays: HloArrays, findings: list[Finding]
+) -> Program:
+    """Return one program. Add its arrays, and a finding for each part that cannot be read."""
+    name, module = text.name, text.module
     called = shown(name, 120)
     if module.truncated is not None:
         message = f"Program {called}: {module.truncated}. Executions and work may be unknown."
         findings.append(Finding("warning", CUT, message))
+    devices = devices_of(module)
+    # A mesh of another size would give wrong mesh axes.
+    fits = found is not None and devices in (None, found.mesh.size)
+    shardings: tuple[ProgramArray, ...] = ()
+    if fits or found is None:
+        shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
     collectives = work = None
+    partitioned = entry.is_partitioned(module)
     try:
         analysis = Analysis(module)
-        # A mesh of another size would give wrong mesh axes.
-        fits = mesh is not None and _devices(module) in (None, mesh.size)
-        collectives = hlo.collectives(module, mesh if fits else None, analysis)
+        mesh = found.record if fits and found is not None and found.mesh.order is None else None
+        collectives = program_text.collectives_of(module, mesh, shardings, analysis)
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
-    devices = _devices(module) or _devices_in_groups(collectives or ())
+    devices = devices or _devices_in_groups(collectives or ())
+    before_partitioning = None if work is None else replace(work, bytes_accessed=None)
     return Program(
         name,
-        flops_per_device=None if work is None else work.flops,
-        collectives=collectives,
-        work=work,
+        flops_per_device=work.flops if work is not None and partitioned else None,
+        collectives=collectives if partitioned else None,
+        shardings=shardings,
+        work=work if partitioned else None,
+        ideal=None if partitioned else before_partitioning,
+        stage="compiled" if partitioned else None,
         extra={} if devices is None else {"devices": devices},
     )
-
-
-def _devices(module: Module) -> int | None:
-    """Return the number of devices in the module's header, None if it has none."""
-    if module.partitions is None and module.replicas is None:
-        return None
-    return (module.partitions or 1) * (module.replicas or 1)
 
 
 def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
@@ -227,35 +244,3 @@ def _devices_in_groups(collectives: Iterable[Collective]) -> int | None:
         if one.source_target_pairs is None and one.groups is not None and one.group_size is not None
     }
     return counts.pop() if len(counts) == 1 else None
-
-
-def _final_texts(folder: Path, what: str) -> list[_DumpedText]:
-    """Return the largest final text of each program of a dump, or all texts of another folder."""
-    files = content.files_below(folder, what)
-    dumped = [(path, found) for path in files if (found := _DUMPED.fullmatch(path.name))]
-    final: dict[str, list[tuple[int, int, Path]]] = {}
-    for path, found in dumped:
-        rank = next((n for n, end in enumerate(_FINAL) if found["stage"].endswith(end)), None)
-        if rank is not None:
-            program = found["program"] or found["number"]
-            final.setdefault(program, []).append((rank, -path.stat().st_size, path))
-    if final:
-        # Files are in the order of the dump, so a tie keeps the first one.
-        return [
-            _DumpedText(min(each, key=lambda one: one[:2])[2], program)
-            for program, each in final.items()
-        ]
-    if dumped:
-        raise InvalidInput(
-            f"{what} is an XLA dump without text after optimizations: dump again, and let the compiler finish"
-        )
-    texts = [path for path in files if _TEXT_FILE.fullmatch(path.name)]
-    if not texts:
-        protos = any(path.name.endswith(".pb") for path in files)
-        more = f", only protos; {_AS_TEXT}" if protos else ""
-        raise InvalidInput(f"{what} contains no HLO text: no file ends in .hlo or .txt{more}")
-    if len(texts) > limits.MOST_PROGRAMS:
-        raise InvalidInput(
-            f"{what} contains {len(texts):,} texts, but at most {limits.MOST_PROGRAMS:,} are read"
-        )
-    return [_DumpedText(path, path.name) for path in texts]

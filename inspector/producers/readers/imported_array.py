@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.core import sharding
+from inspector.core.array_groups import group_of_path
 from inspector.core.formatting import counted, mesh_text, spec_text
 from inspector.core.snapshot import Array, Finding, Group, Mesh, Shard, Snapshot, Source, Spec
 from inspector.core.typed_json import LARGEST
@@ -18,7 +19,6 @@ from inspector.producers.readers.saved_sharding import SavedSharding, common_mes
 
 UNKNOWN_DTYPE = "unknown"
 _BITS = re.compile(r"(?:u?int|float|complex|bfloat)(\d{1,3})(?:_\w+)?")
-_GROUPS: dict[str, Group] = {"params": "params", "opt_state": "opt_state"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Stored:
 class ImportedArrays:
     """The arrays of one Snapshot, with findings, on the most frequent mesh of their shardings."""
 
-    def __init__(self, shardings: Iterable[SavedSharding] = ()) -> None:
-        self.mesh = common_mesh(saved.mesh for saved in shardings)
+    def __init__(self, shardings: Iterable[SavedSharding] = (), mesh: Mesh | None = None) -> None:
+        self.mesh = mesh or common_mesh(saved.mesh for saved in shardings)
         self.arrays: list[Array] = []
         self.findings: list[Finding] = []
         self._shards_left = limits.MOST_SHARDS
@@ -53,13 +53,15 @@ class ImportedArrays:
         saved: SavedSharding | None,
         logical_axes: tuple[str | None, ...] | None = None,
         group: Group | None = None,
+        program: str | None = None,
     ) -> None:
         """Add an array, and a finding if the record cannot express its sharding.
 
-        An array on another mesh gets explicit shards. A spec with fewer entries than dimensions leaves the
-        other dimensions unsharded, as in JAX. By default the group is derived from the path.
+        `program` is the name of the program that contains the array. An array on another mesh gets explicit
+        shards. A spec with fewer entries than dimensions leaves the other dimensions unsharded, as in JAX. By
+        default the group is derived from the path.
         """
-        array = _array(path, stored, logical_axes, group)
+        array = replace(_array(path, stored, logical_axes, group), program=program)
         if saved is not None:
             array = replace(array, memory_kind=saved.memory_kind)
             array, problem = self._with_sharding(array, stored.itemsize, saved)
@@ -93,7 +95,15 @@ class ImportedArrays:
     ) -> tuple[Array, str | None]:
         """Return the array with its sharding, and why the record cannot express it."""
         mesh, shape, spec = saved.mesh, array.shape, saved.spec
-        if spec is not None and mesh is not None:
+        if saved.shards is not None:
+            shards = saved.shards if len(saved.shards) <= self._shards_left else None
+            if shards is None:
+                return (
+                    array,
+                    f"has more than {limits.MOST_SHARDS:,} shards with the arrays before it",
+                )
+            self._shards_left -= len(shards)
+        elif spec is not None and mesh is not None:
             if shape is not None:
                 if len(spec) > len(shape):
                     entries = counted(len(spec), "entry", "entries")
@@ -102,7 +112,8 @@ class ImportedArrays:
                 spec = (*spec, *(None,) * (len(shape) - len(spec)))
             # Identity first, because thousands of arrays share one mesh.
             if self.mesh is not None and (mesh is self.mesh or key_of(mesh) == key_of(self.mesh)):
-                return _with_spec(array, itemsize, spec, self.mesh), None
+                array = _with_spec(array, itemsize, spec, self.mesh)
+                return _with_unreduced(array, saved, self.mesh), None
             shards = self._shards(shape, spec, mesh)
             if shards is None:
                 on = mesh_text(mesh)
@@ -117,6 +128,8 @@ class ImportedArrays:
         pieces = [tuple(stop - start for start, stop in shard.index) for shard in shards]
         replicas = 1 + max(shard.replica for shard in shards)
         array = replace(array, shards=shards, replicas=replicas)
+        if saved.unreduced:
+            array = replace(array, replicas=None, extra={"unreduced": list(saved.unreduced)})
         return _with_shard_shape(array, itemsize, max(pieces, key=math.prod)), None
 
     def _shards(
@@ -136,8 +149,8 @@ def _array(
     logical_axes: tuple[str | None, ...] | None = None,
     group: Group | None = None,
 ) -> Array:
-    """Return the record without a sharding. The group is the first key of the path that is a group."""
-    group = group or next((_GROUPS[key] for key in path.split("/") if key in _GROUPS), "other")
+    """Return the record without a sharding. By default the path determines the group."""
+    group = group or group_of_path(path) or "other"
     array = Array(path, group, stored.shape, stored.dtype, logical_axes=logical_axes)
     if stored.shape is None or stored.itemsize is None:
         return array
@@ -152,7 +165,19 @@ def _with_spec(array: Array, itemsize: int | None, spec: Spec, mesh: Mesh) -> Ar
     return _with_shard_shape(array, itemsize, sharding.shard_shape(array.shape, spec, mesh))
 
 
+def _with_unreduced(array: Array, saved: SavedSharding, mesh: Mesh) -> Array:
+    """Add the unreduced mesh axes: partial sums are not copies."""
+    if not saved.unreduced or array.replicas is None:
+        return array
+    return replace(
+        array,
+        replicas=array.replicas // mesh.ways(saved.unreduced),
+        extra=array.extra | {"unreduced": list(saved.unreduced)},
+    )
+
+
 def _with_shard_shape(array: Array, itemsize: int | None, shape: tuple[int, ...]) -> Array:
-    known = itemsize is not None and array.bytes is not None
-    held = math.prod(shape) * itemsize if known else None
+    held = None
+    if itemsize is not None and array.bytes is not None:
+        held = math.prod(shape) * itemsize
     return replace(array, shard_shape=shape, bytes_per_device=held)

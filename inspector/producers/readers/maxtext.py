@@ -86,7 +86,8 @@ def path_of(key: str) -> str:
 
 def entries_of(text: str, what: str) -> list[Any]:
     """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON lists, strings and None."""
-    at, stack, done = 1 if text.startswith("P") else 0, [], None
+    at, done = 1 if text.startswith("P") else 0, None
+    stack: list[list[Any]] = []
     if text.startswith("PartitionSpec"):
         at = len("PartitionSpec")
     while at < len(text.rstrip()) and done is None:

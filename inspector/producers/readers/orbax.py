@@ -151,7 +151,7 @@ def _tree(folder: Path, what: str) -> _Tree:
     if not has_tree:
         tree.findings.append(_missing(TREE, "a dot inside of a key is read as a separator"))
         tree.paths = sharding_file.paths_of(dict.fromkeys([*tree.stored, *tree.saved]))
-    if not has_sharding and not tree.on_host.issuperset(tree.paths):
+    if not has_sharding and not tree.on_host >= tree.paths.keys():
         tree.findings.append(_missing(SHARDING, "shardings are unknown"))
     unknown = [name for name in tree.paths if name not in tree.stored]
     if unknown:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Mesh, MeshAxis, Spec
+from inspector.core.snapshot import Mesh, MeshAxis, Shard, Spec
 from inspector.producers.readers import content, limits
 
 NAMED = "NamedSharding"
@@ -42,6 +42,8 @@ class SavedSharding:
       spec: the entries as written, possibly fewer than the array has dimensions.
       numbered: whether the file contains the device ids.
       problem: why neither a spec nor a device is known, as a noun phrase.
+      shards: the shard of each device, if no spec on this mesh expresses them.
+      unreduced: mesh axes on which devices hold partial sums, not copies.
     """
 
     mesh: Mesh | None = None
@@ -50,6 +52,8 @@ class SavedSharding:
     numbered: bool = True
     memory_kind: str | None = None
     problem: str | None = None
+    shards: tuple[Shard, ...] | None = None
+    unreduced: tuple[str, ...] = ()
 
 
 class Meshes:
@@ -208,10 +212,9 @@ def _device_ids(grid: Any) -> tuple[int, ...] | None:
         if not all(isinstance(item, list) for item in level):
             return None
         level = [item for inner in level for item in inner]
-    ids = [item.get("id") if isinstance(item, dict) else None for item in level]
-    if not all(type(one) is int and 0 <= one < 2**63 for one in ids):
-        return None
-    return tuple(ids)
+    read = [item.get("id") if isinstance(item, dict) else None for item in level]
+    ids = tuple(one for one in read if type(one) is int and 0 <= one < 2**63)
+    return ids if len(ids) == len(read) else None
 
 
 def _single_device(plain: dict[str, Any], memory_kind: str | None) -> SavedSharding:

@@ -6,6 +6,7 @@ import os
 import site
 import sys
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +17,16 @@ PROJECT = Path(__file__).resolve().parents[3]
 class Environment:
     """The number of emulated devices, environment variables, and the number of processes.
 
-    `devices` counts those of all `processes` together, which have equal shares. Raises ValueError if one
-    of the two is not a positive integer, if the shares are not whole, or if `variables` is not pairs of
-    text.
+    `devices` counts those of all `processes` together, which have equal shares. With `local`, JAX finds the
+    devices of this machine as in any other program, and `devices` is how many are used. Raises ValueError
+    if one of the two counts is not a positive integer, if the shares are not whole, or if `variables` is
+    not pairs of text.
     """
 
     devices: int
     variables: tuple[tuple[str, str], ...] = ()
     processes: int = 1
+    local: bool = False
 
     def __post_init__(self) -> None:
         for name in ("devices", "processes"):
@@ -52,9 +55,13 @@ class Environment:
     def for_child(self) -> dict[str, str]:
         """Return all environment variables of a worker: those of the server, with these on top."""
         child = dict(os.environ)
-        child["JAX_PLATFORMS"] = "cpu"
-        # Overrides --xla_force_host_platform_device_count in the user's XLA_FLAGS.
-        child["JAX_NUM_CPU_DEVICES"] = str(self.devices // self.processes)
+        if self.local:
+            # An idle worker then leaves the memory of a GPU to other programs.
+            child.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        else:
+            child["JAX_PLATFORMS"] = "cpu"
+            # Overrides --xla_force_host_platform_device_count in the user's XLA_FLAGS.
+            child["JAX_NUM_CPU_DEVICES"] = str(self.devices // self.processes)
         child["PYTHONPATH"] = os.pathsep.join(_import_path())
         if self.processes > 1:
             child["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
@@ -70,15 +77,24 @@ def _import_path() -> list[str]:
     """Return the folders from which a worker imports: this project, and those of the server.
 
     The folders of the interpreter are left out: a worker runs the same interpreter, and in front they
-    would change the search order.
+    would change the search order. So are the folders of `.pth` files, which the interpreter adds again.
     """
     own = [*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()]
     own.append(os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
-    skipped = {os.path.realpath(folder) for folder in own}
-    paths: list[str] = []
-    for entry in (str(PROJECT), *sys.path):
+    skipped = {os.path.realpath(folder) for folder in (*own, *_of_pth_files())}
+    paths = [str(PROJECT)]
+    for entry in sys.path:
         folder = os.path.abspath(entry or os.curdir)
         usable = os.path.exists(folder) and os.pathsep not in folder
         if usable and os.path.realpath(folder) not in skipped and folder not in paths:
             paths.append(folder)
     return paths
+
+
+def _of_pth_files() -> Iterator[str]:
+    """Return the folders that `.pth` files of the interpreter name, such as editable installs."""
+    for packages in (*site.getsitepackages(), site.getusersitepackages()):
+        for file in Path(packages).glob("*.pth"):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                    yield os.path.join(packages, line.strip())

@@ -45,7 +45,7 @@ class Status:
 class Job(Generic[Answer]):
     """One caller's handle on a job. Every method may be called from any thread.
 
-    Each property reads one field of `status()`, at its own moment.
+    Each property reads `status()` at its own moment.
     """
 
     status: Callable[[], Status]
@@ -83,36 +83,12 @@ class Job(Generic[Answer]):
         return self.status().state
 
     @property
-    def place(self) -> int | None:
-        return self.status().place
-
-    @property
-    def phase(self) -> str | None:
-        return self.status().phase
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        return self.status().progress
-
-    @property
-    def phases(self) -> tuple[tuple[str, float], ...]:
-        return self.status().phases
-
-    @property
-    def elapsed(self) -> float:
-        return self.status().elapsed
-
-    @property
     def result(self) -> dict[str, Any] | None:
         return self.status().result
 
     @property
     def error(self) -> str | None:
         return self.status().error
-
-    @property
-    def details(self) -> str | None:
-        return self.status().details
 
     def __repr__(self) -> str:
         return f"<Job: {self.state}>"

@@ -359,7 +359,9 @@ class Pool:
             self._workers.remove(worker)
             run, worker.run = worker.run, None
             if run is not None and not run.finished:
-                if not run.picked_up and run.attempts == 1 and worker.unusable is None:
+                # One of several processes can have been dead before the others began the job.
+                begun = run.picked_up and (worker.environment.processes == 1 or run.reported)
+                if not begun and run.attempts == 1 and worker.unusable is None:
                     # It ended before it began the job, so another worker can run it.
                     run.state, run.phases = "queued", []
                     self._queue.insert(0, run)

@@ -42,6 +42,11 @@ class Run:
         return float("inf") if self.timeout is None else self.began + self.timeout
 
     @property
+    def reported(self) -> bool:
+        """Whether the job has reported progress since it was last sent to a worker."""
+        return len(self.phases) > 1 or bool(self.progress)
+
+    @property
     def phase(self) -> str:
         return self.phases[-1][0] if self.phases else FIRST_PHASE
 

@@ -59,7 +59,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
       InvalidInput: it is unusable, and is left unchanged. `Unreadable` if moving it aside would help.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.closing(
             sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         ) as database:

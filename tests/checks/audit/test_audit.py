@@ -6,7 +6,11 @@ import dataclasses
 from collections import Counter
 from dataclasses import replace
 
+import jax
 import pytest
+from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from inspector import layout as layouts
 from inspector.checks.audit import CHECKS, CODES, audit, audited, merged_by_logical_axis, questions
@@ -26,6 +30,7 @@ from inspector.core.snapshot import (
 )
 from inspector.layout.plan import INDIVISIBLE, plan
 from inspector.producers.abstract import abstract_state
+from inspector.producers.capture import capture
 
 SMALL = {"layers": "3", "depth": "64", "target": "plan"}
 STATES: dict[str, object] = {}
@@ -203,6 +208,19 @@ def test_an_unused_mesh_axis_and_a_replicated_batch_are_found() -> None:
     assert the(pure, "batch-not-sharded").level == "note" and codes(pure) == []
 
 
+@pytest.mark.parametrize("split", [("data",), ()])
+def test_the_inputs_of_captured_programs_decide_whether_an_axis_shards_the_batch(split) -> None:
+    mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
+    state = {"params": {"w": jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P()))}}
+    x = jax.device_put(jnp.ones((16, 64)), NamedSharding(mesh, P(*split)))
+    step = jax.jit(lambda state, x: x @ state["params"]["w"]).lower(state, x).compile()
+    alone = capture(state)
+    assert the(alone, "state-repeated-over-axis").level == "note"
+    assert "unused-mesh-axis" not in codes(alone, "error", "warning", "note")
+    with_program = capture(state, programs={"step": step})
+    assert ("unused-mesh-axis" in codes(with_program)) == (not split)
+
+
 def test_unused_rules_are_found() -> None:
     found = planned(rules="batch=data,hiden=model,hidden=model,hidden=data+model")
     misspelt, late = (one for one in audit(found) if one.code == "rule-never-used")
@@ -285,6 +303,45 @@ def test_activation_traffic_above_the_parameters_is_a_note(arrays: tuple[str, ..
 def test_parameter_gathers_and_unknown_arrays_are_no_activation_traffic(arrays) -> None:
     """FSDP with rematerialisation gathers its parameters several times per step."""
     assert audit(moving(WHOLE, 100, arrays)) == ()
+
+
+def test_parts_of_a_gather_beside_known_gathers_are_no_activation_traffic() -> None:
+    """A TPU splits a gather into permutes whose arrays are not always known."""
+    found = moving(WHOLE, 100, ())
+    (program,) = found.programs
+    (part,) = program.collectives or ()
+    name = "jit(step)/jvp(Transformer)/blocks/feed_forward/dot_general"
+    known = replace(part, arrays=("params/w",), op_name=name)
+    for module, expected in (("feed_forward", 0), ("attention", 1)):
+        part = replace(part, op_name=name.replace("feed_forward", module))
+        both = replace(found, programs=(replace(program, collectives=(known, part)),))
+        assert len(audit(both)) == expected
+
+
+def reducing(op: str, spec: tuple, stage: str = "compiled", kind: str = "TPU v5e") -> Snapshot:
+    """A train step that reduces the gradient of a parameter over `data`."""
+    one = Collective(
+        op, False, "r.1", "main", 1, False, ("data",), 8, 1, WHOLE, 2 * WHOLE, arrays=("params/w",)
+    )
+    weight = array("params/w", (4096, 64), spec, ways=8)
+    found = made({"data": 8}, weight)
+    assert found.mesh is not None
+    return replace(
+        found,
+        mesh=replace(found.mesh, device_kind=kind),
+        programs=(Program("train_step", stage=stage, collectives=(one,)),),
+    )
+
+
+def test_a_gradient_that_is_all_reduced_over_the_axis_of_its_parameter_is_a_note() -> None:
+    sharded, code = (("data",), None), "gradient-all-reduced"
+    found = the(reducing("all-reduce", sharded), code)
+    assert found.level == "note" and found.extra["wire_bytes"] == 2 * WHOLE
+    assert found.array == "params/w" and found.extra["axes"] == ["data"]
+    assert code not in codes(reducing("reduce-scatter", sharded), "note")
+    assert code not in codes(reducing("all-reduce", (None, None)), "note")
+    assert code not in codes(reducing("all-reduce", sharded, stage="propagated"), "note")
+    assert code not in codes(reducing("all-reduce", sharded, kind="cpu"), "note")
 
 
 def test_linen_and_nnx_are_compared() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector.compare import difference
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE
-from inspector.core import sharding
+from inspector.core import sharding, snapshot
 from inspector.core.snapshot import (
     Array,
     Mesh,
@@ -21,6 +23,8 @@ from inspector.core.snapshot import (
     Snapshot,
     Spec,
 )
+from inspector.media import terminal as command_line
+from inspector.producers.capture import capture
 from tests.compare.difference.layouts import planned
 from tests.figures import samples
 
@@ -174,3 +178,27 @@ def test_without_a_mesh_no_placement_is_compared() -> None:
     nowhere = dataclasses.replace(found, mesh=None)
     assert all(it.changed == () for it in difference.arrays(found, nowhere))
     assert {it.placement for it in difference.arrays(found, nowhere)} == {"unknown"}
+
+
+def test_a_restored_nnx_state_is_compared_with_the_live_one(tmp_path) -> None:
+    """A checkpoint of an nnx state has `/value` at the end of paths."""
+    with nnx.use_eager_sharding(False):
+        state = nnx.state(nnx.Linear(8, 16, rngs=nnx.Rngs(0)))
+    live = capture(state)
+    restored = capture(nnx.to_pure_dict(state))
+    with_values = capture({name: {"value": leaf} for name, leaf in nnx.to_pure_dict(state).items()})
+    assert {array.path for array in with_values.arrays} == {"kernel/value", "bias/value"}
+    for other in (restored, with_values):
+        for pair in ((live, other), (other, live)):
+            found = difference.arrays(*difference.aligned(pair))
+            assert [(one.path, one.changed) for one in found] == [("bias", ()), ("kernel", ())]
+    # A path that is already taken stays.
+    both = capture({name: jax.numpy.ones(1) for name in ("kernel", "kernel/value")})
+    assert difference.aligned([both, live]) == (both, live)
+    file = tmp_path / "live.json", tmp_path / "restored.json"
+    for path, one in zip(file, (live, with_values), strict=True):
+        snapshot.write(one, path)
+    out = tmp_path / "compared.json"
+    assert command_line.main(["compare", *map(str, file), "-o", str(out)]) == 0
+    (compared,) = json.loads(out.read_text())["differences"]
+    assert compared["arrays"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from flax.core import spmd
@@ -143,3 +144,15 @@ def test_causes_name_exactly_the_logical_axes_that_flax_maps_differently(before,
         assert {
             name for name in names if name and any(f" {name}" in c.text for c in found)
         } == moved
+
+
+def test_arrays_without_logical_axes_can_differ_with_mesh_and_rules() -> None:
+    before = planned("batch=data,embed=,hidden=model", mesh="2x4")
+    after = planned("batch=data,embed=,hidden=", mesh="8", axes="data")
+    unnamed = replace(before.arrays[0], path="gradient/y", group="gradient", logical_axes=None)
+    sides = [
+        replace(side, arrays=(*side.arrays, replace(unnamed, spec=spec)))
+        for side, spec in ((before, (("model",), None)), (after, (None, None)))
+    ]
+    (one,) = [each for each in arrays(*sides) if each.either.path == "gradient/y"]
+    assert {cause.kind for cause in causes(*sides).of(one)} == {"mesh"}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +20,13 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.media import terminal as command_line
-from inspector.model import own_model
 from inspector.model.built_in import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 from inspector.producers.run import run_layout
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
+from tests.model.importable import importable
 from tests.paths import ROOT
 
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "2"}
@@ -66,18 +64,8 @@ ODD = """
 def folder(tmp_path_factory) -> Iterator[Path]:
     """Yield a folder with an importable module of models, and unregister its models afterwards."""
     made = tmp_path_factory.mktemp("own")
-    (made / "odd_models.py").write_text(textwrap.dedent(ODD), encoding="utf-8")
-    before, variable = dict(catalogue.CATALOGUE), os.environ.get(own_model.VARIABLE)
-    sys.path.insert(0, str(made))
-    importlib.invalidate_caches()
-    yield made
-    sys.path.remove(str(made))
-    sys.modules.pop("odd_models", None)
-    catalogue.CATALOGUE.clear()
-    catalogue.CATALOGUE.update(before)
-    os.environ.pop(own_model.VARIABLE, None)
-    if variable is not None:
-        os.environ[own_model.VARIABLE] = variable
+    with importable(made, "odd_models", ODD):
+        yield made
 
 
 @pytest.fixture(scope="module")

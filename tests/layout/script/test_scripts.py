@@ -45,6 +45,8 @@ LAYOUTS = {
         "scan": "true", "mesh": "2x2x2", "axes": "pipe,data,model", "donate": "true",
         "rules": "layer=pipe,batch=data,hidden=model", "loss": "mse", "optimizer": "momentum",
     },
+    "explicit axes": MLP | {"axes": "data:explicit,model:explicit"},
+    "device axes, one of them explicit": MLP | {"model": "mlp", "axes": "data,model:explicit"},
     "device axes": MLP | {
         "model": "mlp", "mesh": "4x2", "loss": "mse", "optimizer": "adamw",
         "learning_rate": "0.01", "specs": "W1=data.model,W2=model+data.None,y=data.model",

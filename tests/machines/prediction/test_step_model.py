@@ -125,6 +125,14 @@ def test_compute_and_hbm_terms() -> None:
     assert term_of(modelled(program(), real, chip("v5p")), "HBM").basis == ""
 
 
+def test_the_hbm_bytes_of_a_propagated_program_are_unknown() -> None:
+    found = modelled(
+        program(stage="propagated", work=work(1e12), ideal=work(1e12)), MESH, chip("v5p")
+    )
+    assert found.hbm_bytes is None and found.intensities[0].flops_per_byte is None
+    assert term_of(found, "HBM").seconds is None
+
+
 def test_mixed_operand_types() -> None:
     v5e = chip("v5e")
     mixed = Work(3e12, (MatmulFlops("bfloat16", 1e12), MatmulFlops("int8", 2e12)), 1.0)

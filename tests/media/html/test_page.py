@@ -17,11 +17,11 @@ from plotly.offline import get_plotlyjs
 
 from inspector.compare import difference
 from inspector.core.errors import InvalidInput
+from inspector.core.printable import printable
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.html.render import safe_json
-from inspector.media.printable import printable
 from tests.figures import samples
 from tests.media import hostile
 

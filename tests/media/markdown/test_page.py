@@ -12,12 +12,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from inspector.compare import difference
+from inspector.core.printable import printable
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.markdown import page as markdown_page
 from inspector.media.markdown import text as markdown_text
-from inspector.media.printable import printable
 from tests.figures import samples
 from tests.media import hostile
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,20 +10,12 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot
-from inspector.service import inspection
+from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 
-@pytest.fixture(scope="session")
-def _workers() -> Iterator[None]:
-    """Stop the workers of the shared service after the tests."""
-    yield
-    inspection.shared().close()
-    inspection.shared.cache_clear()
-
-
 @pytest.fixture
-def open_page(_workers: None) -> Callable[..., ScriptedPage]:
+def open_page(service: Inspection) -> Callable[..., ScriptedPage]:
     """Open the page in a new session, with the given fields in its URL."""
     return ScriptedPage
 

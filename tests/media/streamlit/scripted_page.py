@@ -14,6 +14,20 @@ SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "entry.py"
 PATIENCE = 120.0  # seconds until a script that does not end fails the test
 
 
+class LonePage:
+    """One session of one page, without a browser and without the rest of the app."""
+
+    def __init__(self, test: AppTest, **state: Any) -> None:
+        self.test = test
+        for key, value in state.items():
+            test.session_state[key] = value
+        self.run()
+
+    def run(self) -> None:
+        self.test.run()
+        assert not self.test.exception, [error.value for error in self.test.exception]
+
+
 class ScriptedPage:
     """One session of the page, without a browser."""
 
@@ -59,6 +73,10 @@ class ScriptedPage:
 
     def choose_preset(self, name: str) -> None:
         self._do(self.test.button_group(key="preset").set_value(name))
+
+    def choose_several(self, key: str, values: list[str]) -> None:
+        """Choose options of pills."""
+        self._do(self.test.button_group(key=key).set_value(values))
 
     def value(self, key: str) -> Any:
         """Return the value of the widget with this key."""

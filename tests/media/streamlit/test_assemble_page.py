@@ -14,7 +14,7 @@ from inspector.guides.assembly.script import script
 from inspector.media.streamlit import assemble_page
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
-from tests.media.streamlit.scripted_page import PATIENCE
+from tests.media.streamlit.scripted_page import PATIENCE, LonePage
 
 PAGE = """
 import streamlit as st
@@ -25,16 +25,9 @@ if "other_page" not in st.session_state:
 FIELDS = ("mesh", "axes", "shape", "spec", "batch_axes", "target")
 
 
-class AssemblePage:
-    """One session of the page, without a browser."""
-
+class AssemblePage(LonePage):
     def __init__(self) -> None:
-        self.test = AppTest.from_string(PAGE, default_timeout=PATIENCE)
-        self.run()
-
-    def run(self) -> None:
-        self.test.run()
-        assert not self.test.exception, [error.value for error in self.test.exception]
+        super().__init__(AppTest.from_string(PAGE, default_timeout=PATIENCE))
 
     def press(self, field: str, value: str) -> None:
         self.test.button_group(key=f"assemble:{field}").set_value(value)
@@ -76,7 +69,7 @@ def plain(markdown: str) -> str:
 
 
 @pytest.fixture
-def page(_workers: None) -> AssemblePage:
+def page(_shared_workers: None) -> AssemblePage:
     return AssemblePage()
 
 
@@ -212,7 +205,7 @@ def test_each_mistake_is_run_once(page: AssemblePage, monkeypatch: pytest.Monkey
     assert len(requests) == 1
 
 
-def test_fields_keep_their_values_while_another_page_is_open(_workers: None) -> None:
+def test_fields_keep_their_values_while_another_page_is_open(_shared_workers: None) -> None:
     page = AssemblePage()
     page.put("shape", "16x8")
     page.break_it("missing")

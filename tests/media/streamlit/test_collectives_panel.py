@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from inspector import layout as layouts
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective, Finding, Snapshot
-from inspector.layout.plan import NOT_PROPAGATED, plan
+from inspector.layout.plan import NOT_PROPAGATED, plan, with_programs
 from inspector.producers.abstract import abstract_state
 from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
@@ -98,7 +98,7 @@ def test_missing_programs_and_unread_collectives_are_notices(shown, found: Snaps
 
 def test_propagated_programs_of_an_opened_plan(shown) -> None:
     planned = plan(LAYOUT, abstract_state(LAYOUT))
-    page = shown(dataclasses.replace(planned, programs=propagated_programs(LAYOUT)))
+    page = shown(with_programs(planned, propagated_programs(LAYOUT)))
     assert charts(page) == ["collective_bars", "traffic_map"]
     assert page.caption[0].value.startswith("Propagated")
     failed = Finding("note", NOT_PROPAGATED, "No rule for op.")

@@ -6,6 +6,10 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.layout.presets import MLP_PRESETS as PRESETS
+from inspector.model import own_model
+from inspector.model.built_in import catalogue
+from inspector.service import inspection
+from inspector.service import own_model_registration as registration
 
 
 def test_the_default_layout(page):
@@ -259,6 +263,30 @@ def test_a_renamed_mesh_axis_is_renamed_in_the_specs(open_page):
     assert not page.problems()
 
 
+def test_explicit_axes_are_in_the_link_and_follow_the_names(page):
+    page.choose_several("field:explicit", ["model"])
+    assert page.query() == {"axis_types": "auto.explicit"}
+    page.type("field:axes", "data, tensor")
+    assert page.value("field:explicit") == ["tensor"]
+    assert not page.problems()
+    page.type("field:mesh", "8")
+    assert page.value("field:explicit") == []
+
+
+def test_axis_names_can_have_types(page):
+    page.type("field:axes", "data:explicit, model")
+    assert page.value("field:axes") == "data, model"
+    assert page.value("field:explicit") == ["data"]
+    page.type("field:axes", "data:manual, model")
+    assert len(page.problems()) == 1 and "jax.shard_map" in page.problems()[0]
+
+
+def test_a_link_opens_explicit_axes(open_page):
+    page = open_page(axis_types="explicit.auto", depth="64")
+    assert page.value("field:explicit") == ["data"]
+    assert not page.problems() and not page.warnings()
+
+
 def test_swapped_axis_names_do_not_change_rules(page):
     page.type("field:axes", "model, data")
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
@@ -367,3 +395,87 @@ def test_a_size_with_a_reserved_name_is_in_the_link(open_page):
     assert not again.warnings()
     assert again.value("size:embed") == 512
     assert again.query() == page.query()
+
+
+@pytest.fixture
+def register(tmp_path, monkeypatch):
+    """Write a module of models, register some of them, and return their names."""
+    registered = []
+
+    def make(module, source, *functions):
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv(own_model.VARIABLE, "[]")
+        (tmp_path / f"{module}.py").write_text(source)
+        for function in functions:
+            registered.append(registration.register_own(f"{module}:{function}").name)
+        # Workers that start from now on know the models.
+        inspection.shared().close()
+        inspection.shared.cache_clear()
+        return registered
+
+    yield make
+    for name in registered:
+        catalogue.CATALOGUE.pop(name, None)
+
+
+def test_a_model_of_its_own_mesh_axes_opens_without_problems(open_page, register):
+    """The mesh has the axes that the code names; rules without their axes are a warning."""
+    by_code, by_rules = register("on_mp", ON_MP, "plain", "ruled")
+    page = open_page(model=by_code)
+    assert page.value("field:axes") == "mp"
+    assert not page.problems() and not page.warnings() and not page.errors()
+    page.choose("field:model", by_rules)
+    assert page.value("field:axes") == "tp, fsdp, ep"
+    assert not page.problems() and not page.warnings() and not page.errors()
+    page = open_page(model=by_rules, mesh="2x4")
+    assert len(page.warnings()) == 1 and not page.problems() and not page.errors()
+
+
+def test_patterns_of_state_specs_are_edited(open_page, register):
+    (name,) = register("by_path", BY_PATH, "build")
+    page = open_page(model=name)
+    assert page.value("field:axes") == "dp, mp"
+    (unmatched,) = page.warnings()
+    assert "params/b" in unmatched and "params/w" not in unmatched
+    page.press("add_pattern")
+    assert not page.warnings()
+    fields = [one.key for one in page.test.text_input if one.key.startswith("pattern:")]
+    page.type(fields[1], "fsdp(dp + mp, 0)")
+    assert page.query()["state_specs"] == "w=fsdp(dp+mp,0);.*="
+    page.type(fields[3], "nowhere")
+    assert page.problems()
+    page.type(fields[3], "mp")
+    rows = layouts.parse(page.query()).unwrap().state_specs
+    assert [(row.pattern, row.axes) for row in rows] == [("w", ("dp", "mp")), (".*", ("mp",))]
+
+
+BY_PATH = """
+import jax
+from inspector.model import Model, by_regex
+
+def build():
+    def init(key, batch):
+        return {"params": {"w": batch["x"], "b": batch["x"][0]}}
+    return Model(init=init, apply=lambda state, batch: batch["x"] @ state["params"]["b"],
+                 batch={"x": jax.ShapeDtypeStruct((8, 16), "float32")},
+                 state_specs=by_regex([("w", (None, "mp"))]), mesh={"dp": 2, "mp": 4})
+"""
+
+ON_MP = """
+from flax import linen as nn
+import jax
+from inspector.model import Model
+
+def build(box, axes, **more):
+    return Model(init=lambda key, batch: {"params": {"w": box(batch["x"], axes)}},
+                 step=lambda state, batch: (state, batch["x"].sum()),
+                 batch=lambda key: {"x": jax.random.normal(key, (8, 16))}, **more)
+
+def plain():
+    return build(nn.Partitioned, ("mp", None), names="mesh")
+
+def ruled():
+    rules = [("a", "tp"), ("b", "fsdp"), ("expert", "ep")]
+    return build(nn.LogicallyPartitioned, ("a", "b"), rules=rules)
+"""

@@ -83,7 +83,7 @@ def plain(markdown: str) -> str:
 
 
 @pytest.fixture
-def open_learn(_workers: None) -> type[LearnPage]:
+def open_learn(_shared_workers: None) -> type[LearnPage]:
     return LearnPage
 
 

@@ -27,7 +27,7 @@ Opened = Callable[..., AppTest]
 
 
 @pytest.fixture
-def opened(tmp_path: Path, _workers: None) -> Opened:
+def opened(tmp_path: Path, _shared_workers: None) -> Opened:
     """Draw the section with these pins, each given by the fields of its layout."""
 
     def draw(*pins: dict[str, str], baseline: int = 0) -> AppTest:

@@ -12,7 +12,7 @@ from tests.media.streamlit.scripted_page import PATIENCE
 PAGE = "from inspector.media.streamlit import processes_page\nprocesses_page.show()\n"
 
 
-def test_every_figure_has_downloads_with_provenance(_workers: None) -> None:
+def test_every_figure_has_downloads_with_provenance(_shared_workers: None) -> None:
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE)
     page.run()
     assert not page.exception, [error.value for error in page.exception]

@@ -27,6 +27,9 @@ class FakeJob:
     def finished(self) -> bool:
         return self.state != "running"
 
+    def wait(self, timeout: float) -> FakeJob:
+        return self
+
     def cancel(self) -> None:
         self.state = "cancelled"
 
@@ -42,7 +45,7 @@ class FakePropagation:
 
     jobs: list[FakeJob] = field(default_factory=list)
 
-    def start(self, layout, origins: bool = True) -> FakeJob:
+    def start(self, layout, origins: bool = True, steps_only: bool = False) -> FakeJob:
         self.jobs.append(FakeJob(dict(layout.rules)["hidden"], origins))
         return self.jobs[-1]
 
@@ -84,16 +87,33 @@ def test_collectives_follow_the_rules_without_a_run(open_page):
     page.type(page.rule_key(1, "axes"), "")
     wait(page)
     assert mesh_axes(page) == {"data"}
-    for panel in ("Time", "Memory", "Train state"):
+    for panel in ("Time", "Train state"):
         page.open_panel(panel)
-        assert any("Nothing is compiled yet" in info.value for info in page.test.main.info)
+        assert any(one.value.startswith("Propagated") for one in page.test.main.caption)
+    page.open_panel("Memory")
+    assert any("Nothing is compiled yet" in info.value for info in page.test.main.info)
+
+
+def test_a_refused_program_is_shown_above_the_plan(open_page):
+    page = open_page(axis_types="explicit.explicit", unconstrained="z", **SMALL)
+    wait(page)
+    (error,) = page.errors()
+    assert "JAX refuses" in error and "dot_general" in error
+    assert any("out_sharding=P('data', None)" in one.value for one in page.test.main.markdown)
+    assert page.block_map()  # everything else of the plan
 
 
 def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     page = open_page(**SMALL)
     page.open_panel("Collectives")
     wait(page)
-    monkeypatch.setattr(Inspection, "start_propagation", None)
+    start = Inspection.start_propagation
+
+    def only_init(service, layout, origins=True, steps_only=False):
+        assert not steps_only
+        return start(service, layout, origins, steps_only)
+
+    monkeypatch.setattr(Inspection, "start_propagation", only_init)
     again = open_page(**SMALL)
     again.open_panel("Collectives")
     assert not is_waiting(again) and mesh_axes(again) == {"data", "model"}
@@ -136,3 +156,20 @@ def test_a_failed_propagation_shows_its_reason_and_the_plan(page, fake):
     page.open_panel("Collectives")
     page.type(page.rule_key(1, "axes"), "data")
     assert len(fake.jobs) == 3 and is_waiting(page) and not page.warnings()
+
+
+def test_the_initialization_follows_the_other_programs(open_page):
+    page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
+    page.open_panel("Collectives")
+    wait(page)
+    until = time.monotonic() + 60
+    while "Initialization" not in program_titles(page):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+        page.test.run()
+    assert mesh_axes(page) == {"data", "model"}
+
+
+def program_titles(page) -> list[str]:
+    groups = page.test.main.get("button_group")
+    return [option.content for group in groups for option in group.proto.options]

@@ -16,6 +16,7 @@ from inspector import layout as layouts
 from inspector.guides.restore import transfer
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
+from tests.media.streamlit.scripted_page import LonePage
 from tests.service.engine.waiting import PATIENCE
 
 SMALL = {"layers": "2", "depth": "64"}
@@ -28,18 +29,13 @@ def script() -> None:
     restore_page.show()
 
 
-class RestorePage:
-    """One session of the page, without a browser."""
-
+class RestorePage(LonePage):
     def __init__(self, **fields: str) -> None:
-        self.test = AppTest.from_function(script, default_timeout=PATIENCE)
         # The state that the Layout page leaves.
-        self.test.session_state["last_layout"] = layouts.parse(SMALL | fields).unwrap()
-        self.run()
-
-    def run(self) -> None:
-        self.test.run()
-        assert not self.test.exception, [error.value for error in self.test.exception]
+        layout = layouts.parse(SMALL | fields).unwrap()
+        super().__init__(
+            AppTest.from_function(script, default_timeout=PATIENCE), last_layout=layout
+        )
 
     def type(self, name: str, text: str) -> None:
         self.test.text_input(key=f"restore:{name}").set_value(text)
@@ -74,7 +70,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def open_restore(_workers: None) -> type[RestorePage]:
+def open_restore(_shared_workers: None) -> type[RestorePage]:
     return RestorePage
 
 

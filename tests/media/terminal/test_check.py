@@ -15,7 +15,7 @@ from inspector.checks import lock_file
 from inspector.core import snapshot
 from inspector.core.snapshot import Program
 from inspector.media.terminal import main
-from inspector.service import inspection
+from inspector.service.inspection import Inspection
 from tests.checks.policy.one_rule import collective
 from tests.figures import samples
 from tests.paths import ROOT
@@ -154,14 +154,12 @@ def test_the_exit_status_of_a_process_with_a_closed_pipe(checked: Checked) -> No
     closed.stderr.close()
 
 
-def test_a_plan_can_be_checked_and_locked(checked: Checked, tmp_path: Path) -> None:
+def test_a_plan_can_be_checked_and_locked(
+    checked: Checked, tmp_path: Path, service: Inspection
+) -> None:
     """The example of the README, on a layout as `inspect --target plan` writes it."""
-    service = inspection.Inspection()
-    try:
-        layout = layouts.parse({"layers": "2", "depth": "64", "target": "plan"}).unwrap()
-        planned = service.plan(layout)
-    finally:
-        service.close()
+    layout = layouts.parse({"layers": "2", "depth": "64", "target": "plan"}).unwrap()
+    planned = service.plan(layout)
     snapshot.write(planned, tmp_path / "plan.json")
     lock = str(tmp_path / "mlp.sharding.json")
     assert checked.check("--write-lock", lock, found="plan.json")[0] == 0

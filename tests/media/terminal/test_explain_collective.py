@@ -42,7 +42,51 @@ def test_the_text_names_axis_and_rule(plan: Path, capsys: pytest.CaptureFixture[
     assert "fsdp" in text and "→ fsdp" in text
 
 
-def test_an_unknown_collective_is_refused(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(plan), "--collective", "all-reduce.none"]) == 2
+@pytest.mark.parametrize("unknown", [("--collective", "all-reduce.none"), ("--rule", "heads")])
+def test_an_unknown_name_is_refused(
+    plan: Path, capsys: pytest.CaptureFixture[str], unknown: tuple[str, str]
+) -> None:
+    assert main(["explain", str(plan), *unknown]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
+
+
+def test_a_conflict_names_both_sides_and_its_collectives(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = json.loads(plan.read_text())["programs"]
+    step = next(each for each in programs if each["name"] == "train_step")
+    names = {each["name"] for each in step["collectives"]}
+    assert step["conflicts"]
+    for each in step["conflicts"]:
+        assert set(each["collectives"]) <= names
+        assert any(side["spec"] != side["used"] for side in each["sides"])
+
+
+def test_a_rule_lists_what_depends_on_it(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(plan), "--rule", "embed", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    snapshot = json.loads(plan.read_text())
+    embed = [
+        array["path"]
+        for array in snapshot["arrays"]
+        if "embed" in (array["logical_axes"] or ()) and array["group"] == "params"
+    ]
+    assert set(embed) <= set(found["arrays"])
+    expected = {
+        (program["name"], each["name"])
+        for program in snapshot["programs"]
+        for each in program["collectives"]
+        if any(one.get("rule") == "embed → fsdp" for one in each.get("origins") or ())
+    }
+    assert {(each["program"], each["name"]) for each in found["collectives"]} == expected
+
+
+def test_a_value_inside_a_program_has_origins(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = json.loads(plan.read_text())["arrays"]
+    value = next(each["path"] for each in arrays if each["group"] == "activation")
+    assert main(["explain", str(plan), "--array", value, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["mesh_axis"] for one in found["origins"]} == {"fsdp"}

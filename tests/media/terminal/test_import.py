@@ -46,7 +46,8 @@ def imported(*arguments: str | Path, output: Path) -> snapshot.Snapshot:
         ("orbax", given.ORBAX / "manager", 17, 0),
         ("sharding", given.ORBAX / "trainstate_v1" / "state" / "_sharding", 17, 0),
         ("maxtext", given.GOLDENS[-1].parent if given.GOLDENS else Path(), 148, 0),
-        ("hlo", given.HLO / "hlo_llama31_70b_bf16_16x8.hlo", 0, 1),
+        ("hlo", given.HLO / "hlo_llama31_70b_bf16_16x8.hlo", 90, 1),
+        ("stablehlo", given.HLO / "jax_0.10.2_cpu" / "fsdp_tp_mlp.stablehlo.mlir", 4, 1),
     ],
 )
 def test_every_kind(
@@ -101,6 +102,9 @@ def test_bad_input_is_one_line_and_leaves_no_file(
         (["maxtext", step], "not JSON"),
         (["sharding", step], "not JSON"),
         (["hlo", step, "--step", "3"], "only an Orbax checkpoint has steps"),
+        (["orbax", step, "--mesh", "2x4"], "is only for HLO text"),
+        (["hlo", step, "--axes", "a,b"], "needs mesh"),
+        (["hlo", step, "--mesh", "2x4", "--axes", "a"], "has 2 axes"),
         (["orbax", tmp_path, "--step", "-3"], "must be the number of a step"),
     ]
     for arguments, words in cases:
@@ -112,3 +116,17 @@ def test_bad_input_is_one_line_and_leaves_no_file(
     missing = str(tmp_path / "no" / "out.json")
     assert command_line.main(["import", "hlo", str(step), "-o", missing]) == 2
     assert "the folder" in capsys.readouterr().err
+
+
+def test_the_mesh_of_the_command_line_names_the_axes_of_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(
+        "HloModule jit_f, is_scheduled=true, num_partitions=8\n\nENTRY main_spmd {\n"
+        "  ROOT p = f32[4,2] parameter(0), sharding={devices=[2,4]<=[8]}\n}\n"
+    )
+    output = tmp_path / "out.json"
+    mesh = ["--mesh", "2x4", "--axes", "data,model"]
+    assert command_line.main(["import", "hlo", str(path), *mesh, "-o", str(output)]) == 0
+    found = snapshot.read(output)
+    assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
+    assert found.arrays[0].spec == (("data",), ("model",)) and found.arrays[0].shape == (8, 8)

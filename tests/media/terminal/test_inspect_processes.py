@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from inspector.core import snapshot
-from tests.paths import ROOT
+from tests.media.terminal.command import inspector
 
 SMALL = ("--set", "depth=64", "--set", "layers=1", "--steps", "2")
 KERNEL = "params/DotReluDot_0/Dense_0/kernel"
-
-
-def inspector(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "inspector", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=180,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -12,6 +13,7 @@ from inspector import layout as layouts
 from inspector.compiled import program_text
 from inspector.core.snapshot import Program
 from inspector.layout import Layout
+from inspector.model.built_in.watching import Watched, listening
 from inspector.producers.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.propagation import template
 from inspector.producers.propagation.propagate import propagate, propagated_programs
@@ -28,6 +30,22 @@ CASES = {
         False,
     ),
     "mlp with device axes": ({"model": "mlp", "mesh": "2x4", "depth": "64"}, False),
+    "mlp, fsdp and tensor: the backward pass gathers again": (
+        {
+            "mesh": "2x4", "axes": "fsdp,tensor", "rules": "batch=fsdp,embed=fsdp,hidden=tensor",
+            "depth": "64",
+        },
+        True,
+    ),
+    "transformer, two dimensions of parameters and activations sharded": (
+        {
+            "model": "transformer", "mesh": "2x4", "axes": "data,model",
+            "rules": "batch=data,vocab=model,mlp=model,heads=model,kv_heads=model,head_dim=,embed=model,"
+            "embed=data,seq=,layers=",
+            **SMALL,
+        },
+        False,
+    ),
     "transformer, fsdp": (
         {
             "model": "transformer", "mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp",
@@ -56,6 +74,21 @@ CASES = {
         },
         True,
     ),
+    "mlp, explicit data": ({"mesh": "2x4", "axes": "data:explicit,model", "depth": "64"}, False),
+    "transformer, explicit axes, scan and remat": (
+        {
+            "model": "transformer", "mesh": "2x4", "axes": "fsdp:explicit,tensor:explicit",
+            "rules": f"{TENSOR},batch=fsdp,embed=fsdp", "scan": "true", "remat": "true", **SMALL,
+        },
+        True,
+    ),
+    "moe, explicit axes": (
+        {
+            "model": "moe", "mesh": "2x4", "axes": "data:explicit,expert:explicit",
+            "rules": "expert=expert,batch=data", **SMALL,
+        },
+        False,
+    ),
     "moe, data and expert, scan": (
         {
             "model": "moe", "mesh": "2x4", "axes": "data,expert",
@@ -79,10 +112,10 @@ def wire_bytes(program: Program) -> Counter[tuple[str, ...] | None]:
     return +sent
 
 
-def compiled(layout: Layout, name: str) -> Program:
-    """The program as XLA compiles it for emulated devices."""
+def compiled(layout: Layout, name: str, watched: list[Watched] | None = None) -> Program:
+    """The program as XLA compiles it for emulated devices. Its watched values are added to `watched`."""
     mesh = make_mesh(layout)
-    with tracing(layout, mesh):
+    with tracing(layout, mesh), listening((watched if watched is not None else []).append):
         signature = next(
             each for each in signatures(build_model(layout), layout, mesh) if each.name == name
         )
@@ -98,7 +131,8 @@ def compiled(layout: Layout, name: str) -> Program:
 
 
 def train_step(layout: Layout) -> Program:
-    return next(each for each in propagated_programs(layout) if each.name == "train_step")
+    programs = propagated_programs(layout).programs
+    return next(each for each in programs if each.name == "train_step")
 
 
 @pytest.mark.parametrize(("fields", "same_flops"), CASES.values(), ids=CASES)
@@ -116,13 +150,61 @@ def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_fl
         assert found.work.matmul[0].flops == expected.work.matmul[0].flops
 
 
+@pytest.mark.parametrize(
+    "name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"]
+)
+def test_activations_and_gradients_are_placed_as_compiled(name: str) -> None:
+    layout = layout_of(CASES[name][0])
+    arrays = propagated_programs(layout).arrays
+    watched: list[Watched] = []
+    compiled(layout, "train_step", watched)
+    placed = {each.path: each for each in reversed(watched)}  # of repeated values the first
+    assert {array.path for array in arrays} == set(placed)
+    assert {array.group for array in arrays} == {"activation", "gradient"}
+    for array in arrays:
+        value = placed[array.path]
+        assert (array.shape, array.dtype) == (value.shape, str(jax.numpy.dtype(value.dtype)))
+        assert array.shard_shape == value.sharding.shard_shape(value.shape), array.path
+        axes = {axis for each in array.spec or () for axis in each or ()}
+        assert {origin.mesh_axis for origin in array.origins or ()} == axes
+
+
+def test_a_weight_that_is_gathered_for_a_product_is_a_conflict() -> None:
+    program = train_step(layout_of(CASES["mlp, fsdp"][0]))
+    named = {each.name: each for each in program.collectives or ()}
+    assert program.conflicts
+    for each in program.conflicts:
+        x, weight, _ = each.sides
+        assert x.spec == x.used == (("fsdp",), None)
+        assert ("fsdp",) in weight.spec and weight.used == (None, None)
+        assert {origin.mesh_axis for origin in weight.origins or ()} == {"fsdp"}
+        (gather,) = (named[name] for name in each.collectives)
+        assert gather.op == "all-gather"
+        assert gather.payload_bytes == math.prod(weight.shape) * 4
+        assert gather.source == each.source
+
+
+def test_a_path_leads_from_the_source_over_the_operations_to_the_value() -> None:
+    """The hidden layer is sharded by its constraint; the product before it and its gradient follow."""
+    program = train_step(layout_of({"mesh": "2x4", "depth": "64"}))
+    steps = [
+        step
+        for each in program.collectives or ()
+        for origin in each.origins or ()
+        for step in origin.steps or ()
+    ]
+    assert {step.direction for step in steps} >= {"forward", "backward"}
+    assert {step.operation for step in steps} >= {"select", "sharding_constraint"}
+    assert all(step.source and step.source.startswith("logical_mlp.py:") for step in steps)
+
+
 def test_another_mesh_and_other_rules_use_the_same_lowered_module() -> None:
-    template._lowered.cache_clear()
+    template.template_of.cache_clear()
     first = layout_of({"mesh": "2x4", "depth": "64"})
     second = layout_of({"mesh": "4x4", "depth": "64", "rules": "batch=model,embed=data"})
     train_step(first)
     train_step(second)
-    assert template._lowered.cache_info().misses == 1
+    assert template.template_of.cache_info().misses == 1
 
 
 def test_a_mesh_may_have_more_devices_than_any_machine() -> None:

@@ -67,16 +67,16 @@ def test_any_bytes_are_unpacked_or_refused(garbage: bytes) -> None:
         assert "\n" not in str(refused)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "words"),
-    [
-        ("utf-16", "UTF-16"),
-        ("utf-32", "UTF-32"),
-        ("utf-8-sig", "byte order mark"),
-        ("latin-1", "byte 0"),
-        ("utf-16-le", "zero byte"),
-    ],
-)
+ENCODINGS = {
+    "utf-16": "UTF-16",
+    "utf-32": "UTF-32",
+    "utf-8-sig": "byte order mark",
+    "latin-1": "byte 0",
+    "utf-16-le": "zero byte",
+}
+
+
+@pytest.mark.parametrize(("encoding", "words"), ENCODINGS.items())
 def test_other_encodings_are_refused_by_name(encoding: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         content.decode("éa".encode(encoding), "it")

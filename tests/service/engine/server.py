@@ -17,9 +17,10 @@ def main() -> None:
     pids = {idle.result["pid"]}
     if kind != "idle":
         job = pool.submit(kind, {}, Environment(2))
-        while not job.progress:
+        while not job.status().progress:
             time.sleep(0.01)
-        pids |= {job.progress["pid"], job.progress.get("child", job.progress["pid"])}
+        progress = job.status().progress
+        pids |= {progress["pid"], progress.get("child", progress["pid"])}
     if ending == "fork":
         # A fork that ends must not take the workers of its parent along.
         child = os.fork()

@@ -139,7 +139,7 @@ def test_one_that_dies_ends_the_run_and_the_others(single, watched, act, how, nu
 @pytest.mark.parametrize("number", [0, 1])
 def test_one_that_is_killed_from_outside_ends_the_run(single, number):
     job = together(single, "wait", "wait")
-    until(lambda: job.phase == "working")
+    until(lambda: job.status().phase == "working")
     pids = numbered(single, 2)
     os.kill(pids[number], signal.SIGKILL)
     job.wait(PATIENCE)
@@ -196,7 +196,7 @@ def test_a_refusal_by_one_ends_the_others(single, watched, acts):
 def test_an_exception_is_told_with_its_process_unless_all_met_it(single, watched, acts, error):
     job, pids = watched(*acts)
     assert job.wait(PATIENCE).error == error
-    assert "Traceback" in job.details
+    assert "Traceback" in job.status().details
     gone(pids)
     assert works(single)
 
@@ -204,7 +204,7 @@ def test_an_exception_is_told_with_its_process_unless_all_met_it(single, watched
 @pytest.mark.parametrize("acts", [("wait", "wait"), ("wait", "stuck"), ("stuck", "wait")])
 def test_cancel_stops_all_of_them(single, acts):
     job = together(single, *acts)
-    until(lambda: job.phase in ("working", "stuck"))
+    until(lambda: job.status().phase in ("working", "stuck"))
     pids = list(numbered(single, 2).values())
     job.cancel()
     assert job.state == "cancelled"
@@ -258,7 +258,7 @@ import json, sys, time
 from inspector.service.engine import Environment, Pool
 pool = Pool(workers=1, jobs="tests.service.engine.jobs")
 job = pool.submit("together", {"acts": json.loads(sys.argv[1])}, Environment(4, processes=2))
-while job.phase not in ("working", "stuck"):
+while job.status().phase not in ("working", "stuck"):
     time.sleep(0.01)
 print(pool.workers()[0].pid, flush=True)
 sys.stdin.readline()

@@ -43,9 +43,9 @@ def gate(tmp_path):
 
 def reported(job):
     """Wait until the job has reported, and give the figures."""
-    until(lambda: job.finished or job.progress, "a report")
+    until(lambda: job.finished or job.status().progress, "a report")
     assert job.state == "running", job.error
-    return job.progress
+    return job.status().progress
 
 
 def answer(pool, environment=ONE):
@@ -60,12 +60,12 @@ def answer(pool, environment=ONE):
 
 def test_a_job_gives_its_result_and_its_course(pool):
     job = pool.submit("chatty", {"reports": 1000}, ONE).wait(PATIENCE)
-    assert (job.state, job.result, job.error, job.place) == ("done", {}, None, None)
-    assert [name for name, _ in job.phases] == ["start", "talking", "last"]
-    assert all(seconds >= 0 for _, seconds in job.phases)
-    assert sum(seconds for _, seconds in job.phases) == pytest.approx(job.elapsed)
-    assert (job.phase, job.progress) == ("last", {"number": 1000})
-    assert job.elapsed == job.elapsed, "elapsed time must not change"
+    assert (job.state, job.result, job.error, job.status().place) == ("done", {}, None, None)
+    assert [name for name, _ in job.status().phases] == ["start", "talking", "last"]
+    assert all(seconds >= 0 for _, seconds in job.status().phases)
+    assert sum(seconds for _, seconds in job.status().phases) == pytest.approx(job.status().elapsed)
+    assert (job.status().phase, job.status().progress) == ("last", {"number": 1000})
+    assert job.status().elapsed == job.status().elapsed, "elapsed time must not change"
 
 
 def test_the_clock_of_a_running_job_goes(pool, gate):
@@ -104,7 +104,7 @@ def test_a_large_message_to_a_worker_that_hears_nothing_does_not_block(single):
     pid = reported(single.submit("stuck", {}, ONE))["pid"]
     # The one worker is stuck for good; this waits behind it and must return all the same.
     behind = single.submit("echo", {"ballast": "y" * 8_000_000}, ONE)
-    assert behind.place == 1
+    assert behind.status().place == 1
     os.kill(pid, signal.SIGKILL)
     assert behind.wait(PATIENCE).state == "done"
 
@@ -199,15 +199,19 @@ def test_a_request_during_cancellation_starts_a_new_run(pool):
 def test_places_in_the_queue(single, gate):
     doors = [gate(name) for name in "abcd"]
     jobs = [single.submit("gate", door.payload, ONE) for door in doors]
-    assert [job.place for job in jobs] == [None, 1, 2, 3]
+    assert [job.status().place for job in jobs] == [None, 1, 2, 3]
     assert [job.state for job in jobs] == ["running", "queued", "queued", "queued"]
-    assert (jobs[1].phase, jobs[1].phases, jobs[1].elapsed) == (None, (), 0.0)
+    assert (jobs[1].status().phase, jobs[1].status().phases, jobs[1].status().elapsed) == (
+        None,
+        (),
+        0.0,
+    )
     jobs[2].cancel()
-    assert [job.place for job in jobs] == [None, 1, None, 2]
+    assert [job.status().place for job in jobs] == [None, 1, None, 2]
     assert "queue" in jobs[2].error
     doors[0].open()
     until(lambda: jobs[1].state == "running")
-    assert jobs[3].place == 1
+    assert jobs[3].status().place == 1
     doors[1].open()
     doors[3].open()
     assert [job.wait(PATIENCE).state for job in jobs] == ["done", "done", "cancelled", "done"]
@@ -218,9 +222,9 @@ def test_a_queued_run_that_one_of_two_cancels_keeps_its_place(single, gate):
     doors = [gate(name) for name in "ab"]
     single.submit("gate", doors[0].payload, ONE)
     staying, leaving = (single.submit("gate", doors[1].payload, ONE) for _ in range(2))
-    assert (staying.place, leaving.place) == (1, 1)
+    assert (staying.status().place, leaving.status().place) == (1, 1)
     leaving.cancel()
-    assert (staying.place, leaving.place) == (1, None)
+    assert (staying.status().place, leaving.status().place) == (1, None)
     for door in doors:
         door.open()
     assert staying.wait(PATIENCE).state == "done"
@@ -332,7 +336,7 @@ def test_time_outs_one_after_another_on_jobs_that_hear_nothing(single):
 def test_of_two_who_wait_the_longer_time_out_holds(pool, gate, timeouts):
     door = gate("a")
     jobs = [pool.submit("gate", door.payload, ONE, timeout=timeout) for timeout in timeouts]
-    until(lambda: jobs[0].elapsed > 0.4)
+    until(lambda: jobs[0].status().elapsed > 0.4)
     door.open()
     assert [job.wait(PATIENCE).state for job in jobs] == ["done", "done"]
 
@@ -359,7 +363,7 @@ def test_a_job_that_fails_says_so_in_one_sentence(pool, kind, payload, error):
     assert (job.state, job.result) == ("failed", None)
     assert re.fullmatch(error, job.error)
     assert len(job.error) < 400
-    assert ("Traceback" in (job.details or "")) == (kind not in ("refuse", "nothing"))
+    assert ("Traceback" in (job.status().details or "")) == (kind not in ("refuse", "nothing"))
     assert answer(pool) == pid, "the worker is none the worse for it"
 
 
@@ -377,14 +381,14 @@ def test_a_worker_that_dies_is_explained_and_replaced(pool, kind, how):
     assert job.error == (
         f"The worker with 2 devices {how}; nothing was saved, run again to start a new one."
     )
-    assert ("Check failed" in job.details) == (kind == "abort")
+    assert ("Check failed" in job.status().details) == (kind == "abort")
     assert answer(pool, TWO)
 
 
 def test_what_a_dead_worker_had_started_ends_with_it(pool):
     job = pool.submit("orphan", {}, ONE).wait(PATIENCE)
     assert job.state == "failed"
-    until(lambda: not alive(job.progress["child"]), "the process's end")
+    until(lambda: not alive(job.status().progress["child"]), "the process's end")
 
 
 def test_an_abort_of_xla_itself_is_explained(pool):

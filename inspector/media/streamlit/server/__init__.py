@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -23,6 +24,8 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     own_model_registration.register_all(sys.argv[1:])
     service = inspection.shared()
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
+    # Plotly fails if it makes a figure while another session's thread imports pandas.
+    importlib.import_module("pandas")
     try:
         yield
     finally:

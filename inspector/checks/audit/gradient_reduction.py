@@ -1,0 +1,65 @@
+"""Gradients that are all-reduced over a mesh axis that shards their parameter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from inspector.checks.audit.context import AuditContext, finding, fold_text
+from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.folding import fold
+from inspector.core.formatting import and_text
+from inspector.core.snapshot import Array, Collective, Finding
+
+CODE = "gradient-all-reduced"
+
+_STEP = "train_step"
+
+
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one note per mesh axis over which gradients are all-reduced instead of reduce-scattered.
+
+    A reduce-scatter sends half of the bytes and leaves each device its part. Emulated devices and
+    propagated programs do not count: the CPU compiler forms no reduce-scatter, and after propagation the
+    compiler still forms them.
+    """
+    program = context.snapshot.program(_STEP)
+    emulated = context.mesh.device_kind in (None, "cpu")
+    if program is None or program.stage == "propagated" or emulated:
+        return
+    parameters = {array.path: array for array in context.of_group("params")}
+    by_axis: dict[str, dict[str, Array]] = defaultdict(dict)
+    reduced: dict[str, list[Collective]] = defaultdict(list)
+    for one in program.collectives or ():
+        moved = [parameters[path] for path in one.arrays or () if path in parameters]
+        if one.op != "all-reduce" or not moved:
+            continue
+        for axis in one.mesh_axes or ():
+            sharded = {array.path: array for array in moved if _is_sharded(array, axis)}
+            if sharded:
+                by_axis[axis] |= sharded
+                reduced[axis].append(one)
+    for axis, arrays in by_axis.items():
+        sent = wire_bytes_of_run(*reduced[axis])
+        if sent is None or sent // 2 < context.least:
+            continue
+        folds = fold(sorted(arrays.values(), key=lambda array: -(array.bytes or 0)))
+        named = and_text([fold_text(one) for one in folds[:3]])
+        message = (
+            f"A train step all-reduces the gradient of {named} over mesh axis {axis}, which shards "
+            f"{'this parameter' if len(arrays) == 1 else 'these parameters'}: {context.amount(sent)} leave "
+            "each device. A reduce-scatter sends half."
+        )
+        yield finding(
+            "note", CODE, message, folds=folds, remedy=_REMEDY, axes=[axis], wire_bytes=sent
+        )
+
+
+_REMEDY = (
+    "Leave out a sharding constraint that replicates the parameter before its use; Effects shows what each "
+    "constraint costs. If there is none, constrain the gradient to the sharding of the parameter."
+)
+
+
+def _is_sharded(array: Array, axis: str) -> bool:
+    return any(axis in (axes or ()) for axes in array.spec or ())

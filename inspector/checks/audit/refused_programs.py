@@ -1,0 +1,18 @@
+"""Programs that JAX refuses to trace on explicit mesh axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inspector.checks.audit.context import AuditContext
+from inspector.core.sharding_errors import sentence
+from inspector.core.snapshot import Finding
+
+CODE = "sharding-type-error"
+
+
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a finding for each program that JAX refuses."""
+    for program in context.snapshot.programs:
+        if program.sharding_error is not None:
+            yield Finding("error", CODE, f"{program.name}: {sentence(program.sharding_error)}")

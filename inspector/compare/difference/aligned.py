@@ -1,0 +1,37 @@
+"""Give arrays the same paths in Snapshots that name them differently.
+
+A checkpoint of a Flax nnx state has the arrays at `…/kernel/value`, the live state at `…/kernel`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inspector.core.snapshot import Snapshot
+
+# The keys under which nnx variables keep their values.
+_ENDS = ("/value", "/raw_value")
+
+
+def aligned(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
+    """Return the Snapshots, without the ends of nnx variables in paths that another one has without them."""
+    paths = [{array.path for array in each.arrays} for each in snapshots]
+    count = Counter(path for each in paths for path in each)
+    found = []
+    for snapshot, own in zip(snapshots, paths, strict=True):
+        shorter = {
+            path: path.removesuffix(end)
+            for end in _ENDS
+            for path in own
+            if path.endswith(end) and path.removesuffix(end) not in own
+        }
+        names = {path: short for path, short in shorter.items() if count[short]}
+        if names:
+            arrays = tuple(
+                replace(array, path=names.get(array.path, array.path)) for array in snapshot.arrays
+            )
+            snapshot = replace(snapshot, arrays=arrays)
+        found.append(snapshot)
+    return tuple(found)

@@ -1,0 +1,331 @@
+"""The collectives of propagated programs against those of the compiled programs of the same layout.
+
+Both name the operation of the model that a collective belongs to. Collectives of the same operations are
+compared, and each difference gets a reason that their records prove. A difference without such a proof has
+the reason `xla`: the compiler's own passes decided it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from inspector.compiled.op_name import OpName, parse_op_name
+from inspector.core.collectives import Traffic, traffic
+from inspector.core.snapshot import Collective, Program, Snapshot
+
+Axes = tuple[str, ...] | None
+Reason = Literal[
+    "combined", "split", "reduce-scatter", "all-reduce", "ring", "reassociated", "narrower",
+    "out-of-loop", "gathered-again", "other-axes", "removed", "moved", "xla",
+]  # fmt: skip
+REASONS: tuple[Reason, ...] = get_args(Reason)
+MEANINGS: Mapping[Reason, str] = MappingProxyType({
+    "combined": "several collectives are one instruction",
+    "split": "one collective is several instructions",
+    "reduce-scatter": "a reduce-scatter replaces an all-reduce and a slice",
+    "all-reduce": "an all-reduce and a slice replace a reduce-scatter",
+    "ring": "collective-permutes that overlap with the computation replace one collective",
+    "reassociated": "one all-reduce of a sum replaces one of each summand",
+    "narrower": "the same elements in a type of half the size or less",
+    "out-of-loop": "moved out of a loop",
+    "gathered-again": "the backward pass gathers the array again",
+    "other-axes": "the same operation communicates over other mesh axes",
+    "removed": "removed as dead, or merged with an equal one",
+    "moved": "of the same operation, at another place of its computation",
+    "xla": "decided by XLA's own passes",
+})  # fmt: skip
+TOLERANCE = 0.01  # difference of wire bytes that counts as agreement
+_SUMS = frozenset({"all-reduce", "reduce-scatter"})
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Collectives of one operation over one set of mesh axes in one run. None means unknown."""
+
+    instructions: int
+    executions: int | None
+    wire_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Propagated and compiled collectives of one program, set of mesh axes and operation.
+
+    Attributes:
+      reasons: reasons of the difference, largest first. Empty if executions and bytes are equal.
+    """
+
+    program: str
+    mesh_axes: Axes
+    op: str
+    propagated: Amount
+    compiled: Amount
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Wire bytes of all collectives of a program over one set of mesh axes."""
+
+    program: str
+    mesh_axes: Axes
+    propagated: int | None
+    compiled: int | None
+    reasons: tuple[Reason, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are within 1%."""
+        return _close(self.propagated, self.compiled)
+
+
+def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
+    """Return the rows of all programs of a Snapshot; None if it lacks propagated or compiled programs."""
+    if not snapshot.propagated or not snapshot.programs:
+        return None
+    return compared(snapshot.propagated, snapshot.programs)
+
+
+def compared(propagated: Sequence[Program], compiled: Sequence[Program]) -> tuple[Row, ...]:
+    """Return a row for each program, set of mesh axes and operation that has a collective in either."""
+    before = {program.name: program for program in propagated}
+    rows: list[Row] = []
+    for program in compiled:
+        known = before.get(program.name)
+        if known is None or known.collectives is None or program.collectives is None:
+            continue
+        rows += _rows(program.name, known.collectives, program.collectives)
+    return tuple(rows)
+
+
+def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
+    """Return the sums of each program and set of mesh axes with traffic."""
+    grouped: dict[tuple[str, Axes], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row.program, row.mesh_axes].append(row)
+    found = []
+    for (program, axes), group in grouped.items():
+        sums = [_sum(each.propagated for each in group), _sum(each.compiled for each in group)]
+        if sums == [0, 0]:
+            continue
+        reasons = dict.fromkeys(
+            reason for row in group if not _equal_bytes(row) for reason in row.reasons
+        )
+        found.append(Pair(program, axes, sums[0], sums[1], tuple(reasons)))
+    return tuple(found)
+
+
+def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[Row]:
+    amounts = [
+        {(each.mesh_axes, each.op): _amount(each) for each in traffic(collectives)}
+        for collectives in (before, after)
+    ]
+    nothing = Amount(0, 0, 0)
+    reasons = _reasons(before, after)
+    for axes, op in dict.fromkeys(key for each in amounts for key in each):
+        old, new = (each.get((axes, op), nothing) for each in amounts)
+        why: tuple[Reason, ...] = ()
+        if not _close(old.wire_bytes, new.wire_bytes):
+            counts = reasons.get((axes, op), Counter())
+            why = tuple(reason for reason, _ in counts.most_common()) or ("xla",)
+        elif old.executions != new.executions:
+            why = ("combined" if (old.executions or 0) > (new.executions or 0) else "split",)
+        yield Row(name, axes, op, old, new, why)
+
+
+def _amount(each: Traffic) -> Amount:
+    return Amount(each.instructions, each.executions, each.wire_bytes_per_device)
+
+
+def _equal_bytes(row: Row) -> bool:
+    return _close(row.propagated.wire_bytes, row.compiled.wire_bytes)
+
+
+def _close(one: int | None, other: int | None) -> bool:
+    if one is None or other is None:
+        return False
+    return abs(one - other) <= TOLERANCE * max(one, other)
+
+
+def _sum(amounts: Iterable[Amount]) -> int | None:
+    total = 0
+    for each in amounts:
+        if each.wire_bytes is None:
+            return None
+        total += each.wire_bytes
+    return total
+
+
+# --- Reasons ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Component:
+    """The collectives of some operations of the model that belong together: XLA merged some of them."""
+
+    before: list[Collective]
+    after: list[Collective]
+
+
+def _reasons(
+    before: Sequence[Collective], after: Sequence[Collective]
+) -> dict[tuple[Axes, str], Counter[Reason]]:
+    """Return the bytes of each reason, by mesh axes and operation."""
+    found: dict[tuple[Axes, str], Counter[Reason]] = defaultdict(Counter)
+    added: Counter[tuple[Axes, str]] = Counter()
+    gathered = {path for each in before if each.op == "all-gather" for path in each.arrays or ()}
+    for component in _components(before, after):
+        sent = [_sent_by_kind(component.before), _sent_by_kind(component.after)]
+        for kind in dict.fromkeys(key for each in sent for key in each):
+            old, new = (each.get(kind, 0) for each in sent)
+            if _close(old, new):
+                continue
+            reason = _reason(component, kind, old, new, gathered)
+            found[kind][reason] += abs(old - new)
+            if reason == "xla" and new > old:
+                added[kind] += new - old
+    # An instruction that combines several is often named after one of them only.
+    for kind, reasons in found.items():
+        combined = min(reasons["removed"], added[kind])
+        reasons["removed"] -= combined
+        reasons["xla"] -= combined
+        added[kind] -= combined
+    for axes in {axes for axes, _ in found}:
+        _explain_sums(found, added, axes)
+    return {kind: +reasons for kind, reasons in found.items()}
+
+
+def _explain_sums(
+    found: Mapping[tuple[Axes, str], Counter[Reason]], added: Counter[tuple[Axes, str]], axes: Axes
+) -> None:
+    """Explain removed all-reduces by an added reduce-scatter, which sends half as much, or the reverse."""
+    changes: tuple[tuple[Reason, Reason, float], ...] = (
+        ("all-reduce", "reduce-scatter", 2),
+        ("reduce-scatter", "all-reduce", 0.5),
+    )
+    for before, after, factor in changes:
+        old, new = found.get((axes, before)), found.get((axes, after))
+        if old is None or new is None:
+            continue
+        sent = min(added[axes, after], int(old["removed"] / factor))
+        old["removed"] -= int(sent * factor)
+        old[after] += int(sent * factor)
+        new["xla"] -= sent
+        new[after] += sent
+
+
+def _reason(
+    component: _Component, kind: tuple[Axes, str], old: int, new: int, gathered: set[str]
+) -> Reason:
+    """Return why the bytes of one kind of collective differ in these operations."""
+    axes, op = kind
+    before = [each for each in component.before if each.mesh_axes == axes]
+    after = [each for each in component.after if each.mesh_axes == axes]
+    ops_before = {each.op for each in before}
+    ops_after = {each.op for each in after}
+    if (
+        op in _SUMS
+        and (ops_before | ops_after) >= _SUMS
+        and ops_before & _SUMS != ops_after & _SUMS
+    ):
+        return "reduce-scatter" if "reduce-scatter" in ops_after else "all-reduce"
+    rings = "collective-permute" in ops_after - ops_before and bool(ops_before)
+    if rings and (op == "collective-permute" or old > new):
+        return "ring"
+    if op == "all-reduce" and old > new and _is_sum(before, after, op):
+        return "reassociated"
+    if _left_a_loop(before, after, op):
+        return "out-of-loop"
+    if old > new and _is_narrower(before, after, op):
+        return "narrower"
+    if new > old and op == "all-gather" and _is_again(after, gathered):
+        return "gathered-again"
+    if not component.after:
+        return "removed"
+    if not before or not after:
+        return "other-axes" if component.before else "xla"
+    return "moved" if not old or not new else "xla"
+
+
+def _payloads(collectives: Iterable[Collective], op: str) -> Counter[int]:
+    """Return how often each payload is sent in one run."""
+    counts: Counter[int] = Counter()
+    for each in collectives:
+        if each.op == op:
+            counts[each.payload_bytes or 0] += each.executions or 0
+    return counts
+
+
+def _is_sum(before: Sequence[Collective], after: Sequence[Collective], op: str) -> bool:
+    """Return whether the compiled program sends the same payloads less often, and no others."""
+    old, new = _payloads(before, op), _payloads(after, op)
+    return bool(new) and new.keys() <= old.keys() and all(new[size] <= old[size] for size in new)
+
+
+def _is_narrower(before: Sequence[Collective], after: Sequence[Collective], op: str) -> bool:
+    """Return whether the compiled program sends as often, each payload either equal or divided by 2 or 4."""
+    old, new = (sorted(_payloads(each, op).elements()) for each in (before, after))
+    return len(old) == len(new) and all(
+        one in (other, other / 2, other / 4) for one, other in zip(new, old, strict=True)
+    )
+
+
+def _left_a_loop(before: Sequence[Collective], after: Sequence[Collective], op: str) -> bool:
+    """Return whether the same payload is sent by fewer executions of an instruction outside of loops."""
+    many = {each.payload_bytes for each in before if each.op == op and (each.executions or 0) > 1}
+    once = {each.payload_bytes for each in after if each.op == op and each.executions == 1}
+    return bool(many & once) and not any(
+        (each.executions or 0) > 1 for each in after if each.op == op
+    )
+
+
+def _is_again(after: Sequence[Collective], gathered: set[str]) -> bool:
+    """Return whether the backward pass gathers an array that is gathered before, too."""
+    return any(
+        each.op == "all-gather"
+        and any(operation.phase == "backward" for operation in parse_op_name(each.op_name))
+        and bool(gathered & set(each.arrays or ()))
+        for each in after
+    )
+
+
+def _sent_by_kind(collectives: Iterable[Collective]) -> Counter[tuple[Axes, str]]:
+    sent: Counter[tuple[Axes, str]] = Counter()
+    for each in collectives:
+        sent[each.mesh_axes, each.op] += (each.executions or 0) * (each.wire_bytes_per_device or 0)
+    return sent
+
+
+def _components(before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[_Component]:
+    """Yield the collectives of connected operations.
+
+    Two operations are connected if one instruction serves both. An operation is its phase, module and
+    primitive; without a name it is the source line.
+    """
+    parent: dict[OpName | str | None, OpName | str | None] = {}
+
+    def root(key: OpName | str | None) -> OpName | str | None:
+        while parent.setdefault(key, key) != key:
+            key = parent[key]
+        return key
+
+    keys = {}
+    for each in (*before, *after):
+        own: Sequence[OpName | str | None] = _operations(each)
+        keys[id(each)] = own[0]
+        for other in own[1:]:
+            parent[root(other)] = root(own[0])
+    grouped: dict[OpName | str | None, _Component] = {}
+    for number, collectives in enumerate((before, after)):
+        for each in collectives:
+            component = grouped.setdefault(root(keys[id(each)]), _Component([], []))
+            (component.before if number == 0 else component.after).append(each)
+    yield from grouped.values()
+
+
+def _operations(each: Collective) -> Sequence[OpName | str | None]:
+    return parse_op_name(each.op_name) if each.op_name else (each.source,)

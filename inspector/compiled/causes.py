@@ -1,0 +1,120 @@
+"""Why collectives exist: places with conflicting shardings, and what depends on a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.rules import rule_behind
+from inspector.core.rules.written import recorded
+from inspector.core.snapshot import Array, Collective, Conflict, Origin, Program, Snapshot
+
+
+@dataclass(frozen=True)
+class Conflicts:
+    """Equal conflicts of one program, such as one line in each layer.
+
+    conflict: the first of them.
+    count: number of operations.
+    collectives: all collectives that reshard their operands and results.
+    wire_bytes: bytes that leave one device in one run for all of them. None if unknown.
+    """
+
+    conflict: Conflict
+    count: int
+    collectives: tuple[Collective, ...]
+    wire_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Dependents:
+    """What depends on a rule: arrays, values inside programs, and collectives with their program."""
+
+    rule: str
+    arrays: tuple[Array, ...]
+    intermediates: tuple[Array, ...]
+    collectives: tuple[tuple[Program, Collective], ...]
+
+
+def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
+    """Return the conflicts of a program, equal ones together, those with the most bytes first."""
+    named = {each.name: each for each in program.collectives or ()}
+    groups: dict[Hashable, list[Conflict]] = {}
+    for each in program.conflicts or ():
+        groups.setdefault(_key(each), []).append(each)
+    found = []
+    for equal in groups.values():
+        names = [name for each in equal for name in each.collectives if name in named]
+        moved = tuple(named[name] for name in names)
+        found.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))
+    return tuple(sorted(found, key=lambda each: -(each.wire_bytes or 0)))
+
+
+def _key(conflict: Conflict) -> Hashable:
+    """Return what equal conflicts have in common: the place in the source, types, shardings and rules."""
+    return (
+        conflict.operation,
+        conflict.source,
+        tuple(
+            (
+                side.value,
+                side.shape,
+                side.dtype,
+                side.spec,
+                side.used,
+                frozenset(_rules(side.origins)),
+            )
+            for side in conflict.sides
+        ),
+    )
+
+
+def rules_behind(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the rules on which arrays or collectives depend, in the order of the layout."""
+    found = {rule for array in snapshot.arrays for rule in _rules_of_array(array, snapshot)}
+    found |= {
+        one.rule
+        for program in snapshot.programs
+        for each in program.collectives or ()
+        for one in each.origins or ()
+        if one.rule
+    }
+    order = [name for name, _ in recorded(snapshot) or ()]
+    return tuple(sorted(found, key=lambda rule: (_place(rule, order), rule)))
+
+
+def dependents(snapshot: Snapshot, rule: str) -> Dependents:
+    """Return everything whose sharding comes from a rule, such as `embed → fsdp`."""
+    placed = [array for array in snapshot.arrays if rule in _rules_of_array(array, snapshot)]
+    return Dependents(
+        rule,
+        tuple(array for array in placed if array.program is None),
+        tuple(array for array in placed if array.program is not None),
+        tuple(
+            (program, each)
+            for program in snapshot.programs
+            for each in program.collectives or ()
+            if rule in _rules(each.origins)
+        ),
+    )
+
+
+def _rules_of_array(array: Array, snapshot: Snapshot) -> set[str]:
+    if array.origins is not None:
+        return _rules(array.origins)
+    rules = recorded(snapshot)
+    if rules is None or array.logical_axes is None:
+        return set()
+    axes = {axis for each in array.spec or () for axis in each or ()}
+    found = (rule_behind(array.logical_axes, axis, rules) for axis in axes)
+    return {rule for rule in found if rule is not None}
+
+
+def _rules(origins: Iterable[Origin] | None) -> set[str]:
+    return {one.rule for one in origins or () if one.rule}
+
+
+def _place(rule: str, order: list[str]) -> int:
+    name = rule.partition(" → ")[0]
+    return order.index(name) if name in order else len(order)

@@ -1,0 +1,145 @@
+"""Records of `run.json`: the programs that were compiled, their times, and the end of the run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from inspector.core import output, strict_json, typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+
+FORMAT = "sharding-run"
+VERSION = 1
+FILE = "run.json"
+SNAPSHOT = "snapshot.json"
+REQUEST = "capture"  # a file of this name asks a running program for its live arrays
+# The folder of the run that the dashboard shows. Only the command line sets it.
+FOLDER_VARIABLE = "SHARDING_INSPECTOR_SHOWN_RUN"
+
+ReasonKind = Literal[
+    "argument", "shape", "dtype", "weak type", "sharding", "static", "function", "unknown"
+]
+
+
+@dataclass(frozen=True)
+class Reason(Record):
+    """One difference between two compiles of a function.
+
+    Attributes:
+      kind: What differs. function: the same source as another Python object. unknown: no difference of the
+        arguments was found.
+      argument: Name of the argument. None if the difference is not one of an argument.
+      before: The value in the earlier compile. None if there was none.
+      after: The value in this compile. None if there is none.
+    """
+
+    kind: ReasonKind
+    argument: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class CompiledRecord(Record):
+    """One compiled program.
+
+    Attributes:
+      name: Unique name: a second compile of `step` is `step (2)`.
+      function: Name of the function.
+      source: File and line of the function.
+      file: The Snapshot, relative to the folder.
+      at: Seconds from the start of the run.
+      trace: Seconds to trace. None if unknown.
+      lower: Seconds to lower. None if unknown.
+      compile: Seconds to compile.
+      inputs: Number of input arrays.
+      devices: Number of devices.
+      ahead_of_time: Whether the program called `lower` and `compile` itself.
+      reasons: Why the function was compiled again. Empty for the first compile.
+      target_file: The Snapshot for the target, relative to the folder. None if there is none.
+      target_error: Why the program cannot be compiled for the target. None if it can.
+    """
+
+    name: str
+    function: str
+    source: str
+    file: str
+    at: FiniteFloat
+    trace: FiniteFloat | None
+    lower: FiniteFloat | None
+    compile: FiniteFloat
+    inputs: NonNegativeInt
+    devices: NonNegativeInt
+    ahead_of_time: bool = False
+    reasons: tuple[Reason, ...] = ()
+    target_file: str | None = None
+    target_error: str | None = None
+
+
+@dataclass(frozen=True)
+class LiveRecord(Record):
+    """The last capture of live arrays.
+
+    Attributes:
+      when: When it was captured, in words.
+      at: Seconds from the start of the run.
+      bytes: Bytes of all arrays, each counted once.
+      names: Number of arrays named by an argument, a variable, an output, or by order of creation.
+    """
+
+    when: str
+    at: FiniteFloat
+    bytes: NonNegativeInt
+    names: dict[str, NonNegativeInt] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProgramRun(Record):
+    """One run of a program.
+
+    Attributes:
+      command: The program and its arguments.
+      created: Time of the start in ISO 8601.
+      ended: How the program ended: `exit 0` or `signal SIGKILL`. None while it runs.
+      seconds: Seconds from start to end. None while it runs.
+      target: The target that programs are also compiled for.
+      programs: The compiled programs, in order.
+      operations: Number of operations of JAX itself that ran outside of any jit and were compiled.
+      operation_seconds: Seconds to compile them.
+      live: The last capture of live arrays. None if there were none.
+      problems: Errors of the recorder, which did not affect the program.
+    """
+
+    command: tuple[str, ...]
+    created: str
+    ended: str | None = None
+    seconds: FiniteFloat | None = None
+    target: str | None = None
+    programs: tuple[CompiledRecord, ...] = ()
+    operations: NonNegativeInt = 0
+    operation_seconds: FiniteFloat = 0.0
+    live: LiveRecord | None = None
+    problems: tuple[str, ...] = ()
+
+
+def write(run: ProgramRun, folder: str | os.PathLike[str]) -> None:
+    """Write the record to its folder, whole or not at all."""
+    text = typed_json.dumps(typed_json.encode_file(run, FORMAT, VERSION))
+    output.write_text(text, Path(folder) / FILE)
+
+
+def read(folder: str | os.PathLike[str]) -> ProgramRun:
+    """Read the record of a folder.
+
+    Raises:
+      InvalidInput: the folder is not one of a recorded program, or its record is damaged.
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise InvalidInput(
+            f"{folder} is a folder without {FILE}, so it is not from a recorded program"
+        )
+    return typed_json.decode_file(ProgramRun, strict_json.read(path), str(path), FORMAT, VERSION)

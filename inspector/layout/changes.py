@@ -1,0 +1,142 @@
+"""Changes of one rule, sharding constraint or mesh axis of a layout, each as a changed layout."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from inspector.core.formatting import mesh_sizes_text
+from inspector.core.rules import Rule
+from inspector.core.rules.rule import rule_text
+from inspector.core.snapshot import ChangeKind, Spec
+from inspector.core.state_specs import Fsdp, SpecRow
+from inspector.layout.layout import Layout
+
+MOST_SWAPS = 40  # half a minute for a large model
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change in words, and the changed layout."""
+
+    kind: ChangeKind
+    label: str
+    layout: Layout
+
+
+def changes(layout: Layout) -> tuple[list[Change], int]:
+    """Return distinct changes of a layout, and the number of swaps beyond `MOST_SWAPS`.
+
+    A change removes one rule or one constraint, leaves one mesh axis unused, moves its devices to another
+    axis, or exchanges the mesh axes of two rules. A model with device axes has PartitionSpecs of arrays
+    instead of rules.
+    """
+    single = [*_without_rules(layout), *_replicated(layout), *_without_constraints(layout)]
+    seen = {_identity(layout)}
+    kept = [one for one in (*single, *_without_axes(layout)) if _is_new(one, seen)]
+    swaps = [one for one in _swapped(layout) if _is_new(one, seen)]
+    return kept + swaps[:MOST_SWAPS], max(len(swaps) - MOST_SWAPS, 0)
+
+
+def _is_new(change: Change, seen: set[str]) -> bool:
+    identity = _identity(change.layout)
+    is_new = identity not in seen
+    seen.add(identity)
+    return is_new
+
+
+def _identity(layout: Layout) -> str:
+    return layout.key("mesh", "axes", "rules", "specs", "state_specs", "unconstrained")
+
+
+def _without_rules(layout: Layout) -> Iterator[Change]:
+    for number, (name, axes) in enumerate(layout.rules):
+        rest = layout.rules[number + 1 :]
+        label = f"Remove {rule_text((name, axes))}"
+        if layout.entry.rules_semantics == "nnx":
+            # Without a rule, nnx takes the logical axis for a mesh axis.
+            rest = ((name, ()), *rest)
+            label = f"Change {rule_text((name, axes))} to none"
+        yield Change("rule", label, replace(layout, rules=(*layout.rules[:number], *rest)))
+
+
+def _replicated(layout: Layout) -> Iterator[Change]:
+    for place, spec in layout.specs.items():
+        whole: Spec = (None,) * len(spec)
+        yield Change(
+            "spec", f"Replicate {place}", replace(layout, specs={**layout.specs, place: whole})
+        )
+    for number, row in enumerate(layout.state_specs):
+        rows = list(layout.state_specs)
+        rows[number] = SpecRow(row.pattern, ())
+        yield Change("spec", f"Replicate {row.pattern}", replace(layout, state_specs=tuple(rows)))
+
+
+def _without_constraints(layout: Layout) -> Iterator[Change]:
+    for name in layout.entry.constraints:
+        removed = tuple(
+            one for one in layout.entry.constraints if one == name or one in layout.unconstrained
+        )
+        yield Change(
+            "constraint", f"Remove constraint {name}", replace(layout, unconstrained=removed)
+        )
+
+
+def _without_axes(layout: Layout) -> Iterator[Change]:
+    """Yield the layout with each mesh axis unused, and without it, on the same number of devices.
+
+    An unused axis has no rule, so its devices repeat the work of others. The size of a removed axis moves to
+    the largest other axis.
+    """
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    for axis, size in sizes.items():
+        if size == 1:
+            continue
+        others = [name for name in layout.axis_names if name != axis]
+        changed = replace(
+            layout,
+            rules=_rules_without(layout, axis),
+            specs={place: _spec_without(spec, axis) for place, spec in layout.specs.items()},
+            state_specs=tuple(_row_without(row, axis) for row in layout.state_specs),
+        )
+        yield Change("axis", f"Leave axis {axis} unused", changed)
+        if not others:
+            continue
+        largest = max(others, key=sizes.__getitem__)
+        shape = tuple(sizes[name] * (size if name == largest else 1) for name in others)
+        label = f"Move axis {axis} into {largest} ({mesh_sizes_text(others, shape)})"
+        yield Change("axis", label, changed.on_mesh(shape, tuple(others)))
+
+
+def _rules_without(layout: Layout, axis: str) -> tuple[Rule, ...]:
+    """Return the rules without a mesh axis. Linen loses a rule that had no other axis."""
+    kept = []
+    for name, axes in layout.rules:
+        rest = tuple(one for one in axes if one != axis)
+        if rest or not axes or layout.entry.rules_semantics == "nnx":
+            kept.append((name, rest))
+    return tuple(kept)
+
+
+def _spec_without(spec: Spec, axis: str) -> Spec:
+    return tuple(tuple(one for one in axes or () if one != axis) or None for axes in spec)
+
+
+def _row_without(row: SpecRow, axis: str) -> SpecRow:
+    if not isinstance(row.spec, Fsdp):
+        return SpecRow(row.pattern, _spec_without(row.spec, axis))
+    rest = tuple(one for one in row.spec.axes if one != axis)
+    return SpecRow(row.pattern, replace(row.spec, axes=rest) if rest else ())
+
+
+def _swapped(layout: Layout) -> Iterator[Change]:
+    """Yield the layout with exchanged mesh axes of each two rules for logical axes of the model."""
+    known = layout.entry.logical_axes
+    numbers = [n for n, (name, _) in enumerate(layout.rules) if not known or name in known]
+    for first, second in itertools.combinations(numbers, 2):
+        rules = list(layout.rules)
+        (name, axes), (other, other_axes) = rules[first], rules[second]
+        rules[first], rules[second] = (name, other_axes), (other, axes)
+        label = f"Swap {rule_text((name, axes))}, {rule_text((other, other_axes))}"
+        yield Change("swap", label, replace(layout, rules=tuple(rules)))

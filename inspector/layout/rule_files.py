@@ -1,0 +1,315 @@
+"""Rules from the configuration files of MaxText, T5X and Levanter, as presets. No code in them is run.
+
+* MaxText: YAML with `mesh_axes` and `logical_axis_rules` (base.yml, custom_mesh_and_rule/*.yml).
+* Levanter: YAML whose `trainer` has `axis_resources`, `tensor_parallel_axes` and others.
+* T5X: lists of pairs named `rules` or `…_rules` in Python or gin. Only these lists are read, as literals.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted, mesh_sizes_text
+from inspector.core.rules import Rule
+from inspector.core.rules.written import rule_of
+from inspector.layout.fields import MOST_AXES, NAME
+from inspector.layout.layout import Layout
+from inspector.layout.presets import Preset, mesh_shape
+
+MOST_BYTES = 1_000_000  # MaxText's base.yml has 78,000
+SUFFIXES = ("yml", "yaml", "py", "gin", "txt")
+_MOST_SETS = 20
+_MOST_NAMES = 5
+_LONGEST_PATH = 1000
+
+# `logical_axis_rules = [`, `rules: Rules = (`, `"logical_axis_rules": [` in Python or gin
+_LIST = re.compile(r"(?P<name>[\w.]*rules)[\"']?\s*(?::[^=\n\[(]*)?(?:=|:)\s*(?=[\[(])", re.I)
+_TOKEN = re.compile(r"#[^\n]*|'[^'\n]*'|\"[^\"\n]*\"|[\[\]()]")
+
+# Logical axes of the models of this project by their name in a file.
+_ALIASES = {
+    "MaxText": {
+        "activation_batch": "batch",
+        "activation_length": "seq",
+        "q_heads": "heads",
+        "kv": "head_dim",
+        "exp": "expert",
+    },
+    "T5X": {"length": "seq", "kv": "head_dim"},
+    "Levanter": {"position": "seq", "head_size": "head_dim", "experts": "expert"},
+}
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """A list of rules in a file.
+
+    Attributes:
+      project: the project whose form the file has.
+      axes: the mesh axes that the file names, in its order.
+      sizes: the sizes that the file gives to axes; -1 for all remaining devices.
+    """
+
+    name: str
+    project: str
+    axes: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    sizes: Mapping[str, int]
+
+    def applied_to(self, layout: Layout, keep_mesh: bool | None = None) -> Layout:
+        """Return the layout with these rules. Mesh axes of the file that its mesh lacks have size 1.
+
+        Args:
+          keep_mesh: whether to keep the mesh of the layout. None keeps it if the file has all its axes.
+
+        Raises:
+          InvalidInput: the model of the layout has no rules.
+        """
+        if not layout.entry.has_rules:
+            raise InvalidInput(
+                f"model {layout.model} has no rules, so a file of rules does not apply"
+            )
+        if keep_mesh is None:
+            keep_mesh = set(layout.axis_names) <= set(self.axes)
+        if not keep_mesh:
+            names = self._default_axes()
+            layout = layout.on_mesh(mesh_shape(layout.devices, len(names)), names)
+        rules = tuple(self._rules_for(layout))
+        preset = Preset(self.name, "", layout.axis_names, rules)
+        return replace(layout, rules=preset.rules_for(layout.entry))
+
+    def unused(self, layout: Layout) -> tuple[str, ...]:
+        """Return the logical axes with rules in the file that the layout's model lacks."""
+        kept = {name for name, _ in self._rules_for(layout)}
+        aliases = _ALIASES[self.project]
+        names = dict.fromkeys(name for name, _ in self.rules)
+        return tuple(name for name in names if not {name, aliases.get(name)} & kept)
+
+    def _rules_for(self, layout: Layout) -> Iterator[Rule]:
+        """Yield the rules that the layout's model can use, on the axes of its mesh.
+
+        A rule whose axes all have size 1 leaves its dimension whole, as in the file. The code of a user's
+        model can have more logical axes than its state, so it gets every rule.
+        """
+        entry = layout.entry
+        for name, axes in self.rules:
+            if name not in entry.logical_axes and not entry.own:
+                name = _ALIASES[self.project].get(name, name)
+            if name in entry.logical_axes or entry.own:
+                yield name, tuple(axis for axis in axes if axis in layout.axis_names)
+
+    def _default_axes(self) -> tuple[str, ...]:
+        """Return the axes that the file makes larger than 1, else those that most rules use."""
+        larger = [axis for axis in self.axes if self.sizes.get(axis, 1) != 1]
+        if not larger:
+            used = [axis for _, axes in self.rules for axis in axes]
+            larger = sorted(dict.fromkeys(used), key=used.count, reverse=True)
+        chosen = larger[:MOST_AXES]
+        return tuple(axis for axis in self.axes if axis in chosen)
+
+
+def rule_sets(text: str, name: str) -> tuple[RuleSet, ...]:
+    """Return the lists of rules in a file. `name` is its name in errors; its suffix decides the format.
+
+    Raises:
+      InvalidInput: the file is too large, cannot be read, or has no rules.
+    """
+    if len(text) > MOST_BYTES:
+        raise InvalidInput(
+            f"{name} has {len(text):,} characters, at most {MOST_BYTES:,} are allowed in a file of rules"
+        )
+    is_yaml = name.lower().endswith((".yml", ".yaml"))
+    found = tuple(_of_yaml(text, name) if is_yaml else _of_python(text, name))
+    if not found:
+        raise InvalidInput(
+            f"{name} contains no rules: it must be a file of MaxText or Levanter (.yml), or have a list of "
+            "(logical axis, mesh axes) named rules or …_rules, as in T5X"
+        )
+    return found
+
+
+def is_file(path: str) -> bool:
+    """Return whether the text is the path of a file rather than rules."""
+    try:
+        return len(path) < _LONGEST_PATH and Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read(path: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+      InvalidInput: it cannot be read, is too large, or is not text.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(MOST_BYTES + 1)
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(f"{path} cannot be read as a text file of rules") from None
+
+
+def applied_text(rule_set: RuleSet, layout: Layout) -> str:
+    """Return which mesh a layout with these rules has, and which rules it does not use."""
+    mesh = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
+    whole = [axis for axis in rule_set.axes if axis not in layout.axis_names]
+    said = f"{counted(len(layout.rules), 'rule')} on {mesh}"
+    if whole:
+        said += f"; of size 1: {', '.join(whole)}"
+    unused = rule_set.unused(layout)
+    if unused:
+        names = ", ".join(unused[:_MOST_NAMES]) + (", …" if len(unused) > _MOST_NAMES else "")
+        said += f"; no such logical axis in the model: {len(unused)} ({names})"
+    return said
+
+
+def chosen(sets: tuple[RuleSet, ...], name: str | None) -> RuleSet:
+    """Return the list of this name, the first one by default.
+
+    Raises:
+      InvalidInput: there is no such list.
+    """
+    found = next((one for one in sets if name in (None, one.name)), None)
+    if found is None:
+        raise InvalidInput(
+            f"--rule-set is {shown(name)}, but the file has {', '.join(one.name for one in sets)}"
+        )
+    return found
+
+
+def meaning(rule_set: RuleSet) -> str:
+    """Return what a list contains, in words."""
+    rules = counted(len(rule_set.rules), "rule")
+    return f"{rule_set.project}: {rules} over {', '.join(rule_set.axes)}"
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Reads plain values only. A value with a local tag, such as `!include`, is None."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
+def _of_yaml(text: str, name: str) -> Iterator[RuleSet]:
+    try:
+        plain = yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = "" if line is None else f" at line {line + 1}"
+        raise InvalidInput(f"{name} is not valid YAML{where}") from None
+    if not isinstance(plain, dict):
+        return
+    if isinstance(plain.get("logical_axis_rules"), list):
+        rules = _rules(plain["logical_axis_rules"], name)
+        axes = plain.get("mesh_axes")
+        listed = _names(axes, name) if isinstance(axes, list) else _axes_of(rules)
+        sizes = {
+            axis: size
+            for axis in listed
+            if isinstance(size := plain.get(f"ici_{axis}_parallelism"), int)
+        }
+        yield RuleSet("rules", "MaxText", listed, rules, sizes)
+    if isinstance(plain.get("trainer"), dict):
+        yield from _of_levanter(plain["trainer"], name)
+
+
+def _of_levanter(trainer: dict[str, Any], name: str) -> Iterator[RuleSet]:
+    """Yield the mapping of parameters and that of activations (levanter/trainer.py, `*_axis_mapping`).
+
+    A layout has one list. In the list of parameters the rules of activations come first, so that an
+    activation whose batch has taken an axis is not sharded over it twice.
+    """
+    compute = dict(_mapping(trainer, "axis_resources", name))
+    compute |= dict.fromkeys(_listed(trainer.get("tensor_parallel_axes"), name), "model")
+    batch = trainer.get("batch_axis", "batch")
+    if batch is not None:
+        compute[str(batch)] = ["replica", "data"]
+    parameters = compute | _mapping(trainer, "parameter_axis_resources", name)
+    parameters |= dict.fromkeys(_listed(trainer.get("fsdp_axis", "embed"), name), "data")
+    axes = ("replica", "data", "model")
+    sizes = {"data": -1, "model": trainer.get("model_axis_size", 2)}
+    for title, mapping in (("parameters", parameters), ("compute", compute)):
+        rules = _rules([[key, value] for key, value in mapping.items()], name)
+        first = [rule for rule in rules if rule[0] == batch]
+        ordered = (*first, *(rule for rule in rules if rule[0] != batch))
+        more = tuple(axis for axis in _axes_of(ordered) if axis not in axes)
+        yield RuleSet(title, "Levanter", (*axes, *more), ordered, sizes)
+
+
+def _mapping(trainer: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    value = trainer.get(key) or {}
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{name}: {key} is {shown(str(value))}, but must be a mapping")
+    return value
+
+
+def _listed(value: Any, name: str) -> list[str]:
+    return list(_names([value] if isinstance(value, str) else value or [], name))
+
+
+def _of_python(text: str, name: str) -> Iterator[RuleSet]:
+    """Yield each list of pairs in Python or gin that has a mesh axis."""
+    counts: dict[str, int] = {}
+    for found in _LIST.finditer(text):
+        try:
+            value = ast.literal_eval(_bracketed(text, found.end()))
+            rules = _rules(value, name)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue  # another list, or one that code makes
+        if not any(axes for _, axes in rules):
+            continue
+        title = found["name"].rpartition(".")[2]
+        counts[title] = counts.get(title, 0) + 1
+        if sum(counts.values()) > _MOST_SETS:
+            return
+        number = f" {counts[title]}" if counts[title] > 1 else ""
+        yield RuleSet(title + number, "T5X", _axes_of(rules), rules, {})
+
+
+def _bracketed(text: str, start: int) -> str:
+    """Return the text from a bracket to the one that closes it."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if token[0] in ("[", "(", "]", ")"):
+            depth += 1 if token[0] in "[(" else -1
+        if depth == 0:
+            return text[start : token.end()]
+    raise ValueError
+
+
+def _rules(value: Any, name: str) -> tuple[Rule, ...]:
+    """Return the rules in a list of pairs, with one rule per pair.
+
+    Raises:
+      InvalidInput: a pair is not a rule.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise InvalidInput(f"{name}: rules is {shown(str(value))}, but must be a list")
+    try:
+        rules = tuple(map(rule_of, value))
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
+    for logical, axes in rules:
+        _names((logical, *axes), name)
+    return rules
+
+
+def _names(value: Any, name: str) -> tuple[str, ...]:
+    for one in value:
+        if not isinstance(one, str) or not NAME.fullmatch(one):
+            raise InvalidInput(
+                f"{name} has the axis {shown(str(one))}, but names must be letters, digits and _"
+            )
+    return tuple(value)
+
+
+def _axes_of(rules: tuple[Rule, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for _, axes in rules for axis in axes))

@@ -1,0 +1,1 @@
+"""Show Snapshots as the output of a notebook cell, and as text in a terminal."""

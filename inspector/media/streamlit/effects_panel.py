@@ -1,0 +1,202 @@
+"""The effects of a layout's rules, constraints and mesh axes, computed while the panel is open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from inspector.compare import board as boards
+from inspector.compare.board import Board
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import seconds_text
+from inspector.core.snapshot import Effect, Effects, Snapshot
+from inspector.layout import Layout, from_json
+from inspector.machines.hardware import Chip
+from inspector.media.streamlit import (
+    chip_choice,
+    job_progress,
+    page_switch,
+    page_width,
+    pins,
+    program_choice,
+    render,
+)
+from inspector.media.streamlit.job_progress import Progress, Task
+from inspector.media.streamlit.plain_text import plain
+from inspector.sections import effects as section
+from inspector.service import inspection
+from inspector.service.engine import Job, Status
+from inspector.service.inspection import Inspection
+
+_JOB = "effects"
+_ENDED = "effects_ended"  # the key of the job that failed or was cancelled
+_PROGRAMS = ("train_step", "apply", "init")
+_CURRENT = "Current layout"
+
+
+def show(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw the choice of program and chip, and the effects or the progress of the job."""
+    layout = layout or _layout_of(snapshot)
+    if layout is None:
+        st.info(section.NO_LAYOUT, icon=":material/info:")
+        return
+    chosen, choice = page_width.beside([3, 1])
+    with choice:
+        chip = _chip(snapshot, layout)
+    with chosen:
+        names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
+        program = program_choice.choose(names, "effects_program")
+    service = inspection.shared()
+    known = service.known_effects(layout, program, chip.name) or _recorded(snapshot, program, chip)
+    if known is not None:
+        _show_known(service, layout, known)
+        return
+    key = f"{layout.key()} {program} {chip.name}"
+    if st.session_state.get(_ENDED) == key and not job_progress.subject(_JOB):
+        job_progress.show_problem(_JOB)
+        if st.button("Compute the effects", key="effects_again", icon=":material/play_arrow:"):
+            st.session_state[_ENDED] = None
+            st.rerun()
+        return
+    _start(service, layout, program, chip, key)
+    st.caption("Changes one rule, sharding constraint or mesh axis at a time, without a compile.")
+    job_progress.show(_JOB)
+
+
+def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snapshot:
+    """Return the Snapshot with the effects on its train step, if they are known."""
+    chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
+    known = service.known_effects(layout, _PROGRAMS[0], chip.name)
+    return snapshot if known is None else replace(snapshot, effects=known)
+
+
+def make_way(layout: Layout) -> None:
+    """Cancel the job if it is for another layout."""
+    if not job_progress.subject(_JOB).startswith(f"{layout.key()} "):
+        job_progress.cancel(_JOB)
+
+
+def _layout_of(snapshot: Snapshot) -> Layout | None:
+    try:
+        return None if snapshot.layout is None else from_json(snapshot.layout)
+    except InvalidInput:
+        return None
+
+
+def _recorded(snapshot: Snapshot, program: str, chip: Chip) -> Effects | None:
+    effects = snapshot.effects
+    return effects if effects and (effects.program, effects.chip) == (program, chip.name) else None
+
+
+def _chip(snapshot: Snapshot, layout: Layout) -> Chip:
+    if layout.machine is None:
+        return chip_choice.draw(snapshot)
+    st.markdown(f"Predicted for **{plain(layout.machine.chip.title)}**")
+    return layout.machine.chip
+
+
+def _start(service: Inspection, layout: Layout, program: str, chip: Chip, key: str) -> None:
+    """Start the job, unless it runs; cancel the job for another layout, program or chip."""
+    if job_progress.subject(_JOB) == key:
+        return
+    job_progress.cancel(_JOB)
+
+    def make() -> Task:
+        job: Job[Effects] = service.start_effects(layout, program, chip.name)
+
+        def finish() -> None:
+            st.session_state[_ENDED] = key
+            job.answer()  # the service then knows the effects
+
+        describe = job_progress.of_job(job, _progress)
+        return Task(describe, finish, job.cancel, key, draw=lambda: _show_first(job.status()))
+
+    job_progress.start(_JOB, make)
+
+
+def _show_first(status: Status) -> None:
+    """Draw the figure of the changes that have been computed."""
+    if (found := status.progress.get("found")) is not None:
+        effects = typed_json.decode(Effects, found)
+        render.show(section.figure(effects))
+
+
+def _progress(status: Status) -> Progress:
+    if "done" not in status.progress:
+        label = "Tracing the model" if status.phase == "lower" else "Starting a worker"
+        return Progress(label, 0.0)
+    done, of = status.progress["done"], status.progress["of"]
+    left = ""
+    if done:
+        left = f", about {seconds_text(status.elapsed * (of - done) / done)} left"
+    label = f"Propagating shardings, change {min(done + 1, of)} of {of}"
+    return Progress(label, done / of, f"{seconds_text(status.elapsed)} elapsed{left}.")
+
+
+def _show_known(service: Inspection, layout: Layout, effects: Effects) -> None:
+    kinds = [kind for kind in section.KINDS if any(one.kind == kind for one in effects.changes)]
+    wanted = st.pills(
+        "Changes",
+        kinds,
+        selection_mode="multi",
+        format_func=section.KINDS.__getitem__,
+        key="effects_kinds",
+    )
+    if wanted:
+        effects = replace(
+            effects, changes=tuple(one for one in effects.changes if one.kind in wanted)
+        )
+    whole = section.section(effects)
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption("Select a row to compare the changed layout on the board.")
+        else:
+            _show_one(service, layout, effects.changes[row])
+
+    render.show([whole], {section.TABLE: pick})
+
+
+def _show_one(service: Inspection, layout: Layout, effect: Effect) -> None:
+    with st.container(border=True):
+        st.markdown(f"**{plain(effect.label)}**")
+        if effect.cost is None:
+            st.warning(plain(effect.reason or ""), icon=":material/warning:")
+        if effect.layout is None:
+            st.caption("A layout cannot express this change: edit the line in the code.")
+        elif effect.cost is not None and st.button(
+            "Compare on the board", key="effects_pin", icon=":material/view_column:", type="primary"
+        ):
+            try:
+                with st.spinner("Propagating both layouts …"):
+                    pins.put(_with_pair(service, layout, effect))
+            except InvalidInput as error:
+                st.error(plain(str(error)), icon=":material/error:")
+            else:
+                page_switch.to(page_switch.BOARD)
+
+
+def _with_pair(service: Inspection, layout: Layout, effect: Effect) -> Board:
+    """Return the board with the plans of this layout, as the baseline, and of the changed layout.
+
+    Raises:
+      InvalidInput: the board is full.
+    """
+    board = pins.board()
+    for name, one in ((_CURRENT, layout), (effect.label, from_json(effect.layout))):
+        position = next(
+            (n for n, pin in enumerate(board.pins) if _is_plan(pin.snapshot, one)), None
+        )
+        if position is None:
+            position = len(board.pins)
+            snapshot = service.with_programs(service.plan(one), one)
+            board = board.pinned(boards.free_name(name, board.names), snapshot)
+        if one is layout:
+            board = board.compared_to(position)
+    return board
+
+
+def _is_plan(snapshot: Snapshot, layout: Layout) -> bool:
+    return snapshot.source.kind == "plan" and snapshot.layout == layout.to_json()

@@ -1,0 +1,74 @@
+"""`explain --effects`: what each rule, sharding constraint and mesh axis of a layout costs."""
+
+from __future__ import annotations
+
+import argparse
+
+from inspector.core import snapshot as snapshots
+from inspector.core import strict_json, typed_json
+from inspector.core.snapshot import Effects
+from inspector.layout import Layout
+from inspector.machines.hardware import Chip
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.media.terminal.options import argument
+from inspector.sections import effects as section
+from inspector.service.engine import Status
+
+OPTION = argument(
+    "--effects",
+    action="store_true",
+    help="the change in bytes and time without each rule, sharding constraint and mesh axis, and with two "
+    "rules swapped, by propagation; the file can also be a layout",
+)
+PROGRAM = argument(
+    "--program",
+    metavar="NAME",
+    help="the program of --effects: train_step, apply, init or another; by default the train step, else the "
+    "first program of the model",
+)
+
+
+def program_of(layout: Layout) -> str:
+    """Return the train step, else the first program of the layout's model."""
+    return next(iter(layout.entry.programs), "init")
+
+
+def explain(options: argparse.Namespace) -> None:
+    """Print the effects for the layout of a Snapshot or of a layout file."""
+    shared.register_own_model(options.model)
+    layout = shared.read_layout(options.snapshot)
+    chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
+    program = options.program or program_of(layout)
+    found = _recorded(options.snapshot, program, chip) or computed(layout, program, chip)
+    if options.json:
+        shared.print_json(typed_json.encode(found))
+    else:
+        render.show([section.section(found)])
+
+
+def computed(layout: Layout, program: str, chip: Chip | None) -> Effects:
+    """Compute the effects in a worker process, with progress on standard error.
+
+    Raises:
+      InvalidInput: the layout is not valid, or it has no such program.
+    """
+    with shared.workers() as service:
+        job = service.start_effects(layout, program, None if chip is None else chip.name)
+        return shared.follow(job, _progress)
+
+
+def _recorded(path: str, program: str, chip: Chip | None) -> Effects | None:
+    """Return the effects that the Snapshot contains, if they are those of this program and chip."""
+    plain = strict_json.read(path)
+    if not isinstance(plain, dict) or plain.get("effects") is None:
+        return None
+    effects = snapshots.from_json(plain, path).effects
+    wanted = (program, None if chip is None else chip.name)
+    return effects if effects and (effects.program, effects.chip) == wanted else None
+
+
+def _progress(status: Status) -> str:
+    if "of" not in status.progress:
+        return ""
+    return f"change {status.progress['done'] + 1} of {status.progress['of']}"

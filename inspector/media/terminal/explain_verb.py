@@ -1,0 +1,205 @@
+"""`explain`: why an array or a collective is as it is, and what each rule costs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import Any
+
+from inspector.compiled.causes import Dependents, dependents, rules_behind
+from inspector.core import snapshot as snapshots
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import Rule, written
+from inspector.core.rules.entries import ledger_of
+from inspector.core.rules.written import recorded
+from inspector.core.snapshot import Array, Collective, Program, Snapshot
+from inspector.media.terminal import effects, render
+from inspector.media.terminal import options as shared
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one_of, verb
+from inspector.model.built_in.catalogue import semantics
+from inspector.sections import causes, collectives, propagated_traffic, rules
+from inspector.sections.programs import main_first
+from inspector.sections.section import Block, text
+
+_MAX_CHARACTERS = 4096  # of a file name
+
+# The answer to one question: as JSON, and as blocks for the terminal.
+Answer = tuple[Any, list[Block]]
+
+
+@verb(
+    "explain",
+    "print why an array has its sharding (every rule that was tried), why a collective is there, or what "
+    "each rule costs",
+    SNAPSHOT,
+    one_of(
+        argument(
+            "--array", metavar="PATH", help="one array; without it, which arrays follow the rules"
+        ),
+        argument(
+            "--collective",
+            metavar="NAME",
+            help="one collective, such as all-reduce.7 or train_step/all-reduce.7",
+        ),
+        argument(
+            "--rule",
+            metavar="RULE",
+            help="what depends on a rule: its logical axis, such as embed, or the rule, such as embed=fsdp",
+        ),
+        argument(
+            "--agreement",
+            action="store_true",
+            help="propagated against compiled collectives, with the reason of each difference",
+        ),
+        effects.OPTION,
+    ),
+    effects.PROGRAM,
+    CHIP,
+    shared.own_model("for --effects"),
+    argument(
+        "--rules",
+        metavar="RULES",
+        help="rules, or a file of rules, for a Snapshot without rules: batch=data,embed=fsdp+tensor or a "
+        "JSON list of [logical axis, mesh axes]",
+    ),
+    JSON,
+)
+def explain(options: argparse.Namespace) -> None:
+    """Print the answer to one question, or the effects of all changes."""
+    if options.effects:
+        effects.explain(options)
+        return
+    plain, blocks = _answer(options, snapshots.read(options.snapshot))
+    if options.json:
+        shared.print_json(plain)
+    else:
+        render.show(blocks)
+
+
+def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
+    if options.collective is not None:
+        return _collective(snapshot, options.collective)
+    if options.agreement:
+        return _agreement(snapshot, options.snapshot)
+    if options.rule is not None:
+        return _rule(snapshot, options.rule)
+    given = recorded(snapshot) if options.rules is None else _read_rules(options.rules)
+    chosen = None if options.array is None else snapshot.array(options.array)
+    by_propagation = chosen is not None and options.rules is None and chosen.origins is not None
+    by_rules = given is not None and chosen is not None and chosen.logical_axes
+    if chosen is not None and by_propagation and not by_rules:
+        return _propagated(chosen)
+    if given is None:
+        raise InvalidInput(f"{options.snapshot} contains no rules: give them with --rules")
+    return _all_arrays(snapshot, given) if chosen is None else _array(snapshot, chosen, given)
+
+
+def _collective(snapshot: Snapshot, name: str) -> Answer:
+    program, one = collective_named(snapshot, name)
+    plain = {"program": program.name, **typed_json.encode(one)}
+    return plain, [collectives.cause(program, one)]
+
+
+def _agreement(snapshot: Snapshot, path: str) -> Answer:
+    plain = propagated_traffic.to_json(snapshot)
+    if plain is None:
+        raise InvalidInput(f"{path} {propagated_traffic.NOTHING}")
+    return plain, list(propagated_traffic.sections(snapshot))
+
+
+def _rule(snapshot: Snapshot, name: str) -> Answer:
+    found = dependents(snapshot, rule_named(snapshot, name))
+    return _dependents_json(found), [causes.of_rule(found)]
+
+
+def _propagated(chosen: Array) -> Answer:
+    """Answer for an array whose sharding no rule gave, such as an activation."""
+    plain = {"array": chosen.path, "origins": typed_json.encode(chosen.origins)}
+    return plain, [text(chosen.path), *_origins(chosen)]
+
+
+def _all_arrays(snapshot: Snapshot, given: tuple[Rule, ...]) -> Answer:
+    known = rules.ledgers(snapshot, given)
+    plain = [
+        {"array": one.path, "spec": one.spec, "linen": ledger.linen, "nnx": ledger.nnx}
+        | {"follows": ledger.follows}
+        for one, ledger in known
+    ]
+    return plain, list(rules.overall(known, semantics(snapshot)).blocks)
+
+
+def _array(snapshot: Snapshot, chosen: Array, given: tuple[Rule, ...]) -> Answer:
+    reading = semantics(snapshot)
+    found = ledger_of(chosen, snapshot.mesh, given, reading)
+    if found is None:
+        raise InvalidInput(f"{chosen.path} has no logical axes, so no rule applies to it")
+    origins = {} if chosen.origins is None else {"origins": typed_json.encode(chosen.origins)}
+    plain = {"array": chosen.path, **dataclasses.asdict(found), **origins}
+    ledger = rules.of_array(chosen, found, given, reading)
+    return plain, [text(chosen.path), *ledger, *_origins(chosen)]
+
+
+def _origins(array: Array) -> list[Block]:
+    section = causes.of_array(array)
+    return [] if section is None else [section]
+
+
+def rule_named(snapshot: Snapshot, text: str) -> str:
+    """Return the rule `embed → fsdp` for `embed`, `embed=fsdp` or the rule itself.
+
+    Raises:
+      InvalidInput: nothing in the Snapshot depends on such a rule.
+    """
+    known = rules_behind(snapshot)
+    for rule in known:
+        name, _, axes = rule.partition(" → ")
+        if text in (name, rule, f"{name}={axes.replace(' + ', '+')}"):
+            return rule
+    choices = f"the rules are {', '.join(known)}" if known else "no rule is recorded as an origin"
+    raise InvalidInput(f"--rule is {shown(text)}, but nothing here depends on it: {choices}")
+
+
+def _dependents_json(found: Dependents) -> dict[str, Any]:
+    return {
+        "rule": found.rule,
+        "arrays": [array.path for array in found.arrays],
+        "intermediates": [array.path for array in found.intermediates],
+        "collectives": [
+            {"program": program.name, **typed_json.encode(one)}
+            for program, one in found.collectives
+        ],
+    }
+
+
+def collective_named(snapshot: Snapshot, name: str) -> tuple[Program, Collective]:
+    """Return the collective with this name, which may begin with `PROGRAM/`.
+
+    If several programs have it, the one of the train step is returned.
+
+    Raises:
+      InvalidInput: no program has such a collective.
+    """
+    named = {
+        f"{program.name}/{one.name}": (program, one)
+        for program in main_first(snapshot)
+        for one in program.collectives or ()
+    }
+    for full, found in named.items():
+        if name in (full, found[1].name):
+            return found
+    near = difflib.get_close_matches(name, named, n=3, cutoff=0.3)
+    hint = f"; similar names are {', '.join(near)}" if near else ""
+    raise InvalidInput(f"--collective is {shown(name)}, but no program has such a collective{hint}")
+
+
+def _read_rules(text: str) -> tuple[Rule, ...]:
+    """Return the rules in the option, or in the file that it names."""
+    try:
+        if len(text) < _MAX_CHARACTERS and Path(text).is_file():
+            text = Path(text).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        pass  # the text is not a file name
+    return written.parse(text)

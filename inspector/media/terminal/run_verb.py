@@ -1,0 +1,197 @@
+"""`run`: run a user's unmodified program and record its compiled programs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
+from inspector.core.program_run import ProgramRun
+from inspector.machines import targets
+from inspector.media.terminal import options as shared
+from inspector.media.terminal.options import argument, one_of, verb
+from inspector.service.program_run.launch import PROJECT, Program
+from inspector.service.program_run.records import Folder
+
+if TYPE_CHECKING:
+    from inspector.service.program_run.for_target import TargetCompiler
+
+_UPDATE_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0  # for the dashboard to end
+_MOST_DEVICES = 4096
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.allow_abbrev = False
+    parser.usage = (
+        "%(prog)s [--devices N | --target T] [-o FOLDER] [--open] (SCRIPT.py | -m MODULE) [ARGS...]"
+    )
+    parser.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="a module, as `python -m`",
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="SCRIPT.py ARGS", help="a script"
+    )
+
+
+@verb(
+    "run",
+    "run a program as it is, and record every program that it compiles and its live arrays",
+    one_of(
+        argument("--devices", metavar="N", help="run on this many emulated devices"),
+        argument(
+            "--target",
+            metavar="T",
+            help="run on as many emulated devices as this machine has, and also compile every jitted "
+            "function for it, such as tpu:v5e:4x4",
+        ),
+    ),
+    argument("-o", "--output", metavar="FOLDER", help="default: the name of the program and -run"),
+    argument(
+        "--open", action="store_true", help="show the run in a dashboard until the program ends"
+    ),
+    _options,
+)
+def run(options: argparse.Namespace) -> int:
+    """Run the program and return its exit status."""
+
+    command = ["-m", *options.module] if options.module is not None else options.program
+    if len(command) < (2 if options.module is not None else 1):
+        raise InvalidInput("no program is given: give a script, or -m and a module")
+    if options.module is None and not Path(command[0]).is_file():
+        raise InvalidInput(f"the script is {shown(command[0])}, but must be a file")
+    variables, target = _environment(options)
+    name = command[1] if options.module is not None else Path(command[0]).stem
+    compiler = None if target is None else _compiler(target)
+    folder = Folder(
+        Path(options.output or f"{name}-run"),
+        ProgramRun(
+            tuple(command),
+            datetime.now(UTC).replace(microsecond=0).isoformat(),
+            target=None if target is None else target.text,
+        ),
+        compiler,
+    )
+    folder.create()
+    with _dashboard(folder.path, options.open):
+        platform = None if target is None else targets.PLATFORMS[target.kind]
+        program = Program(command, folder.path, variables, platform)
+        with _updates(folder):
+            status = program.wait()
+    ended = f"exit {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+    seconds = time.time() - program.started
+    try:
+        folder.end(ended, seconds)
+    finally:
+        if compiler is not None:
+            compiler.close()
+    _say(folder.run, folder.path)
+    return program.end_alike()
+
+
+@contextlib.contextmanager
+def _updates(folder: Folder) -> Iterator[None]:
+    """Turn raw records into Snapshots while the program runs."""
+    done = threading.Event()
+
+    def update() -> None:
+        while not done.wait(_UPDATE_SECONDS):
+            with contextlib.suppress(InvalidInput, OSError):  # the end tries again and reports it
+                folder.update()
+
+    thread = threading.Thread(target=update, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _dashboard(folder: Path, opens: bool) -> Iterator[None]:
+    """Show the run in a dashboard until the program ends."""
+    if not opens:
+        yield
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ["--run", str(folder), "--server.port", str(port)]
+    python_path = filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-m", "inspector", "dashboard", *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(python_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the program
+    )
+    print(f"sharding-inspector: the run is shown at http://127.0.0.1:{port}/run", file=sys.stderr)
+    try:
+        yield
+    finally:
+        server.terminate()
+        try:
+            server.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def _environment(options: argparse.Namespace) -> tuple[dict[str, str], targets.Target | None]:
+    if options.target is not None:
+        target = targets.parse(options.target)
+        if lacking := targets.missing_compiler(target):
+            raise InvalidInput(lacking)
+        return _emulated(target.devices), target
+    if options.devices is None:
+        return {}, None
+    allowed = f"a number from 1 to {_MOST_DEVICES}"
+    return _emulated(shared.number(options.devices, "--devices", allowed, 1, _MOST_DEVICES)), None
+
+
+def _compiler(target: targets.Target) -> TargetCompiler:
+    from inspector.service.program_run.for_target import TargetCompiler
+
+    return TargetCompiler(target)
+
+
+def _emulated(devices: int) -> dict[str, str]:
+    return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+
+
+def _say(run: ProgramRun, folder: Path) -> None:
+    """Print one line about what was recorded, after all output of the program."""
+    if not run.programs and run.live is None:
+        what = "nothing was compiled and no array was found"
+        if run.operations:
+            what = f"only {counted(run.operations, 'operation')} of JAX ran, outside of any jit"
+    else:
+        arrays = sum(run.live.names.values()) if run.live is not None else 0
+        what = (
+            f"recorded {counted(len(run.programs), 'program')} and {counted(arrays, 'live array')}"
+        )
+    ended = "" if run.ended == "exit 0" else f"; the program ended with {run.ended}"
+    problems = "; parts could not be recorded, see problems.txt" if run.problems else ""
+    print(
+        f"sharding-inspector: {what}{ended}{problems}; see `sharding-inspector show "
+        f"{shlex.quote(str(folder))}`",
+        file=sys.stderr,
+    )

@@ -1,0 +1,125 @@
+"""`inspector.inspect`: the Snapshot of a function that is compiled here or for a target."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import jax
+from jax._src import pjit
+
+from inspector.checks import audit
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+from inspector.machines import targets
+from inspector.producers.capture import capture_compiled
+from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
+from inspector.producers.program_run.recorder import lowered_settings
+
+_NOT_A_FUNCTION = "must be a function, or the result of jax.jit, nnx.jit or eqx.filter_jit"
+
+
+def inspect(
+    function: Any,
+    *arguments: Any,
+    target: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    **keywords: Any,
+) -> Snapshot:
+    """Compile a function for its arguments without running it, and return the Snapshot.
+
+    Args:
+      function: a jitted function. Another function is jitted.
+      arguments: arrays, or `jax.ShapeDtypeStruct`s with shardings, as for a call.
+      target: such as `tpu:v5e:4x4`: compile for this machine instead, with the shardings rebuilt there. Its
+        compiler runs in another process. The target has at least as many devices as the function uses.
+      path: the file to write; None writes none.
+      keywords: the function's keyword arguments.
+
+    Raises:
+      InvalidInput: `function` or `target` is invalid, the compiler fails, or the file cannot be written.
+    """
+    if not callable(function):
+        raise InvalidInput(f"the function is {shown(str(function))}, but {_NOT_A_FUNCTION}")
+    wanted = None if target is None else targets.parse(target)
+    if wanted is not None and (lacking := targets.missing_compiler(wanted)):
+        raise InvalidInput(lacking)
+    jitted = function if hasattr(function, "lower") else jax.jit(function)
+    name = str(getattr(function, "__name__", "program"))
+    with _also_lowered(wanted and targets.PLATFORMS[wanted.kind]) as lowered:
+        compiled = jitted.lower(*arguments, **keywords).compile()
+    found = _with_names(capture_compiled(compiled, name=name), compiled, name)
+    if wanted is not None:
+        if not lowered:
+            raise InvalidInput(
+                f"{name} was not lowered by JAX, so it cannot be compiled for {target}"
+            )
+        found = _for_target(found, lowered[-1], wanted)
+    found = audit.audited(found)
+    if path is not None:
+        output.refuse_unwritable(path)
+        snapshot.write(found, path)
+    return found
+
+
+def _with_names(found: Snapshot, compiled: Any, name: str) -> Snapshot:
+    """Name inputs by parameter if JAX says its names. Flax and Equinox wrap the compiled program."""
+    executable = getattr(compiled, "_executable", None)
+    arguments = getattr(executable, "_all_args_info", None)
+    if not isinstance(compiled, jax.stages.Compiled) or arguments is None:
+        return found
+    names = [one for one in arguments.debug_info.arg_names or () if one]
+    return with_argument_names(
+        found, name, argument_paths(compiled.in_tree, compiled.out_tree, names)
+    )
+
+
+@contextlib.contextmanager
+def _also_lowered(platform: str | None) -> Iterator[list[Any]]:
+    """Lower every function for another platform, too. Whatever wraps `jax.jit` ends in the same function."""
+    found: list[Any] = []
+    original = pjit._resolve_and_lower
+
+    def resolve_and_lower(args: Any, jaxpr: Any, **params: Any) -> Any:
+        if not params.get("lowering_platforms"):
+            other = params | {"lowering_platforms": (platform,)}
+            found.append(original(args, jaxpr=jaxpr, **other))
+        return original(args, jaxpr=jaxpr, **params)
+
+    if platform is None:
+        yield found
+        return
+    pjit._resolve_and_lower = resolve_and_lower
+    try:
+        yield found
+    finally:
+        pjit._resolve_and_lower = original
+
+
+def _for_target(found: Snapshot, lowered: Any, target: targets.Target) -> Snapshot:
+    from inspector.service.program_run.for_target import TargetCompiler
+
+    used = len(lowered._device_list)
+    if used > target.devices:
+        raise InvalidInput(
+            f"the function uses {used} devices, but {target.text} has {target.devices}"
+        )
+    buffer = BytesIO()
+    lowered.stablehlo().operation.write_bytecode(buffer)
+    # The compiler's devices are numbered from 0, in the order of `jax.devices()`.
+    places = {device.id: place for place, device in enumerate(jax.devices())}
+    mesh = found.mesh
+    if mesh is not None and mesh.device_kind is not None:
+        mesh = replace(mesh, devices=tuple(places[device] for device in mesh.devices))
+    compiler = TargetCompiler(target)
+    try:
+        return compiler(
+            replace(found, mesh=mesh), buffer.getvalue(), lowered_settings(lowered, places)
+        )
+    finally:
+        compiler.close()

@@ -1,0 +1,203 @@
+"""Compile a function that a recorded program lowered, for a target, with the target's own compiler.
+
+The program runs on emulated devices. Its lowered module has mesh axes by name and no devices, so it is
+compiled for the target's devices in the same order, and its shardings are rebuilt on them.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import compiler, sharding_impls
+from jax._src.interpreters import mlir
+from jax._src.lib import xla_client as xc
+from jax._src.lib.mlir import ir
+from jax.sharding import AxisType, Mesh
+
+from inspector.compiled import program_text
+from inspector.core import snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
+from inspector.machines import out_of_memory, targets
+from inspector.machines.targets import Target
+from inspector.producers.abstract import versions
+from inspector.producers.compile import compiler_versions
+from inspector.producers.live_arrays import with_spec
+from inspector.producers.records import memory_of, mesh_record, spec_of
+from inspector.producers.topology import devices_of, places_of
+
+
+def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
+    """Worker job: return the Snapshot of one program for a target, as JSON.
+
+    The payload has the `target`, the `module` as base64 text of MLIR bytecode, the `snapshot` of the program
+    on emulated devices, and the recorder's `settings`: devices, and the shardings that the compiler chooses.
+
+    Raises:
+      InvalidInput: the compiler is not installed or fails.
+    """
+    target = targets.parse(payload["target"])
+    report("topology")
+    devices = devices_of(target)
+    found = snapshot.from_json(payload["snapshot"], "the program")
+    settings = payload["settings"]
+    report("compile")
+    used = [devices[place] for place in settings["devices"]]
+    started = time.perf_counter()
+    try:
+        executable = _compile(base64.b64decode(payload["module"]), used, settings)
+    except jax.errors.JaxRuntimeError as error:
+        short = out_of_memory.shortage(str(error))
+        if short is None:
+            first = str(error).strip().splitlines()[0]
+            raise InvalidInput(f"the compiler for {target.text} fails: {first}") from None
+        return _too_large(found, target, devices, short).to_json()
+    seconds = time.perf_counter() - started
+    report("read")
+    return _read(found, target, devices, executable, settings, seconds).to_json()
+
+
+def _compile(module: bytes, devices: list[Any], settings: dict[str, Any]) -> Any:
+    """Return the executable, as JAX compiles its own modules."""
+    assignment = np.array(devices)
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(module)
+        options = compiler.get_compile_options(
+            num_replicas=1,
+            num_partitions=len(devices),
+            device_assignment=assignment.reshape(1, -1),
+            backend=devices[0].client,
+        )
+        options.parameter_is_tupled_arguments = settings["tuple_args"]
+        build = options.executable_build_options
+        build.allow_spmd_sharding_propagation_to_parameters = settings["inputs_chosen"] or [False]
+        build.allow_spmd_sharding_propagation_to_output = settings["outputs_chosen"] or [False]
+        return compiler.compile_or_get_cached(
+            devices[0].client, parsed, assignment, options, (), xc.DeviceList(tuple(devices)), None
+        )
+
+
+def _read(
+    found: Snapshot,
+    target: Target,
+    devices: list[Any],
+    executable: Any,
+    settings: dict[str, Any],
+    seconds: float,
+) -> Snapshot:
+    mesh, record = _mesh(found, target, devices)
+    (program,) = found.programs
+    chosen = _chosen_specs(found, executable, mesh, settings)
+    arrays = tuple(_placed(one, record, devices, chosen) for one in found.arrays)
+    shardings = tuple(
+        replace(one, compiled=chosen.get(one.path, one.compiled)) for one in program.shardings
+    )
+    text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
+    facts = program_text.read(text, record, shardings)
+    stats = executable.get_compiled_memory_stats()
+    memory = memory_of(SimpleNamespace(memory_analysis=lambda: stats))
+    program = Program(
+        program.name,
+        flops_per_device=None if facts.work is None else facts.work.flops,
+        memory=None if memory is None else replace(memory, capacity=_capacity(target)),
+        collectives=facts.collectives,
+        seconds=Seconds(compile=seconds),
+        shardings=shardings,
+        work=facts.work,
+    )
+    return _snapshot(found, target, record, arrays, program, ())
+
+
+def _too_large(
+    found: Snapshot, target: Target, devices: list[Any], short: out_of_memory.Shortage
+) -> Snapshot:
+    _, record = _mesh(found, target, devices)
+    (program,) = found.programs
+    memory = Memory(peak=short.needed, capacity=short.available, extra={"compiler": short.message})
+    arrays = tuple(_placed(one, record, devices, {}) for one in found.arrays)
+    findings = (out_of_memory.finding(program.name, target.text, short),)
+    made = Program(program.name, memory=memory, shardings=program.shardings)
+    return _snapshot(found, target, record, arrays, made, findings)
+
+
+def _snapshot(
+    found: Snapshot,
+    target: Target,
+    mesh: snapshot.Mesh | None,
+    arrays: tuple[Array, ...],
+    program: Program,
+    findings: tuple[Finding, ...],
+) -> Snapshot:
+    source = Source(
+        target.kind,
+        target.text,
+        found.source.created,
+        versions() | compiler_versions(target),
+        processes=target.hosts,
+    )
+    return Snapshot(source, None, mesh, arrays, (program,), findings)
+
+
+def _mesh(
+    found: Snapshot, target: Target, devices: list[Any]
+) -> tuple[Mesh | None, snapshot.Mesh | None]:
+    """Return the program's mesh on the devices of the target, for JAX and as a record."""
+    if found.mesh is None:
+        return None, None
+    types = tuple(AxisType[axis.type.capitalize()] for axis in found.mesh.axes)
+    placed = np.array([devices[place] for place in found.mesh.devices], dtype=object)
+    mesh = Mesh(placed.reshape(found.mesh.shape), found.mesh.axis_names, axis_types=types)
+    record = mesh_record(mesh)
+    if mesh.size == target.devices:
+        record = replace(record, extra=places_of(target, mesh, "row-major", False))
+    return mesh, record
+
+
+def _chosen_specs(
+    found: Snapshot, executable: Any, mesh: Mesh | None, settings: dict[str, Any]
+) -> dict[str, Spec]:
+    """Return the specs that the compiler of the target chose, by path."""
+    if mesh is None or len(settings["devices"]) == 1:
+        return {}
+    (program,) = found.programs
+    shapes = {array.path: array.shape for array in found.arrays}
+    chosen: dict[str, Spec] = {}
+    for role, shardings, free in (
+        ("input", executable.get_parameter_shardings(), settings["inputs_chosen"]),
+        ("output", executable.get_output_shardings(), settings["outputs_chosen"]),
+    ):
+        values = [one for one in program.shardings if one.role == role and one.used]
+        # Each element of a tuple has a sharding; constants of the module come first.
+        given = list(shardings or ())[-len(values) :] if values else []
+        for value, sharding, is_free in zip(
+            values, given, list(free)[-len(values) :], strict=False
+        ):
+            if is_free and value.path in shapes:
+                (spec,) = sharding_impls.parse_flatten_op_sharding(sharding, mesh)
+                chosen[value.path] = spec_of(spec, len(shapes[value.path] or ()))
+    return chosen
+
+
+def _placed(
+    array: Array, mesh: snapshot.Mesh | None, devices: list[Any], chosen: dict[str, Spec]
+) -> Array:
+    """Return the array on the devices of the target."""
+    if array.path in chosen and mesh is not None:
+        return with_spec(replace(array, shards=None), chosen[array.path], mesh)
+    if array.shards is None:
+        return array
+    shards = tuple(
+        replace(one, device=devices[one.device].id, process=devices[one.device].process_index)
+        for one in array.shards
+    )
+    return replace(array, shards=shards)
+
+
+def _capacity(target: Target) -> int:
+    return target.chip.allocatable_bytes or target.chip.hbm_bytes_per_device

@@ -1,0 +1,238 @@
+"""Name the live arrays of a program, and capture them.
+
+A name comes from, in this order: the argument of a program that the array was passed to, a variable of the
+program's main module, the output of a compiled program that it matches, or the order of creation.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import FunctionType, ModuleType
+from typing import Any
+
+import jax
+from jax._src.core import physical_aval
+from jax._src.sharding_impls import physical_sharding
+
+from inspector.core.snapshot import Snapshot
+from inspector.producers.capture import capture
+from inspector.producers.leaves import unboxed
+from inspector.producers.program_run.named_arguments import ArgumentPaths
+
+# Variables of these types contain no arrays.
+_PLAIN = (ModuleType, FunctionType, type, str, bytes, int, float, bool, type(None))
+BY_ARGUMENT, BY_VARIABLE, BY_OUTPUT, BY_ORDER = "argument", "variable", "output", "order"
+
+Signature = tuple[Any, ...]
+
+
+class LiveArrays:
+    """Knows what compiled programs took and returned, without references to arrays."""
+
+    def __init__(self) -> None:
+        self._arguments: dict[int, tuple[Any, str]] = {}  # id -> (weak reference, path)
+        self._outputs: dict[str, list[tuple[Signature, str, str]]] = {}
+        self._numbers: dict[Signature, int] = {}
+
+    def compiled(
+        self,
+        name: str,
+        executable: Any,
+        paths: ArgumentPaths,
+        trees: Iterable[tuple[str, Any]],
+    ) -> None:
+        """Remember the arguments of the call that compiles a program, and the outputs of the program."""
+        for argument, tree in trees:
+            for path, array in _arrays(argument, tree):
+                self._remember(_held(array), path)
+        inputs = paths.inputs
+        self._outputs.pop(name, None)
+        self._outputs[name] = [
+            (
+                _held_signature(aval, sharding),
+                path,
+                _input_of(path, inputs) or "/".join(filter(None, (name, "output", path))),
+            )
+            for aval, sharding, path in zip(
+                executable.out_avals, executable._out_shardings, paths.outputs, strict=False
+            )
+        ]
+
+    def captured(self, trees: Iterable[tuple[str, Any]]) -> tuple[Snapshot | None, dict[str, int]]:
+        """Return a Snapshot of all live arrays, and the number of arrays by source of their name.
+
+        Args:
+          trees: pytrees with their names, which are the arguments of a program.
+
+        The Snapshot is None if no array is alive.
+        """
+        live = _without_views([one for one in jax.live_arrays() if not one.is_deleted()])
+        if not live:
+            return None, {}
+        named: dict[str, Any] = {}
+        counts: dict[str, int] = {}
+        left = {id(one): one for one in reversed(live)}  # from the oldest to the newest
+        _move(left, named, counts, trees, BY_ARGUMENT)
+        for key in list(left):
+            reference, path = self._arguments.get(key, (None, ""))
+            if reference is not None and reference() is left[key]:
+                _add(named, path, left.pop(key))
+                counts[BY_ARGUMENT] = counts.get(BY_ARGUMENT, 0) + 1
+        _move(left, named, counts, _variables(), BY_VARIABLE)
+        for path, key in self._matched(left):
+            _add(named, path, left.pop(key))
+            counts[BY_OUTPUT] = counts.get(BY_OUTPUT, 0) + 1
+        for place, array in enumerate(left.values()):
+            _add(named, f"unnamed/{place}", array)
+            counts[BY_ORDER] = counts.get(BY_ORDER, 0) + 1
+        found = capture(named)
+        # Numbers and functions in a pytree are not arrays of the program.
+        findings = tuple(one for one in found.findings if one.code != "left-out")
+        return replace(found, findings=findings), counts
+
+    def _remember(self, array: Any, path: str) -> None:
+        key = id(array)
+
+        def forget(_: Any) -> None:
+            self._arguments.pop(key, None)
+
+        self._arguments[key] = (weakref.ref(array, forget), path)
+
+    def _matched(self, left: dict[int, Any]) -> list[tuple[str, int]]:
+        """Return a path for arrays that are, in order of creation, the outputs of one run of a program.
+
+        The outputs of a run are created together. Equal runs of shapes, dtypes and shardings are compared as
+        text, one character for each signature. The program compiled last comes first.
+        """
+        keys = list(left)
+        text = "".join(map(self._character, map(_signature, left.values())))
+        found = []
+        for outputs in reversed(self._outputs.values()):
+            waiting = [(list(outputs), 0)]
+            while waiting:
+                wanted, depth = waiting.pop(0)
+                part = "".join(self._character(signature) for signature, _, _ in wanted)
+                start = text.rfind(part)
+                # One array alone is only certain if no other has its signature, and of equal parts of a
+                # result, such as two moments of an optimizer, any could be the one that is left.
+                if start < 0 or ((len(part) == 1 or depth > 1) and text.count(part) > 1):
+                    waiting += [(smaller, depth + 1) for smaller in _parts(wanted, depth)]
+                    continue
+                for place, (_, _, path) in enumerate(wanted, start=start):
+                    found.append((path, keys[place]))
+                text = text[:start] + "\0" * len(part) + text[start + len(part) :]
+        return found
+
+    def _character(self, signature: Signature) -> str:
+        return chr(self._numbers.setdefault(signature, len(self._numbers) + 1))
+
+
+def _signature(array: Any) -> Signature:
+    return (tuple(array.shape), array.dtype, array.sharding)
+
+
+def _held_signature(aval: Any, sharding: Any) -> Signature:
+    """Return the signature of the array that holds the data: of a typed random key, its key data."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+        sharding = physical_sharding(aval, sharding)
+        aval = physical_aval(aval)
+    return (tuple(aval.shape), aval.dtype, sharding)
+
+
+def _without_views(live: list[Any]) -> list[Any]:
+    """Leave out the arrays that show one shard of another array, and hold no memory of their own.
+
+    JAX makes them when a program reads `addressable_shards`, as Orbax does, and keeps them in that property.
+    """
+    views = {
+        id(shard.data)
+        for one in live
+        for shard in vars(one).get("addressable_shards", ())
+        if shard.data is not one
+    }
+    return [one for one in live if id(one) not in views]
+
+
+def _parts(outputs: Sequence[tuple[Signature, str, str]], depth: int) -> list[list[Any]]:
+    """Return the elements of a result at one depth, largest first: a program can drop some of them."""
+    by_element: dict[tuple[str, ...], list[Any]] = {}
+    for one in outputs:
+        by_element.setdefault(tuple(one[1].split("/")[: depth + 1]), []).append(one)
+    if len({path for _, path, _ in outputs}) == 1:
+        return []
+    return sorted(by_element.values(), key=len, reverse=True)
+
+
+def _input_of(output: str, inputs: Sequence[str]) -> str | None:
+    """Return the input whose path below its parameter is that of the output below its element.
+
+    A train step returns the state that it takes: `0/params/w` is `state/params/w`. `nnx.jit` returns its
+    arguments in front of the result: `0/1/count` is `optimizer/count`.
+    """
+    below: str | None = output
+    while below is not None:
+        head, slash, rest = below.partition("/")
+        wanted = (rest, output) if below is output else (rest,)
+        found = [path for path in inputs if path.partition("/")[2] in wanted] if slash else []
+        if len(found) == 1:
+            return found[0]
+        below = rest if slash and head.isdecimal() else None
+    return None
+
+
+def _move(
+    left: dict[int, Any],
+    named: dict[str, Any],
+    counts: dict[str, int],
+    trees: Iterable[tuple[str, Any]],
+    how: str,
+) -> None:
+    """Move the arrays in pytrees from `left` to `named`. A pytree whose arrays are all new stays whole."""
+    for name, tree in trees:
+        try:
+            arrays = list(_arrays(name, tree))
+        except Exception:  # a class of the program whose flatten function fails
+            continue
+        new = {id(_held(array)): (path, array) for path, array in arrays}
+        new = {key: one for key, one in new.items() if key in left}
+        if not new:
+            continue
+        if len(new) == len(arrays) and name not in named:
+            named[name] = tree
+        else:
+            for path, array in new.values():
+                _add(named, path, array)
+        for key in new:
+            del left[key]
+        counts[how] = counts.get(how, 0) + len(new)
+
+
+def _arrays(name: str, tree: Any) -> Iterable[tuple[str, Any]]:
+    for leaf in unboxed(tree):
+        if isinstance(leaf.value, jax.Array) and not isinstance(leaf.value, jax.core.Tracer):
+            yield "/".join(filter(None, (name, leaf.path))), leaf.value
+
+
+def _held(array: Any) -> Any:
+    """Return the array that holds the data: of a typed random key, its key data."""
+    return getattr(array, "_base_array", array)
+
+
+def _variables() -> list[tuple[str, Any]]:
+    variables = vars(sys.modules["__main__"])
+    return [
+        (name, value)
+        for name, value in list(variables.items())
+        if not name.startswith("__") and not isinstance(value, _PLAIN)
+    ]
+
+
+def _add(named: dict[str, Any], path: str, array: Any) -> None:
+    """Add an array under its path, with a number if another array has it."""
+    number = 1
+    while (unique := path if number == 1 else f"{path} ({number})") in named:
+        number += 1
+    named[unique] = array

@@ -1,0 +1,100 @@
+"""Name the inputs of a compiled program by the parameters of its function, instead of by position."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inspector.core.snapshot import Snapshot
+from inspector.producers.split_modules import arguments as unpacked
+from inspector.producers.split_modules import merged
+
+_PARAMETER = re.compile(r"[^\[.]+")
+
+
+@dataclass(frozen=True)
+class ArgumentPaths:
+    """The paths of a program's inputs and outputs.
+
+    Attributes:
+      tree: the pytree of positional and keyword arguments.
+      parameters: position of an argument, as text -> name of its parameter.
+      inputs: path of each input, which begins with its parameter.
+      outputs: path of each output; empty for a single array.
+    """
+
+    tree: Any
+    parameters: dict[str, str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def trees(self, arguments: Sequence[Any]) -> list[tuple[str, Any]]:
+        """Return each argument of a call by name. The flat `arguments` can begin with constants."""
+        count = self.tree.num_leaves
+        if len(arguments) < count:
+            return []
+        called = self.tree.unflatten(arguments[len(arguments) - count :])
+        whole = merged(called)
+        positional, keywords = called if whole is None else whole
+        named = [(self.parameters.get(str(n), str(n)), one) for n, one in enumerate(positional)]
+        return [*named, *keywords.items()]
+
+
+def argument_paths(in_tree: Any, out_tree: Any, names: Sequence[str | None]) -> ArgumentPaths:
+    """Return the paths for JAX's pytrees and its names of flat arguments, such as `state['w']`."""
+    keys = _paths(in_tree)
+    heads: dict[str, str] = {}
+    for path, name in zip(keys, names, strict=False):
+        kind, _, rest = path.partition("/")
+        found = _PARAMETER.match(name or "")
+        if kind == "0" and found:
+            heads.setdefault(rest.partition("/")[0], found.group())
+    counts = Counter(heads.values())
+    # The parameter `*arrays` has several positions: `arrays/0`, `arrays/1`.
+    first = {name: int(place) for place, name in reversed(heads.items())}
+    parameters = {
+        place: name if counts[name] == 1 else f"{name}/{int(place) - first[name]}"
+        for place, name in heads.items()
+    }
+    inputs = tuple(_renamed(path.partition("/")[2], parameters) for path in keys)
+    return ArgumentPaths(in_tree, parameters, inputs, tuple(_paths(out_tree)))
+
+
+def with_argument_names(found: Snapshot, program: str, paths: ArgumentPaths) -> Snapshot:
+    """Replace positions in the paths of a program's inputs: `step/input/0/w` by `step/input/state/w`."""
+    prefix = f"{program}/input/"
+
+    def renamed(path: str) -> str:
+        if not path.startswith(prefix):
+            return path
+        return prefix + _renamed(path.removeprefix(prefix), paths.parameters)
+
+    return replace(
+        found,
+        arrays=tuple(replace(one, path=renamed(one.path)) for one in found.arrays),
+        programs=tuple(
+            replace(
+                one,
+                shardings=tuple(replace(each, path=renamed(each.path)) for each in one.shardings),
+            )
+            for one in found.programs
+        ),
+        findings=tuple(
+            one if one.array is None else replace(one, array=renamed(one.array))
+            for one in found.findings
+        ),
+    )
+
+
+def _paths(tree: Any) -> list[str]:
+    """Return the path of each leaf of a pytree's structure."""
+    leaves = [object() for _ in range(tree.num_leaves)]
+    return [leaf.path for leaf in unpacked(tree.unflatten(leaves))]
+
+
+def _renamed(path: str, parameters: dict[str, str]) -> str:
+    place, slash, rest = path.partition("/")
+    return parameters.get(place, place) + slash + rest

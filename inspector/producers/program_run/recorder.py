@@ -1,0 +1,294 @@
+"""Write each compiled program, and the live arrays, to the folder of the run.
+
+Runs inside the user's program and imports only JAX, NumPy and msgspec in addition. Each program is written as
+soon as it is compiled, so that it is kept however the process ends. The text of a compiled program is written
+as it is: the process that started the program reads it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from inspector.core import output
+from inspector.producers.capture import capture_compiled
+from inspector.producers.program_run.live import LiveArrays
+from inspector.producers.program_run.named_arguments import argument_paths, with_argument_names
+
+REQUEST = "capture"  # a file of this name in the folder asks for the live arrays
+_POLL_SECONDS = 0.5
+# Live arrays are read at most this often, and at most this share of the time is spent on it.
+_LEAST_PAUSE_SECONDS = 5.0
+_MOST_SHARE = 0.01
+
+
+class Recorder:
+    """Writes one record for each compiled program, and one for the live arrays."""
+
+    def __init__(self, settings: dict[str, Any], hook: Any) -> None:
+        self._raw = Path(settings["folder"]) / "raw"
+        self._request = Path(settings["folder"]) / REQUEST
+        self._hook = hook
+        self._started = settings["started"]
+        self._lock = threading.RLock()
+        self._count = 0
+        self._last: dict[str, Any] = {}  # function -> weak reference to the object compiled last
+        self._live = LiveArrays()
+        self._written_bytes = 0
+        self._next_read = self._next_at_compile = 0.0
+        self._ended = False
+        # A multi-process job runs the same program in each process; the first one writes.
+        self._writes = jax.process_index() == 0
+        if self._writes:
+            # After JAX's own exit function was registered, so this one runs before JAX frees its arrays.
+            atexit.register(self._end)
+            # Not a `threading.Thread`, which the program would see in `threading.enumerate()`.
+            _thread.start_new_thread(self._poll, ())
+
+    def compiled(
+        self,
+        computation: Any,
+        executable: Any,
+        traced: Any,
+        seconds: dict[str, float | None],
+        arguments: tuple[Any, ...] | None,
+        target: Any,
+    ) -> None:
+        """Write one compiled program.
+
+        Args:
+          computation: JAX's lowered computation.
+          executable: JAX's `MeshExecutable`.
+          traced: the `Traced` of the hook, None if unknown.
+          seconds: of lowering and compiling.
+          arguments: the flat arguments of the call that compiles it, None ahead of time.
+          target: the computation lowered for the target, the error as text, or None.
+        """
+        if not self._writes:
+            return
+        name = computation._name.removeprefix("jit(").removesuffix(")")
+        debug = computation.compile_args["all_args_info"].debug_info
+        source = debug.func_src_info or ""
+        if _is_of_jax(source):
+            self._append_operation(name, seconds)
+            return
+        with self._lock:
+            number, self._count = self._count + 1, self._count + 1
+        seconds = {"trace": None if traced is None else traced.seconds, **seconds}
+        compiled, paths = _compiled(computation, executable, traced)
+        record = with_argument_names(capture_compiled(compiled, name=name), name, paths)
+        stem = f"{number:04d}"
+        text = None
+        with contextlib.suppress(jax.errors.JaxRuntimeError, NotImplementedError):
+            text = executable.as_text()
+        if text:
+            output.write_text(text, self._raw / f"{stem}.hlo")
+        meta = {
+            "name": name,
+            "source": source,
+            "at": time.time() - self._started,
+            "seconds": seconds,
+            "static": {} if traced is None else traced.static,
+            "new_function": self._is_new(source, traced),
+            "ahead_of_time": arguments is None,
+            "inputs": _inputs(computation, executable, paths.inputs, arguments),
+            "devices": len(computation._device_list or ()),
+        }
+        if target is not None:
+            meta["target"] = self._write_target(stem, target)
+        self._write_json(f"{stem}.json", meta, record)
+        trees = () if arguments is None else paths.trees(arguments)
+        self._live.compiled(name, executable, paths, trees)
+        # A program of many small functions would otherwise spend its time on this.
+        if time.time() >= self._next_at_compile:
+            self._read_live(f"when {name} was compiled", trees)
+
+    def _is_new(self, source: str, traced: Any) -> bool:
+        """Return whether the same function was compiled before as another Python object."""
+        reference = None if traced is None else traced.function
+        if reference is None:
+            return False
+        before = self._last.get(source)
+        self._last[source] = reference
+        return before is not None and before() is not reference()
+
+    def _append_operation(self, name: str, seconds: dict[str, float | None]) -> None:
+        line = json.dumps({"name": name, "seconds": seconds["compile"]}) + "\n"
+        with open(self._raw / "operations.jsonl", "a", encoding="utf-8") as file:
+            file.write(line)
+
+    def _write_target(self, stem: str, target: Any) -> dict[str, Any]:
+        if isinstance(target, str):
+            return {"error": target}
+        from io import BytesIO
+
+        buffer = BytesIO()
+        target.stablehlo().operation.write_bytecode(buffer)
+        output.write_bytes(buffer.getvalue(), self._raw / f"{stem}.mlirbc")
+        # Emulated devices are numbered from 0, in the order of `jax.devices()`.
+        return lowered_settings(target, {device.id: device.id for device in target._device_list})
+
+    def _write_json(self, name: str, meta: dict[str, Any], found: Any) -> None:
+        text = json.dumps({"meta": meta, "snapshot": found.to_json()})
+        output.write_text(text, self._raw / name)
+
+    # --- Live arrays -------------------------------------------------------------------------------------
+
+    def _read_live(self, when: str, trees: Any = (), final: bool = False) -> None:
+        """Write the live arrays, unless far fewer are left than before: a program ends by freeing them."""
+        now = time.time()
+        if not self._lock.acquire(blocking=final):
+            return
+        try:
+            found, counts = self._live.captured(trees)
+            if found is None:
+                return
+            held = sum(array.bytes or 0 for array in found.arrays)
+            if held >= self._written_bytes / 2:
+                self._written_bytes = held
+                meta = {"when": when, "at": now - self._started, "names": counts, "bytes": held}
+                self._write_json("arrays.json", meta, found)
+        finally:
+            self._lock.release()
+        spent = time.time() - now
+        self._next_at_compile = time.time() + spent / _MOST_SHARE
+        self._next_read = max(time.time() + _LEAST_PAUSE_SECONDS, self._next_at_compile)
+
+    def _poll(self) -> None:
+        """Read the live arrays now and then, and whenever the file that asks for them exists."""
+        while not self._ended and self._hook.active:
+            time.sleep(_POLL_SECONDS)
+            try:
+                asked = self._request.exists()
+                if self._ended or not (asked or time.time() >= self._next_read):
+                    continue
+                with self._hook.package.loaded():
+                    if asked:
+                        self._written_bytes = 0
+                    self._read_live("on request" if asked else "while the program ran")
+                if asked:
+                    self._request.unlink(missing_ok=True)
+            except Exception:
+                self._hook.problem("the live arrays cannot be read")
+
+    def _end(self) -> None:
+        if not self._hook.active:
+            return
+        self._ended = True
+        try:
+            with self._hook.package.loaded():
+                self._read_live("at the end", final=True)
+        except Exception:
+            self._hook.problem("the live arrays cannot be read at the end")
+
+
+def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:
+    """Return the settings to compile a lowered module. `places` numbers devices from 0 by their ids."""
+    arguments = lowered.compile_args
+    return {
+        "devices": [places[device.id] for device in lowered._device_list],
+        "tuple_args": bool(arguments["tuple_args"]),
+        "inputs_chosen": [_is_unspecified(one) for one in arguments["in_shardings"]],
+        "outputs_chosen": [_is_unspecified(one) for one in arguments["out_shardings"]],
+    }
+
+
+def _is_of_jax(source: str) -> bool:
+    """Return whether a function is one of JAX's own, such as `jnp.add`, which runs outside of any jit."""
+    return os.path.dirname(jax.__file__) + os.sep in source
+
+
+def _is_unspecified(sharding: Any) -> bool:
+    return type(sharding).__name__ == "UnspecifiedValue"
+
+
+def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]:
+    """Return a `jax.stages.Compiled` without its text, and the paths of its arguments."""
+    arguments = computation.compile_args["all_args_info"]
+    constants = len(computation.const_args)
+    avals = arguments.in_avals[constants:]
+    kept = sorted(computation.compile_args["kept_var_idx"])
+    donated = {place for place, one in zip(kept, computation._donated_invars, strict=False) if one}
+    information = [
+        jax.stages.ArgInfo(aval, place + constants in donated) for place, aval in enumerate(avals)
+    ]
+    debug = arguments.debug_info
+    names = tuple(debug.arg_names or ())[constants:]
+    in_tree, out_tree = (None, None) if traced is None else (traced.in_tree, traced.out_tree)
+    if in_tree is None or in_tree.num_leaves != len(information):
+        in_tree = jax.tree.structure((tuple(information), {}))
+    if out_tree is None or out_tree.num_leaves != len(executable.out_avals):
+        out_tree = jax.tree.structure([0] * len(executable.out_avals))
+    compiled = _WithoutText(
+        executable, computation.const_args, in_tree.unflatten(information), out_tree
+    )
+    return compiled, argument_paths(in_tree, out_tree, names)
+
+
+class _WithoutText(jax.stages.Compiled):
+    """A compiled program whose text is read later, by another process."""
+
+    def as_text(self) -> str | None:
+        """Return None, so that nothing is read from the text."""
+        return None
+
+
+def _inputs(
+    computation: Any, executable: Any, paths: Sequence[str], called: tuple[Any, ...] | None
+) -> list[dict[str, Any]]:
+    """Return name, type and sharding of each argument, to compare compiles of one function.
+
+    The sharding is that of the argument itself, or the compiled one if the program compiles ahead of time.
+    """
+    arguments = computation.compile_args["all_args_info"]
+    constants = len(computation.const_args)
+    shardings = iter(executable._in_shardings)
+    kept = executable._kept_var_idx
+    count = len(arguments.in_avals) - constants
+    own = () if called is None or len(called) < count else called[len(called) - count :]
+    found = []
+    for place, aval in enumerate(arguments.in_avals):
+        sharding = next(shardings, None) if place in kept else None
+        if place < constants:
+            continue
+        found.append(
+            {
+                "name": paths[place - constants],
+                "shape": list(getattr(aval, "shape", ())),
+                "dtype": str(getattr(aval, "dtype", aval)),
+                "weak": bool(getattr(aval, "weak_type", False)),
+                "sharding": _own_sharding(own[place - constants])
+                if own
+                else None
+                if sharding is None
+                else _sharding_text(sharding),
+            }
+        )
+    return found
+
+
+def _own_sharding(argument: Any) -> str:
+    if not isinstance(argument, jax.Array):
+        return "not a jax.Array"
+    committed = "" if argument.committed else ", not committed"
+    return _sharding_text(argument.sharding) + committed
+
+
+def _sharding_text(sharding: Any) -> str:
+    spec = getattr(sharding, "spec", None)
+    if spec is None:
+        devices = len(sharding.device_set)
+        return type(sharding).__name__ + (f" on {devices} devices" if devices > 1 else "")
+    mesh = " ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+    memory = "" if sharding.memory_kind in (None, "device") else f", {sharding.memory_kind}"
+    return f"{spec} on {mesh}{memory}"

@@ -1,0 +1,1 @@
+"""The folder that is on PYTHONPATH while a recorded program starts."""

@@ -1,0 +1,211 @@
+"""Worker job: the effect of each rule, sharding constraint and mesh axis of a layout, without a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cachetools import LRUCache, cached
+from jaxlib.mlir import ir
+
+from inspector.core import typed_json
+from inspector.core.abstract import AbstractState
+from inspector.core.collectives import traffic
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.sharding_errors import sentence
+from inspector.core.snapshot import Program
+from inspector.core.snapshot.effects import (
+    UNKNOWN_AXES,
+    ChangeKind,
+    Effect,
+    Effects,
+    LayoutCost,
+    by_effect,
+)
+from inspector.core.totals import state_totals
+from inspector.layout import Layout, from_json
+from inspector.layout.changes import changes
+from inspector.layout.plan import INDIVISIBLE, plan, state_key
+from inspector.machines import hardware
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.step_model import modelled
+from inspector.producers.abstract import abstract_state
+from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.propagate import Setting, propagated_program
+from inspector.producers.propagation.template import (
+    Lowered,
+    Template,
+    template_of,
+    template_of_program,
+)
+
+_CONSTRAINT = "sdy.sharding_constraint"
+
+
+def effects(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: a layout as JSON in, its `Effects` as JSON out. Needs no particular devices.
+
+    The payload has the `program` and the name of the `chip`, which may be None. Progress has the effects
+    `found` so far.
+    """
+    layout = from_json(payload["layout"])
+    chip = None if payload["chip"] is None else hardware.chip(payload["chip"])
+    return typed_json.encode(layout_effects(layout, payload["program"], chip, report))
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A changed layout, or a change of the lowered program if `layout` is None."""
+
+    kind: ChangeKind
+    label: str
+    layout: Layout | None
+    without: str = ""  # the place of the removed constraint
+
+
+def layout_effects(
+    layout: Layout, program: str, chip: Chip | None, report: Callable[..., None]
+) -> Effects:
+    """Propagate the program under the layout and under each change of it.
+
+    Raises:
+      InvalidInput: the layout itself is not valid, or it has no such program.
+    """
+    report("lower")
+    template = template_of(layout)
+    names = [each.name for each in (*template.programs, *template.refused)]
+    if program not in names:
+        raise InvalidInput(f"program is {shown(program)}, but must be one of {', '.join(names)}")
+    current = _cost(_Variant("rule", "", layout), layout, program, chip)
+    proposed, left_out = changes(layout)
+    variants = [_Variant(each.kind, each.label, each.layout) for each in proposed]
+    variants += _constraints_in_code(layout, program)
+    # Last, because each removed constraint of a named model needs a trace.
+    variants.sort(key=lambda variant: variant.kind == "constraint")
+    name = None if chip is None else chip.name
+    tried: list[Effect] = []
+
+    def found() -> Effects:
+        return Effects(program, name, current, by_effect(current, tried), left_out)
+
+    for number, variant in enumerate(variants):
+        report("effects", done=number, of=len(variants), found=typed_json.encode(found()))
+        cost, reason = None, None
+        try:
+            cost = _cost(variant, layout, program, chip)
+        except InvalidInput as error:
+            reason = str(error)
+        changed = None if variant.layout is None else variant.layout.to_json()
+        tried.append(Effect(variant.kind, variant.label, changed, cost, reason))
+    return found()
+
+
+def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
+    """Return a variant for each line with a sharding constraint, if the layout names no constraints."""
+    if layout.entry.constraints:
+        return []
+    module = _named(template_of(layout), program).module
+    places = dict.fromkeys(_place(each) for each in _constraints(module))
+    return [
+        _Variant("constraint", f"Remove constraint {place}", None, place)
+        for place in places
+        if place
+    ]
+
+
+def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -> LayoutCost:
+    layout = variant.layout or current
+    planned = plan(layout, _state(layout))
+    uneven = next((one for one in planned.findings if one.code == INDIVISIBLE), None)
+    if uneven is not None:
+        raise InvalidInput(uneven.message)
+    found = _propagated(variant, current, program)
+    wire: dict[str, int | None] = {} if found.collectives is not None else {UNKNOWN_AXES: None}
+    for row in traffic(found.collectives or ()):
+        key = UNKNOWN_AXES if row.mesh_axes is None else ",".join(row.mesh_axes)
+        before, more = wire.get(key, 0), row.wire_bytes_per_device
+        wire[key] = None if before is None or more is None else before + more
+    products = found.work.matmul if found.work else None
+    return LayoutCost(
+        state_totals(planned).per_device,
+        wire,
+        None if products is None else sum(each.flops for each in products),
+        None if chip is None else _seconds(found, layout, chip),
+    )
+
+
+def _seconds(program: Program, layout: Layout, chip: Chip) -> float | None:
+    """Return the modelled seconds of matrix products and collectives, one after another."""
+    # Before fusion, the bytes that instructions access say little about the time in HBM.
+    terms = [
+        term.seconds
+        for term in modelled(program, layout.mesh(), chip).terms
+        if term.kind != "memory"
+    ]
+    known = [seconds for seconds in terms if seconds is not None]
+    return sum(known) if len(known) == len(terms) else None
+
+
+@cached(LRUCache(32), key=state_key)
+def _state(layout: Layout) -> AbstractState:
+    return abstract_state(layout)
+
+
+def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, str]:
+    layout = variant.layout or current
+    fields = ("model", "sizes", "mesh", "axes", "rules", "specs", "unconstrained", "axis_types")
+    return layout.key(*fields), variant.without, program
+
+
+@cached(LRUCache(128), key=_key)
+def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
+    """Return the propagated program, from the cache if only the chip changed."""
+    layout = variant.layout or current
+    template = template_of_program(current, layout, program)
+    lowered = _named(template, program)
+    if variant.without:
+        lowered = replace(lowered, module=_without_constraint(lowered.module, variant.without))
+    program, _ = propagated_program(lowered, Setting.of(layout), template.logical, origins=False)
+    return program
+
+
+def forget() -> None:
+    """Empty the caches of propagated programs and abstract arrays."""
+    _propagated.cache_clear()
+    _state.cache_clear()
+
+
+def _named(template: Template, program: str) -> Lowered:
+    for refused in template.refused:
+        if refused.sharding_error is not None and refused.name in (program, "init"):
+            raise InvalidInput(sentence(refused.sharding_error))
+    return next(each for each in template.programs if each.name == program)
+
+
+def _constraints(module: Any) -> Iterator[Any]:
+    found = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name == _CONSTRAINT:
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return iter(found)
+
+
+def _place(operation: Any) -> str:
+    _, file, line = described(operation.location)
+    return f"{file.rpartition('/')[2]}:{line}" if file else ""
+
+
+def _without_constraint(module: Any, place: str) -> Any:
+    """Return a copy of a module without the sharding constraints of one source line."""
+    with module.context:
+        copy = module.operation.clone()
+        for operation in _constraints(copy):
+            if _place(operation) == place:
+                operation.results[0].replace_all_uses_with(operation.operands[0])
+                operation.erase()
+        return copy

@@ -1,0 +1,363 @@
+"""The path on which propagation carried a mesh axis to a value.
+
+With its debug options, Shardy notes at each value the source of each mesh axis, and at each operation the
+steps in which it carried an axis from one operand or result to others. A `History` is a copy of the module
+with these notes, from before constraints and reshards are replaced by collectives. Operations have numbers,
+which later passes keep, so that a value of the final module can be found in the copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from inspector.core.snapshot import Direction, PropagationStep
+from inspector.model.built_in.watching import MARK
+from inspector.producers.propagation.locations import described
+from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
+
+NUMBER = "mhlo.number"  # a dialect prefix that every module of JAX knows
+NAME = "sdy.sharding_origin_name"
+_SELF = "self"
+_LOOP = "stablehlo.while"
+_MOST_STEPS = 24  # of one path
+_MOST_OPERATIONS = 64  # without a note, followed backwards
+
+_STEP = re.compile(r"step-(\d+) = \[((?:\{[^{}]*\}(?:, )?)*)\]")
+_EDGE = re.compile(
+    r'\{"((?:[^"\\]|\\.)*)"(?::\(\d+\)\d+)? = (operand|result)-(\d+) -> \[([^\]]*)\]\}'
+)
+
+
+class Place(NamedTuple):
+    """An operand or a result of an operation: ("operand", 0)."""
+
+    kind: str
+    number: int
+
+
+class Edge(NamedTuple):
+    """One step of propagation at an operation: a mesh axis goes from one place to others."""
+
+    step: int
+    axis: str
+    source: Place
+    targets: frozenset[Place]
+
+
+@dataclass(frozen=True)
+class Site:
+    """An operation next to a value, and the place of the value there.
+
+    There is one list of edges for each carried value of a loop, with this `number`: its operand 0 is the
+    start value, operand 1 the value that the body returns, and result 0 the argument of the body and the
+    result of the loop.
+    """
+
+    operation: Any
+    number: int
+    place: Place
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return the steps of propagation at the operation."""
+        attributes = self.operation.attributes
+        if self.operation.name != _LOOP:
+            key = "sdy.propagation_edges"
+            return _parsed(str(attributes[key])) if key in attributes else ()
+        key = "sdy.result_propagation_edges"
+        if key not in attributes:
+            return ()
+        notes = _of_result(self.operation, key, self.number)
+        return () if notes is None else _parsed(str(notes))
+
+    def value_at(self, place: Place) -> Any:
+        """Return the value at another place of the operation."""
+        if self.operation.name != _LOOP:
+            values = self.operation.operands if place.kind == "operand" else self.operation.results
+            return values[place.number]
+        if place.kind == "result":
+            return self.operation.results[self.number]
+        if place.number == 0:
+            return self.operation.operands[self.number]
+        body = self.operation.regions[1].blocks[0].operations
+        return body[len(body) - 1].operation.operands[self.number]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The source of a mesh axis at a value as Shardy names it, and the steps from there to the value."""
+
+    source: str
+    steps: tuple[PropagationStep, ...]
+
+
+class History:
+    """A copy of a propagated module with the notes of Shardy.
+
+    Args:
+      module: a module after propagation. Its operations get numbers.
+    """
+
+    def __init__(self, module: Any) -> None:
+        for number, operation in enumerate(_operations(module)):
+            operation.attributes[NUMBER] = ir.IntegerAttr.get(
+                ir.IntegerType.get_signless(64), number
+            )
+        self.module = module.clone()
+        self._operations = list(_operations(self.module))
+        self._constraints = {
+            ir.StringAttr(each.attributes[NAME]).value: each
+            for each in self._operations
+            if each.name == "sdy.sharding_constraint" and NAME in each.attributes
+        }
+
+    @property
+    def operations(self) -> Sequence[Any]:
+        """All operations, each before those inside of it."""
+        return self._operations
+
+    def earlier(self, value: Any) -> Any | None:
+        """Return the value of this module that became `value` of a later one; None if it is new."""
+        owner = value.owner
+        block = isinstance(owner, ir.Block)
+        operation = owner.owner.operation if block else owner.operation
+        if NUMBER not in operation.attributes:
+            return None
+        before = self._operations[ir.IntegerAttr(operation.attributes[NUMBER]).value]
+        if not block:
+            number = ir.OpResult(value).result_number
+            return before.results[number] if number < len(before.results) else None
+        region = next(
+            place for place, one in enumerate(operation.regions) if one.blocks[0] == owner
+        )
+        arguments = before.regions[region].blocks[0].arguments
+        number = ir.BlockArgument(value).arg_number
+        return arguments[number] if number < len(arguments) else None
+
+    def find(self, value: Any, axis: str) -> Found | None:
+        """Return the source of a mesh axis at a value of a later module, or at the values it is made from."""
+        waiting, seen = [value], 0
+        while waiting and seen < _MOST_OPERATIONS:
+            value, seen = waiting.pop(0), seen + 1
+            if not _has_axis(value, axis):
+                continue
+            before = self.earlier(value)
+            source = None if before is None else self._source(before, axis)
+            if before is not None and source is not None:
+                return Found(self._argument(source, axis) or source, self._steps(before, axis))
+            waiting += _made_from(value)
+        return None
+
+    def _source(self, value: Any, axis: str) -> str | None:
+        """Return the note about a mesh axis at a value: `input: 3`, `output: 0` or a constraint's name."""
+        owner = value.owner
+        if not isinstance(owner, ir.Block):
+            return _named(owner.operation, axis, ir.OpResult(value).result_number)
+        operation = owner.owner.operation
+        number = ir.BlockArgument(value).arg_number
+        if operation.name != "func.func":
+            return _named(operation, axis, number)
+        if "arg_attrs" not in operation.attributes:
+            return None
+        notes = ir.DictAttr(ir.ArrayAttr(operation.attributes["arg_attrs"])[number])
+        note = (
+            _text(notes["sdy.sharding_origins"], axis) if "sdy.sharding_origins" in notes else None
+        )
+        return f"input: {number}" if note == _SELF else note
+
+    def _argument(self, source: str, axis: str) -> str | None:
+        """Return the argument that a constraint repeats: one that has the mesh axis before propagation."""
+        if source not in self._constraints:
+            return None
+        value = self._constraints[source].operands[0]
+        owner = value.owner
+        if not isinstance(owner, ir.Block) or owner.owner.operation.name != "func.func":
+            return None
+        return f"input: {ir.BlockArgument(value).arg_number}" if _is_given(value, axis) else None
+
+    def _steps(self, value: Any, axis: str) -> tuple[PropagationStep, ...]:
+        """Return the operations that carried a mesh axis to a value, from its source on."""
+        steps: list[PropagationStep] = []
+        values, before = _aliases(value), None
+        while len(steps) < _MOST_STEPS:
+            found = _edge_to(values, axis, before)
+            if found is None:
+                break
+            site, edge, target = found
+            name, file, line = described(site.operation.location)
+            steps.append(
+                PropagationStep(
+                    site.operation.name.partition(".")[2],
+                    _direction(edge.source, target),
+                    name or None,
+                    f"{file.rpartition('/')[2]}:{line}" if file else None,
+                )
+            )
+            values, before = _aliases(site.value_at(edge.source)), edge.step
+        return tuple(reversed(steps))
+
+
+def erase_marks(module: Any) -> None:
+    """Remove the marks of `watch`."""
+    for each in [each for each in _operations(module) if is_mark(each)]:
+        each.erase()
+
+
+def is_mark(operation: Any) -> bool:
+    """Return whether an operation is a mark of `watch`."""
+    return operation.name == "stablehlo.custom_call" and (
+        ir.StringAttr(operation.attributes["call_target_name"]).value == MARK
+    )
+
+
+def _operations(operation: Any) -> Iterator[Any]:
+    for region in operation.regions:
+        for block in region.blocks:
+            for each in block.operations:
+                yield each.operation
+                yield from _operations(each.operation)
+
+
+def _has_axis(value: Any, axis: str) -> bool:
+    sharding = sharding_of(value)
+    return sharding is not None and any(
+        axis == name for each in axes_of_dimensions(sharding) for name, _ in each
+    )
+
+
+def _is_given(value: Any, axis: str) -> bool:
+    """Return whether a dimension over this mesh axis is closed, so that propagation did not add the axis."""
+    sharding = sharding_of(value)
+    if sharding is None:
+        return False
+    closed = [sdy.DimensionShardingAttr(each).is_closed for each in sharding.dimension_shardings]
+    return any(
+        ends and any(axis == name for name, _ in axes)
+        for ends, axes in zip(closed, axes_of_dimensions(sharding), strict=True)
+    )
+
+
+def _made_from(value: Any) -> list[Any]:
+    """Return the operands of the operation that makes a value; of a loop's argument its start value."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block):
+        return list(owner.operation.operands)
+    operation = owner.owner.operation
+    looped = operation.name in (_LOOP, "sdy.manual_computation")
+    return [operation.operands[ir.BlockArgument(value).arg_number]] if looped else []
+
+
+def _named(operation: Any, axis: str, number: int) -> str | None:
+    """Return the note of an operation about a mesh axis at one of its results."""
+    attributes = operation.attributes
+    if "sdy.result_sharding_origins" in attributes:
+        notes = _of_result(operation, "sdy.result_sharding_origins", number)
+        return None if notes is None else _text(notes, axis)
+    if "sdy.sharding_origins" not in attributes:
+        return None
+    notes = attributes["sdy.sharding_origins"]
+    if isinstance(notes, ir.ArrayAttr):
+        listed = list(ir.ArrayAttr(notes))
+        notes = listed[number] if number < len(listed) else None
+    note = None if notes is None else _text(notes, axis)
+    if note == _SELF and NAME in attributes:
+        return ir.StringAttr(attributes[NAME]).value
+    return note
+
+
+def _of_result(operation: Any, key: str, number: int) -> Any | None:
+    """Return the note of a loop about one of its results. Shardy makes no note for scalars."""
+    ranks = [_rank(each.type) for each in operation.results]
+    listed = list(ir.ArrayAttr(operation.attributes[key]))
+    noted = [place for place, rank in enumerate(ranks) if rank]
+    if number not in noted or len(listed) != len(noted):
+        return None
+    return listed[noted.index(number)]
+
+
+def _rank(kind: Any) -> int:
+    try:
+        return int(ir.RankedTensorType(kind).rank)
+    except ValueError:  # not a tensor, such as a token
+        return 0
+
+
+def _text(notes: Any, axis: str) -> str | None:
+    named = ir.DictAttr(notes)
+    return ir.StringAttr(named[axis]).value if axis in named else None
+
+
+def _edge_to(values: list[Any], axis: str, before: int | None) -> tuple[Site, Edge, Place] | None:
+    """Return the earliest step that brought a mesh axis to one of these values, with its site and target.
+
+    Args:
+      before: only steps before this one; None for any.
+    """
+    found = [
+        (edge.step, site, edge)
+        for value in values
+        for site in _sites(value)
+        for edge in site.edges()
+        if edge.axis == axis and site.place in edge.targets
+        if before is None or edge.step < before
+    ]
+    if not found:
+        return None
+    _, site, edge = min(found, key=lambda each: each[0])
+    return site, edge, site.place
+
+
+def _sites(value: Any) -> Iterator[Site]:
+    owner = value.owner
+    if not isinstance(owner, ir.Block):
+        number = ir.OpResult(value).result_number
+        loop = owner.operation.name == _LOOP
+        yield Site(owner.operation, number, Place("result", 0 if loop else number))
+    for use in value.uses:
+        user, number = use.owner.operation, use.operand_number
+        if user.name == _LOOP:
+            yield Site(user, number, Place("operand", 0))
+        elif user.name == "stablehlo.return" and user.parent.operation.name == _LOOP:
+            yield Site(user.parent.operation, number, Place("operand", 1))
+        else:
+            yield Site(user, number, Place("operand", number))
+
+
+def _aliases(value: Any) -> list[Any]:
+    """Return all values with the same sharding: a loop's result, and the arguments of its regions."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        operation, number = owner.owner.operation, ir.BlockArgument(value).arg_number
+    else:
+        operation, number = owner.operation, ir.OpResult(value).result_number
+    if operation.name != _LOOP:
+        return [value]
+    arguments = [region.blocks[0].arguments[number] for region in operation.regions]
+    return [operation.results[number], *arguments]
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> tuple[Edge, ...]:
+    return tuple(
+        Edge(int(step), axis, Place(kind, int(number)), frozenset(_targets(targets)))
+        for step, edges in _STEP.findall(text)
+        for axis, kind, number, targets in _EDGE.findall(edges)
+    )
+
+
+def _targets(text: str) -> Iterator[Place]:
+    for each in text.split(", "):
+        kind, _, number = each.partition("-")
+        yield Place(kind, int(number))
+
+
+def _direction(source: Place, target: Place) -> Direction:
+    if source.kind == target.kind:
+        return "across"
+    return "forward" if source.kind == "operand" else "backward"

@@ -1,0 +1,285 @@
+"""Make a Snapshot of a StableHLO module that a user's JAX lowered: `jax.jit(f).lower(…).as_text()`.
+
+Its arguments and results have Shardy's shardings. Propagation gives the others, the collectives and their
+origins. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jax._src.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from inspector.compiled.hlo import shapes, shardings
+from inspector.compiled.hlo.entry import EntryValue
+from inspector.compiled.hlo.shardings import NamedMesh
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import mesh_text
+from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
+from inspector.layout.plan import NOT_PROPAGATED, now
+from inspector.producers.propagation import shardy
+from inspector.producers.propagation.one_mesh import on_first_mesh
+from inspector.producers.propagation.propagate import Setting, described_program
+from inspector.producers.propagation.template import Lowered
+from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
+from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
+from inspector.producers.readers.content import MLIR_BYTECODE
+from inspector.producers.readers.hlo_arrays import HloArrays
+
+OTHER_MESHES = "other-mesh"
+MESH_UNKNOWN = "mesh-unknown"
+ABSTRACT_MESH = "abstract-mesh"
+# Shardy's record of origins ends the process for some programs that draw random numbers.
+_RANDOM = ("stablehlo.rng", "threefry")
+_MEMORY_SPACES = {kind: space for space, kind in hlo_arrays.MEMORY_KINDS.items()}
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The attributes of one argument or result of the main function."""
+
+    kind: Any
+    attributes: dict[str, Any]
+    location: Any = None
+
+
+def read(path: Path, what: str) -> Snapshot:
+    """Return the Snapshot of a module.
+
+    Raises:
+      InvalidInput: the file is not a StableHLO module with a main function.
+    """
+    text = _content(path, what)
+    with jax_mlir.make_ir_context() as context, ir.Location.unknown():
+        context.allow_unregistered_dialects = True
+        module = _parsed(text, what, context)
+        main = _main(module, what)
+        meshes = _meshes(module)
+        name = _symbol(module.operation, "module")
+        found = _mesh(meshes)
+        findings: list[Finding] = []
+        program, inside, values = Program(name, stage="propagated"), list[Array](), module
+        if found is None:
+            note = "The program names no mesh, so nothing in it is sharded."
+            findings.append(Finding("note", MESH_UNKNOWN, note))
+        else:
+            try:
+                single = on_first_mesh(module, meshes)
+                program, inside, values = _propagated(single, name, found.record, main)
+            except InvalidInput as error:
+                findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
+            findings += _about_meshes(meshes, found.record)
+        arrays = HloArrays(found)
+        inputs = _values(main, _main(values, what), meshes, "arg")
+        outputs = _values(main, _main(values, what), meshes, "res")
+        devices = 1 if found is None else found.mesh.size
+        program = replace(
+            program, shardings=arrays.add_values(name, inputs, outputs, devices, _donated(main))
+        )
+    return Snapshot(
+        source=Source("stablehlo", None, now(), extra={"file": what}),
+        layout=None,
+        mesh=None if found is None else found.record,
+        arrays=(*arrays.arrays, *inside),
+        programs=(program,),
+        findings=(*findings, *arrays.findings()),
+    )
+
+
+def _content(path: Path, what: str) -> str | bytes:
+    with path.open("rb") as file:
+        if file.read(len(MLIR_BYTECODE)) == MLIR_BYTECODE:
+            return content.read_bytes(path, limits.MOST_TEXT_BYTES, what)
+    return content.read_text(path, what).text
+
+
+def _parsed(text: str | bytes, what: str, context: Any) -> Any:
+    """Return the module in text, in bytecode, or in the portable bytecode of `jax.export`."""
+    try:
+        if isinstance(text, bytes):
+            with contextlib.suppress(ir.MLIRError, ValueError, RuntimeError):
+                return stablehlo.deserialize_portable_artifact(context, text)
+        return ir.Module.parse(text)
+    except (ir.MLIRError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InvalidInput(
+            f"{what} is not a StableHLO module that JAX can read: {reason}"
+        ) from None
+
+
+def _main(module: Any, what: str) -> Any:
+    """Return the function that the program runs."""
+    functions = [
+        each.operation
+        for each in _operation(module).regions[0].blocks[0].operations
+        if each.operation.name == "func.func"
+    ]
+    for each in functions:
+        if _symbol(each, "") == "main":
+            return each
+    raise InvalidInput(f"{what} has no function main, but must be a module that JAX lowered")
+
+
+def _operation(module: Any) -> Any:
+    """Return the operation of a module, which passes return instead of the module."""
+    return module.operation if isinstance(module, ir.Module) else module
+
+
+def _symbol(operation: Any, default: str) -> str:
+    attributes = operation.attributes
+    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else default
+
+
+def _meshes(module: Any) -> dict[str, NamedMesh]:
+    """Return the meshes of a module by name."""
+    found = {}
+    for each in _operation(module).regions[0].blocks[0].operations:
+        if each.operation.name == "sdy.mesh":
+            mesh = shardings.sdy_mesh(str(sdy.MeshAttr(each.attributes["mesh"])))
+            if mesh is not None:
+                found[_symbol(each.operation, "mesh")] = mesh
+    return found
+
+
+def _mesh(meshes: dict[str, NamedMesh]) -> hlo_mesh.FoundMesh | None:
+    """Return the mesh that arguments and results are on, the first one of JAX."""
+    first = next((mesh for mesh in meshes.values() if mesh.axes), None)
+    return None if first is None else hlo_mesh.found_mesh(first, "named")
+
+
+def _about_meshes(meshes: dict[str, NamedMesh], main: Mesh) -> Iterator[Finding]:
+    named = [name for name, mesh in meshes.items() if mesh.axes]
+    if len(named) > 1:
+        others = ", ".join(shown(name, 40) for name in named[1:4])
+        note = (
+            f"The program has {len(named)} meshes. Mesh axes are those of {mesh_text(main)}, also of "
+            f"values on {others}."
+        )
+        yield Finding("note", OTHER_MESHES, note)
+    note = "The text has no device ids, so devices are numbered in the order of the program."
+    yield Finding("note", ABSTRACT_MESH, note)
+
+
+def _propagated(module: Any, name: str, mesh: Mesh, main: Any) -> tuple[Program, list[Array], Any]:
+    """Return the propagated program, the values in it, and its module.
+
+    Raises:
+      InvalidInput: Shardy refuses the program.
+    """
+    if "sdy.manual_computation" in str(module):  # HLO has no such operation
+        prepared = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+    else:
+        prepared = xla_form(module)
+    origins = not any(word in str(module) for word in _RANDOM)
+    with prepared.context, ir.Location.unknown():
+        shardy.inline_calls(prepared.operation)
+        remove_dead_code(prepared.operation)
+    paths = [
+        tuple(
+            f"{name}/{hlo_arrays.path_of_value(role, number, one)}"
+            for number, one in enumerate(_values(main, main, {}, side))
+        )
+        for role, side in (("input", "arg"), ("output", "res"))
+    ]
+    lowered = Lowered(name, prepared, paths[0], paths[1], {})
+    setting = Setting(mesh)
+    try:
+        propagated = shardy.propagate(prepared, origins)
+    except InvalidInput:
+        if not origins:
+            raise
+        origins = False
+        propagated = shardy.propagate(prepared, origins)
+    program, inside = described_program(propagated, lowered, setting, origins, watched=True)
+    listed = [replace(one, path=f"{name}/{one.path}") for one in inside]
+    return program, listed, propagated.module
+
+
+def _values(
+    main: Any, propagated: Any, meshes: dict[str, NamedMesh], side: str
+) -> list[EntryValue]:
+    """Return the arguments (`arg`) or results (`res`) of `main`, with the shardings after propagation."""
+    after = _attributes(propagated, side)
+    found = []
+    for number, one in enumerate(_signature(main, side)):
+        sharding = problem = None
+        written = (after[number] if number < len(after) else {}).get("sdy.sharding")
+        written = one.attributes.get("sdy.sharding") if written is None else written
+        try:
+            if written is not None and meshes:
+                sharding = shardings.parse_sdy(str(written), meshes)
+            elif "mhlo.sharding" in one.attributes:
+                sharding = shardings.parse(ir.StringAttr(one.attributes["mhlo.sharding"]).value)
+        except InvalidInput as refused:
+            problem = str(refused)
+        if sharding is None and problem is None and meshes:
+            sharding = (
+                shardings.HloSharding()
+            )  # after propagation, a value without one is replicated
+        kind = one.attributes.get("mhlo.memory_kind")
+        space = _MEMORY_SPACES.get(ir.StringAttr(kind).value, 0) if kind is not None else 0
+        found.append(EntryValue(_shape(one.kind), _name(one), space, sharding, problem))
+    return found
+
+
+def _signature(main: Any, side: str) -> list[_Named]:
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    types = kind.inputs if side == "arg" else kind.results
+    attributes = _attributes(main, side)
+    arguments = main.regions[0].blocks[0].arguments if side == "arg" else ()
+    return [
+        _Named(
+            each,
+            attributes[number] if number < len(attributes) else {},
+            arguments[number].location if side == "arg" else None,
+        )
+        for number, each in enumerate(types)
+    ]
+
+
+def _attributes(function: Any, side: str) -> list[dict[str, Any]]:
+    key = f"{side}_attrs"
+    if key not in function.attributes:
+        return []
+    return [
+        {one.name: one.attr for one in ir.DictAttr(each)}
+        for each in ir.ArrayAttr(function.attributes[key])
+    ]
+
+
+def _shape(kind: Any) -> shapes.Shape | None:
+    """Return an MLIR tensor type as a shape of HLO."""
+    try:
+        tensor = ir.RankedTensorType(kind)
+    except ValueError:  # such as a token
+        return None
+    dimensions = tuple(
+        None if tensor.is_dynamic_dim(number) else tensor.get_dim_size(number)
+        for number in range(tensor.rank)
+    )
+    dtype = shapes.of_mlir(str(tensor.element_type))
+    return shapes.Shape(dtype, dimensions, shapes.element_bits(dtype))
+
+
+def _name(one: _Named) -> str:
+    """Return JAX's name of an argument or a result; "" if the text has none."""
+    info = one.attributes.get("jax.result_info")
+    if info is not None:
+        return str(ir.StringAttr(info).value)
+    location = one.location
+    return location.name_str if isinstance(location, ir.NameLoc) else ""
+
+
+def _donated(main: Any) -> frozenset[int]:
+    keys = ("tf.aliasing_output", "jax.buffer_donor")
+    return frozenset(
+        number
+        for number, named in enumerate(_attributes(main, "arg"))
+        if any(key in named for key in keys)
+    )

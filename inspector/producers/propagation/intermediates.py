@@ -1,0 +1,98 @@
+"""The activations and gradients of a propagated program.
+
+A model reports them with `watch`. Of a model that reports none, they are the matrix products, convolutions
+and sharding constraints, named by module and operation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.snapshot import Group
+from inspector.producers.propagation.history import History, is_mark
+from inspector.producers.propagation.locations import described
+
+_SHOWN = frozenset({
+    "stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution", "sdy.sharding_constraint",
+})  # fmt: skip
+_GROUPS: dict[str, Group] = {
+    "forward": "activation",
+    "rematerialised": "activation",
+    "backward": "gradient",
+}
+_MOST = 256  # of a model that reports no values
+_NUMBER = re.compile(r"(bf|f|ui|i)(\d+)")
+_KINDS = {"bf": "bfloat", "f": "float", "ui": "uint", "i": "int"}
+
+
+@dataclass(frozen=True)
+class Intermediate:
+    """A value inside a program: its path and group, its type, and the logical axes of its constraint."""
+
+    path: str
+    group: Group
+    shape: tuple[int, ...]
+    dtype: str
+    names: tuple[str | None, ...] | None
+    value: Any
+
+
+def intermediates(history: History) -> Iterator[Intermediate]:
+    """Yield the values that the model reports, or its matrix products and sharding constraints."""
+    marks = [each for each in history.operations if is_mark(each)]
+    if not marks:
+        yield from _products(history)
+        return
+    for each in marks:
+        said = json.loads(ir.StringAttr(each.attributes["backend_config"]).value)
+        group, value = said["path"].partition("/")[0], each.operands[0]
+        names = tuple(said["names"]) if said["names"] else None
+        yield Intermediate(said["path"], group, _shape(value), said["dtype"], names, value)
+
+
+def _products(history: History) -> Iterator[Intermediate]:
+    count: dict[str, int] = {}
+    for each in history.operations:
+        if each.name not in _SHOWN or len(count) == _MOST or _repeats_an_argument(each):
+            continue
+        (operation, *_) = parse_op_name(described(each.location)[0])
+        group = _GROUPS.get(operation.phase)
+        value = each.results[0]
+        dtype = _dtype(ir.RankedTensorType(value.type).element_type)
+        if group is None or dtype is None or not _shape(value):
+            continue
+        path = "/".join(part for part in (group, operation.module, operation.primitive) if part)
+        count[path] = count.get(path, 0) + 1
+        if count[path] > 1:
+            path += f"_{count[path]}"
+        yield Intermediate(path, group, _shape(value), dtype, None, value)
+
+
+def _repeats_an_argument(operation: Any) -> bool:
+    """Return whether this is the constraint of a parameter, whose sharding is listed with the parameters."""
+    owner = operation.operands[0].owner
+    return (
+        operation.name == "sdy.sharding_constraint"
+        and isinstance(owner, ir.Block)
+        and owner.owner.operation.name == "func.func"
+    )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(ir.RankedTensorType(value.type).shape)
+
+
+def _dtype(element: Any) -> str | None:
+    """Return the name of an element type as NumPy has it; None for types without one, such as f8E4M3FN."""
+    text = str(element)
+    found = _NUMBER.fullmatch(text)
+    if text == "i1":
+        return "bool"
+    return f"{_KINDS[found[1]]}{found[2]}" if found and int(found[2]) >= 8 else None

@@ -1,0 +1,38 @@
+"""Recognize StableHLO text and bytecode. Reading it needs MLIR, which comes with JAX."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+from inspector.core.snapshot import Snapshot
+from inspector.producers.readers.content import MLIR_BYTECODE, Report, Sample, no_report
+
+# Beginnings of MLIR text.
+TEXT = re.compile(r"^\s*(?:#loc\b|module\s+(?:@|attributes\b|\{)|func\.func\b)|\bstablehlo\.", re.M)
+_HLO = re.compile(r"^\s*HloModule\s", re.M)
+_PRODUCER = "inspector.producers.propagation.imported_module"
+
+
+def recognizes(sample: Sample) -> bool:
+    """Return whether a file is MLIR bytecode, or text that begins as an MLIR module does."""
+    if sample.path.is_dir():
+        return False
+    with sample.path.open("rb") as file:
+        if file.read(len(MLIR_BYTECODE)) == MLIR_BYTECODE:
+            return True
+    head = sample.head
+    if head is None or sample.is_json or _HLO.search(head):
+        return False
+    return TEXT.search(head) is not None
+
+
+def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
+    """Return a Snapshot of a program that JAX lowered, after sharding propagation.
+
+    Raises:
+      InvalidInput: the file is not a StableHLO module.
+    """
+    found: Snapshot = importlib.import_module(_PRODUCER).read(path, what)
+    return found

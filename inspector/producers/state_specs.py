@@ -1,0 +1,167 @@
+"""The PartitionSpec that `Model.state_specs` and the rows of a layout give each array of a state."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from inspector.core import state_specs as rows_of_layout
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Array, Spec
+from inspector.core.state_specs import SpecRow
+from inspector.model.state_specs import spec_of, table_of
+from inspector.producers.describe import own_code
+from inspector.producers.leaves import Leaf, unboxed
+from inspector.producers.records import jax_entry
+
+SECONDS = 2.0  # for all paths of a model; an ordinary table takes milliseconds
+
+
+@dataclass(frozen=True)
+class Given:
+    """The spec of one array, and the pattern that gave it. None for the code of the model, or a scalar."""
+
+    spec: Spec
+    pattern: str | None = None
+
+
+def given_specs(
+    state: Any,
+    of_model: Any,
+    rows: Sequence[SpecRow],
+    mesh: Mesh | AbstractMesh,
+    model: str = "the model",
+) -> dict[str, Given | None]:
+    """Return the spec of each array of an abstract state by path, None if nothing gives one.
+
+    Args:
+      of_model: the field `state_specs` of the model. If it is None, the result is empty.
+      rows: rows of the layout, which come first.
+      model: the name of the model in errors.
+
+    Raises:
+      InvalidInput: a spec does not fit its array or the mesh, or the model's function fails.
+    """
+    if of_model is None:
+        return {}
+    by_model = _of_model(state, of_model, mesh, model)
+    sizes = dict(mesh.shape)
+    found: dict[str, Given | None] = {}
+    with _limited_time():
+        for leaf in unboxed(state):
+            path, shape = leaf.path, tuple(leaf.value.shape)
+            if math.prod(shape) == 1:
+                found[path] = by_model(path, shape) or Given((None,) * len(shape))
+                continue
+            number = rows_of_layout.row_for(rows, path)
+            if number is None:
+                found[path] = by_model(path, shape)
+                continue
+            row, itemsize = rows[number], leaf.value.dtype.itemsize
+            spec = rows_of_layout.spec_of(row, path, shape, itemsize, sizes)
+            found[path] = Given(spec, row.pattern)
+    return found
+
+
+def shardings_by_path(
+    state: Any,
+    given: Mapping[str, Given | None],
+    mesh: Mesh | AbstractMesh,
+    otherwise: Callable[[Leaf], NamedSharding],
+) -> Any:
+    """Return the pytree of shardings with the given specs. `otherwise` returns that of another leaf."""
+    shardings = []
+    for leaf in unboxed(state):
+        one = given.get(leaf.path)
+        if one is None:
+            shardings.append(otherwise(leaf))
+        else:
+            spec = PartitionSpec(*map(jax_entry, one.spec))
+            shardings.append(NamedSharding(mesh, spec))
+    return jax.tree.unflatten(jax.tree.structure(state), shardings)
+
+
+def with_patterns(arrays: Iterable[Array], given: Mapping[str, Given | None]) -> tuple[Array, ...]:
+    """Return the arrays, each with the pattern that gave its spec."""
+    patterns = {path: one.pattern for path, one in given.items() if one is not None}
+    return tuple(
+        replace(array, pattern=patterns[array.path]) if patterns.get(array.path) else array
+        for array in arrays
+    )
+
+
+def _of_model(
+    state: Any, specs: Any, mesh: Mesh | AbstractMesh, model: str
+) -> Callable[[str, tuple[int, ...]], Given | None]:
+    """Return what the code of the model gives a path and a shape: its function or its pytree."""
+    if table_of(specs) is not None:
+        return lambda path, shape: None
+    listed: dict[str, Any] = {}
+    if not callable(specs):
+        with own_code(model):
+            listed = _broadcast(specs, state)
+
+    def given(path: str, shape: tuple[int, ...]) -> Given | None:
+        with own_code(model):
+            written = listed[path] if listed else specs(path, shape, mesh)
+        if written is None:
+            return None
+        spec = spec_of(written)
+        if spec is None:
+            raise InvalidInput(
+                f"{model}: state_specs gives {path} {shown(str(written))}, but must give a "
+                "PartitionSpec, a NamedSharding or None"
+            )
+        return Given(rows_of_layout.padded(spec, path, len(shape), model))
+
+    return given
+
+
+def _broadcast(specs: Any, state: Any) -> dict[str, Any]:
+    """Return the leaf of a prefix pytree for each path of the state."""
+
+    def is_leaf(node: Any) -> bool:
+        return node is None or (spec_of(node) is not None and not _is_plain(node))
+
+    broadcast = jax.tree_util.tree_broadcast(specs, state, is_leaf=is_leaf)
+    listed = jax.tree.leaves(broadcast, is_leaf=is_leaf)
+    paths = [leaf.path for leaf in unboxed(state)]
+    return dict(zip(paths, listed, strict=True))
+
+
+def _is_plain(node: Any) -> bool:
+    """Return whether it is a list or tuple, which is part of a pytree rather than a spec."""
+    return type(node) in (tuple, list)
+
+
+@contextlib.contextmanager
+def _limited_time() -> Iterator[None]:
+    """Stop patterns that backtrack for too long. It has an effect in the main thread only.
+
+    Raises:
+      InvalidInput: the time is over.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise InvalidInput(
+            f"state_specs: the patterns took longer than {SECONDS:g} seconds: write simpler ones"
+        )
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

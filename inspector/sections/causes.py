@@ -1,0 +1,220 @@
+"""Why a sharding or a collective is there: origins, conflicts, and what depends on a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.compiled.causes import Conflicts, Dependents, conflicts_of
+from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    mesh_axes_text,
+    shape_text,
+    spec_text,
+)
+from inspector.core.snapshot import Array, ConflictSide, Origin, Program
+from inspector.figures.cause_graph import cause_graph
+from inspector.sections.programs import RUNS, title
+from inspector.sections.section import (
+    Block,
+    Code,
+    Column,
+    Folded,
+    Inline,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    Text,
+    columns,
+    more_text,
+    text,
+)
+
+_MOST_ROWS = 200
+
+
+def of_origins(
+    name: str, origins: Sequence[Origin], source: str | None = None
+) -> tuple[Block, ...]:
+    """Return the origins of a sharding as a picture, a table, and the operations in between.
+
+    Args:
+      name: the collective or the array.
+      source: its source line.
+    """
+    rows = tuple((one.mesh_axis, one.from_, one.rule, len(one.steps or ())) for one in origins)
+    headings = columns(
+        "Mesh axis:code", "Sharding comes from:code", "By rule:code", "Over operations:count"
+    )
+    alt = "; ".join(f"{one.mesh_axis} comes from {one.from_}" for one in origins)
+    blocks: list[Block] = [
+        Picture.of(f"causes-{name}", alt, cause_graph, origins, name, source),
+        Table(f"origins:{name}", headings, rows),
+    ]
+    for number, one in enumerate(origins):
+        if one.steps:
+            steps = Table.of(
+                f"steps:{number}:{name}",
+                one.steps,
+                {
+                    "Operation:code": lambda step: step.operation,
+                    "Direction": lambda step: step.direction,
+                    "Source": lambda step: step.source or "unknown",
+                    "Name:code": lambda step: step.op_name,
+                },
+            )
+            blocks.append(Folded(f"Path of {one.mesh_axis} from {one.from_}", (steps,)))
+    return tuple(blocks)
+
+
+def of_array(array: Array) -> Section | None:
+    """Return the origins of the sharding of a value inside a program; None if they are not recorded."""
+    if array.origins is None:
+        return None
+    if not array.origins:
+        blocks: tuple[Block, ...] = (text("No mesh axis shards it, so it is replicated."),)
+    else:
+        blocks = of_origins(array.path, array.origins)
+    return Section(f"cause-{array.path}", "Where its sharding comes from", blocks)
+
+
+def conflicts(program: Program) -> Section | None:
+    """Return the operations of a program with conflicting shardings; None if they were not looked for."""
+    if program.conflicts is None:
+        return None
+    found = conflicts_of(program)
+    heading = "Conflicting shardings"
+    if not found:
+        said = text("No operation has operands and results with conflicting shardings.")
+        return Section("conflicts", heading, (said,))
+    blocks: tuple[Block, ...] = (
+        Text(_headline(program, found)),
+        Table.of(
+            f"conflicts:{program.name}",
+            found,
+            {
+                "Operation:code": lambda one: one.conflict.operation,
+                "Source": lambda one: one.conflict.source or "unknown",
+                Column("Places", "count", "Operations with the same conflict."): lambda one: (
+                    one.count
+                ),
+                Column(
+                    "On the wire", "bytes", "Bytes that leave one device in one run for this."
+                ): lambda one: one.wire_bytes,
+                "Resharded": lambda one: "; ".join(map(_change, _changed(one))),
+                "Because of": lambda one: _demand(one),
+                "By": lambda one: ", ".join(dict.fromkeys(each.op for each in one.collectives)),
+            },
+        ),
+    )
+    return Section("conflicts", heading, blocks)
+
+
+def sides(found: Conflicts) -> Table:
+    """Return what each operand and result of a conflict asks for, and in which sharding it is used."""
+    return Table.of(
+        "conflict-sides",
+        found.conflict.sides,
+        {
+            "Value": lambda side: side.value,
+            "Shape": lambda side: f"{side.dtype} {shape_text(side.shape)}",
+            "Sharding:code": lambda side: spec_text(side.spec),
+            "Used as:code": lambda side: spec_text(side.used),
+            "From": lambda side: (
+                ", ".join(f"{one.mesh_axis}: {one.from_}" for one in side.origins or ())
+                or ("unknown" if side.origins is None else "no mesh axis")
+            ),
+            "By rule": lambda side: ", ".join(
+                dict.fromkeys(one.rule for one in side.origins or () if one.rule)
+            ),
+        },
+    )
+
+
+def of_rule(found: Dependents) -> Section:
+    """Return the arrays, values inside programs and collectives whose sharding comes from a rule."""
+    sent = wire_bytes_of_run(*(each for _, each in found.collectives))
+    said = text(
+        "The rule ",
+        Code(found.rule),
+        f" places {counted(len(found.arrays), 'array')} and "
+        f"{counted(len(found.intermediates), 'value')} inside programs. ",
+        f"{counted(len(found.collectives), 'collective')} of all programs depend on it"
+        f"{'' if not found.collectives else f', {bytes_text(sent)} per device together'}.",
+    )
+    arrays = [*found.arrays, *found.intermediates]
+    blocks: list[Block] = [said]
+    if found.collectives:
+        blocks.append(
+            Table.of(
+                f"rule-collectives:{found.rule}",
+                found.collectives[:_MOST_ROWS],
+                {
+                    "Program": lambda one: title(one[0].name),
+                    "Op": lambda one: one[1].op,
+                    "Mesh axes": lambda one: mesh_axes_text(one[1].mesh_axes),
+                    "On the wire:bytes": lambda one: wire_bytes_of_run(one[1]),
+                    "Source": lambda one: one[1].source or "unknown",
+                    "Name:code": lambda one: one[1].name,
+                },
+            )
+        )
+    if arrays:
+        blocks.append(
+            Table.of(
+                f"rule-arrays:{found.rule}",
+                arrays[:_MOST_ROWS],
+                {
+                    "Array:code": lambda one: one.path,
+                    "Shape": lambda one: f"{one.dtype} {shape_text(one.shape)}",
+                    "PartitionSpec:code": lambda one: spec_text(one.spec),
+                    "Per device:bytes": lambda one: one.bytes_per_device,
+                },
+            )
+        )
+    hidden = max(len(arrays) - _MOST_ROWS, 0) + max(len(found.collectives) - _MOST_ROWS, 0)
+    if hidden:
+        blocks.append(text(more_text(hidden, "row"), quiet=True))
+    return Section(f"rule-{found.rule}", f"What depends on {found.rule}", tuple(blocks))
+
+
+def _headline(program: Program, found: Sequence[Conflicts]) -> tuple[Inline, ...]:
+    places = sum(each.count for each in found)
+    total = sum(each.wire_bytes or 0 for each in found)
+    unknown = any(each.wire_bytes is None for each in found)
+    who = RUNS.get(program.name, program.name)
+    return (
+        f"{who} reshards a value at {counted(places, 'operation')}, because the operands and results there "
+        "do not have the same sharding: ",
+        Strong(f"{'at least ' if unknown else ''}{bytes_text(total)}"),
+        " leave each device for this in one run.",
+    )
+
+
+def _changed(found: Conflicts) -> list[ConflictSide]:
+    return [side for side in found.conflict.sides if side.spec != side.used]
+
+
+def _change(side: ConflictSide) -> str:
+    return f"{side.value} {spec_text(side.spec)} to {spec_text(side.used)}"
+
+
+def _demand(found: Conflicts) -> str:
+    """Return the rules or sources of the sides that keep their sharding over the axes in conflict."""
+    lost = {
+        axis
+        for side in _changed(found)
+        for before, after in zip(side.spec, side.used, strict=True)
+        for axis in before or ()
+        if axis not in (after or ())
+    }
+    kept = [
+        f"{side.value}: {one.rule or one.from_}"
+        for side in found.conflict.sides
+        if side.spec == side.used
+        for one in side.origins or ()
+        if one.mesh_axis in lost
+    ]
+    return ", ".join(dict.fromkeys(kept)) or "the sharding in which it is used"

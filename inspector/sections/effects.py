@@ -1,0 +1,245 @@
+"""The effect of each rule, sharding constraint and mesh axis of a layout: bars, a sentence, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from inspector.compare.difference.question import change_text
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    mesh_axes_text,
+    seconds_text,
+    signed_text,
+)
+from inspector.core.snapshot import Effect, Effects, LayoutCost
+from inspector.core.snapshot.effects import UNKNOWN_AXES
+from inspector.figures.effect_bars import Row, effect_bars
+from inspector.machines import hardware
+from inspector.sections.programs import run_of, title
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Inline,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    Text,
+    notice,
+    text,
+)
+
+TABLE = "effects"
+HEADING = "Effect of each rule, constraint and mesh axis"
+NO_LAYOUT = "This Snapshot contains no layout whose rules could be changed."
+KINDS = {
+    "rule": "Rules",
+    "spec": "PartitionSpecs",
+    "constraint": "Constraints",
+    "axis": "Mesh axes",
+    "swap": "Swaps of rules",
+}
+_MOST_BARS = 12
+_MOST_AXES = 5  # columns of mesh axes
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """One figure of a cost. `text` formats its size."""
+
+    heading: str
+    noun: str
+    of: Callable[[LayoutCost], float | None]
+    text: Callable[[Any], str]
+
+    def change(self, current: LayoutCost, cost: LayoutCost) -> float | None:
+        before, after = self.of(current), self.of(cost)
+        return None if before is None or after is None else after - before
+
+    def words(self, current: LayoutCost, cost: LayoutCost) -> str:
+        """Return the change with its sign and share: `+8.0 MiB (+25%)`, `0`, `unknown`."""
+        change = self.change(current, cost)
+        if change is None:
+            return "unknown"
+        share = change_text(self.of(current) or 0, self.of(cost) or 0)
+        return signed_text(change, self.text) + (f" ({share})" if share else "")
+
+
+_SECONDS = _Measure("Predicted time", "predicted time", lambda cost: cost.seconds, seconds_text)
+_WIRE = _Measure("On the wire", "bytes on the wire", lambda cost: cost.wire_total, bytes_text)
+_STATE = _Measure(
+    "Train state", "train state per device", lambda cost: cost.state_bytes, bytes_text
+)
+
+
+def section(effects: Effects) -> Section:
+    """Return bars of the largest effects, one sentence about the largest, and all effects in a table."""
+    if not effects.changes:
+        said = "This layout has no rule, sharding constraint or mesh axis that could be changed."
+        return Section(TABLE, HEADING, (notice("info", said),))
+    changed = [one for one in effects.changes if _affects(effects, one)]
+    blocks: list[Block] = [*figure(effects)]
+    blocks += [Text(_sentence(effects, changed)), text(*_current(effects)), table(effects)]
+    return Section(TABLE, HEADING, (*blocks, text(*_notes(effects), quiet=True)))
+
+
+def figure(effects: Effects) -> tuple[Picture, ...]:
+    """Return bars of the largest effects; empty if no change has an effect."""
+    changed = [one for one in effects.changes if _affects(effects, one)]
+    return (_bars(effects, changed),) if changed else ()
+
+
+def table(effects: Effects) -> Table:
+    """Return one row per change, the largest effect first and invalid changes last."""
+    current = effects.current
+    timed = [_SECONDS] if effects.chip is not None else []
+    columns: dict[str | Column, Callable[[Effect], Cell]] = {"Change": lambda one: one.label}
+    for measure in (*timed, _WIRE):
+        columns[measure.heading] = _cell(current, measure)
+    for axes in _axes(effects):
+        measure = _Measure(f"over {_axes_text(axes)}", "", _over(axes), bytes_text)
+        columns[measure.heading] = _cell(current, measure)
+    columns[_STATE.heading] = _cell(current, _STATE)
+    columns["Matrix FLOPs"] = lambda one: "–" if one.cost is None else _flops(current, one.cost)
+    if any(one.cost is None for one in effects.changes):
+        columns["Not valid"] = lambda one: one.reason or "–"
+    return Table.of(TABLE, effects.changes, columns)
+
+
+def _cell(current: LayoutCost, measure: _Measure) -> Callable[[Effect], Cell]:
+    return lambda one: "–" if one.cost is None else measure.words(current, one.cost)
+
+
+def _flops(current: LayoutCost, cost: LayoutCost) -> str:
+    if current.flops is None or cost.flops is None:
+        return "unknown"
+    return change_text(current.flops, cost.flops) or "0"
+
+
+def _over(axes: str) -> Callable[[LayoutCost], float | None]:
+    return lambda cost: cost.wire_bytes.get(axes, 0)
+
+
+def _axes(effects: Effects) -> list[str]:
+    """Return the mesh axes with traffic, those of the current layout first, then by the largest traffic."""
+    costs = [effects.current, *(one.cost for one in effects.changes if one.cost is not None)]
+    found = dict.fromkeys(axes for cost in costs for axes in cost.wire_bytes)
+
+    def rank(axes: str) -> tuple[bool, int]:
+        most = max(cost.wire_bytes.get(axes) or 0 for cost in costs)
+        return axes not in effects.current.wire_bytes, -most
+
+    return sorted(found, key=rank)[:_MOST_AXES]
+
+
+def _axes_text(axes: str) -> str:
+    return mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split(",") if axes else ())
+
+
+def _measures(effects: Effects) -> tuple[_Measure, ...]:
+    """Return the known figures of the current layout, the one that orders the changes first."""
+    every = (_SECONDS, _WIRE, _STATE)
+    return tuple(one for one in every if one.of(effects.current) is not None)
+
+
+def _affects(effects: Effects, effect: Effect) -> bool:
+    cost = effect.cost
+    return cost is not None and any(one.change(effects.current, cost) for one in _measures(effects))
+
+
+def _bars(effects: Effects, changed: list[Effect]) -> Picture:
+    measure = _measures(effects)[0]
+    rows = [
+        Row(one.label, change, signed_text(change, measure.text), _hover(effects, one))
+        for one in changed[:_MOST_BARS]
+        if one.cost is not None
+        and (change := measure.change(effects.current, one.cost)) is not None
+    ]
+    notes = [
+        f"if one rule, constraint or mesh axis of the layout changes; {_basis(effects, measure)}"
+    ]
+    if len(changed) > _MOST_BARS:
+        notes.append(
+            f"the {_MOST_BARS} largest of {counted(len(changed), 'change')} with an effect"
+        )
+    heading = f"Change of {measure.noun}, {title(effects.program).lower()}"
+    return Picture.of("effect_bars", heading, effect_bars, rows, heading=heading, notes=notes)
+
+
+def _hover(effects: Effects, effect: Effect) -> list[str]:
+    assert effect.cost is not None
+    return [
+        effect.label,
+        *(
+            f"{one.heading}: {one.words(effects.current, effect.cost)}"
+            for one in _measures(effects)
+        ),
+    ]
+
+
+def _basis(effects: Effects, measure: _Measure) -> str:
+    if measure is _SECONDS:
+        return f"predicted on {_chip_title(effects)}, without overlap"
+    where = (
+        "of one device"
+        if measure is _STATE
+        else f"that one device sends in {run_of(effects.program)}"
+    )
+    return f"bytes {where}, propagated without a compile"
+
+
+def _sentence(effects: Effects, changed: list[Effect]) -> tuple[Inline, ...]:
+    invalid = sum(one.cost is None for one in effects.changes)
+    tried = len(effects.changes) - invalid
+    if not changed:
+        return (f"None of {counted(tried, 'change')} alters traffic or memory.",)
+    first = changed[0]
+    assert first.cost is not None
+    said = "; ".join(
+        f"{one.noun} {one.words(effects.current, first.cost)}"
+        for one in _measures(effects)
+        if one.change(effects.current, first.cost)
+    )
+    rest = tried - len(changed)
+    none = f" {counted(rest, 'change')} of {tried} without an effect." if rest else ""
+    return ("Largest effect: ", Strong(first.label), f": {said}.{none}")
+
+
+def _current(effects: Effects) -> tuple[Inline, ...]:
+    current = effects.current
+    parts: list[Inline] = ["The layout as it is: "]
+    parts += [Strong(bytes_text(current.wire_total)), " on the wire per device"]
+    for number, (axes, count) in enumerate(current.wire_bytes.items()):
+        parts += [" (" if not number else ", ", Code(_axes_text(axes)), f" {bytes_text(count)}"]
+    parts.append(")" if current.wire_bytes else "")
+    parts += [", train state ", Strong(bytes_text(current.state_bytes)), " per device"]
+    if current.seconds is not None:
+        parts += [", predicted ", Strong(seconds_text(current.seconds))]
+        parts.append(f" per {'step' if effects.program == 'train_step' else 'run'}")
+    return (*parts, ".")
+
+
+def _notes(effects: Effects) -> Iterable[str]:
+    yield (
+        "Propagated by Shardy without a compile. The compiler can combine, split or replace collectives. "
+        "Every change keeps the number of devices. "
+    )
+    if effects.chip is None:
+        yield "No chip is chosen, so times are unknown."
+    else:
+        yield (
+            f"Times are predictions for {_chip_title(effects)}: matrix products at their peak, then all "
+            "collectives, without overlap and without the time of memory accesses."
+        )
+    if effects.left_out:
+        yield f" {counted(effects.left_out, 'swap')} of two rules left out."
+
+
+def _chip_title(effects: Effects) -> str:
+    known = hardware.CHIPS.get(effects.chip or "")
+    return known.title if known else effects.chip or "an unknown chip"

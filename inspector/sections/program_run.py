@@ -1,0 +1,153 @@
+"""What a recorded program compiled, how long it took, and why functions were compiled again."""
+
+from __future__ import annotations
+
+import shlex
+
+from inspector.core.formatting import bytes_text, counted, seconds_text
+from inspector.core.program_run import CompiledRecord, ProgramRun, Reason
+from inspector.sections.section import (
+    Block,
+    Code,
+    Fact,
+    Facts,
+    Inline,
+    Notice,
+    Section,
+    Table,
+    text,
+)
+
+_MOST_REASONS = 3
+_NAMED = {
+    "argument": "by the argument of a program",
+    "variable": "by a variable",
+    "output": "by the output of a program",
+    "order": "by order of creation only",
+}
+
+
+def section(run: ProgramRun) -> Section:
+    """Return the table of compiled programs, with the facts of the run."""
+    blocks: list[Block] = [state(run), facts(run)]
+    if run.programs:
+        blocks.append(table(run))
+        blocks += [
+            Notice(
+                "warning",
+                (Code(one.name), f" was not compiled for {run.target}: {one.target_error}"),
+            )
+            for one in run.programs
+            if one.target_error is not None
+        ]
+    else:
+        blocks.append(Notice("unknown", ("The program compiled no function.",)))
+    if run.operations:
+        blocks.append(
+            text(
+                f"{counted(run.operations, 'operation')} of JAX ran outside of any jit. Compiling them took "
+                f"{seconds_text(run.operation_seconds)}.",
+                quiet=True,
+            )
+        )
+    blocks += [Notice("warning", (f"The recorder failed: {one}",)) for one in run.problems[-1:]]
+    return Section("program-run", "Compiled programs", tuple(blocks))
+
+
+def state(run: ProgramRun) -> Block:
+    """Return how the program ended, and when and how its live arrays were captured and named."""
+    parts: list[Inline] = [Code(shlex.join(run.command))]
+    if run.ended is None:
+        parts.append(" is running.")
+    else:
+        parts.append(f" ended with {run.ended} after {seconds_text(run.seconds)}.")
+    live = run.live
+    if live is not None:
+        named = (f"{live.names[how]} {said}" for how, said in _NAMED.items() if how in live.names)
+        parts.append(
+            f" Its live arrays were captured {live.when}, {seconds_text(live.at)} after the start. They are "
+            f"named: {', '.join(named)}."
+        )
+    return text(*parts)
+
+
+def facts(run: ProgramRun) -> Facts:
+    """Return how much was compiled, and the size of the live arrays."""
+    compiling = sum(one.compile + (one.lower or 0) + (one.trace or 0) for one in run.programs)
+    found = [
+        Fact("Compiled programs", f"{len(run.programs)}"),
+        Fact("Time", seconds_text(compiling), "Seconds to trace, lower and compile all of them."),
+        Fact("Compiled again", f"{sum(bool(one.reasons) for one in run.programs)}"),
+    ]
+    if run.target is not None:
+        found.append(Fact("Target", run.target))
+    if run.live is not None:
+        count = sum(run.live.names.values())
+        found.append(Fact("Live arrays", f"{count:,}"))
+        found.append(Fact("Bytes once", bytes_text(run.live.bytes)))
+    return Facts(tuple(found))
+
+
+def table(run: ProgramRun) -> Table:
+    """Return one row per compiled program."""
+    return Table.of(
+        "compiled-programs",
+        run.programs,
+        {
+            "Program": lambda one: Code(one.name),
+            "Source": lambda one: _source(one),
+            "At:seconds": lambda one: one.at,
+            "Lower:seconds": lambda one: _lowering(one),
+            "Compile:seconds": lambda one: one.compile,
+            "Devices:count": lambda one: one.devices,
+            "Reason": lambda one: _reason(one),
+        },
+        wrap=True,
+    )
+
+
+def _source(one: CompiledRecord) -> Code:
+    """Return file and line: `train.py:12`."""
+    place = one.source.partition(" at ")[2] or one.source
+    return Code(place.rpartition("/")[2])
+
+
+def _reason(one: CompiledRecord) -> tuple[Inline, ...]:
+    if not one.reasons:
+        return ("first compile ahead of time" if one.ahead_of_time else "first compile",)
+    groups: dict[tuple[str, str | None, str | None], list[Reason]] = {}
+    for reason in one.reasons:
+        groups.setdefault((reason.kind, reason.before, reason.after), []).append(reason)
+    parts: list[Inline] = []
+    for reasons in list(groups.values())[:_MOST_REASONS]:
+        parts += ["; "] if parts else []
+        parts += _parts(reasons[0], len(reasons) - 1)
+    more = len(groups) - _MOST_REASONS
+    return (*parts, f"; {counted(more, 'more difference')}") if more > 0 else tuple(parts)
+
+
+def _lowering(one: CompiledRecord) -> float | None:
+    known = [each for each in (one.trace, one.lower) if each is not None]
+    return sum(known) if known else None
+
+
+def _parts(reason: Reason, others: int) -> tuple[Inline, ...]:
+    """Return a reason in words. `others` arguments have the same difference."""
+    argument = Code(reason.argument or "")
+    also = f" and {counted(others, 'other argument')}" if others else ""
+    match reason.kind:
+        case "function":
+            return ("the function is another Python object",)
+        case "unknown":
+            return ("unknown: all arguments are alike",)
+        case "argument" if reason.before is None:
+            return ("new argument ", argument, f"{also}: {reason.after}")
+        case "argument":
+            return ("missing argument ", argument, f"{also}: {reason.before}")
+        case "static":
+            before = "the default" if reason.before is None else reason.before
+            after = "the default" if reason.after is None else reason.after
+            return ("static value of ", argument, f": {before} → {after}")
+        case _:
+            before, after = reason.before or "unused", reason.after or "unused"
+            return (f"{reason.kind} of ", argument, f"{also}: {before} → {after}")

@@ -1,0 +1,116 @@
+"""Propagated against compiled collectives: a sentence, and a table with the reason of each difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from inspector.compare.propagated_traffic import MEANINGS, Amount, Pair, Row, pairs, rows_of
+from inspector.core.formatting import and_text, counted, mesh_axes_text
+from inspector.core.snapshot import Snapshot
+from inspector.sections.programs import title
+from inspector.sections.section import (
+    Block,
+    Code,
+    Column,
+    Folded,
+    Inline,
+    Listing,
+    Section,
+    Strong,
+    Table,
+    Text,
+)
+
+HEADING = "Propagated and compiled collectives"
+NOTHING = (
+    "has no propagated and compiled programs of the same layout: `inspect` of a layout records both"
+)
+_UNKNOWN_AXES = "unknown"
+
+
+def sections(snapshot: Snapshot) -> tuple[Section, ...]:
+    """Return the comparison; nothing if the Snapshot has no propagated or no compiled programs."""
+    rows = rows_of(snapshot)
+    if rows is None:
+        return ()
+    blocks: list[Block] = [Text(headline(pairs(rows)))]
+    if rows:
+        blocks.append(
+            Folded("By program, mesh axes and operation", (_table(rows), _meanings(rows)))
+        )
+    return (Section("propagated-traffic", HEADING, tuple(blocks)),)
+
+
+def headline(found: Sequence[Pair]) -> tuple[Inline, ...]:
+    """Return the number of pairs that agree, and the reasons of the other differences."""
+    if not found:
+        return ("Neither the propagated nor the compiled programs send anything.",)
+    agreeing = sum(each.agrees for each in found)
+    parts: list[Inline] = [
+        "Propagation and compiler agree within 1% on ",
+        Strong(f"{agreeing} of {counted(len(found), 'pair')}"),
+        " of a program and its mesh axes.",
+    ]
+    reasons = dict.fromkeys(reason for each in found if not each.agrees for reason in each.reasons)
+    if reasons:
+        parts.append(f" Reasons of the differences: {and_text([*reasons])}.")
+    return tuple(parts)
+
+
+def to_json(snapshot: Snapshot) -> list[dict[str, Any]] | None:
+    """Return each row with both amounts and the codes of its reasons; None if it has no such programs."""
+    rows = rows_of(snapshot)
+    if rows is None:
+        return None
+    return [
+        {
+            "program": row.program,
+            "mesh_axes": row.mesh_axes,
+            "op": row.op,
+            "propagated": _amount(row.propagated),
+            "compiled": _amount(row.compiled),
+            "reasons": row.reasons,
+        }
+        for row in rows
+    ]
+
+
+def _amount(amount: Amount) -> dict[str, int | None]:
+    return {
+        "instructions": amount.instructions,
+        "executions": amount.executions,
+        "wire_bytes_per_device": amount.wire_bytes,
+    }
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    def difference(row: Row) -> int:
+        one, other = row.propagated.wire_bytes, row.compiled.wire_bytes
+        return -1 if one is None or other is None else abs(one - other)
+
+    return Table.of(
+        "propagated_traffic",
+        sorted(rows, key=difference, reverse=True),
+        {
+            "Program": lambda row: title(row.program),
+            "Mesh axes": lambda row: (
+                _UNKNOWN_AXES if row.mesh_axes is None else mesh_axes_text(row.mesh_axes)
+            ),
+            "Op": lambda row: row.op,
+            Column("Propagated", "bytes", "Bytes that one device sends in one run."): lambda row: (
+                row.propagated.wire_bytes
+            ),
+            Column("Compiled", "bytes", "Bytes that one device sends in one run."): lambda row: (
+                row.compiled.wire_bytes
+            ),
+            Column("Executions propagated", "count"): lambda row: row.propagated.executions,
+            Column("Executions compiled", "count"): lambda row: row.compiled.executions,
+            "Reason": lambda row: ", ".join(row.reasons) or "equal",
+        },
+    )
+
+
+def _meanings(rows: Sequence[Row]) -> Listing:
+    reasons = dict.fromkeys(reason for row in rows for reason in row.reasons)
+    return Listing(tuple((Code(reason), f": {MEANINGS[reason]}") for reason in reasons))

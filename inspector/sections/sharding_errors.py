@@ -1,0 +1,107 @@
+"""The reason why JAX refuses a program on explicit mesh axes, and changes of the code that it accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from inspector.core.collectives import traffic
+from inspector.core.formatting import and_text, mesh_axes_text, spec_text
+from inspector.core.sharding_errors import type_text
+from inspector.core.snapshot import Program, ShardingChoice, ShardingError, Snapshot
+from inspector.sections.programs import title
+from inspector.sections.section import (
+    Block,
+    Code,
+    Column,
+    Inline,
+    Notice,
+    Section,
+    Strong,
+    Table,
+    text,
+    with_code,
+)
+
+_NO_CHOICE = "No change of this operation alone that JAX accepts is known."
+
+
+def sections(snapshot: Snapshot) -> tuple[Section, ...]:
+    """Return a section if JAX refuses programs of the Snapshot, else nothing."""
+    blocks = tuple(refusals(snapshot.programs))
+    if not blocks:
+        return ()
+    return (Section("sharding_errors", "Programs that JAX refuses", blocks),)
+
+
+def refusals(programs: Iterable[Program]) -> list[Block]:
+    """Return the errors of these programs. Programs with the same error are named together."""
+    names: dict[ShardingError, list[str]] = {}
+    for program in programs:
+        if program.sharding_error is not None:
+            names.setdefault(program.sharding_error, []).append(program.name)
+    return [
+        block
+        for number, (error, which) in enumerate(names.items())
+        for block in _refusal(error, which, number)
+    ]
+
+
+def _refusal(error: ShardingError, names: list[str], number: int) -> Iterable[Block]:
+    parts: list[Inline] = [Strong(and_text([title(name) for name in names])), ": JAX refuses "]
+    parts.append(Code(error.operation) if error.operation else "the program")
+    if error.source:
+        parts += [" at ", Code(error.source)]
+    yield Notice("error", (*parts, f" ({error.error}). ", *with_code(error.message)))
+    if error.operands:
+        yield Table.of(
+            f"refused_operands:{number}",
+            error.operands,
+            {
+                "Operand": lambda one: one.name,
+                Column("Type", "code", "As JAX prints it: size@mesh axis."): lambda one: Code(
+                    type_text(one)
+                ),
+                Column("PartitionSpec", "code"): lambda one: Code(spec_text(one.spec)),
+            },
+            wrap=True,
+        )
+    if not error.choices:
+        yield text(_NO_CHOICE, quiet=True)
+        return
+    yield Table.of(
+        f"refused_choices:{number}",
+        error.choices,
+        {
+            Column("Change", "code", "JAX accepts the operation with this change."): lambda one: (
+                Code(one.code)
+            ),
+            Column("Result", "code", "PartitionSpec of the result."): lambda one: Code(
+                spec_text(one.result)
+            ),
+            Column(
+                "Collectives", help="Of one execution of the operation, by sharding propagation."
+            ): _collectives,
+            Column(
+                "Bytes sent", "bytes", "Bytes that leave one device in one execution."
+            ): _bytes_sent,
+        },
+        wrap=True,
+    )
+
+
+def _collectives(choice: ShardingChoice) -> str | None:
+    if choice.collectives is None:
+        return None
+    rows = traffic(choice.collectives)
+    texts = [
+        f"{f'{row.instructions} × ' if row.instructions > 1 else ''}{row.op} over "
+        f"{mesh_axes_text(row.mesh_axes)}"
+        for row in rows
+    ]
+    return ", ".join(texts) or "none"
+
+
+def _bytes_sent(choice: ShardingChoice) -> int | None:
+    if choice.collectives is None:
+        return None
+    return sum(row.wire_bytes_per_device or 0 for row in traffic(choice.collectives))

@@ -1,0 +1,285 @@
+"""Turn the raw records of a running or ended program into Snapshots, and keep `run.json` up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inspector.core import output, program_run, snapshot, strict_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import numbered
+from inspector.core.printable import file_name, one_line
+from inspector.core.program_run import CompiledRecord, LiveRecord, ProgramRun
+from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
+from inspector.service.program_run.recompilation import reasons
+
+# Compiles a lowered module for the target of the run: the program's Snapshot, the module, its settings.
+CompileForTarget = Callable[[Snapshot, bytes, dict[str, Any]], Snapshot]
+
+_MOST_ERROR = 400  # characters
+OTHER_MESH = "other-mesh"
+FREED = "freed-before-the-end"
+
+
+@dataclass
+class _Read:
+    """A program that was read: its record, and what to compare later compiles with."""
+
+    meta: dict[str, Any]
+    record: CompiledRecord
+    program: Program
+    mesh: snapshot.Mesh | None
+    for_target: Callable[[CompiledRecord], CompiledRecord] | None = None
+
+
+class Folder:
+    """The folder of one run: `run.json`, `snapshot.json`, and a Snapshot per program in `programs`.
+
+    The program writes to `raw`; a raw record is deleted when its Snapshot is written.
+    """
+
+    def __init__(
+        self, path: Path, run: ProgramRun, for_target: CompileForTarget | None = None
+    ) -> None:
+        self.path = path
+        self._for_target = for_target
+        self.run = run
+        self._raw = path / "raw"
+        self._read: list[_Read] = []
+        self._live: Snapshot | None = None
+        self._changed = False
+
+    def create(self) -> None:
+        """Create the folder, or empty the folder of an earlier run.
+
+        Raises:
+          InvalidInput: it cannot be created, or contains something else.
+        """
+        try:
+            if self.path.exists():
+                self._empty()
+            (self.path / "programs").mkdir(parents=True)
+            self._raw.mkdir()
+        except OSError as error:
+            raise InvalidInput(f"{self.path} cannot be created: {error.strerror}") from None
+        program_run.write(self.run, self.path)
+
+    def update(self) -> None:
+        """Read new raw records, and write their Snapshots and `run.json`."""
+        for path in sorted(self._raw.glob("[0-9]*.json")):
+            self._changed = True
+            self._read.append(self._program(path))
+        self._read_live()
+        self._count_operations()
+        if self._changed:
+            self.run = replace(self.run, programs=tuple(one.record for one in self._read))
+            self._write_snapshot()
+            program_run.write(self.run, self.path)
+            self._changed = False
+
+    def end(self, ended: str, seconds: float) -> None:
+        """Read the last raw records, compile for the target, and write how the program ended."""
+        self.update()
+        for one in self._read:
+            if one.for_target is not None:
+                one.record = one.for_target(one.record)
+        self.run = replace(self.run, programs=tuple(one.record for one in self._read))
+        problems = self.path / "problems.txt"
+        lines = problems.read_text(errors="replace").splitlines() if problems.exists() else []
+        self.run = replace(
+            self.run, ended=ended, seconds=seconds, problems=tuple(lines[:1] + lines[-2:-1])
+        )
+        if self.run.live is not None and self.run.live.when != "at the end":
+            self._write_snapshot()
+        program_run.write(self.run, self.path)
+        shutil.rmtree(self._raw, ignore_errors=True)
+
+    def _empty(self) -> None:
+        program_run_file = self.path / program_run.FILE
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+            return
+        if not program_run_file.is_file():
+            raise InvalidInput(
+                f"{self.path} exists already and is not the folder of an earlier run"
+            )
+        program_run.read(self.path)
+        shutil.rmtree(self.path)
+
+    def _program(self, path: Path) -> _Read:
+        plain = strict_json.read(path)
+        meta, found = plain["meta"], snapshot.from_json(plain["snapshot"], str(path))
+        same = [one.meta for one in self._read if _function(one.meta) == _function(meta)]
+        name = list(numbered([*(one.meta["name"] for one in self._read), meta["name"]]))[-1]
+        number = len(self._read) + 1
+        file = f"programs/{number:03d}-{file_name(meta['name'])}.json"
+        seconds = meta["seconds"]
+        record = CompiledRecord(
+            name,
+            meta["name"],
+            meta["source"],
+            file,
+            meta["at"],
+            seconds["trace"],
+            seconds["lower"],
+            seconds["compile"],
+            len(meta["inputs"]),
+            meta["devices"],
+            meta["ahead_of_time"],
+            reasons([*same, meta]),
+        )
+        text = path.with_suffix(".hlo")
+        hlo = text.read_text() if text.exists() else None
+        found = _completed(found, record, hlo)
+        _write(found, self.path / file)
+        module = path.with_suffix(".mlirbc")
+        later = None
+        if self._for_target is not None and "target" in meta:
+            later = partial(
+                self._compiled_for_target, found=found, settings=meta["target"], module=module
+            )
+        for done in (path, text):
+            done.unlink(missing_ok=True)
+        return _Read(meta, record, found.programs[0], found.mesh, later)
+
+    def _compiled_for_target(
+        self, record: CompiledRecord, found: Snapshot, settings: dict[str, Any], module: Path
+    ) -> CompiledRecord:
+        """Compile a program for the target, and write its Snapshot. Return the record with its file."""
+        assert self._for_target is not None
+        if "error" in settings:
+            return replace(record, target_error=one_line(settings["error"])[:_MOST_ERROR])
+        file = record.file.removesuffix(".json") + "-target.json"
+        try:
+            made = self._for_target(found, module.read_bytes(), settings)
+        except InvalidInput as error:
+            return replace(record, target_error=one_line(str(error))[:_MOST_ERROR])
+        _write(made, self.path / file)
+        return replace(record, target_file=file)
+
+    def _read_live(self) -> None:
+        path = self._raw / "arrays.json"
+        if not path.exists():
+            return
+        taken = path.with_name("arrays-read.json")
+        path.replace(taken)  # the program may write the next one
+        plain = strict_json.read(taken)
+        meta = plain["meta"]
+        self._live = snapshot.from_json(plain["snapshot"], str(path))
+        live = LiveRecord(meta["when"], meta["at"], meta["bytes"], meta["names"])
+        self.run = replace(self.run, live=live)
+        self._changed = True
+
+    def _count_operations(self) -> None:
+        path = self._raw / "operations.jsonl"
+        if not path.exists():
+            return
+        times = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(InvalidInput, KeyError, TypeError):  # a line cut by SIGKILL
+                times.append(float(strict_json.parse(line, str(path))["seconds"]))
+        if len(times) != self.run.operations:
+            self.run = replace(self.run, operations=len(times), operation_seconds=sum(times))
+            self._changed = True
+
+    def _write_snapshot(self) -> None:
+        """Write the live arrays with all programs; without live arrays, the last program's Snapshot."""
+        if self._live is None:
+            return
+        programs = tuple(_on_mesh(one.program, one.mesh, self._live) for one in self._read)
+        found = replace(
+            self._live, programs=programs, findings=(*self._live.findings, *self._notes())
+        )
+        _write(found, self.path / program_run.SNAPSHOT)
+
+    def _notes(self) -> tuple[Finding, ...]:
+        live = self.run.live
+        if live is None or self.run.ended is None or live.when == "at the end":
+            return ()
+        message = (
+            f"The program had freed most arrays when it ended. These arrays were captured {live.when}, "
+            f"{live.at:.1f} s after the start."
+        )
+        return (Finding("note", FREED, message),)
+
+
+def _write(found: Snapshot, path: Path) -> None:
+    """Write a Snapshot with the findings of the audit."""
+    from inspector.checks import audit  # imported while the program runs, not before it starts
+
+    output.write_text(snapshot.dumps(audit.audited(found)), path)
+
+
+def _function(meta: dict[str, Any]) -> tuple[str, str]:
+    return meta["name"], meta["source"]
+
+
+def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snapshot:
+    """Return the Snapshot with the facts of the compiled text, the times, and a unique program name."""
+    from inspector.compiled import program_text  # imported while the program runs
+
+    (program,) = found.programs
+    old, new = f"{program.name}/", f"{record.name}/"
+
+    def renamed(path: str) -> str:
+        return new + path.removeprefix(old) if path.startswith(old) else path
+
+    shardings = tuple(replace(one, path=renamed(one.path)) for one in program.shardings)
+    on_mesh = not any(one.code == OTHER_MESH for one in found.findings)
+    facts = program_text.read(hlo, found.mesh if on_mesh else None, shardings)
+    known = [one for one in (record.trace, record.lower) if one is not None]
+    program = replace(
+        program,
+        name=record.name,
+        shardings=shardings,
+        collectives=facts.collectives,
+        work=facts.work,
+        flops_per_device=None if facts.work is None else facts.work.flops,
+        seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
+    )
+    return replace(
+        found,
+        programs=(program,),
+        arrays=tuple(
+            replace(one, path=renamed(one.path), program=record.name) for one in found.arrays
+        ),
+        findings=tuple(
+            one if one.array is None else replace(one, array=renamed(one.array))
+            for one in found.findings
+        ),
+    )
+
+
+def _on_mesh(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:
+    """Return the program for the Snapshot of the live arrays: inputs and outputs that are live arrays have
+    their paths.
+
+    A program on another mesh keeps its collectives, but their mesh axes are unknown there.
+    """
+    specs = {array.path: array.spec for array in live.arrays}
+    below: dict[str, list[str]] = {}
+    for path in specs:
+        below.setdefault(path.partition("/")[2] or path, []).append(path)
+    shardings = []
+    for one in program.shardings:
+        path = one.path.removeprefix(f"{program.name}/{one.role}/")
+        if one.role == "output":
+            # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
+            found = below.get(path) or below.get(path.partition("/")[2]) or []
+            path = found[0] if len(found) == 1 else ""
+        same = path in specs and specs[path] == one.compiled
+        shardings.append(replace(one, path=path) if same else one)
+    on_mesh = (
+        mesh is not None
+        and live.mesh is not None
+        and ((mesh.axes, mesh.devices) == (live.mesh.axes, live.mesh.devices))
+    )
+    collectives = program.collectives
+    if not on_mesh and collectives is not None:
+        collectives = tuple(replace(one, mesh_axes=None) for one in collectives)
+    return replace(program, shardings=tuple(shardings), collectives=collectives)

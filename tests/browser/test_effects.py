@@ -1,0 +1,32 @@
+"""The Effects tab in the browser: figure and texts at both widths, and a row that opens on the board."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dashboard import NARROW, WIDE
+
+SMALL = "?depth=64&layers=1&batch=16"
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_change_opens_on_the_board_next_to_the_current_layout(open_dashboard, size) -> None:
+    dashboard = open_dashboard(SMALL, size=size)
+    dashboard.open_tab("Effects")
+    table = dashboard.keyed("effects").locator("canvas").first
+    expect(table).to_be_visible()
+    dashboard.wait_for_figure("effect_bars")
+    dashboard.settle()
+    assert not [one for one in dashboard.texts_drawn("effect_bars") if one["out"] > 1]
+    table.scroll_into_view_if_needed()
+    dashboard.wait_for_stillness()
+    box = table.bounding_box()
+    assert box is not None
+    # The boxes at the left edge of the canvas select rows; the first row is below the headings.
+    dashboard.page.mouse.click(box["x"] + 15, box["y"] + 50)
+    dashboard.page.get_by_role("button", name="Compare on the board").click()
+    expect(dashboard.main().get_by_role("heading", name="Board")).to_be_visible()
+    dashboard.settle()
+    expect(dashboard.main().get_by_role("button", name="Current layout")).to_be_visible()
+    expect(dashboard.main()).to_contain_text("compared with Current layout")

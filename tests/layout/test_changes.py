@@ -1,0 +1,123 @@
+"""The changes of a layout: which are proposed, and that each is a valid layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector import layout as layouts
+from inspector.layout import Layout, changes
+from inspector.model.built_in.catalogue import CATALOGUE
+
+
+def layout_of(**fields: str) -> Layout:
+    return layouts.parse(fields).unwrap()
+
+
+def by_label(layout: Layout) -> dict[str, Layout]:
+    return {one.label: one.layout for one in changes.changes(layout)[0]}
+
+
+def test_every_rule_constraint_axis_and_swap_is_changed_once() -> None:
+    found = by_label(layout_of(mesh="2x4"))
+    assert {label: dict(one.rules) for label, one in found.items() if label[:4] in ("Remo", "Swap")} == {
+        "Remove batch → data": {"hidden": ("model",)},
+        "Remove hidden → model": {"batch": ("data",)},
+        "Remove constraint y": {"batch": ("data",), "hidden": ("model",)},
+        "Remove constraint z": {"batch": ("data",), "hidden": ("model",)},
+        "Swap batch → data, hidden → model": {"batch": ("model",), "hidden": ("data",)},
+    }  # fmt: skip
+    assert found["Remove constraint y"].unconstrained == ("y",)
+    moved = found["Move axis model into data (data 8)"]
+    assert (moved.mesh_shape, moved.axis_names, moved.rules) == (
+        (8,),
+        ("data",),
+        (("batch", ("data",)),),
+    )
+    assert len(found) == 7
+
+
+def test_an_axis_moves_to_the_largest_other_one_and_leaves_its_rules() -> None:
+    layout = layout_of(
+        mesh="2x4x1", axes="a,b,c", rules="batch=a+b,embed=a,hidden=b,layer=", target="plan"
+    )
+    found = by_label(layout)
+    moved = found["Move axis a into b (b 8 × c 1)"]
+    assert moved.rules == (("batch", ("b",)), ("hidden", ("b",)), ("layer", ()))
+    unused = found["Leave axis a unused"]
+    assert (unused.mesh_shape, unused.rules) == ((2, 4, 1), moved.rules)
+    assert not any("axis c" in label for label in found)
+
+
+def test_the_only_axis_of_a_mesh_stays_without_rules() -> None:
+    found = by_label(layout_of(mesh="8", axes="fsdp", rules="batch=fsdp,embed=fsdp"))
+    unused = found["Leave axis fsdp unused"]
+    assert unused.rules == () and unused.mesh_shape == (8,)
+
+
+def test_the_other_axes_keep_their_types() -> None:
+    layout = layout_of(mesh="2x4x2", axes="a:explicit,b,c:explicit", rules="batch=a")
+    found = by_label(layout)
+    assert found["Move axis a into b (b 8 × c 2)"].explicit_axes == ("c",)
+    assert found["Move axis c into b (a 2 × b 8)"].explicit_axes == ("a",)
+
+
+def test_removed_constraints_are_not_removed_again() -> None:
+    layout = layout_of(mesh="2x4", unconstrained="y")
+    assert by_label(layout)["Remove constraint z"].unconstrained == ("y", "z")
+    assert "Remove constraint y" not in by_label(layout)
+
+
+def test_a_model_with_device_axes_replicates_one_array_at_a_time() -> None:
+    layout = layout_of(model="mlp", mesh="2x4")
+    found = by_label(layout)
+    assert found["Replicate W1"].specs == {**layout.specs, "W1": (None, None)}
+    assert found["Move axis data into model (model 8)"].specs["x"] == (None, None)
+
+
+def test_nnx_rules_are_changed_to_none() -> None:
+    layout = layout_of(mesh="2x4")
+    entry = replace(layout.entry, rules_semantics="nnx", name="nnx_model")
+    CATALOGUE["nnx_model"] = entry
+    try:
+        found = by_label(replace(layout, model="nnx_model"))
+        assert found["Change batch → data to none"].rules[0] == ("batch", ())
+        moved = next(one for label, one in found.items() if label.startswith("Move axis data"))
+        assert moved.rules == (("batch", ()), ("hidden", ("model",)))
+    finally:
+        del CATALOGUE["nnx_model"]
+
+
+def test_swaps_are_limited() -> None:
+    rules = ",".join(
+        f"embed={axes}"
+        for axes in ("a", "b", "c", "a+b", "b+a", "a+c", "c+a", "b+c", "c+b", "a+b+c")
+    )
+    found, left_out = changes.changes(layout_of(mesh="2x2x2", axes="a,b,c", rules=rules))
+    assert sum(one.kind == "swap" for one in found) == changes.MOST_SWAPS
+    assert left_out == 45 - changes.MOST_SWAPS
+
+
+names = st.sampled_from(["batch", "embed", "hidden", "layer", "unknown"])
+axes = st.lists(st.sampled_from(["data", "model"]), unique=True, max_size=2).map(tuple)
+
+
+@given(st.lists(st.tuples(names, axes), max_size=6), st.sampled_from(["2x4", "1x8", "4x2"]))
+def test_changes_are_valid_distinct_and_keep_the_devices(rules, mesh) -> None:
+    layout = replace(layout_of(mesh=mesh), rules=tuple(rules))
+    found, _ = changes.changes(layout)
+    texts = [one.layout.key() for one in found]
+    assert len(set(texts)) == len(texts) and layout.key() not in texts
+    for one in found:
+        assert layouts.from_json(one.layout.to_json()) == one.layout
+        assert one.layout.devices == layout.devices
+
+
+@pytest.mark.parametrize("model", ["logical_mlp", "mlp", "transformer", "moe"])
+def test_default_layouts_have_changes(model: str) -> None:
+    layout = layout_of(model=model)
+    kinds = {one.kind for one in changes.changes(layout)[0]}
+    assert {"constraint", "axis"} <= kinds

@@ -1,0 +1,206 @@
+"""Effects of changes of a layout, against two compiles for emulated devices each."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pytest
+
+from inspector import layout as layouts
+from inspector.compiled import program_text
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Effect, Effects, LayoutCost, Program, ShardingError
+from inspector.layout import Layout
+from inspector.layout.changes import Change, changes
+from inspector.machines import hardware
+from inspector.model.built_in import logical_mlp
+from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.producers.build import build_model, make_mesh, signatures, tracing
+from inspector.producers.propagation import effects, template
+from inspector.producers.propagation.effects import layout_effects
+from inspector.producers.records import mesh_record
+from tests.producers.propagation.test_propagate import SMALL, TENSOR, wire_bytes
+
+MLP = {"mesh": "2x4", "depth": "64"}
+TRANSFORMER = {
+    "model": "transformer", "mesh": "2x4", "axes": "data,tensor", "rules": f"{TENSOR},batch=data",
+    **SMALL, "layers": "1",
+}  # fmt: skip
+CASES = (
+    (MLP, "Remove hidden → model"),
+    (MLP, "Remove batch → data"),
+    (MLP, "Swap batch → data, hidden → model"),
+    (MLP, "Move axis model into data (data 8)"),
+    ({"model": "mlp", **MLP}, "Remove constraint y"),
+    ({"model": "mlp", **MLP}, "Move axis data into model (model 8)"),
+    (TRANSFORMER, "Remove mlp → tensor"),
+    (TRANSFORMER, "Remove vocab → tensor"),
+    (TRANSFORMER, "Remove constraint hidden"),
+    (TRANSFORMER, "Move axis tensor into data (data 8)"),
+)
+
+
+def quiet(*_: object, **__: object) -> None:
+    pass
+
+
+@pytest.fixture
+def effects_of(monkeypatch) -> Callable[..., Effects]:
+    """The effects of a layout on its train step; only the changes with these labels, if there are any."""
+
+    def find(fields: Mapping[str, str], *labels: str, program: str = "train_step") -> Effects:
+        def some(layout: Layout) -> tuple[list[Change], int]:
+            found, left_out = changes(layout)
+            return [one for one in found if not labels or one.label in labels], left_out
+
+        monkeypatch.setattr(effects, "changes", some)
+        return layout_effects(layouts.parse(dict(fields)).unwrap(), program, None, quiet)
+
+    return find
+
+
+def effect(found: Effects, label: str) -> Effect:
+    return next(one for one in found.changes if one.label == label)
+
+
+def by_axes(cost: LayoutCost) -> Counter[tuple[str, ...]]:
+    return Counter({tuple(axes.split(",")): count or 0 for axes, count in cost.wire_bytes.items()})
+
+
+@functools.cache
+def compiled(key: str) -> tuple[Counter[tuple[str, ...] | None], int]:
+    """Wire bytes by mesh axes and state bytes on one device of a compiled train step."""
+    layout = layouts.from_json(json.loads(key))
+    mesh = make_mesh(layout)
+    with tracing(layout, mesh):
+        step = next(
+            one for one in signatures(build_model(layout), layout, mesh) if one.name == "train_step"
+        )
+        program = step.jitted().lower(*step.arguments).compile()
+    read = program_text.read(program.as_text(), mesh_record(mesh))
+    state, _ = program.input_shardings[0]
+    leaves = zip(jax.tree.leaves(step.arguments[0]), jax.tree.leaves(state), strict=True)
+    held = sum(
+        math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf, sharding in leaves
+    )
+    return wire_bytes(Program("train_step", collectives=read.collectives)), held
+
+
+@pytest.mark.parametrize(("fields", "label"), CASES, ids=[label for _, label in CASES])
+def test_a_change_costs_what_two_compiles_differ_by(
+    effects_of, fields: dict[str, str], label: str
+) -> None:
+    found = effects_of(fields, label)
+    changed = effect(found, label)
+    assert changed.cost is not None and changed.layout is not None
+    before, held_before = compiled(layouts.parse(fields).unwrap().key())
+    after, held_after = compiled(layouts.from_json(changed.layout).key())
+    sent, expected = Counter(by_axes(changed.cost)), Counter(after)
+    sent.subtract(by_axes(found.current))
+    expected.subtract(before)
+    for axes in sent.keys() | expected.keys():
+        assert sent[axes] == pytest.approx(expected[axes], rel=0.001, abs=64)
+    assert changed.cost.state_bytes - found.current.state_bytes == held_after - held_before
+
+
+def test_largest_effects_come_first_and_invalid_changes_last(effects_of) -> None:
+    found = effects_of({**MLP, "batch": "4"})
+    total = found.current.wire_total
+    sizes = [abs(one.cost.wire_total - total) for one in found.changes if one.cost]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 0
+    assert not any(one.cost for one in found.changes[len(sizes) :])
+    refused = effect(found, "Move axis model into data (data 8)")
+    assert refused.cost is None and "not divisible by 8" in refused.reason
+
+
+def test_a_change_that_shardy_refuses_has_its_reason(effects_of, monkeypatch) -> None:
+    original = effects.propagated_program
+
+    def refusing(lowered, layout, *rest, **named):
+        if not dict(layout.rules).get("hidden"):
+            raise InvalidInput("No rule for op.")
+        return original(lowered, layout, *rest, **named)
+
+    monkeypatch.setattr(effects, "propagated_program", refusing)
+    rules = ("Remove hidden → model", "Remove batch → data")
+    found = effects_of({**MLP, "depth": "32"}, *rules)
+    assert effect(found, rules[0]).reason == "No rule for op."
+    assert effect(found, rules[1]).cost is not None
+
+
+def test_a_program_that_jax_refuses_has_its_reason(effects_of, monkeypatch) -> None:
+    error = ShardingError("ShardingTypeError", "Sharding is ambiguous.", source="model.py:3")
+    refused = Program("train_step", sharding_error=error)
+    original = effects.template_of_program
+
+    def refusing(like: Layout, layout: Layout, name: str) -> template.Template:
+        if not layout.unconstrained:
+            return original(like, layout, name)
+        return template.Template((), False, (refused,))
+
+    monkeypatch.setattr(effects, "template_of_program", refusing)
+    found = effects_of({**MLP, "depth": "16"}, "Remove constraint y", "Remove batch → data")
+    assert "ambiguous" in effect(found, "Remove constraint y").reason
+    assert effect(found, "Remove batch → data").cost is not None
+
+
+def test_seconds_are_those_of_products_and_collectives() -> None:
+    layout = layouts.parse({**MLP, "target": "tpu:v5e:2x4"}).unwrap()
+    found = layout_effects(layout, "train_step", hardware.chip("v5e"), quiet)
+    assert found.chip == "v5e"
+    # Without the rule of `hidden`, each device computes four times the products.
+    without = effect(found, "Remove hidden → model").cost
+    assert without.flops == 4 * found.current.flops
+    seconds = [one.cost.seconds for one in found.changes if one.cost]
+    changes = [abs(one - found.current.seconds) for one in seconds]
+    assert changes == sorted(changes, reverse=True)
+
+
+def test_another_program_and_a_layout_without_rules(effects_of) -> None:
+    found = effects_of({**MLP, "rules": ""}, program="apply")
+    assert found.current.wire_bytes == {}
+    assert {one.kind for one in found.changes} == {"axis", "constraint"}
+    with pytest.raises(InvalidInput, match="must be one of init, train_step, apply"):
+        effects_of(MLP, program="missing")
+
+
+def test_rules_need_no_new_trace(monkeypatch) -> None:
+    layout = layouts.parse({**MLP, "depth": "48"}).unwrap()
+    template.template_of(layout)
+    lowered: list[str | None] = []
+    original = template._lowered
+
+    def counting(layout: Layout, only: str | None = None):
+        lowered.append(only)
+        return original(layout, only)
+
+    monkeypatch.setattr(template, "_lowered", counting)
+    layout_effects(layout, "train_step", None, quiet)
+    assert lowered == ["train_step", "train_step"]  # one for each constraint
+
+
+def test_constraints_of_a_model_without_names_are_removed_by_source_line(
+    effects_of, monkeypatch
+) -> None:
+    fields = {**MLP, "rules": "batch=data,embed=data,hidden=model"}
+    named = effects_of(fields, "")
+    both = layouts.parse({**fields, "unconstrained": "y,z"}).unwrap()
+    removed = effects_of(layouts.to_fields(both), "").current
+    changed = {**CATALOGUE, "logical_mlp": replace(CATALOGUE["logical_mlp"], constraints=())}
+    monkeypatch.setattr("inspector.layout.layout.CATALOGUE", changed)
+    found = effects_of(fields, "")
+    # Flax constrains both parameters of a block, and all activations are constrained in one line.
+    lines = Path(logical_mlp.__file__).read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if "nn.with_logical_constraint(" in text)
+    assert len(found.changes) == 3 and {one.kind for one in found.changes} == {"constraint"}
+    activations = effect(found, f"Remove constraint logical_mlp.py:{line}")
+    assert activations.layout is None and activations.cost == removed
+    assert found.current == named.current != removed

@@ -1,0 +1,150 @@
+"""Tests of StableHLO: shardings after propagation equal those of JAX's own compile of the same program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.core import sharding, snapshot
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.producers import import_file
+
+
+def opened(path: Path, kind: str | None = None) -> Snapshot:
+    payload: dict[str, Any] = {"path": str(path), "name": path.name, "kind": kind, "step": None}
+    payload |= {"folder": None, "mesh": None}
+    return snapshot.from_json(import_file.import_job(payload, lambda *_, **__: None))
+
+
+def lowered(mesh: Any) -> Any:
+    def step(state: dict[str, Any], x: Any) -> Any:
+        def loss(params: dict[str, Any]) -> Any:
+            return (jax.nn.relu(x @ params["up"]) @ params["down"]).sum()
+
+        gradient = jax.grad(loss)(state["params"])
+        return {"params": jax.tree.map(lambda a, b: a - b, state["params"], gradient)}
+
+    def shape(shape: tuple[int, ...], *spec: Any) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    params = {"up": shape((16, 32), "data", "model"), "down": shape((32, 16), "model", "data")}
+    return (
+        jax.jit(step)
+        .trace({"params": params}, shape((8, 16), "data"))
+        .lower(lowering_platforms=("cpu",))
+    )
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(lowered(AbstractMesh((2, 4), ("data", "model"))).as_text(debug_info=True))
+
+
+def test_text_of_a_lowered_program_is_propagated_with_origins(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "step.mlir"
+    path.write_text(text)
+    for kind in (None, "stablehlo", "hlo"):
+        found = opened(path, kind)
+        assert found.source.kind == "stablehlo"
+    assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
+    up = found.array("jit_step/input/state/params/up")
+    assert (up.group, up.spec, up.shard_shape) == ("params", (("data",), ("model",)), (8, 8))
+    assert found.array("jit_step/output/params/up").spec == up.spec
+    (program,) = found.programs
+    assert program.stage == "propagated" and program.flops_per_device
+    gathers = {each.arrays: each for each in program.collectives or () if each.op == "all-gather"}
+    gather = gathers[(up.path,)]
+    assert gather.mesh_axes == ("data",)
+    assert [(one.mesh_axis, one.from_) for one in gather.origins or ()] == [("data", up.path)]
+    assert {array.group for array in found.arrays} >= {"params", "output", "activation", "gradient"}
+
+
+def test_bytecode_and_text_without_names_have_the_same_shardings(tmp_path: Path, text: str) -> None:
+    module = lowered(AbstractMesh((2, 4), ("data", "model")))
+    specs = []
+    with module.compiler_ir("stablehlo").context:
+        (tmp_path / "a.mlirbc").write_bytes(module_bytecode(module.compiler_ir("stablehlo")))
+    (tmp_path / "b.mlir").write_text(module.as_text())
+    (tmp_path / "c.mlir").write_text(text)
+    for name in ("a.mlirbc", "b.mlir", "c.mlir"):
+        arrays = opened(tmp_path / name).arrays
+        specs.append(
+            [array.spec for array in arrays if array.group not in ("activation", "gradient")]
+        )
+    assert specs[0] == specs[1] == specs[2] and None not in specs[0]
+
+
+def module_bytecode(module: Any) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    return file.getvalue()
+
+
+def test_every_kind_of_placement_equals_that_of_jax(placements: Path) -> None:
+    expected = json.loads((placements / "expected.json").read_text())
+    modules = {path.parent.name: path for path in placements.glob("dump/module_*/module.mlir")}
+    assert modules
+    compared = set()
+    for folder, path in modules.items():
+        name = folder.partition(".")[2]
+        wanted = {key: one for key, one in expected.items() if key.startswith(f"{name}/")}
+        if not wanted:
+            continue
+        found = opened(path)
+        assert found.mesh is not None
+        positions = (0, 1, 3, 2, 4, 5, 7, 6)
+        arrays = {array.path: array for array in found.arrays}
+        for key, one in wanted.items():
+            array = arrays[key]
+            assert array.shape == tuple(one["shape"]) and array.dtype == one["dtype"], key
+            assert array.memory_kind == one["memory_kind"], key
+            assert array.extra.get("unreduced", []) == one["unreduced"], key
+            held = {
+                str(positions[shard.device]): [list(part) for part in shard.index]
+                for shard in sharding.shards(array, found.mesh) or ()
+            }
+            assert held == one["shards"], key
+            compared.add(key)
+    assert compared == expected.keys()
+
+
+def test_a_module_without_a_mesh_has_arrays_and_says_that_it_has_no_mesh(tmp_path: Path) -> None:
+    path = tmp_path / "plain.mlir"
+    path.write_text(jax.jit(lambda x: x * 2).lower(np.ones((4, 8), np.float32)).as_text())
+    found = opened(path)
+    assert found.mesh is None and found.arrays[0].shape == (4, 8)
+    assert "mesh-unknown" in [finding.code for finding in found.findings]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"module {", b"module @a {\n  func.func private @f()\n}", b"ML\xefR\x00\x01\x02",
+     b"module @a {\n  what.is @this\n}", b"module @a {\n  stablehlo.constant\n}"],
+)  # fmt: skip
+def test_other_text_is_refused_with_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.mlir"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"bad\.mlir"):
+        opened(path)
+
+
+def test_a_mesh_of_real_devices_gives_the_same(tmp_path: Path, text: str) -> None:
+    if jax.device_count() < 8:
+        pytest.skip("needs 8 devices")
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    path = tmp_path / "real.mlir"
+    path.write_text(lowered(mesh).as_text(debug_info=True))
+    real = [(array.path, array.spec) for array in opened(path).arrays]
+    path.write_text(text)
+    assert [(array.path, array.spec) for array in opened(path).arrays] == real

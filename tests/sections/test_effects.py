@@ -1,0 +1,117 @@
+"""The section of effects in its four media: order, unknown and invalid changes, hostile names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+
+from inspector.core import snapshot as snapshots
+from inspector.core.snapshot import Effect, Effects, LayoutCost, Snapshot, Source
+from inspector.core.snapshot.effects import by_effect
+from inspector.media import report
+from inspector.media.terminal import render
+from inspector.sections import effects as section
+from inspector.sections.section import Notice, Picture, Table, Text, plain
+
+NOW = LayoutCost(2**20, {"data": 2**21, "data,model": 2**20}, 1e9, 2e-3)
+LESS = Effect("rule", "Remove a → data", {}, LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3))
+SAME = Effect("constraint", "Remove constraint b", None, NOW)
+MORE = Effect("swap", "Swap c", {}, LayoutCost(2**20, {"model": 2**30}, 1e9, 1.5))
+INVALID = Effect("axis", "Move axis d", {}, None, "8 is not divisible by 3")
+UNKNOWN = Effect("rule", "Remove e", {}, LayoutCost(None, {"data": None}, None))
+
+
+def effects_of(*changes: Effect, current: LayoutCost = NOW, chip: str | None = "v5e") -> Effects:
+    return Effects("train_step", chip, current, by_effect(current, changes))
+
+
+EFFECTS = effects_of(INVALID, SAME, LESS, UNKNOWN, MORE)
+
+
+def block(effects: Effects, kind: type):
+    return next(one for one in section.section(effects).blocks if isinstance(one, kind))
+
+
+def column(effects: Effects, heading: str) -> dict[str, object]:
+    table = block(effects, Table)
+    at = [one.heading for one in table.columns].index(heading)
+    return {row[0]: row[at] for row in table.rows}
+
+
+def test_the_figure_comes_first_then_a_sentence_and_the_table() -> None:
+    kinds = [type(one) for one in section.section(EFFECTS).blocks]
+    assert kinds == [Picture, Text, Text, Table, Text]
+    first = plain(block(EFFECTS, Text).parts)
+    assert "Swap c" in first and "+1.50 s" in first
+
+
+def test_changes_are_ordered_by_effect_and_invalid_ones_are_last() -> None:
+    assert [one.label for one in EFFECTS.changes[:2]] == [MORE.label, LESS.label]
+    assert EFFECTS.changes[-1] == INVALID
+    assert column(EFFECTS, "Not valid")[INVALID.label] == INVALID.reason
+
+
+def test_cells_have_signed_changes_by_mesh_axes() -> None:
+    assert column(EFFECTS, "over data")[LESS.label] == "−2.0 MiB (−100%)"
+    assert column(EFFECTS, "over model")[MORE.label] == "+1.0 GiB (from 0)"
+    assert column(EFFECTS, "over data × model")[LESS.label] == "0"
+    assert column(EFFECTS, "Train state")[LESS.label] == "+3.0 MiB (+300%)"
+    assert column(EFFECTS, "Matrix FLOPs")[LESS.label] == "+100%"
+    assert column(EFFECTS, "Predicted time")[LESS.label] == "−1.00 ms (−50%)"
+
+
+def test_unknown_figures_stay_unknown() -> None:
+    for heading in ("Predicted time", "On the wire", "over data", "Train state", "Matrix FLOPs"):
+        assert column(EFFECTS, heading)[UNKNOWN.label] == "unknown"
+        assert column(EFFECTS, heading)[INVALID.label] == "–"
+
+
+def test_without_a_chip_bytes_are_shown_and_order_the_changes() -> None:
+    without = [
+        replace(one, cost=one.cost and replace(one.cost, seconds=None))
+        for one in (LESS, MORE, SAME)
+    ]
+    effects = effects_of(*without, current=replace(NOW, seconds=None), chip=None)
+    assert [one.label for one in effects.changes] == [MORE.label, LESS.label, SAME.label]
+    headings = [one.heading for one in block(effects, Table).columns]
+    assert "Predicted time" not in headings and "Not valid" not in headings
+    assert "No chip" in render.text([section.section(effects)])
+
+
+def test_changes_without_effect_have_no_figure() -> None:
+    effects = effects_of(SAME)
+    assert not any(isinstance(one, Picture) for one in section.section(effects).blocks)
+    assert isinstance(section.section(effects_of()).blocks[0], Notice)
+
+
+@pytest.mark.parametrize("width_px", [320, 480, 1000])
+def test_texts_and_bars_fit_beside_each_other(width_px: int) -> None:
+    figure = block(EFFECTS, Picture).build(width_px)
+    assert isinstance(figure, go.Figure)
+    (bars,) = figure.data
+    assert list(bars.x) == [pytest.approx(1.498), pytest.approx(-1e-3)]
+    low, high = figure.layout.xaxis.range
+    assert low < -1e-3 and high > 1.498
+    margin = figure.layout.margin
+    assert margin.l + margin.r < width_px
+
+
+def test_the_figure_shows_the_largest_changes() -> None:
+    many = [
+        replace(LESS, label=f"Remove {n}", cost=replace(LESS.cost, seconds=n)) for n in range(30)
+    ]
+    figure = block(effects_of(*many), Picture).build(600)
+    assert len(figure.data[0].x) == 12 and max(figure.data[0].x) == pytest.approx(29, abs=0.01)
+
+
+def test_reports_of_a_snapshot_contain_its_effects() -> None:
+    hostile = replace(LESS, label="<script>alert(1)</script> | `x`")
+    effects = effects_of(hostile, INVALID)
+    found = Snapshot(Source("plan", "plan", "2026-01-01"), None, None, (), effects=effects)
+    again = snapshots.from_json(found.to_json())
+    assert again == found
+    page = report.content([("a", again)], ".html")
+    assert "&lt;script&gt;alert" in page and "<script>alert(1)" not in page
+    assert section.HEADING in report.content([("a", again)], ".md")

@@ -1,0 +1,87 @@
+"""Programs as users write them, for `run`. They are written to files and never imported."""
+
+# It compiles in every style, and prints the shards of its arrays as JAX knows them.
+TRAINS = """
+import atexit, functools, json, os, sys
+import inspector  # a module of the program, which has the name of this package
+
+atexit.register(lambda: print("first registered, last run"))
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+put = lambda value, *spec: jax.device_put(value, NamedSharding(mesh, P(*spec)))
+
+
+@functools.partial(jax.jit, donate_argnums=0, static_argnames="scale")
+def train_step(state, batch, scale=1):
+    loss, grads = jax.value_and_grad(lambda w: ((batch @ w) ** 2).sum() * scale)(state["params"]["w"])
+    return {"params": {"w": state["params"]["w"] - grads}, "step": state["step"] + 1}, loss
+
+
+def main():
+    state = {"params": {"w": put(np.ones((16, 8), "float32"), None, "model")}, "step": put(np.int32(0))}
+    batch = put(np.ones((4, 16), "float32"), "data")
+    for _ in range(3):
+        state, loss = train_step(state, batch)
+    state, loss = train_step(state, batch[:2], scale=2)
+    print("loss", float(loss), file=sys.stderr)
+    return state
+
+
+state = main()
+model = nnx.Linear(8, 8, rngs=nnx.Rngs(0))
+out = nnx.jit(lambda model, x: model(x))(model, jnp.ones((2, 8)))
+jax.jit(jnp.tanh).lower(out).compile()
+ahead = jax.jit(lambda x: x + 1).lower(out).compile()
+places = {
+    path: {
+        str(device.id): [part.indices(size)[:2] for part, size in zip(index, array.shape)]
+        for device, index in array.sharding.devices_indices_map(array.shape).items()
+    }
+    for path, array in (("state/params/w", state["params"]["w"]), ("state/step", state["step"]))
+}
+print(json.dumps({
+    "places": places, "argv": sys.argv, "path": sys.path[0], "name": __name__, "mine": inspector.MINE,
+    "modules": "sitecustomize" in sys.modules, "variables": sorted(os.environ),
+    "live": sorted(array.shape for array in jax.live_arrays()),
+}))
+raise SystemExit(3)
+"""
+
+# It ends as its argument says.
+ENDS = """
+import os, signal, sys
+
+if sys.argv[1] == "plain":
+    print("no arrays here")
+    sys.exit("a reason")
+import jax
+import jax.numpy as jnp
+
+
+def main():
+    weights = jnp.ones((64, 64))
+    square = jax.jit(lambda weights: weights @ weights)
+    square(weights)
+    if sys.argv[1] == "fork":
+        child = os.fork()
+        if child == 0:
+            jax.jit(lambda x: x)  # nothing more: JAX in a forked process can hang
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+    elif sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif sys.argv[1] == "terminate":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        os.kill(os.getppid(), signal.SIGTERM)
+        signal.pause()
+
+
+main()
+if sys.argv[1] == "raise":
+    jax.jit(lambda x: x.no_such_attribute)(1.0)
+"""

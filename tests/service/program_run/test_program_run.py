@@ -1,0 +1,152 @@
+"""`run`: a program behaves as without it, and what it compiles and holds is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from inspector.core import program_run, sharding, snapshot
+from inspector.core.program_run import ProgramRun, Reason
+from inspector.core.snapshot import Snapshot
+from tests.paths import ROOT
+from tests.service.program_run import programs
+
+DEVICES = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+RUN = ("-m", "inspector", "run", "-o", "recorded")
+# Without the package's folder, so that it is only found because `run` knows where it is.
+PLAIN = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    variables = PLAIN | DEVICES
+    if arguments[0] == "-m":  # the command line itself
+        arguments = ("-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+                     "from inspector.__main__ import main; sys.exit(main(sys.argv[1:]))",
+                     *arguments[2:])  # fmt: skip
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=variables, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The same program directly and under `run`."""
+    folder = tmp_path_factory.mktemp("trains")
+    (folder / "train.py").write_text(programs.TRAINS)
+    (folder / "inspector.py").write_text("MINE = 'a module of the program'\n")
+    return SimpleNamespace(
+        folder=folder / "recorded",
+        direct=call(folder, "train.py", "--flag"),
+        recorded=call(folder, *RUN, "train.py", "--flag"),
+        run=program_run.read(folder / "recorded"),
+        snapshot=snapshot.read(folder / "recorded" / program_run.SNAPSHOT),
+    )
+
+
+def test_the_program_behaves_as_without_a_recorder(trained: Any) -> None:
+    direct, recorded = trained.direct, trained.recorded
+    assert direct.returncode == recorded.returncode == 3, direct.stderr + recorded.stderr
+    assert recorded.stdout == direct.stdout
+    *own, line = recorded.stderr.splitlines(keepends=True)
+    assert "".join(own) == direct.stderr
+    assert line.startswith("sharding-inspector: ")
+
+
+def test_live_arrays_are_those_of_jax(trained: Any) -> None:
+    said = json.loads(trained.direct.stdout.splitlines()[0])
+    found: Snapshot = trained.snapshot
+    for path, places in said["places"].items():
+        shards = sharding.shards(found.array(path), found.mesh)
+        assert {str(one.device): [list(part) for part in one.index] for one in shards} == places
+    assert found.array("state/params/w").group == "params"
+    assert sum(trained.run.live.names.values()) == len(said["live"]) == len(found.arrays)
+    assert trained.run.live.when == "at the end"
+
+
+def test_every_style_of_compile_is_recorded(trained: Any) -> None:
+    run: ProgramRun = trained.run
+    assert [one.name for one in run.programs] == [
+        "train_step", "train_step (2)", "<lambda>", "<lambda> (2)",
+    ]  # fmt: skip
+    assert [one.ahead_of_time for one in run.programs] == [False, False, False, True]
+    assert run.operations > 0  # `jnp.ones` and the like, and `jnp.tanh`
+    for one in run.programs:
+        alone = snapshot.read(trained.folder / one.file)
+        assert [program.name for program in alone.programs] == [one.name]
+        assert one.compile > 0 and one.lower > 0
+    step = trained.snapshot.program("train_step")
+    assert {c.op for c in step.collectives} == {"all-reduce"}
+    assert {c.mesh_axes for c in step.collectives} == {("data",), ("model",)}
+    inputs = {one.path: one for one in step.shardings if one.role == "input"}
+    assert inputs.keys() == {"state/params/w", "state/step", "train_step/input/batch"}
+    assert inputs["state/params/w"].extra == {"donated": True}
+
+
+def test_a_second_compile_has_its_reasons(trained: Any) -> None:
+    first, second = trained.run.programs[:2]
+    assert first.reasons == ()
+    assert Reason("shape", "batch", "[4, 16]", "[2, 16]") in second.reasons
+    assert Reason("static", "scale", None, "2") in second.reasons
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "ended"),
+    [
+        ("plain", 1, "exit 1"),
+        ("fork", 0, "exit 0"),
+        ("kill", -signal.SIGKILL, "signal SIGKILL"),
+        ("terminate", 5, "exit 5"),
+        ("raise", 1, "exit 1"),
+    ],
+)
+def test_whatever_ends_the_program_the_rest_is_kept(
+    tmp_path: Path, how: str, status: int, ended: str
+) -> None:
+    (tmp_path / "ends.py").write_text(programs.ENDS)
+    done = call(tmp_path, *RUN, "ends.py", how)
+    assert done.returncode == status, done.stderr
+    assert done.stderr.count("sharding-inspector: ") == 1
+    run = program_run.read(tmp_path / "recorded")
+    assert (run.ended, run.problems) == (ended, ())
+    if how == "plain":
+        assert (run.programs, run.live) == ((), None)
+        return
+    assert done.stdout == ("0\n" if how == "fork" else "")
+    assert [one.function for one in run.programs] == ["<lambda>"]
+    # The program frees its arrays when `main` ends; those of the compile are kept.
+    found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
+    assert found.array("weights").shape == (64, 64)
+    if how == "raise":
+        assert "hook.py" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("absent.py",),
+        ("--devices", "many", "ends.py"),
+        ("--target", "tpu:v99:1x1", "ends.py"),
+        ("-o", ".", "ends.py"),
+    ],
+)
+def test_bad_arguments_start_nothing(tmp_path: Path, arguments: tuple[str, ...], capsys) -> None:
+    from inspector.media.terminal import main
+
+    (tmp_path / "ends.py").write_text("raise SystemExit(9)")
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        assert main(["run", *arguments]) == 2
+    finally:
+        os.chdir(before)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["ends.py"]
