@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Locator, Page, expect
 
 from tests.paths import ROOT
-from tests.service.engine.waiting import until
+from tests.service.engine.waiting import PATIENCE, until
 
 ARTIFACTS = ROOT / "artifacts"
-PATIENCE_MS = 60_000  # until a missing element fails the test
+PATIENCE_MS = int(1000 * PATIENCE)  # until a missing element fails the test
 POLL_MS = 50
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 
