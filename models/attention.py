@@ -34,11 +34,11 @@ class Attention(Layer):
 
         by_query = ("batch", "seq", "heads", "head_dim")
         by_key = ("batch", "seq", "kv_heads", "head_dim")
-        query = rotated(
-            jnp.einsum("bsm,mnh->bsnh", x, w_query, out_sharding=out_sharding(by_query))
-        )
-        key = rotated(jnp.einsum("bsm,mkh->bskh", x, w_key, out_sharding=out_sharding(by_key)))
+        query = jnp.einsum("bsm,mnh->bsnh", x, w_query, out_sharding=out_sharding(by_query))
+        key = jnp.einsum("bsm,mkh->bskh", x, w_key, out_sharding=out_sharding(by_key))
         value = jnp.einsum("bsm,mkh->bskh", x, w_value, out_sharding=out_sharding(by_key))
+        if c.positions == "rotary":
+            query, key = rotated(query), rotated(key)
         query = self.constrained("query", query, by_query)
         key = self.constrained("key", key, by_key)
         value = self.constrained("value", value, by_key)

@@ -12,6 +12,7 @@ from inspector.model.built_in import published
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
+POSITIONS = ("rotary", "learned", "none")
 
 MLP_SIZES = (
     Size("batch", 8, "rows of the input", least=1, most=1_048_576),
@@ -61,17 +62,35 @@ TRANSFORMER_SIZES = (
     Size("seq", 128, "tokens of a sequence", least=1, most=1_048_576),
     Size("layers", 4, "blocks of attention and feed-forward layer", least=1, most=1024),
     Size("embed", 256, "width of the residual stream between layers", least=1, most=1_048_576),
-    Size("mlp", 512, "width inside each gated MLP", least=1, most=1_048_576),
+    Size("mlp", 512, "width inside each MLP", least=1, most=1_048_576),
     Size("heads", 8, "query heads", least=1, most=65_536),
     Size("kv_heads", 4, "key and value heads; they divide the query heads", least=1, most=65_536),
-    Size("head_dim", 32, "width of one head, an even number", least=2, most=65_536),
+    Size(
+        "head_dim",
+        32,
+        "width of one head, an even number for rotary positions",
+        least=2,
+        most=65_536,
+    ),
     Size("vocab", 1024, "different tokens", least=1, most=16_777_216),
+    Size(
+        "positions",
+        "rotary",
+        "order of tokens: rotated queries and keys, a learned row for each position, or nothing",
+        choices=POSITIONS,
+    ),
     Size("scan", False, "one scanned block instead of a Python loop over blocks"),
     Size("remat", False, "compute each block's activations again in the backward pass"),
     Size("tied", False, "the output matrix is the embedding, transposed"),
     Size("optimizer", "adam", "Optax optimizer", choices=OPTIMIZERS),
     Size("learning_rate", 1e-3, "step size of the optimizer", least=0.0, most=10.0),
     Size("dtype", "float32", "type of parameters and activations", choices=DTYPES),
+)
+
+# Sizes of the transformer that the mixture of experts lacks: its experts are gated by silu.
+MLP_FORM = (
+    Size("activation", "silu", "activation function of each MLP", choices=("silu", "gelu", "relu")),
+    Size("gated", True, "multiply the activation by a second product: three matrices per MLP"),
 )
 
 TRANSFORMER_LOGICAL_AXES = {
@@ -164,7 +183,7 @@ CATALOGUE = {
             name="transformer",
             title="Transformer",
             build="inspector.model.built_in.transformer:transformer",
-            sizes=TRANSFORMER_SIZES,
+            sizes=(*TRANSFORMER_SIZES, *MLP_FORM),
             logical_axes=TRANSFORMER_LOGICAL_AXES,
             rules=TRANSFORMER_RULES,
             partitions={},

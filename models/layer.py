@@ -18,7 +18,11 @@ NORM_EPSILON = 1e-5  # as in Llama and Mixtral
 class Config:
     """Sizes of a transformer, named as its logical axes, and its options.
 
-    `unconstrained` are the activations whose sharding is left to the compiler.
+    Attributes:
+      unconstrained: the activations whose sharding is left to the compiler.
+      activation: the name of a function of `jax.nn`.
+      gated: whether an MLP multiplies the activation by a second product.
+      positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
     """
 
     layers: int
@@ -33,6 +37,9 @@ class Config:
     tied: bool
     dtype: jnp.dtype
     unconstrained: frozenset[str]
+    activation: str = "silu"
+    gated: bool = True
+    positions: str = "rotary"
 
 
 class Layer(nn.Module):
@@ -41,10 +48,18 @@ class Layer(nn.Module):
     config: Config
 
     def weight(
-        self, name: str, shape: tuple[int, ...], names: tuple[str | None, ...], fan_in: int
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        names: tuple[str | None, ...],
+        fan_in: int,
+        used: tuple[str | None, ...] | None = None,
     ) -> jax.Array:
-        """Return a parameter with variance 1 / `fan_in`, which keeps the variance of a product."""
-        init = partitioned(nn.initializers.normal(fan_in**-0.5), names)
+        """Return a parameter with variance 1 / `fan_in`, which keeps the variance of a product.
+
+        On explicit axes, the layer uses it with the sharding of the names `used`.
+        """
+        init = partitioned(nn.initializers.normal(fan_in**-0.5), names, used=used)
         return self.param(name, init, shape, self.config.dtype)
 
     def norm(self, name: str, x: jax.Array) -> jax.Array:

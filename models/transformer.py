@@ -1,5 +1,5 @@
-"""A decoder-only transformer with logical axes, like Llama: RMSNorm before each layer, rotary positions,
-grouped-query attention, and gated MLPs.
+"""A decoder-only transformer with logical axes, by default like Llama: RMSNorm before each layer, rotary
+positions, grouped-query attention, and gated MLPs.
 
     tokens (batch, seq) → x (batch, seq, embed)
     → `layers` times: x + attention(norm(x)), then x + feed_forward(norm(x))
@@ -20,26 +20,10 @@ from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.attention import Attention
 from inspector.model.built_in.explicit import has_explicit_axes, out_sharding
+from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.layer import Config, Layer
 from inspector.model.built_in.token_training import next_token_model
 from inspector.model.built_in.training import optimizer_named
-
-
-class GatedMLP(Layer):
-    """x (batch, seq, embed) → silu(x·gate) ∘ (x·up) (batch, seq, mlp) → ·down, as x (arXiv:2002.05202)."""
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        c = self.config
-        gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
-        up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
-        down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
-        by_column = out_sharding(("batch", "seq", "mlp"))
-        hidden = nn.silu(jnp.dot(x, gate, out_sharding=by_column))
-        hidden = hidden * jnp.dot(x, up, out_sharding=by_column)
-        hidden = self.constrained("hidden", hidden, ("batch", "seq", "mlp"))
-        return jnp.dot(hidden, down, out_sharding=out_sharding(("batch", "seq", "embed")))
-
 
 # The layer after attention; called with the config and its name.
 FeedForward = Callable[..., Layer]
@@ -48,7 +32,7 @@ FeedForward = Callable[..., Layer]
 class Block(Layer):
     """Attention and a feed-forward layer, each added to x. Returns (x, None) for scan."""
 
-    feed_forward: FeedForward = GatedMLP
+    feed_forward: FeedForward = MLP
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
@@ -62,7 +46,7 @@ class Block(Layer):
 class Transformer(Layer):
     """Tokens (batch, seq) → logits of the token after each (batch, seq, vocab)."""
 
-    feed_forward: FeedForward = GatedMLP
+    feed_forward: FeedForward = MLP
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -76,6 +60,10 @@ class Transformer(Layer):
             x = table.at[tokens].get(out_sharding=out_sharding(("batch", "seq", "embed")))
         else:
             x = jnp.take(table, tokens, axis=0)
+        if c.positions == "learned":
+            # As GPT-2: one row for each position, added to the embedding of its token.
+            shape = (tokens.shape[1], c.embed)
+            x = x + self.weight("positions", shape, (None, "embed"), c.embed, used=(None, None))
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
         block = Block
@@ -124,7 +112,10 @@ def transformer(
     learning_rate: float = 1e-3,
     dtype: str = "float32",
     unconstrained: Collection[str] = (),
-    feed_forward: FeedForward = GatedMLP,
+    activation: str = "silu",
+    gated: bool = True,
+    positions: str = "rotary",
+    feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules.
 
@@ -135,12 +126,15 @@ def transformer(
         raise InvalidInput(
             f"heads is {heads}, but must be a multiple of kv_heads, which is {kv_heads}"
         )
-    if head_dim % 2:
+    if positions == "rotary" and head_dim % 2:
         raise InvalidInput(
             f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs"
         )
     shape = (layers, embed, mlp, heads, kv_heads, head_dim, vocab)
-    config = Config(*shape, scan, remat, tied, jnp.dtype(dtype), frozenset(unconstrained))
+    config = Config(
+        *(*shape, scan, remat, tied, jnp.dtype(dtype), frozenset(unconstrained)),
+        *(activation, gated, positions),
+    )
     return next_token_model(
         Transformer(config, feed_forward),
         optimizer_named(optimizer, learning_rate),

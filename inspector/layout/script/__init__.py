@@ -116,11 +116,21 @@ def _known(layout: Layout) -> dict[str, bool]:
         if isinstance(value, bool)
         for owner in ("self", "c")
     }
+    known |= {
+        f"c.{name} == {choice!r}": value == choice
+        for name, value in layout.sizes.items()
+        for choice in _choices(layout, name)
+    }
     known["has_explicit_axes()"] = bool(layout.explicit_axes)
     known["loss == 'mse'"] = layout.sizes.get("loss") == "mse"
     if not layout.unconstrained:
         known |= {f"name in {owner}.unconstrained": False for owner in ("self", "self.config")}
     return known
+
+
+def _choices(layout: Layout, name: str) -> tuple[str, ...]:
+    size = layout.entry.size(name)
+    return () if size is None else size.choices
 
 
 def _refuse_unimportable(model: str, module: str, function: str) -> None:

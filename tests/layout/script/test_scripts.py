@@ -60,6 +60,9 @@ LAYOUTS = {
         "unconstrained": "table,key",
         "rules": "batch=data+fsdp,embed=fsdp,mlp=model,heads=model,kv_heads=model",
     },
+    "transformer as GPT-2": TRANSFORMER | {
+        "mesh": "4x2", "activation": "gelu", "gated": "false", "positions": "learned",
+    },
     EXPERTS: TRANSFORMER | {
         "model": "moe", "mesh": "2x2", "axes": "data,expert", "experts": "4",
         "capacity_factor": "1.5",

@@ -1,0 +1,33 @@
+"""The feed-forward layer of a transformer: two matrices, or three if it is gated."""
+
+from __future__ import annotations
+
+import jax
+from flax import linen as nn
+from jax import numpy as jnp
+
+from inspector.model.built_in.explicit import out_sharding
+from inspector.model.built_in.layer import Layer
+
+
+class MLP(Layer):
+    """x (batch, seq, embed) → hidden (batch, seq, mlp) → hidden·down, as x.
+
+    The hidden values are act(x·up), or act(x·gate) ∘ (x·up) if gated (Shazeer 2020, arXiv:2002.05202).
+    """
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        c = self.config
+        activation = getattr(jax.nn, c.activation)
+        by_column = out_sharding(("batch", "seq", "mlp"))
+        up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
+        down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
+        if c.gated:
+            gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
+            hidden = activation(jnp.dot(x, gate, out_sharding=by_column))
+            hidden = hidden * jnp.dot(x, up, out_sharding=by_column)
+        else:
+            hidden = activation(jnp.dot(x, up, out_sharding=by_column))
+        hidden = self.constrained("hidden", hidden, ("batch", "seq", "mlp"))
+        return jnp.dot(hidden, down, out_sharding=out_sharding(("batch", "seq", "embed")))

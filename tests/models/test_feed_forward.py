@@ -1,0 +1,47 @@
+"""The forms of the feed-forward layer and of positions, against formulas in NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from inspector.model.built_in.feed_forward import MLP
+from inspector.model.built_in.layer import Config
+from tests.models.language_models import built
+
+ACTIVATIONS = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    # The tanh form, Hendrycks and Gimpel 2016, arXiv:1606.08415.
+    "gelu": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_layer_is_its_formula(activation: str, gated: bool) -> None:
+    shape = (1, 6, 10, 1, 1, 2, 8, False, False, False, np.dtype("float32"), frozenset())
+    layer = MLP(Config(*shape, activation=activation, gated=gated))
+    x = jax.random.normal(jax.random.key(0), (2, 9, 6))
+    params = jax.tree.map(np.asarray, nn.unbox(layer.init(jax.random.key(1), x))["params"])
+    act = ACTIVATIONS[activation]
+    hidden = act(x @ params["gate"]) * (x @ params["up"]) if gated else act(x @ params["up"])
+    assert params.keys() == {"up", "down"} | ({"gate"} if gated else set())
+    np.testing.assert_allclose(
+        layer.apply({"params": params}, x), hidden @ params["down"], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned", "none"])
+def test_only_without_positions_the_order_of_earlier_tokens_is_unknown(positions: str) -> None:
+    model, state, batch = built("transformer", positions=positions, layers="1")
+    assert ("positions" in state.params) == (positions == "learned")
+    tokens = batch["tokens"]
+    swapped = tokens.at[:, 0].set(tokens[:, 1]).at[:, 1].set(tokens[:, 0])
+    apply = jax.jit(model.apply)
+    difference = apply(state, {"tokens": tokens}) - apply(state, {"tokens": swapped})
+    assert (abs(difference[:, -1]).max() < 1e-5) == (positions == "none")
