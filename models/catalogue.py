@@ -84,7 +84,19 @@ TRANSFORMER_SIZES = (
     Size("tied", False, "the output matrix is the embedding, transposed"),
     Size("optimizer", "adam", "Optax optimizer", choices=OPTIMIZERS),
     Size("learning_rate", 1e-3, "step size of the optimizer", least=0.0, most=10.0),
-    Size("dtype", "float32", "type of parameters and activations", choices=DTYPES),
+    Size("dtype", "float32", "type of activations and matrix products", choices=DTYPES),
+    Size(
+        "weight_dtype",
+        "same",
+        "type of parameters, which are cast to dtype before use; same as dtype",
+        choices=("same", *DTYPES),
+    ),
+    Size(
+        "optimizer_dtype",
+        "same",
+        "type of the optimizer's first moment; same as the parameters",
+        choices=("same", *DTYPES),
+    ),
 )
 
 # Sizes of the transformer that the mixture of experts lacks: its experts are gated by silu.

@@ -20,6 +20,8 @@ class Config:
 
     Attributes:
       unconstrained: the activations whose sharding is left to the compiler.
+      dtype: of activations and matrix products.
+      weight_dtype: of parameters, which are cast to `dtype` before use.
       activation: the name of a function of `jax.nn`.
       gated: whether an MLP multiplies the activation by a second product.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
@@ -36,6 +38,7 @@ class Config:
     remat: bool
     tied: bool
     dtype: jnp.dtype
+    weight_dtype: jnp.dtype
     unconstrained: frozenset[str]
     activation: str = "silu"
     gated: bool = True
@@ -60,14 +63,15 @@ class Layer(nn.Module):
         On explicit axes, the layer uses it with the sharding of the names `used`.
         """
         init = partitioned(nn.initializers.normal(fan_in**-0.5), names, used=used)
-        return self.param(name, init, shape, self.config.dtype)
+        weight = self.param(name, init, shape, self.config.weight_dtype)
+        return weight.astype(self.config.dtype)
 
     def norm(self, name: str, x: jax.Array) -> jax.Array:
         """Return the root mean square norm over the last dimension, computed in float32."""
         # On explicit axes, JAX multiplies by the scale only if it is gathered.
         scale_init = partitioned(nn.initializers.ones, ("embed",), used=(None,))
-        dtype = self.config.dtype
-        return nn.RMSNorm(NORM_EPSILON, dtype, dtype, scale_init=scale_init, name=name)(x)
+        dtypes = (self.config.dtype, self.config.weight_dtype)
+        return nn.RMSNorm(NORM_EPSILON, *dtypes, scale_init=scale_init, name=name)(x)
 
     def constrained(self, name: str, value: jax.Array, names: tuple[str | None, ...]) -> jax.Array:
         """Return the value with its logical constraint, unless the layout leaves it to the compiler."""

@@ -12,17 +12,30 @@ from flax.core import meta
 from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
+from inspector.core.errors import InvalidInput
 from inspector.model import Batch, Model
 from inspector.model.built_in.watching import watch
 
 MOMENTUM = 0.9  # Sutskever et al. 2013
 
 
-def optimizer_named(name: str, learning_rate: float) -> optax.GradientTransformation:
-    """Return the Optax optimizer of this name with its default settings."""
-    if name == "momentum":
-        return optax.sgd(learning_rate, momentum=MOMENTUM)
-    return getattr(optax, name)(learning_rate)
+def optimizer_named(
+    name: str, learning_rate: float, dtype: str = "same"
+) -> optax.GradientTransformation:
+    """Return the Optax optimizer of this name with its default settings.
+
+    Args:
+      dtype: of its first moment; `same` as that of each parameter.
+
+    Raises:
+      InvalidInput: the optimizer has no moments, but `dtype` is not `same`.
+    """
+    options: dict[str, Any] = {"momentum": MOMENTUM} if name == "momentum" else {}
+    if dtype != "same":
+        if name == "sgd":
+            raise InvalidInput(f"optimizer_dtype is {dtype}, but must be same: sgd has no moments")
+        options["accumulator_dtype" if name == "momentum" else "mu_dtype"] = jnp.dtype(dtype)
+    return getattr(optax, "sgd" if name == "momentum" else name)(learning_rate, **options)
 
 
 def trained(

@@ -115,6 +115,8 @@ def transformer(
     activation: str = "silu",
     gated: bool = True,
     positions: str = "rotary",
+    weight_dtype: str = "same",
+    optimizer_dtype: str = "same",
     feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules.
@@ -130,14 +132,15 @@ def transformer(
         raise InvalidInput(
             f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs"
         )
-    shape = (layers, embed, mlp, heads, kv_heads, head_dim, vocab)
+    weights = dtype if weight_dtype == "same" else weight_dtype
     config = Config(
-        *(*shape, scan, remat, tied, jnp.dtype(dtype), frozenset(unconstrained)),
+        *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
+        *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
         *(activation, gated, positions),
     )
     return next_token_model(
         Transformer(config, feed_forward),
-        optimizer_named(optimizer, learning_rate),
+        optimizer_named(optimizer, learning_rate, optimizer_dtype),
         shape=(batch, seq),
         vocab=vocab,
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 from flax.core import meta
 
 from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.model import Batch, Model
+from inspector.model.built_in.layer import Config
 from inspector.producers import build
 
 MODELS = ("transformer", "moe")
@@ -19,6 +21,13 @@ SMALL = {
     **{"batch": "8", "seq": "16", "layers": "2", "embed": "32", "mlp": "64", "vocab": "64"},
     **{"heads": "4", "kv_heads": "2", "head_dim": "8", "learning_rate": "0.01", "steps": "3"},
 }
+
+# The sizes of a layer that is built alone.
+CONFIG = Config(
+    **{"layers": 1, "embed": 8, "mlp": 8, "heads": 1, "kv_heads": 1, "head_dim": 2, "vocab": 8},
+    **{"scan": False, "remat": False, "tied": False, "unconstrained": frozenset()},
+    **{"dtype": np.dtype("float32"), "weight_dtype": np.dtype("float32")},
+)
 
 
 def small(model: str, **fields: str) -> Layout:

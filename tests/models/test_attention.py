@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -9,16 +11,12 @@ from flax.core import meta
 from jax import numpy as jnp
 
 from inspector.model.built_in.attention import Attention, rotated
-from inspector.model.built_in.layer import Config
+from tests.models.language_models import CONFIG
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_attention_is_that_of_jax(kv_heads: int) -> None:
-    config = Config(
-        **{"layers": 1, "embed": 12, "mlp": 8, "heads": 4, "kv_heads": kv_heads, "head_dim": 6},
-        **{"vocab": 8, "scan": False, "remat": False, "tied": False},
-        **{"dtype": jnp.dtype("float32"), "unconstrained": frozenset()},
-    )
+    config = replace(CONFIG, embed=12, heads=4, kv_heads=kv_heads, head_dim=6)
     x = jax.random.normal(jax.random.key(0), (2, 10, 12))
     attention = Attention(config)
     params = meta.unbox(attention.init(jax.random.key(1), x))["params"]

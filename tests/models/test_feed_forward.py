@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -10,8 +11,7 @@ import pytest
 from flax import linen as nn
 
 from inspector.model.built_in.feed_forward import MLP
-from inspector.model.built_in.layer import Config
-from tests.models.language_models import built
+from tests.models.language_models import CONFIG, built
 
 ACTIVATIONS = {
     "silu": lambda x: x / (1 + np.exp(-x)),
@@ -24,8 +24,8 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_layer_is_its_formula(activation: str, gated: bool) -> None:
-    shape = (1, 6, 10, 1, 1, 2, 8, False, False, False, np.dtype("float32"), frozenset())
-    layer = MLP(Config(*shape, activation=activation, gated=gated))
+    config = replace(CONFIG, embed=6, mlp=10)
+    layer = MLP(replace(config, activation=activation, gated=gated))
     x = jax.random.normal(jax.random.key(0), (2, 9, 6))
     params = jax.tree.map(np.asarray, nn.unbox(layer.init(jax.random.key(1), x))["params"])
     act = ACTIVATIONS[activation]

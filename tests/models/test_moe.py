@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -9,9 +11,8 @@ from flax import linen as nn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.model.built_in.layer import Config
 from inspector.model.built_in.moe import MixtureOfExperts, capacity, route
-from tests.models.language_models import built
+from tests.models.language_models import CONFIG, built
 
 # (tokens, experts, experts a token, places): room for all, for some, one of each, all experts for all.
 CASES = ((8, 4, 2, 8), (7, 5, 2, 2), (8, 3, 1, 1), (6, 6, 3, 2), (1, 1, 1, 1), (5, 3, 3, 5))
@@ -66,7 +67,7 @@ def test_capacity_is_between_one_place_and_the_sequence(
 
 
 def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps() -> None:
-    config = Config(1, 6, 10, 1, 1, 2, 8, False, False, False, np.dtype("float32"), frozenset())
+    config = replace(CONFIG, embed=6, mlp=10)
     layer = MixtureOfExperts(config, experts=4, experts_per_token=2, capacity_factor=4)
     x = jax.random.normal(jax.random.key(0), (2, 9, 6))
     params = nn.unbox(layer.init(jax.random.key(1), x))["params"]

@@ -54,6 +54,25 @@ def test_half_precision_learns_too_and_the_loss_is_in_full(model: str) -> None:
     assert step(after, batch)[1] < first
 
 
+def test_weights_and_moments_have_their_own_types() -> None:
+    """Casting the weights by hand before the same model in bfloat16 gives the same logits."""
+    model, state, batch = built(
+        "transformer", dtype="bfloat16", weight_dtype="float32", optimizer_dtype="bfloat16"
+    )
+    moments = state.opt_state[0]
+    for part, name in (
+        (state.params, "float32"),
+        (moments.mu, "bfloat16"),
+        (moments.nu, "float32"),
+    ):
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(part)} == {name}
+    logits = jax.jit(model.apply)(state, batch)
+    assert logits.dtype == "bfloat16"
+    half = build.build_model(small("transformer", dtype="bfloat16"))
+    cast = state.replace(params=jax.tree.map(lambda leaf: leaf.astype("bfloat16"), state.params))
+    np.testing.assert_array_equal(logits, jax.jit(half.apply)(cast, batch))
+
+
 def test_no_token_sees_those_after_it() -> None:
     model, state, batch = built("transformer")
     apply = jax.jit(model.apply)
@@ -82,6 +101,10 @@ def test_cross_entropy_is_that_of_optax() -> None:
     ("fields", "sentence"),
     [
         ({"heads": "6", "kv_heads": "4"}, "heads is 6, but must be a multiple of kv_heads, which is 4"),
+        (
+            {"optimizer": "sgd", "optimizer_dtype": "float32"},
+            "optimizer_dtype is float32, but must be same",
+        ),
         ({"head_dim": "7"}, "head_dim is 7, but must be even"),
         ({"model": "moe", "experts": "1"}, "experts_per_token is 2, but must be at most experts"),
     ],

@@ -27,7 +27,9 @@ from inspector.service.compile_cache import CompileCache
 
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # Sizes of the training, not of the model.
-TRAINING_SIZES = ("optimizer", "learning_rate", "loss", "dtype")
+TRAINING_SIZES = (
+    *("optimizer", "learning_rate", "loss", "dtype", "weight_dtype", "optimizer_dtype"),
+)
 
 _MOST_PATHS = 5  # without a match, below the patterns
 _LEAST_FIELD_PX = 70  # seven digits and the buttons
