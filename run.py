@@ -107,6 +107,8 @@ def _python() -> Path:
 
 
 def _run(*arguments: str, folder: Path = ROOT) -> int:
+    # Pip compiles nothing (see `_install`), so each process would compile JAX again, which takes 2 s.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A parent that ignores SIGINT passes that on, but the child must react to Ctrl-C.
     options = {} if os.name == "nt" else {"preexec_fn": _accept_interrupts}
     child = subprocess.Popen([_python(), *arguments], cwd=folder, **options)
