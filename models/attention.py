@@ -8,6 +8,7 @@ from __future__ import annotations
 import jax
 from flax import linen as nn
 from jax import numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.layer import Layer
@@ -39,9 +40,9 @@ class Attention(Layer):
         value = jnp.einsum("bsm,mkh->bskh", x, w_value, out_sharding=out_sharding(by_key))
         if c.positions == "rotary":
             query, key = rotated(query), rotated(key)
-        query = self.constrained("query", query, by_query)
-        key = self.constrained("key", key, by_key)
-        value = self.constrained("value", value, by_key)
+        query = checkpoint_name(self.constrained("query", query, by_query), "query_proj")
+        key = checkpoint_name(self.constrained("key", key, by_key), "key_proj")
+        value = checkpoint_name(self.constrained("value", value, by_key), "value_proj")
 
         # Each key head k serves a group of g query heads.
         by_group = ("batch", "seq", "kv_heads", None, "head_dim")
@@ -62,9 +63,10 @@ class Attention(Layer):
         )
         flat = (batch, seq, c.heads, c.head_dim)
         attended = jnp.reshape(attended, flat, out_sharding=out_sharding(by_query))
-        attended = self.constrained("attended", attended, by_query)
+        attended = checkpoint_name(self.constrained("attended", attended, by_query), "context")
         by_token = out_sharding(("batch", "seq", "embed"))
-        return jnp.einsum("bsnh,nhm->bsm", attended, w_output, out_sharding=by_token)
+        output = jnp.einsum("bsnh,nhm->bsm", attended, w_output, out_sharding=by_token)
+        return checkpoint_name(output, "out_proj")
 
 
 def rotated(x: jax.Array) -> jax.Array:

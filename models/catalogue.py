@@ -8,7 +8,7 @@ from __future__ import annotations
 from inspector.core.rules import RulesSemantics
 from inspector.core.snapshot import Snapshot
 from inspector.model import ModelEntry, Size, own_model
-from inspector.model.built_in import published
+from inspector.model.built_in import published, remat_names
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -80,7 +80,14 @@ TRANSFORMER_SIZES = (
         choices=POSITIONS,
     ),
     Size("scan", False, "one scanned block instead of a Python loop over blocks"),
-    Size("remat", False, "compute each block's activations again in the backward pass"),
+    Size(
+        "remat",
+        "none",
+        "what the backward pass computes again: none, full, minimal (all but projections), or all but "
+        "save:NAME+NAME and offload:NAME+NAME (kept on the host)",
+        choices=remat_names.POLICIES,
+        normalize=remat_names.normalized,
+    ),
     Size("tied", False, "the output matrix is the embedding, transposed"),
     Size("optimizer", "adam", "Optax optimizer", choices=OPTIMIZERS),
     Size("learning_rate", 1e-3, "step size of the optimizer", least=0.0, most=10.0),

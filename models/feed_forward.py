@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 from flax import linen as nn
 from jax import numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.layer import Layer
@@ -25,9 +26,12 @@ class MLP(Layer):
         down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
         if c.gated:
             gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
-            hidden = activation(jnp.dot(x, gate, out_sharding=by_column))
-            hidden = hidden * jnp.dot(x, up, out_sharding=by_column)
+            gates = checkpoint_name(jnp.dot(x, gate, out_sharding=by_column), "mlpwi_0")
+            values = checkpoint_name(jnp.dot(x, up, out_sharding=by_column), "mlpwi_1")
+            hidden = activation(gates) * values
         else:
-            hidden = activation(jnp.dot(x, up, out_sharding=by_column))
+            values = checkpoint_name(jnp.dot(x, up, out_sharding=by_column), "mlpwi")
+            hidden = activation(values)
         hidden = self.constrained("hidden", hidden, ("batch", "seq", "mlp"))
-        return jnp.dot(hidden, down, out_sharding=out_sharding(("batch", "seq", "embed")))
+        output = jnp.dot(hidden, down, out_sharding=out_sharding(("batch", "seq", "embed")))
+        return checkpoint_name(output, "mlpwo")

@@ -22,6 +22,7 @@ class Config:
       unconstrained: the activations whose sharding is left to the compiler.
       dtype: of activations and matrix products.
       weight_dtype: of parameters, which are cast to `dtype` before use.
+      remat: what is kept for the backward pass, a value of `remat_names`.
       activation: the name of a function of `jax.nn`.
       gated: whether an MLP multiplies the activation by a second product.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
@@ -35,7 +36,7 @@ class Config:
     head_dim: int
     vocab: int
     scan: bool
-    remat: bool
+    remat: str
     tied: bool
     dtype: jnp.dtype
     weight_dtype: jnp.dtype

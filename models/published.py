@@ -11,7 +11,7 @@ from inspector.model import SizePreset, SizeValue
 # Large language models scan one block, recompute activations in the backward pass, and use bfloat16.
 _AT_SCALE: dict[str, SizeValue] = {
     "scan": True,
-    "remat": True,
+    "remat": "full",
     "optimizer": "adamw",
     "learning_rate": 3e-4,
     "dtype": "bfloat16",
@@ -39,7 +39,7 @@ SMALL_125M = SizePreset(
     _AT_SCALE
     | {
         **{"batch": 64, "seq": 1024, "layers": 12, "embed": 768, "mlp": 2048, "vocab": 50_304},
-        **{"heads": 12, "kv_heads": 12, "head_dim": 64, "tied": True, "remat": False},
+        **{"heads": 12, "kv_heads": 12, "head_dim": 64, "tied": True, "remat": "none"},
     },
 )
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 import jax
 from flax import linen as nn
 from jax import numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
@@ -22,6 +23,7 @@ from inspector.model.built_in.attention import Attention
 from inspector.model.built_in.explicit import has_explicit_axes, out_sharding
 from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.layer import Config, Layer
+from inspector.model.built_in.remat import rematerialized
 from inspector.model.built_in.token_training import next_token_model
 from inspector.model.built_in.training import optimizer_named
 
@@ -36,6 +38,7 @@ class Block(Layer):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        x = checkpoint_name(x, "decoder_layer_input")
         x = x + Attention(self.config, name="attention")(self.norm("attention_norm", x))
         x = self.constrained("after_attention", x, ("batch", "seq", "embed"))
         x = x + self.feed_forward(self.config, name="feed_forward")(self.norm("norm", x))
@@ -66,10 +69,10 @@ class Transformer(Layer):
             x = x + self.weight("positions", shape, (None, "embed"), c.embed, used=(None, None))
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
-        block = Block
-        if c.remat:
-            # Inside a scan, XLA cannot merge the recomputed block with the original.
-            block = nn.remat(Block, prevent_cse=not c.scan)
+        if c.remat == "none":
+            block = Block
+        else:
+            block = rematerialized(Block, c.remat, c.scan)
         if c.scan:
             blocks = nn.scan(
                 block,
@@ -106,7 +109,7 @@ def transformer(
     head_dim: int = 32,
     vocab: int = 1024,
     scan: bool = False,
-    remat: bool = False,
+    remat: str = "none",
     tied: bool = False,
     optimizer: str = "adam",
     learning_rate: float = 1e-3,

@@ -501,6 +501,8 @@ def parse_size(text: str, size: Size) -> SizeValue:
             return False
         raise InvalidInput(f"{size.name} is {shown(text)}, but must be true or false")
     if isinstance(size.default, str):
+        if size.normalize is not None:
+            return size.normalize(text)
         if not size.choices:
             return _free_text(text, size)
         if text not in size.choices:

@@ -26,7 +26,8 @@ Names = Literal["logical", "mesh"]
 class Size:
     """A number, switch or choice of a model: its default, meaning and allowed values.
 
-    `choices` are the allowed texts; empty allows any text. `least` and `most` bound a number.
+    `choices` are the allowed texts; empty allows any text. `least` and `most` bound a number. `normalize`
+    returns the value of a text that can have other values than the choices, or raises InvalidInput.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Size:
     choices: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
+    normalize: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True)

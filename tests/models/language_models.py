@@ -25,7 +25,7 @@ SMALL = {
 # The sizes of a layer that is built alone.
 CONFIG = Config(
     **{"layers": 1, "embed": 8, "mlp": 8, "heads": 1, "kv_heads": 1, "head_dim": 2, "vocab": 8},
-    **{"scan": False, "remat": False, "tied": False, "unconstrained": frozenset()},
+    **{"scan": False, "remat": "none", "tied": False, "unconstrained": frozenset()},
     **{"dtype": np.dtype("float32"), "weight_dtype": np.dtype("float32")},
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from flax.core import meta
+from jax._src.ad_checkpoint import saved_residuals
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
@@ -34,9 +36,14 @@ def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str)
 
     expected = two_losses(loop, state.params)
     assert expected[1] < expected[0]
-    for fields in ({"remat": "true"}, {"scan": "true"}, {"scan": "true", "remat": "true"}):
+    policies = ("full", "minimal", "save:decoder_layer_input+context,offload:out_proj+mlpwi")
+    for fields in (
+        {"scan": "true"},
+        *({"remat": policy, "scan": scan} for policy in policies[:1] for scan in ("false", "true")),
+        *({"remat": policy, "scan": "true"} for policy in policies[1:]),
+    ):
         other = build.build_model(small(model, optimizer="sgd", **fields))
-        params = stacked if "scan" in fields else state.params
+        params = stacked if fields["scan"] == "true" else state.params
         wanted = jax.eval_shape(other.init, jax.random.key(0), batch).params
         assert jax.tree.structure(meta.unbox(wanted)) == jax.tree.structure(params)
         assert two_losses(other, params) == pytest.approx(expected, rel=1e-6)
@@ -52,6 +59,48 @@ def test_half_precision_learns_too_and_the_loss_is_in_full(model: str) -> None:
     assert first.dtype == "float32"
     assert first == pytest.approx(np.log(64), rel=0.2)
     assert step(after, batch)[1] < first
+
+
+def kept_shapes(remat: str) -> list[tuple[int, ...]]:
+    """The shapes of the activations that the backward pass of one block gets from JAX's own report."""
+    model, state, batch = built("transformer", remat=remat, layers="1")
+    loss = lambda params: model.apply(state.replace(params=params), batch).sum()  # noqa: E731
+    found = saved_residuals(loss, state.params)
+    return [kept.shape for kept, source in found if "argument" not in source]
+
+
+def test_policies_keep_the_activations_that_they_name() -> None:
+    full, minimal = (Counter(kept_shapes(remat)) for remat in ("full", "minimal"))
+    # batch, seq, and heads or columns of `SMALL`: query, key and value, both products with x, and the output
+    # of attention; the backward pass does not need that of the MLP.
+    expected = {(8, 16, 4, 8): 1, (8, 16, 2, 8): 2, (8, 16, 64): 2, (8, 16, 32): 1}
+    assert minimal - full == expected
+    assert Counter(kept_shapes("save:key_proj+mlpwi")) - full == {(8, 16, 2, 8): 1, (8, 16, 64): 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("true", "full"), ("False", "none"), ("minimal", "minimal")),
+        ("offload:mlpwo key_proj", "offload:mlpwo+key_proj"),
+        ("offload:mlpwo, save:context", "save:context,offload:mlpwo"),
+    ],
+)
+def test_remat_has_one_form_in_links_files_and_fields(text: str, value: str) -> None:
+    layout = small("transformer", remat=text)
+    assert layout.sizes["remat"] == value
+    assert layouts.parse(layouts.to_query(layout)).unwrap() == layout
+    assert layouts.from_json(layout.to_json()) == layout
+    sizes = layout.to_json()["sizes"] | {"remat": True}
+    assert layouts.from_json(layout.to_json() | {"sizes": sizes}).sizes["remat"] == "full"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["all", "save:", "save:query", "save:mlpwo+mlpwo", "save:mlpwo,offload:mlpwo", "keep:mlpwo"],
+)
+def test_other_texts_of_remat_are_refused(text: str) -> None:
+    assert layouts.parse({"model": "transformer", "remat": text}).problems.keys() == {"remat"}
 
 
 def test_weights_and_moments_have_their_own_types() -> None:

@@ -28,7 +28,13 @@ from inspector.service.compile_cache import CompileCache
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # Sizes of the training, not of the model.
 TRAINING_SIZES = (
-    *("optimizer", "learning_rate", "loss", "dtype", "weight_dtype", "optimizer_dtype"),
+    "optimizer",
+    "learning_rate",
+    "loss",
+    "dtype",
+    "weight_dtype",
+    "optimizer_dtype",
+    "remat",
 )
 
 _MOST_PATHS = 5  # without a match, below the patterns
@@ -398,7 +404,8 @@ def _draw_field(size: Size) -> None:
     elif isinstance(size.default, str) and not size.choices:
         st.text_input(label, **common)
     elif isinstance(size.default, str):
-        st.selectbox(label, size.choices, **common)
+        more = size.normalize is not None
+        st.selectbox(label, size.choices, accept_new_options=more, **common)
     elif isinstance(size.default, int):
         st.number_input(label, step=1, **common)
     else:
