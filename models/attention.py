@@ -1,6 +1,6 @@
 """Causal self-attention with grouped queries and rotary positions.
 
-Grouped queries: Ainslie et al. 2023, arXiv:2305.13245. Rotary positions: Su et al. 2021, arXiv:2104.09864.
+Rotary positions: Su et al. 2021, arXiv:2104.09864.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from flax import linen as nn
 from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.explicit import out_sharding
+from inspector.model.built_in.flash import flash_attention
 from inspector.model.built_in.layer import Layer
 
 ROTARY_BASE = 10_000.0  # as in RoFormer
@@ -22,7 +24,6 @@ class Attention(Layer):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         c = self.config
-        batch, seq, _ = x.shape
         query_shape, key_shape = (c.embed, c.heads, c.head_dim), (c.embed, c.kv_heads, c.head_dim)
         query_axes, key_axes = ("embed", "heads", "head_dim"), ("embed", "kv_heads", "head_dim")
         w_query = self.weight("query", query_shape, query_axes, fan_in=c.embed)
@@ -44,26 +45,11 @@ class Attention(Layer):
         key = checkpoint_name(self.constrained("key", key, by_key), "key_proj")
         value = checkpoint_name(self.constrained("value", value, by_key), "value_proj")
 
-        # Each key head k serves a group of g query heads.
-        by_group = ("batch", "seq", "kv_heads", None, "head_dim")
-        grouped = (batch, seq, c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-        query = jnp.reshape(query, grouped, out_sharding=out_sharding(by_group))
-        scores = jnp.einsum(
-            "bskgh,btkh->bkgst",
-            query,
-            key,
-            preferred_element_type=jnp.float32,
-            out_sharding=out_sharding(("batch", "kv_heads", None, "seq", None)),
-        )
-        past = jnp.tril(jnp.ones((seq, seq), bool))
-        scores = jnp.where(past, scores * c.head_dim**-0.5, -jnp.inf)
-        weights = jax.nn.softmax(scores, axis=-1).astype(c.dtype)
-        attended = jnp.einsum(
-            "bkgst,btkh->bskgh", weights, value, out_sharding=out_sharding(by_group)
-        )
-        flat = (batch, seq, c.heads, c.head_dim)
-        attended = jnp.reshape(attended, flat, out_sharding=out_sharding(by_query))
-        attended = checkpoint_name(self.constrained("attended", attended, by_query), "context")
+        if c.attention == "flash":
+            attended = flash_attention(query, key, value)
+        else:
+            attended = dot_product_attention(query, key, value)
+        attended = self.constrained("attended", attended, by_query)
         by_token = out_sharding(("batch", "seq", "embed"))
         output = jnp.einsum("bsnh,nhm->bsm", attended, w_output, out_sharding=by_token)
         return checkpoint_name(output, "out_proj")

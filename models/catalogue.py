@@ -79,6 +79,12 @@ TRANSFORMER_SIZES = (
         "order of tokens: rotated queries and keys, a learned row for each position, or nothing",
         choices=POSITIONS,
     ),
+    Size(
+        "attention",
+        "plain",
+        "plain: matrix products; flash: splash attention, JAX's Pallas kernel, on TPUs, plain elsewhere",
+        choices=("plain", "flash"),
+    ),
     Size("scan", False, "one scanned block instead of a Python loop over blocks"),
     Size(
         "remat",

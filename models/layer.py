@@ -25,6 +25,7 @@ class Config:
       remat: what is kept for the backward pass, a value of `remat_names`.
       activation: the name of a function of `jax.nn`.
       gated: whether an MLP multiplies the activation by a second product.
+      attention: `flash` for a kernel where the devices have one, or `plain`.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
     """
 
@@ -44,6 +45,7 @@ class Config:
     activation: str = "silu"
     gated: bool = True
     positions: str = "rotary"
+    attention: str = "plain"
 
 
 class Layer(nn.Module):

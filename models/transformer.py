@@ -22,6 +22,7 @@ from inspector.model import Model
 from inspector.model.built_in.attention import Attention
 from inspector.model.built_in.explicit import has_explicit_axes, out_sharding
 from inspector.model.built_in.feed_forward import MLP
+from inspector.model.built_in.flash import LANES
 from inspector.model.built_in.layer import Config, Layer
 from inspector.model.built_in.remat import rematerialized
 from inspector.model.built_in.token_training import next_token_model
@@ -118,6 +119,7 @@ def transformer(
     activation: str = "silu",
     gated: bool = True,
     positions: str = "rotary",
+    attention: str = "plain",
     weight_dtype: str = "same",
     optimizer_dtype: str = "same",
     feed_forward: FeedForward = MLP,
@@ -135,11 +137,13 @@ def transformer(
         raise InvalidInput(
             f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs"
         )
+    if attention == "flash" and seq % LANES:
+        raise InvalidInput(f"seq is {seq}, but must be a multiple of {LANES} for flash attention")
     weights = dtype if weight_dtype == "same" else weight_dtype
     config = Config(
         *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
         *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
-        *(activation, gated, positions),
+        *(activation, gated, positions, attention),
     )
     return next_token_model(
         Transformer(config, feed_forward),

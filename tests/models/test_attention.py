@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from flax import linen as nn
 from flax.core import meta
 from jax import numpy as jnp
 
 from inspector.model.built_in.attention import Attention, rotated
+from inspector.model.built_in.flash import splash_attention
 from tests.models.language_models import CONFIG
 
 
@@ -36,3 +39,22 @@ def test_rotated_queries_and_keys_know_only_how_far_apart_they_are() -> None:
     for distance in range(-19, 20):
         np.testing.assert_allclose(np.ptp(np.diagonal(scores, distance)), 0, atol=1e-4)
     assert np.ptp(scores) > 0.1
+
+
+@pytest.mark.parametrize("kv_rule", [("kv_heads", "tensor"), ("kv_heads", None)])
+def test_splash_attention_is_the_same_in_shards(kv_rule: tuple[str, str | None]) -> None:
+    """The kernel, interpreted on emulated devices, against attention without shards."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = ((2, 256, 4, 128), (2, 256, 2, 128), (2, 256, 2, 128))
+    arrays = [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
+    squares = lambda attention: lambda *arrays: (attention(*arrays) ** 2).sum()  # noqa: E731
+    plain = lambda *arrays: jax.nn.dot_product_attention(*arrays, is_causal=True)  # noqa: E731
+    expected = jax.grad(squares(plain), (0, 1, 2))(*arrays)
+    mesh = jax.make_mesh((2, 2), ("data", "tensor"), (jax.sharding.AxisType.Auto,) * 2)
+    rules = (("batch", "data"), ("heads", "tensor"), kv_rule)
+    splash = functools.partial(splash_attention, interpret=True)
+    with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+        np.testing.assert_allclose(jax.jit(splash)(*arrays), plain(*arrays), atol=1e-5)
+        found = jax.jit(jax.grad(squares(splash), (0, 1, 2)))(*arrays)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)

@@ -154,6 +154,7 @@ def test_cross_entropy_is_that_of_optax() -> None:
             {"optimizer": "sgd", "optimizer_dtype": "float32"},
             "optimizer_dtype is float32, but must be same",
         ),
+        ({"attention": "flash", "seq": "96"}, "seq is 96, but must be a multiple of 128"),
         ({"head_dim": "7"}, "head_dim is 7, but must be even"),
         ({"model": "moe", "experts": "1"}, "experts_per_token is 2, but must be at most experts"),
     ],

@@ -317,3 +317,23 @@ def _left() -> set[str]:
     """Return the files that libtpu writes to the temporary folder by default."""
     logs = "/tmp/tpu_logs"
     return set(os.listdir(logs)) if os.path.isdir(logs) else set()
+
+
+def test_flash_attention_on_a_tpu_keeps_no_scores(pool: Pool) -> None:
+    fields = {
+        **{"model": "transformer", "attention": "flash", "mesh": "4", "axes": "data"},
+        **{
+            "batch": "4",
+            "seq": "2048",
+            "layers": "1",
+            "embed": "128",
+            "mlp": "128",
+            "vocab": "128",
+        },
+        **{"heads": "1", "kv_heads": "1", "head_dim": "128", "dtype": "bfloat16"},
+    }
+    layout = layouts.parse(fields).unwrap()
+    answer = result(start(pool, "look", "tpu:v5e:2x2", layout=layout.to_json()))
+    program = snapshot.from_json(answer["snapshot"]).program("train_step")
+    scores = 2048 * 2048 * 4  # of one head and one sequence, in float32
+    assert program.memory.temporaries < scores / 2

@@ -1,0 +1,36 @@
+"""Causal attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245) in two matrix products."""
+
+from __future__ import annotations
+
+import jax
+from jax import numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from inspector.model.built_in.explicit import out_sharding
+
+
+def dot_product_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    """Return the attention of each position to itself and earlier ones, with softmax in float32.
+
+    query: (batch, seq, heads, head_dim), as the result. key, value: (batch, seq, kv_heads, head_dim).
+    """
+    batch, seq, heads, head_dim = query.shape
+    kv_heads = key.shape[2]
+    # Each key head k serves a group of g query heads.
+    by_group = ("batch", "seq", "kv_heads", None, "head_dim")
+    grouped = (batch, seq, kv_heads, heads // kv_heads, head_dim)
+    query = jnp.reshape(query, grouped, out_sharding=out_sharding(by_group))
+    scores = jnp.einsum(
+        "bskgh,btkh->bkgst",
+        query,
+        key,
+        preferred_element_type=jnp.float32,
+        out_sharding=out_sharding(("batch", "kv_heads", None, "seq", None)),
+    )
+    past = jnp.tril(jnp.ones((seq, seq), bool))
+    scores = jnp.where(past, scores * head_dim**-0.5, -jnp.inf)
+    weights = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
+    attended = jnp.einsum("bkgst,btkh->bskgh", weights, value, out_sharding=out_sharding(by_group))
+    by_query = out_sharding(("batch", "seq", "heads", "head_dim"))
+    attended = jnp.reshape(attended, (batch, seq, heads, head_dim), out_sharding=by_query)
+    return checkpoint_name(attended, "context")
