@@ -110,6 +110,9 @@ TRANSFORMER_SIZES = (
         "type of the optimizer's first moment; same as the parameters",
         choices=("same", *DTYPES),
     ),
+    Size(
+        "accumulate", 1, "microbatches of a train step, one after the other", least=1, most=65_536
+    ),
 )
 
 # Sizes of the transformer that the mixture of experts lacks: its experts are gated by silu.

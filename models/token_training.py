@@ -10,6 +10,7 @@ from flax import linen as nn
 from jax import numpy as jnp
 
 from inspector.model import Batch, Model
+from inspector.model.built_in.accumulation import accumulated
 from inspector.model.built_in.training import trained
 
 
@@ -19,10 +20,12 @@ def next_token_model(
     *,
     shape: tuple[int, int],
     vocab: int,
+    accumulate: int,
 ) -> Model:
     """Train `module` from tokens of `shape` (batch, seq) to logits (batch, seq, vocab) of the next token.
 
-    Losses that layers sow into the collection `losses` are added to the cross-entropy.
+    A step adds the gradients of `accumulate` microbatches. Losses that layers sow into the
+    collection `losses` are added to the cross-entropy.
     """
 
     def loss_of(params: Any, batch: Batch) -> jax.Array:
@@ -38,7 +41,8 @@ def next_token_model(
     axes = {"tokens": ("batch", "seq"), "targets": ("batch", "seq")}
     output_axes = ("batch", "seq", "vocab")
     facts = {"batch_axes": axes, "output_axes": output_axes}
-    return trained(module, optimizer, "tokens", loss_of, batch=batch, **facts)
+    gradients_of = accumulated(loss_of, accumulate, axes)
+    return trained(module, optimizer, "tokens", gradients_of, batch=batch, **facts)
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:

@@ -42,14 +42,14 @@ def trained(
     module: nn.Module,
     optimizer: optax.GradientTransformation,
     input_name: str,
-    loss_of: Callable[[Any, Batch], jax.Array],
+    gradients_of: Callable[[Any, Batch], tuple[jax.Array, Any]],
     **facts: Any,
 ) -> Model:
     """Return the Model that trains `module` on one array of a batch.
 
     Args:
       input_name: the array of the batch that the module is applied to.
-      loss_of: (parameters, batch) -> scalar loss.
+      gradients_of: (parameters, batch) -> (scalar loss, gradients).
       facts: the other fields of the Model.
     """
 
@@ -58,7 +58,7 @@ def trained(
         return TrainState.create(apply_fn=module.apply, params=params, tx=optimizer)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
-        value, gradients = jax.value_and_grad(loss_of)(state.params, batch)
+        value, gradients = gradients_of(state.params, batch)
         watch_gradients(gradients)
         return state.apply_gradients(grads=gradients), value
 
@@ -95,7 +95,7 @@ def regression(
 
     axes = {"x": batch_axes} | ({"y": output_axes} if loss == "mse" else {})
     facts = {"batch_axes": axes, "output_axes": output_axes, "names": names}
-    return trained(module, optimizer, "x", loss_of, batch=batch, **facts)
+    return trained(module, optimizer, "x", jax.value_and_grad(loss_of), batch=batch, **facts)
 
 
 def watch_gradients(gradients: Any) -> None:

@@ -122,6 +122,7 @@ def transformer(
     attention: str = "plain",
     weight_dtype: str = "same",
     optimizer_dtype: str = "same",
+    accumulate: int = 1,
     feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules.
@@ -137,6 +138,10 @@ def transformer(
         raise InvalidInput(
             f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs"
         )
+    if batch % accumulate:
+        raise InvalidInput(
+            f"batch is {batch}, but must be a multiple of accumulate, which is {accumulate}"
+        )
     if attention == "flash" and seq % LANES:
         raise InvalidInput(f"seq is {seq}, but must be a multiple of {LANES} for flash attention")
     weights = dtype if weight_dtype == "same" else weight_dtype
@@ -150,4 +155,5 @@ def transformer(
         optimizer_named(optimizer, learning_rate, optimizer_dtype),
         shape=(batch, seq),
         vocab=vocab,
+        accumulate=accumulate,
     )

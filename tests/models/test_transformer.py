@@ -41,6 +41,7 @@ def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str)
         {"scan": "true"},
         *({"remat": policy, "scan": scan} for policy in policies[:1] for scan in ("false", "true")),
         *({"remat": policy, "scan": "true"} for policy in policies[1:]),
+        *(({"accumulate": "4", "scan": "true"},) if model == "transformer" else ()),
     ):
         other = build.build_model(small(model, optimizer="sgd", **fields))
         params = stacked if fields["scan"] == "true" else state.params
@@ -154,6 +155,7 @@ def test_cross_entropy_is_that_of_optax() -> None:
             {"optimizer": "sgd", "optimizer_dtype": "float32"},
             "optimizer_dtype is float32, but must be same",
         ),
+        ({"accumulate": "3"}, "batch is 8, but must be a multiple of accumulate, which is 3"),
         ({"attention": "flash", "seq": "96"}, "seq is 96, but must be a multiple of 128"),
         ({"head_dim": "7"}, "head_dim is 7, but must be even"),
         ({"model": "moe", "experts": "1"}, "experts_per_token is 2, but must be at most experts"),

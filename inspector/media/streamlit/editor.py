@@ -35,6 +35,7 @@ TRAINING_SIZES = (
     "weight_dtype",
     "optimizer_dtype",
     "remat",
+    "accumulate",
 )
 
 _MOST_PATHS = 5  # without a match, below the patterns
