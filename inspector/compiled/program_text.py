@@ -1,4 +1,4 @@
-"""Read the collectives and the work of one program from its HLO text, for a Snapshot."""
+"""Read the collectives, the work and the schedule of one program from its HLO text, for a Snapshot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.moved_arrays import moved_arrays
+from inspector.compiled.hlo.schedule import schedule
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, Mesh, ProgramArray, Work
+from inspector.core.snapshot import Collective, Mesh, ProgramArray, Schedule, Work
 
 # Inputs and outputs of programs that are not arrays of a Snapshot.
 _NOT_ARRAYS = frozenset({"key", "loss"})
@@ -17,10 +18,14 @@ _NOT_ARRAYS = frozenset({"key", "loss"})
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """Facts from a program's text. Both are None if there is no text or it cannot be parsed."""
+    """Facts from a program's text. All are None if there is no text or it cannot be parsed.
+
+    The schedule is also None if the text has none.
+    """
 
     collectives: tuple[Collective, ...] | None = None
     work: Work | None = None
+    schedule: Schedule | None = None
 
 
 def read(
@@ -36,7 +41,9 @@ def read(
     analysis = Analysis(module)
     try:
         collectives = collectives_of(module, mesh, shardings, analysis)
-        return ProgramFacts(collectives, hlo.work(module, analysis))
+        return ProgramFacts(
+            collectives, hlo.work(module, analysis), schedule(analysis, collectives)
+        )
     except InvalidInput:
         return ProgramFacts()
 

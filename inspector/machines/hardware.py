@@ -11,6 +11,8 @@ Sources of the figures. Comments name them; a figure without a comment is from t
   for the shapes of slices.
 * NVIDIA: data sheets of A100, H100, H200, HGX B200 and GB200 NVL72, rates without sparsity.
 * XLA: the memory in its out-of-memory messages.
+* Clocks of TPUs: Google's peak is matrix units × width² × 2 FLOP × clock, with the units and widths in
+  Google's tables of each generation.
 """
 
 from __future__ import annotations
@@ -108,6 +110,8 @@ class Chip:
     dcn_bytes_per_second, pcie_bytes_per_second: to the data center network and to the host; None if unknown.
     slice_prefix: the name of a slice before its number of TensorCores, if not the name of the chip.
     device_kind: `jax.Device.device_kind` of its devices.
+    clock_hertz: cycles per second of a TPU's cores, which turns the compiler's cycles into seconds; None if
+      unknown.
     """
 
     name: str
@@ -125,6 +129,7 @@ class Chip:
     pcie_bytes_per_second: float | None = None
     slice_prefix: str = ""
     device_kind: str = ""
+    clock_hertz: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flops_per_second", MappingProxyType({**self.flops_per_second}))
@@ -206,6 +211,7 @@ _TABLE = (
         ),
         cores=2, devices=2,
         allocatable_bytes=int(15.48 * GIB),  # XLA: "Used … of 15.48G hbm"
+        clock_hertz=9.4e8,  # 1.23e14 FLOP/s ÷ (4 units × 128² × 2)
         dcn_bytes_per_second=6.25e9, pcie_bytes_per_second=1.6e10,
     ),
     _tpu(
@@ -216,6 +222,7 @@ _TABLE = (
         # Cloud TPU fuses both cores into one device ("megacore").
         cores=2,
         allocatable_bytes=int(30.75 * GIB),  # XLA: "Used … of 30.75G hbm"
+        clock_hertz=1.05e9,  # 2.75e14 FLOP/s ÷ (8 units × 128² × 2)
         dcn_bytes_per_second=6.25e9, pcie_bytes_per_second=1.6e10,
     ),
     _tpu(
@@ -225,6 +232,7 @@ _TABLE = (
         {"bf16": 1.97e14, "int8": 3.94e14},
         Torus(2, 4.5e10, pod=(16, 16), host=(4, 2), wraps="pod edge", slices=_UP_TO_256),
         allocatable_bytes=int(15.75 * GIB),  # XLA: "exceeds available 15.75G"
+        clock_hertz=1.5e9,  # 1.97e14 FLOP/s ÷ (4 units × 128² × 2)
         dcn_bytes_per_second=3.125e9,  # Google: 2 × 100 Gbit/s for a host of 8
         pcie_bytes_per_second=1.6e10,
         slice_prefix="v5litepod",  # Google
@@ -241,6 +249,7 @@ _TABLE = (
         ),
         cores=2,  # megacore, as v4
         allocatable_bytes=int(95.73 * GIB),  # XLA: "exceeds available HBM (95.73G)"
+        clock_hertz=1.75e9,  # 4.59e14 FLOP/s ÷ (8 units × 128² × 2)
         dcn_bytes_per_second=6.25e9,  # Google: 50 Gbit/s
         pcie_bytes_per_second=1.6e10,
         device_kind="TPU v5",
@@ -255,6 +264,8 @@ _TABLE = (
         dcn_bytes_per_second=1.25e10,  # Google: 4 × 200 Gbit/s for a host of 8
         pcie_bytes_per_second=3.2e10,
         device_kind="TPU v6 lite",
+        # 9.18e14 FLOP/s ÷ (4 units × 256² × 2). Google says 2 units, but the compiler's estimates need 4.
+        clock_hertz=1.75e9,
     ),
     _tpu(
         "tpu7x", "TPU7x (Ironwood)",
@@ -267,6 +278,7 @@ _TABLE = (
         ),
         cores=2, devices=2,  # Google, "dual-chiplet architecture"
         dcn_bytes_per_second=1.25e10,  # Google: 100 Gbit/s
+        clock_hertz=2.2e9,  # 1.154e15 FLOP/s of a core ÷ (4 units × 256² × 2)
         device_kind="TPU7x",
     ),
     _gpu(

@@ -78,6 +78,7 @@ class CapturedProgram:
             collectives=found.collectives,
             shardings=arrays,
             work=found.work,
+            schedule=found.schedule,
             stage="compiled",
         )
 

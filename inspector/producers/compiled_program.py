@@ -187,6 +187,7 @@ class CompiledProgram:
             losses=tuple(self._losses),
             shardings=self._shardings,
             work=found.work,
+            schedule=found.schedule,
             ideal=self._ideal,
             trace=self._trace,
             stage="run" if "first" in self._seconds else "compiled",

@@ -43,15 +43,18 @@ class Analysis:
         return chains(self.module)
 
     @functools.cached_property
+    def loops(self) -> Loops:
+        return Loops(self.module, self.call_sites)
+
+    @functools.cached_property
     def runs(self) -> Mapping[str, Runs]:
         """The executions of each computation by its name.
 
         A truncated text can lack calls, so only the executions of its entry are known.
         """
-        loops = Loops(self.module, self.call_sites)
         found: dict[str, Runs] = {}
         for name in _callers_first(self.module, self.call_sites):
-            found[name] = _runs_of(self.module, name, self.call_sites, loops, found)
+            found[name] = _runs_of(self.module, name, self.call_sites, self.loops, found)
         return found
 
 

@@ -14,7 +14,6 @@ from inspector.compiled.hlo.module import Computation, Instruction, Module, resu
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.core.snapshot import MatmulFlops, Work
-from inspector.core.statistics import sum_known
 
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
 # Custom calls that compute nothing. Some of them move data.
@@ -53,7 +52,7 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
     entry = module.by_name.get(module.entry) if module.entry is not None else None
     if module.truncated or entry is None:
         return Work(None, None, None)
-    return _Count(analysis or Analysis(module)).of(entry)
+    return Count(analysis or Analysis(module)).of(entry)
 
 
 @dataclass
@@ -85,8 +84,8 @@ class _Run:
     products: FLOPs of matrix products by operand type, None for those of unknown type or number.
     """
 
-    flops: int | None = 0
-    bytes: int | None = 0
+    flops: _Total = field(default_factory=_Total)
+    bytes: _Total = field(default_factory=_Total)
     products: dict[str | None, _Total] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     fuses: list[str] = field(default_factory=list)
@@ -94,7 +93,7 @@ class _Run:
     not_counted: set[str] = field(default_factory=set)
 
 
-class _Count:
+class Count:
     """Work of a module; each computation is visited once."""
 
     def __init__(self, analysis: Analysis) -> None:
@@ -102,6 +101,7 @@ class _Count:
         self._runs: Mapping[str, Runs] = analysis.runs
         self._applied: dict[str, int | None] = {}
         self._fusions: dict[str, int | None] = {}
+        self._products: dict[str, dict[str | None, int | None]] = {}
         self._depth = 0
         self._carried_on = analysis.chains.carried_on
 
@@ -112,8 +112,8 @@ class _Count:
         not_counted: set[str] = set()
         for name, run in self._reached(entry).items():
             times = self._runs[name].count
-            flops.add(times, run.flops)
-            touched.add(times, run.bytes)
+            flops.add(times, run.flops.value)
+            touched.add(times, run.bytes.value)
             if times != 0:
                 not_counted |= run.not_counted
             for dtype, each in run.products.items():
@@ -135,37 +135,81 @@ class _Count:
             waiting = fused
         return found
 
+    def amounts(
+        self, computation: Computation, instruction: Instruction, results: Mapping[str, int | None]
+    ) -> tuple[MatmulFlops | None, int | None]:
+        """Return the matrix products and the bytes of one execution of an instruction.
+
+        A fusion counts with all that it contains, other called computations do not. Products of several
+        operand types count with the type of most FLOPs. None if unknown.
+
+        results: the bytes of each result of the computation by name, from `result_sizes`.
+        """
+        run = _Run()
+        self._add(run, computation, instruction, results)
+        products = {dtype: _Total(total.value) for dtype, total in run.products.items()}
+        for name in run.fuses:
+            for dtype, value in self._fused_products(name).items():
+                products.setdefault(dtype, _Total()).add(1, value)
+        matmul = _matmul(products)
+        if matmul is None or run.not_counted:
+            return None, run.bytes.value
+        flops = sum(one.flops for one in matmul)
+        dtype = max(matmul, key=lambda one: one.flops).dtype if matmul else ""
+        return MatmulFlops(dtype, flops), run.bytes.value
+
+    def _fused_products(self, name: str) -> dict[str | None, int | None]:
+        if name not in self._products:
+            self._products[name] = {}  # ends the recursion of a computation that fuses itself
+            computation = self._module.by_name.get(name)
+            found: dict[str | None, _Total] = {}
+            if computation is not None:
+                run = self._run(computation, moves=False)
+                found = run.products
+                for inner in run.fuses:
+                    for dtype, value in self._fused_products(inner).items():
+                        found.setdefault(dtype, _Total()).add(1, value)
+            self._products[name] = {dtype: total.value for dtype, total in found.items()}
+        return self._products[name]
+
     def _run(self, computation: Computation, moves: bool) -> _Run:
         run = _Run()
-        flops: list[int | None] = []
-        touched: list[int | None] = []
-        results = result_sizes(computation) if moves else {}
-        for written in computation.instructions:
-            instruction = begun(written) if written.opcode.endswith("-start") else written
-            opcode = instruction.opcode
-            fused = None
-            if opcode in ELEMENTWISE:
-                flops.append(elements_of(instruction.shape_text))
-            elif opcode in COUNTED:
-                if (computation.name, instruction.name) in self._carried_on:
-                    continue
-                flops.append(self._counted(run, computation, instruction))
-            elif opcode == "fusion":
-                called = _FUSED.search(instruction.attributes_text)
-                fused = self._module.by_name.get(called[1]) if called else None
-                if fused is not None:
-                    run.fuses.append(fused.name)
-            elif opcode in _CALLS:
-                run.calls += [called.computation for called in instruction.called]
-                run.loops |= opcode in ("while", "conditional")
-            if not moves or moves_nothing(opcode):
-                continue
-            if fused is None:
-                touched.append(accessed(computation, instruction, results))
-            else:
-                touched.append(self._fusion(fused))
-        run.flops, run.bytes = sum_known(flops), sum_known(touched)
+        results = result_sizes(computation) if moves else None
+        for instruction in computation.instructions:
+            self._add(run, computation, instruction, results)
         return run
+
+    def _add(
+        self,
+        run: _Run,
+        computation: Computation,
+        written: Instruction,
+        results: Mapping[str, int | None] | None,
+    ) -> None:
+        """Add one instruction. Without the bytes of the results, the moved bytes are not counted."""
+        instruction = begun(written) if written.opcode.endswith("-start") else written
+        opcode = instruction.opcode
+        fused = None
+        if opcode in ELEMENTWISE:
+            run.flops.add(1, elements_of(instruction.shape_text))
+        elif opcode in COUNTED:
+            if (computation.name, instruction.name) in self._carried_on:
+                return
+            run.flops.add(1, self._counted(run, computation, instruction))
+        elif opcode == "fusion":
+            called = _FUSED.search(instruction.attributes_text)
+            fused = self._module.by_name.get(called[1]) if called else None
+            if fused is not None:
+                run.fuses.append(fused.name)
+        elif opcode in _CALLS:
+            run.calls += [called.computation for called in instruction.called]
+            run.loops |= opcode in ("while", "conditional")
+        if results is None or moves_nothing(opcode):
+            return
+        if fused is None:
+            run.bytes.add(1, accessed(computation, instruction, results))
+        else:
+            run.bytes.add(1, self._fusion(fused))
 
     def _counted(self, run: _Run, computation: Computation, instruction: Instruction) -> int | None:
         found = product(computation, instruction)
@@ -195,7 +239,7 @@ class _Count:
         self._applied[name] = None  # ends the recursion of a computation that applies itself
         self._depth += 1
         run = self._run(computation, moves=False)
-        total = _Total(run.flops)
+        total = _Total(run.flops.value)
         for called in (*run.calls, *run.fuses):
             total.add(1, self._once(called))
         self._depth -= 1

@@ -49,3 +49,8 @@ from inspector.core.snapshot.programs import (
     Trace,
     Work,
 )
+from inspector.core.snapshot.schedule import (
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+)

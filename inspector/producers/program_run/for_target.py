@@ -110,6 +110,7 @@ def _read(
         seconds=Seconds(compile=seconds),
         shardings=shardings,
         work=facts.work,
+        schedule=facts.schedule,
     )
     return _snapshot(found, target, record, arrays, program, ())
 

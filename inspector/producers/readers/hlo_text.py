@@ -15,6 +15,7 @@ from inspector.compiled import hlo, program_text
 from inspector.compiled.hlo import entry
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
+from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_text, numbered
@@ -212,7 +213,7 @@ def _program(
     shardings: tuple[ProgramArray, ...] = ()
     if fits or found is None:
         shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
-    collectives = work = None
+    collectives = work = scheduled = None
     partitioned = entry.is_partitioned(module)
     try:
         analysis = Analysis(module)
@@ -220,6 +221,7 @@ def _program(
         collectives = program_text.collectives_of(module, mesh, shardings, analysis)
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
+            scheduled = schedule(analysis, collectives)
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = devices or _devices_in_groups(collectives or ())
@@ -230,6 +232,7 @@ def _program(
         collectives=collectives if partitioned else None,
         shardings=shardings,
         work=work if partitioned else None,
+        schedule=scheduled if partitioned else None,
         ideal=None if partitioned else before_partitioning,
         stage="compiled" if partitioned else None,
         extra={} if devices is None else {"devices": devices},

@@ -239,6 +239,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
         shardings=shardings,
         collectives=facts.collectives,
         work=facts.work,
+        schedule=facts.schedule,
         flops_per_device=None if facts.work is None else facts.work.flops,
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )

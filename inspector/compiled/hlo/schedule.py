@@ -1,0 +1,190 @@
+"""The compiler's schedule: which instructions run in which order, how long each takes, and which ones wait.
+
+XLA prints the instructions of a scheduled module in the order of their execution. The compiler for TPUs
+adds its own estimate in clock cycles to most of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from inspector.compiled.hlo.accesses import ANNOTATIONS, moves_nothing
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.asynchronous import DONE, Key
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names, result_sizes
+from inspector.compiled.hlo.shapes import elements_of
+from inspector.compiled.hlo.work import Count
+from inspector.core.collectives import BY_OPCODE
+from inspector.core.snapshot import (
+    Collective,
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+)
+from inspector.core.typed_json import LARGEST
+
+# The largest schedule that is kept. A transformer with 32 unrolled layers has about 20,000 operations.
+MOST_OPERATIONS = 60_000
+
+_CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
+_RUNS = {"while": ("body",), "conditional": ("branch",), "call": ("call",)}
+# Instructions that pass on the value of their first operand.
+_PASS_ON = frozenset({"get-tuple-element", "bitcast", "copy", "tuple"})
+# Most such instructions between the end of an asynchronous operation and its beginning.
+_MOST_STEPS = 8
+
+
+def schedule(analysis: Analysis, collectives: Iterable[Collective]) -> Schedule | None:
+    """Return the schedule of a module; None if its text is truncated, not scheduled or too large.
+
+    collectives: those of the module, to which the operations refer by position.
+    """
+    module = analysis.module
+    entry = module.by_name.get(module.entry or "")
+    if module.truncated or entry is None or module.attributes.get("is_scheduled") != "true":
+        return None
+    positions = {(one.computation, one.name): number for number, one in enumerate(collectives)}
+    reader = _Reader(analysis, positions)
+    found: dict[str, ScheduledComputation] = {}
+    waiting, total = [entry.name], 0
+    while waiting:
+        name = waiting.pop()
+        computation = module.by_name.get(name)
+        if name in found or computation is None:
+            continue
+        operations = tuple(reader.operations(computation))
+        found[name] = ScheduledComputation(name, operations)
+        total += len(operations)
+        if total > MOST_OPERATIONS:
+            return None
+        waiting += [called for one in operations for called in one.runs or ()]
+    return Schedule(entry.name, tuple(found.values()))
+
+
+class _Reader:
+    """Makes the operations of each computation of a module."""
+
+    def __init__(self, analysis: Analysis, collectives: Mapping[Key, int]) -> None:
+        self._analysis = analysis
+        self._module = analysis.module
+        self._count = Count(analysis)
+        self._collectives = collectives
+        self._by_computation: dict[str, list[Key]] = {}
+        for key in (*collectives, *analysis.chains.carried_on):
+            self._by_computation.setdefault(key[0], []).append(key)
+
+    def operations(self, computation: Computation) -> Iterator[ScheduledOperation]:
+        """Yield the operations of a computation that take time or wait, in order."""
+        results = result_sizes(computation)
+        kept = [one for one in computation.instructions if not self._takes_no_time(one)]
+        places = {one.name: number for number, one in enumerate(kept)}
+        # The computations that contain the first piece of a collective, by the collective.
+        begun = {
+            key: places[one.name]
+            for one in kept
+            for key in self._inside(one)
+            if key in self._analysis.chains.started
+        }
+        for instruction in kept:
+            yield self._operation(computation, instruction, results, places, begun)
+
+    def _operation(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        results: Mapping[str, int | None],
+        places: Mapping[str, int],
+        begun: Mapping[Key, int],
+    ) -> ScheduledOperation:
+        opcode = instruction.opcode
+        metadata = instruction.metadata
+        cycles = _CYCLES.search(instruction.attributes_text)
+        inside = self._inside(instruction)
+        own = (computation.name, instruction.name)
+        collective = next(
+            (self._collectives[key] for key in (own, *inside) if key in self._collectives), None
+        )
+        starts = opcode.endswith("-start") or any(
+            key in self._analysis.chains.started for key in inside
+        )
+        awaits = None
+        if opcode.endswith("-done"):
+            awaits = _beginning(computation, instruction, places)
+        elif ends := self._ended(instruction, inside):
+            awaits = next((begun[key] for key in ends if key in begun), None)
+        roles = _RUNS.get(opcode, ())
+        runs = tuple(one.computation for one in instruction.called if one.role in roles)
+        times: int | None = None
+        if opcode == "while":
+            times = self._analysis.loops.trip_count(computation, instruction)
+        elif runs:
+            times = 1
+        products, touched = None, None
+        if not runs and not opcode.endswith("-done"):
+            products, touched = self._count.amounts(computation, instruction, results)
+        return ScheduledOperation(
+            instruction.name,
+            opcode,
+            cycles=int(cycles[1]) if cycles else None,
+            flops=None if products is None else products.flops,
+            dtype=(products.dtype or None) if products is not None else None,
+            bytes=touched,
+            collective=collective,
+            begins=True if starts else None,
+            awaits=awaits,
+            runs=runs or None,
+            times=times if times is None or times <= LARGEST else None,
+            op_name=metadata.get("op_name") or None,
+            source=self._module.source(metadata),
+        )
+
+    def _takes_no_time(self, instruction: Instruction) -> bool:
+        opcode = instruction.opcode
+        if opcode in _RUNS or opcode == "async-start" or opcode.endswith("-done"):
+            return False
+        if moves_nothing(opcode) or opcode in ("partition-id", "replica-id"):
+            return True
+        if opcode == "custom-call" and instruction.target in ANNOTATIONS:
+            return True
+        # Counters and indices.
+        plain = opcode not in BY_OPCODE and opcode != "fusion" and not opcode.endswith("-start")
+        scalar = elements_of(instruction.shape_text) == 1 if instruction.shape_text else False
+        return plain and scalar and "estimated_cycles" not in instruction.attributes_text
+
+    def _inside(self, instruction: Instruction) -> list[Key]:
+        """Return the pieces of collectives in the computation that a fusion or `async-start` runs."""
+        if instruction.opcode not in ("fusion", "async-start"):
+            return []
+        return [
+            key
+            for called in instruction.called
+            for key in self._by_computation.get(called.computation, ())
+        ]
+
+    def _ended(self, instruction: Instruction, inside: list[Key]) -> list[Key]:
+        """Return the first pieces of the collective that a fusion with AsyncCollectiveDone awaits."""
+        for called in instruction.called if inside else ():
+            computation = self._module.by_name.get(called.computation)
+            for one in computation.instructions if computation is not None else ():
+                if one.opcode == "custom-call" and one.target == DONE:
+                    carried_on = self._analysis.chains.carried_on
+                    return [start for key in inside for start in carried_on.get(key, ())]
+        return []
+
+
+def _beginning(
+    computation: Computation, instruction: Instruction, places: Mapping[str, int]
+) -> int | None:
+    """Return the place of the `-start` of a `-done`; None if it is in another computation."""
+    for _ in range(_MOST_STEPS):
+        names = operand_names(instruction)
+        source = computation.by_name.get(names[0] or "") if names else None
+        if source is None:
+            return None
+        if source.opcode.endswith("-start") or source.opcode in ("send", "recv"):
+            return places.get(source.name)
+        if source.opcode not in _PASS_ON and not source.opcode.endswith("-update"):
+            return None
+        instruction = source
+    return None

@@ -1,0 +1,69 @@
+"""Records of the compiler's schedule: the instructions of a program in the order of their execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
+
+
+@dataclass(frozen=True)
+class ScheduledOperation(Record):
+    """One instruction that takes time, waits, or runs other computations.
+
+    Attributes:
+      name: Name of the instruction in the compiled text.
+      opcode: Its opcode, such as fusion, copy-start or while.
+      cycles: The compiler's estimate for one execution, in clock cycles of the chip. None if it has none.
+      flops: Floating-point operations of matrix products and convolutions in one execution. None if unknown.
+      dtype: Operand type of these products, as HLO names it. None if there are none.
+      bytes: Bytes that one execution reads and writes. None if unknown.
+      collective: Position of its collective in the program's `collectives`.
+      begins: Whether it only begins an asynchronous operation, which other instructions overlap.
+      awaits: Position in its computation of the instruction that began what it waits for. A later position
+        means that of the previous iteration of a loop.
+      runs: Names of the computations that it executes: the body of a loop, or the branches of a conditional.
+      times: Number of executions of each of these computations. None if unknown.
+      op_name: The operation of the model, from the compiler's metadata.
+      source: File and line of the operation, such as file.py:31.
+    """
+
+    name: str
+    opcode: str
+    cycles: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    flops: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
+    dtype: str | None = field(default=None, metadata=OMIT_NONE)
+    bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    begins: bool | None = field(default=None, metadata=OMIT_NONE)
+    awaits: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    runs: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    times: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    op_name: str | None = field(default=None, metadata=OMIT_NONE)
+    source: str | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class ScheduledComputation(Record):
+    """One computation of the program.
+
+    Attributes:
+      name: Name of the computation in the compiled text.
+      operations: Its instructions in the order of their execution, without those that take no time.
+    """
+
+    name: str
+    operations: tuple[ScheduledOperation, ...]
+
+
+@dataclass(frozen=True)
+class Schedule(Record):
+    """The schedule of a program.
+
+    Attributes:
+      entry: Name of the computation that a run begins with.
+      computations: The entry and all computations that it runs.
+    """
+
+    entry: str
+    computations: tuple[ScheduledComputation, ...]

@@ -1,0 +1,48 @@
+"""Constants of the step prediction: efficiencies of a chip that no data sheet states.
+
+Each has a physical meaning. At most three per generation are fitted to published runs (see
+`accuracy`); the others come from microbenchmarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from inspector.machines.hardware import Chip
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of one chip generation.
+
+    Attributes:
+      compute_factor: Measured time of an operation over the time that the compiler estimates.
+      link_efficiency: Achieved share of the nominal bandwidth of a link.
+      overhead_seconds: Seconds that each step takes beyond its program: launch, input, metrics.
+      hbm_efficiency: Achieved share of the nominal HBM bandwidth.
+      matrix_efficiency: Achieved share of the peak FLOP/s, for matrix products without an estimate.
+      kernel_seconds: Least seconds of an operation without an estimate.
+    """
+
+    compute_factor: float = 1.0
+    link_efficiency: float = 0.8
+    overhead_seconds: float = 0.0
+    hbm_efficiency: float = 0.85
+    matrix_efficiency: float = 0.8
+    kernel_seconds: float = 0.0
+
+
+# hbm_efficiency: copies reach 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency:
+# products of 8,192 and more reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
+_TPU = Constants()
+# Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
+_GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
+
+_FITTED: Mapping[str, Constants] = MappingProxyType({})
+
+
+def constants_of(chip: Chip) -> Constants:
+    """Return the constants of a chip."""
+    return _FITTED.get(chip.name, _TPU if chip.kind == "tpu" else _GPU)

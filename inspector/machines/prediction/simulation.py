@@ -1,0 +1,355 @@
+"""Run a compiled schedule on a model of one device, and return when each operation begins and ends.
+
+The core executes one operation after the other in the order of the schedule. An asynchronous operation
+occupies its own resource (the copy engine, or the links of its mesh axes) from its start, and the core waits
+at its end if it is not done. A loop is simulated until its iterations take equally long, and the rest of
+them is multiplied.
+
+The time of an operation is, in this order:
+
+1. of a collective: the formula of `links.collective_time` over the link's efficiency;
+2. the compiler's cycles over the clock of the chip, times a fitted factor;
+3. the longer of FLOPs over the peak and bytes over the HBM bandwidth, each times its efficiency.
+
+An operation with none of these makes the whole step unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from inspector.core.snapshot import (
+    Collective,
+    Program,
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+)
+from inspector.machines.hardware import Chip
+from inspector.machines.links import Link, NoLink, collective_time
+from inspector.machines.prediction.calibration import Constants
+
+# The origin of the time of an operation.
+Basis = Literal["compiler", "roofline", "link", "wait", "loop", "nothing"]
+CORE, COPIES = "core", "copies"
+# Iterations of a loop that are simulated before the rest is assumed to be equal to the last one.
+_ITERATIONS = 3
+_MOST_DEPTH = 50
+
+
+@dataclass(frozen=True)
+class Span:
+    """A period in which an operation occupies a resource.
+
+    Attributes:
+      computation, position: The operation in the schedule.
+      resource: `core`, `copies`, or a mesh axis.
+      start, end: Seconds since the step began, in the first iteration of each loop.
+      basis: Where the duration comes from. A span of the core with basis `wait` is idle.
+      awaited: Mesh axes of the collective that the core waits for.
+    """
+
+    computation: str
+    position: int
+    resource: str
+    start: float
+    end: float
+    basis: Basis
+    awaited: tuple[str, ...] = ()
+
+
+@dataclass
+class Totals:
+    """Seconds of the core, by reason. They add up to the step, except for its fixed overhead.
+
+    exposed: communication that the core waits for, by mesh axes joined by "+".
+    """
+
+    matrix: float = 0.0
+    memory: float = 0.0
+    copies: float = 0.0
+    exposed: dict[str, float] = field(default_factory=dict)
+    by_roofline: float = 0.0
+
+    def add(self, other: Totals, times: float = 1.0) -> None:
+        """Add the seconds of other work, `times` over."""
+        self.matrix += times * other.matrix
+        self.memory += times * other.memory
+        self.copies += times * other.copies
+        self.by_roofline += times * other.by_roofline
+        for axes, seconds in other.exposed.items():
+            self.exposed[axes] = self.exposed.get(axes, 0.0) + times * seconds
+
+    @property
+    def compute(self) -> float:
+        return self.matrix + self.memory
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.copies + sum(self.exposed.values())
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The simulated step.
+
+    Attributes:
+      seconds: Time of one step; None if it is unknown.
+      totals: The seconds by reason.
+      spans: What occupies each resource, with one iteration of each loop.
+      unknown: Why the step is unknown, one sentence for each reason.
+    """
+
+    seconds: float | None
+    totals: Totals
+    spans: tuple[Span, ...]
+    unknown: tuple[str, ...] = ()
+
+
+def simulate(
+    program: Program,
+    chip: Chip,
+    links: Mapping[tuple[str, ...], Link | NoLink],
+    constants: Constants,
+) -> Simulated:
+    """Simulate one run of a program. It must have a schedule.
+
+    links: the link of each tuple of mesh axes of its collectives.
+    """
+    assert program.schedule is not None
+    machine = _Machine(program.schedule, program.collectives or (), chip, links, constants)
+    machine.run(program.schedule.entry, 0)
+    reasons = tuple(dict.fromkeys(machine.unknown))
+    seconds = None if reasons else machine.now + constants.overhead_seconds
+    if seconds is not None and not math.isfinite(seconds):
+        seconds, reasons = None, ("the simulated time is not a finite number",)
+    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons)
+
+
+class _Machine:
+    """The state of one device: its time, and until when each resource is occupied."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        collectives: tuple[Collective, ...],
+        chip: Chip,
+        links: Mapping[tuple[str, ...], Link | NoLink],
+        constants: Constants,
+    ) -> None:
+        self._computations = {one.name: one for one in schedule.computations}
+        self._collectives = collectives
+        self._chip = chip
+        self._links = links
+        self._constants = constants
+        self._durations: dict[tuple[str, int], tuple[float, Basis]] = {}
+        self._busy: dict[str, float] = {}
+        self._ends: dict[tuple[str, int], float] = {}
+        self._recording = True
+        self._depth = 0
+        self.now = 0.0
+        self.totals = Totals()
+        self.spans: list[Span] = []
+        self.unknown: list[str] = []
+
+    def run(self, name: str, depth: int) -> None:
+        """Execute a computation once."""
+        computation = self._computations.get(name)
+        if computation is None:
+            self.unknown.append(f"computation {name} is missing")
+            return
+        if depth > _MOST_DEPTH:
+            self.unknown.append(f"computation {name} runs itself")
+            return
+        for position, operation in enumerate(computation.operations):
+            if operation.runs:
+                self._run_others(operation, depth)
+            elif operation.awaits is not None:
+                self._wait(computation, position, operation)
+            elif operation.opcode.endswith("-done"):
+                continue  # it began in another computation, or does nothing
+            elif operation.begins:
+                self._begin(computation, position, operation)
+            else:
+                self._execute(computation, position, operation)
+
+    def _run_others(self, operation: ScheduledOperation, depth: int) -> None:
+        assert operation.runs is not None
+        if operation.opcode == "conditional":
+            self._run_longest(operation.runs, depth)
+            return
+        times = operation.times
+        if times is None:
+            self.unknown.append(f"the trip count of {operation.name} is unknown")
+            times = 1
+        before = self._recording
+        for name in operation.runs:
+            last = 0.0
+            for iteration in range(min(times, _ITERATIONS)):
+                began, totals = self.now, self.totals
+                self.totals = Totals()
+                self._recording = before and iteration == 0
+                self.run(name, depth + 1)
+                last, inside = self.now - began, self.totals
+                self.totals = totals
+                self.totals.add(inside)
+            if times > _ITERATIONS:
+                rest = times - _ITERATIONS
+                self.totals.add(inside, rest)
+                self._advance(rest * last)
+        self._recording = before
+
+    def _run_longest(self, names: tuple[str, ...], depth: int) -> None:
+        """Execute the branch that takes longest."""
+        longest = None
+        start = (self.now, dict(self._busy), self.totals, list(self.spans))
+        for name in dict.fromkeys(names):
+            self.now, self._busy = start[0], dict(start[1])
+            self.totals, self.spans = Totals(), list(start[3])
+            self.run(name, depth + 1)
+            if longest is None or self.now > longest[0]:
+                longest = (self.now, self._busy, self.totals, self.spans)
+        if longest is not None:
+            self.now, self._busy, inside, self.spans = longest
+            self.totals = start[2]
+            self.totals.add(inside)
+
+    def _advance(self, seconds: float) -> None:
+        """Let time pass, with all resources in the same state relative to it."""
+        self.now += seconds
+        self._busy = {resource: until + seconds for resource, until in self._busy.items()}
+        self._ends = {key: end + seconds for key, end in self._ends.items()}
+
+    def _execute(
+        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
+    ) -> None:
+        if operation.collective is not None:
+            axes = self._axes(operation.collective)
+            began = self.now
+            end = self._occupy(computation, position, operation)
+            self._expose(axes, end - began)
+            self._record(computation, position, CORE, began, end, "wait", axes)
+            self.now = end
+            return
+        seconds, basis = self._duration(computation, position, operation)
+        if operation.flops:
+            self.totals.matrix += seconds
+        else:
+            self.totals.memory += seconds
+        if basis == "roofline":
+            self.totals.by_roofline += seconds
+        self._record(computation, position, CORE, self.now, self.now + seconds, basis)
+        self.now += seconds
+
+    def _begin(
+        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
+    ) -> None:
+        self._ends[computation.name, position] = self._occupy(computation, position, operation)
+
+    def _wait(
+        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
+    ) -> None:
+        assert operation.awaits is not None
+        end = self._ends.get((computation.name, operation.awaits))
+        if operation.awaits >= len(computation.operations):
+            self.unknown.append(f"{operation.name} waits for an operation that is missing")
+        if end is None or end <= self.now:
+            return
+        began = computation.operations[operation.awaits]
+        axes = () if began.collective is None else self._axes(began.collective)
+        waited = end - self.now
+        if began.collective is None:
+            self.totals.copies += waited
+        else:
+            self._expose(axes, waited)
+        self._record(computation, position, CORE, self.now, end, "wait", axes)
+        self.now = end
+
+    def _occupy(
+        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
+    ) -> float:
+        """Occupy the resources of a transfer as soon as they are free, and return when it ends."""
+        seconds, basis = self._duration(computation, position, operation)
+        collective = operation.collective
+        resources = (COPIES,) if collective is None else self._axes(collective)
+        start = max([self.now, *(self._busy.get(one, 0.0) for one in resources)])
+        for one in resources:
+            self._busy[one] = start + seconds
+            self._record(computation, position, one, start, start + seconds, basis)
+        return start + seconds
+
+    def _expose(self, axes: tuple[str, ...], seconds: float) -> None:
+        key = "+".join(axes)
+        self.totals.exposed[key] = self.totals.exposed.get(key, 0.0) + seconds
+
+    def _axes(self, number: int) -> tuple[str, ...]:
+        collective = self._collectives[number] if number < len(self._collectives) else None
+        return (collective.mesh_axes if collective is not None else None) or ("unknown axes",)
+
+    def _duration(
+        self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
+    ) -> tuple[float, Basis]:
+        key = computation.name, position
+        if key not in self._durations:
+            self._durations[key] = self._priced(operation)
+        return self._durations[key]
+
+    def _priced(self, operation: ScheduledOperation) -> tuple[float, Basis]:
+        if operation.collective is not None:
+            return self._collective_seconds(operation.collective), "link"
+        constants, chip = self._constants, self._chip
+        if operation.cycles is not None and chip.clock_hertz is not None:
+            return operation.cycles / chip.clock_hertz * constants.compute_factor, "compiler"
+        if operation.bytes is None:
+            self.unknown.append(f"{operation.name} has neither an estimate nor known bytes")
+            return 0.0, "nothing"
+        rate = chip.hbm_bytes_per_second_per_device * constants.hbm_efficiency
+        seconds = operation.bytes / rate
+        if operation.flops is None:
+            self.unknown.append(f"the FLOPs of {operation.name} are unknown")
+        elif operation.flops:
+            peak = chip.peak(operation.dtype or "")
+            if peak is None:
+                self.unknown.append(f"the peak for {operation.dtype} is unknown")
+            else:
+                achieved = peak.flops_per_second * constants.matrix_efficiency
+                seconds = max(seconds, operation.flops / achieved)
+        return seconds + constants.kernel_seconds, "roofline"
+
+    def _collective_seconds(self, number: int) -> float:
+        if number >= len(self._collectives):
+            self.unknown.append(f"collective {number} of the schedule is missing")
+            return 0.0
+        one = self._collectives[number]
+        if one.group_size == 1:
+            return 0.0
+        link = None if one.mesh_axes is None else self._links.get(one.mesh_axes)
+        if link is None or isinstance(link, NoLink):
+            why = "no mesh axes form its groups" if link is None else link.assumption
+            self.unknown.append(f"the link of {one.name} is unknown: {why}")
+            return 0.0
+        if one.payload_bytes is None:
+            self.unknown.append(f"the payload of {one.name} is unknown")
+            return 0.0
+        return (
+            collective_time(one.op, one.payload_bytes, link).seconds
+            / self._constants.link_efficiency
+        )
+
+    def _record(
+        self,
+        computation: ScheduledComputation,
+        position: int,
+        resource: str,
+        start: float,
+        end: float,
+        basis: Basis,
+        awaited: tuple[str, ...] = (),
+    ) -> None:
+        if self._recording and end > start:
+            self.spans.append(
+                Span(computation.name, position, resource, start, end, basis, awaited)
+            )

@@ -1,0 +1,132 @@
+"""The compiler's schedule: what is kept of it, what waits for what, and how often it runs."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.schedule import schedule
+from inspector.core.snapshot import Schedule, ScheduledOperation
+
+# As the TPU compiler writes it: a loop with an asynchronous all-gather in fusions, a copy, and estimates.
+TPU = """HloModule m, is_scheduled=true, num_partitions=4
+add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }
+begin {
+  p.0 = bf16[16,8] parameter(0)
+  g.0 = bf16[64,8] all-gather(p.0), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}, \
+use_global_device_ids=true, frontend_attributes={chain_id="1"}
+  ROOT c.0 = (bf16[16,8], bf16[64,8]) custom-call(g.0), custom_call_target="AsyncCollectiveStart"
+}
+carry {
+  p.1 = bf16[16,8] parameter(0)
+  a.1 = f32[32,64] parameter(1)
+  b.1 = f32[64,8] parameter(2)
+  g.1 = bf16[64,8] all-gather(p.1), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}, \
+use_global_device_ids=true, frontend_attributes={chain_id="1"}
+  ROOT d.1 = f32[32,8] dot(a.1, b.1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+end {
+  p.2 = bf16[16,8] parameter(0)
+  g.2 = bf16[64,8] all-gather(p.2), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}, \
+use_global_device_ids=true, frontend_attributes={chain_id="1"}
+  ROOT c.2 = bf16[64,8] custom-call(p.2, g.2), custom_call_target="AsyncCollectiveDone"
+}
+body {
+  s = (s32[], bf16[16,8], f32[32,64], f32[64,8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  p = bf16[16,8] get-tuple-element(s), index=1
+  a = f32[32,64] get-tuple-element(s), index=2
+  b = f32[64,8] get-tuple-element(s), index=3
+  start = (bf16[16,8], bf16[64,8]) fusion(p), kind=kCustom, calls=begin
+  product = f32[32,8] fusion(p, a, b), kind=kOutput, calls=carry, \
+backend_config={"window_config":{"estimated_cycles":"1500"}}
+  moved = (bf16[16,8], bf16[16,8], u32[]) copy-start(p)
+  done = bf16[64,8] fusion(p), kind=kCustom, calls=end
+  there = bf16[16,8] copy-done(moved)
+  ROOT r = (s32[], bf16[16,8], f32[32,64], f32[64,8]) tuple(next, there, a, b)
+}
+test {
+  s = (s32[], bf16[16,8], f32[32,64], f32[64,8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  limit = s32[] constant(6)
+  ROOT less = pred[] compare(i, limit), direction=LT
+}
+ENTRY main {
+  zero = s32[] constant(0)
+  p = bf16[16,8] parameter(0)
+  a = f32[32,64] parameter(1)
+  b = f32[64,8] parameter(2)
+  r = f32[32,64] all-reduce(a), channel_id=1, replica_groups={{0,1},{2,3}}, \
+use_global_device_ids=true, to_apply=add
+  t = (s32[], bf16[16,8], f32[32,64], f32[64,8]) tuple(zero, p, r, b)
+  ROOT w = (s32[], bf16[16,8], f32[32,64], f32[64,8]) while(t), condition=test, body=body
+}
+"""
+
+
+def read(text: str) -> tuple[Schedule | None, Analysis]:
+    (module,) = hlo.parse(text)
+    analysis = Analysis(module)
+    return schedule(analysis, hlo.collectives(module, None, analysis)), analysis
+
+
+def operations(found: Schedule | None, name: str) -> dict[str, ScheduledOperation]:
+    assert found is not None
+    (computation,) = [one for one in found.computations if one.name == name]
+    return {one.name: one for one in computation.operations}
+
+
+def test_a_tpu_loop():
+    found, _ = read(TPU)
+    main, body = operations(found, "main"), operations(found, "body")
+    assert list(main) == ["r", "w"]
+    assert (main["w"].runs, main["w"].times) == (("body",), 6)
+    assert list(body) == ["start", "product", "moved", "done", "there"]
+    assert main["r"].collective == 1
+    assert (body["start"].begins, body["start"].collective) == (True, 0)
+    assert (body["product"].cycles, body["product"].collective) == (1500, None)
+    assert body["product"].flops == 2 * 32 * 64 * 8
+    assert (body["done"].awaits, body["there"].awaits) == (0, 2)
+    assert body["moved"].bytes == 2 * 16 * 8 * 2
+
+
+def test_a_text_without_a_schedule_has_none():
+    assert read(TPU.replace(", is_scheduled=true", ""))[0] is None
+    assert read(TPU[: TPU.rindex("ROOT")])[0] is None
+
+
+@pytest.mark.parametrize("target", ["missing", "main"])
+def test_a_done_without_a_start_waits_for_nothing(target):
+    lines = {"missing": "d = bf16[16,8] copy-done(p)", "main": "d = bf16[16,8] copy-done(q)"}
+    text = TPU.replace("  r = f32", f"  {lines[target]}\n  r = f32")
+    assert operations(read(text)[0], "main")["d"].awaits is None
+
+
+def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():
+    mesh = Mesh(jax.devices()[:4], ("data",))
+    x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    w = jax.ShapeDtypeStruct(
+        (5, 32, 32), jnp.float32, sharding=NamedSharding(mesh, P(None, "data"))
+    )
+
+    def loss(w, x):
+        return jnp.sum(jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0])
+
+    text = jax.jit(jax.grad(loss)).lower(w, x).compile().as_text()
+    found, analysis = read(text)
+    assert found is not None
+    work = hlo.work(analysis.module, analysis)
+    times = {name: run.count for name, run in analysis.runs.items()}
+    every = [(times[one.name], each) for one in found.computations for each in one.operations]
+    flops = sum(count * (each.flops or 0) for count, each in every)
+    assert flops == sum(one.flops for one in work.matmul) > 0
+    # The condition of a loop is not part of the schedule. It reads a few scalars.
+    moved = sum(count * (each.bytes or 0) for count, each in every)
+    assert work.bytes_accessed * 0.98 <= moved <= work.bytes_accessed

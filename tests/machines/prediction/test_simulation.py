@@ -1,0 +1,152 @@
+"""The simulated schedule against sums that are done by hand here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inspector.core.snapshot import (
+    Collective,
+    Program,
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+)
+from inspector.machines.hardware import CHIPS
+from inspector.machines.links import Ring, TorusLink, collective_time
+from inspector.machines.prediction.calibration import Constants
+from inspector.machines.prediction.simulation import Simulated, simulate
+
+CHIP = CHIPS["v5e"]
+LINKS = {("data",): TorusLink((Ring(16, 4.5e10, 1e-6),))}
+CONSTANTS = Constants(compute_factor=1.0, link_efficiency=1.0, hbm_efficiency=1.0)
+PAYLOAD = 180_000_000
+GATHER = collective_time("all-gather", PAYLOAD, LINKS["data",]).seconds
+MILLISECOND = 1_500_000  # cycles of a v5e
+
+
+def collective(axes: tuple[str, ...] | None = ("data",)) -> Collective:
+    return Collective("all-gather", True, "g", "main", 1, False, axes, 16, 1, PAYLOAD, PAYLOAD)
+
+
+def operation(name: str, opcode: str = "fusion", **fields: object) -> ScheduledOperation:
+    return ScheduledOperation(name, opcode, **fields)  # type: ignore[arg-type]
+
+
+def run(*operations: ScheduledOperation, **others: tuple[ScheduledOperation, ...]) -> Simulated:
+    computations = {"main": operations, **others}
+    schedule = Schedule(
+        "main", tuple(ScheduledComputation(name, each) for name, each in computations.items())
+    )
+    program = Program("step", collectives=(collective(), collective(None)), schedule=schedule)
+    return simulate(program, CHIP, LINKS, CONSTANTS)
+
+
+BEGIN = operation("s", begins=True, collective=0)
+SHORT = operation("a", cycles=MILLISECOND, flops=1.0)
+LONG = operation("b", cycles=20 * MILLISECOND, flops=1.0)
+
+
+def test_the_gather_takes_as_long_as_its_formula():
+    assert 0.0009 < GATHER < 0.0025  # 180 MB over a ring of 16 with 90 GB/s into each chip
+
+
+@pytest.mark.parametrize(("work", "seconds"), [(SHORT, 0.001), (LONG, 0.020)])
+def test_a_collective_overlaps_with_what_runs_before_its_end(work, seconds):
+    found = run(BEGIN, work, operation("d", awaits=0), SHORT)
+    assert found.seconds == pytest.approx(max(GATHER, seconds) + 0.001)
+    assert found.totals.exposed.get("data", 0) == pytest.approx(max(0, GATHER - seconds))
+    assert found.totals.seconds == pytest.approx(found.seconds)
+
+
+def test_a_synchronous_collective_and_two_on_the_same_links():
+    both = run(
+        operation("g", "all-gather", collective=0), operation("h", "all-gather", collective=0)
+    )
+    assert both.seconds == pytest.approx(2 * GATHER)
+    begun = run(BEGIN, BEGIN, operation("d", awaits=0), operation("e", awaits=1))
+    assert begun.seconds == pytest.approx(2 * GATHER)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 7, 100_000])
+def test_a_loop_is_its_iterations(times):
+    found = run(operation("w", "while", runs=("body",), times=times), body=(LONG, SHORT))
+    assert found.seconds == pytest.approx(times * 0.021)
+    assert found.totals.matrix == pytest.approx(times * 0.021)
+    assert len(found.spans) == min(times, 1) * 2
+
+
+def test_a_loop_awaits_what_the_previous_iteration_began():
+    body = (operation("d", awaits=2), SHORT, BEGIN)
+    found = run(operation("w", "while", runs=("body",), times=5), body=body)
+    # The first iteration waits for nothing, and the last gather outlives the loop.
+    assert found.seconds == pytest.approx(5 * 0.001 + 4 * GATHER)
+
+
+def test_a_conditional_takes_its_longest_branch():
+    both = {"short": (SHORT,), "long": (LONG,)}
+    found = run(operation("c", "conditional", runs=("short", "long"), times=1), **both)
+    assert found.seconds == pytest.approx(0.020)
+    assert found.totals.matrix == pytest.approx(0.020)
+
+
+def test_without_an_estimate_the_roofline_counts():
+    reads = operation("r", bytes=int(CHIP.hbm_bytes_per_second * 0.01), flops=0.0)
+    assert run(reads).seconds == pytest.approx(0.01)
+    multiplies = operation("m", bytes=8, flops=CHIP.flops_per_second["bf16"] * 0.8, dtype="bf16")
+    assert run(multiplies).seconds == pytest.approx(1.0)
+    assert run(multiplies).totals.by_roofline == pytest.approx(1.0)
+
+
+UNKNOWN = {
+    "unknown trips": operation("w", "while", runs=("main2",), times=None),
+    "a missing body": operation("w", "while", runs=("nowhere",), times=2),
+    "a computation that runs itself": operation("w", "call", runs=("main",), times=1),
+    "no mesh axes": operation("g", "all-gather", collective=1),
+    "a missing collective": operation("g", "all-gather", collective=7),
+    "no estimate": operation("x", "custom-call"),
+    "FLOPs of a kernel": operation("x", "custom-call", bytes=8),
+    "an unknown type": operation("m", bytes=8, flops=1e12, dtype="c64"),
+    "a start that is missing": operation("d", awaits=9),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_cannot_be_priced_makes_the_step_unknown(name):
+    found = run(SHORT, UNKNOWN[name], main2=(SHORT,))
+    assert found.seconds is None
+    assert found.unknown
+
+
+operations = st.lists(
+    st.one_of(
+        st.builds(lambda n: operation("a", cycles=n, flops=1.0), st.integers(0, 10**8)),
+        st.builds(lambda n: operation("c", bytes=n, flops=0.0), st.integers(0, 10**9)),
+        st.builds(
+            lambda n: operation("t", "copy-start", begins=True, bytes=n, flops=0.0),
+            st.integers(0, 10**9),
+        ),
+        st.builds(lambda n: operation("d", awaits=n), st.integers(0, 9)),
+        st.just(BEGIN),
+    ),
+    min_size=10,
+    max_size=10,
+)
+
+
+@given(operations, st.integers(0, 6))
+def test_a_step_is_between_its_core_and_the_sum_of_all_operations(each, times):
+    found = run(operation("w", "while", runs=("body",), times=times), body=tuple(each))
+    alone = run(*[one for one in each if not one.begins and one.awaits is None])
+    transfers = sum(GATHER if one.collective == 0 else run_alone(one) for one in each if one.begins)
+    assert found.seconds is not None and alone.seconds is not None
+    assert times * alone.seconds <= found.seconds * (1 + 1e-9)
+    assert found.seconds <= times * (alone.seconds + transfers) * (1 + 1e-9)
+    assert found.totals.seconds == pytest.approx(found.seconds, abs=1e-12)
+
+
+def run_alone(one: ScheduledOperation) -> float:
+    seconds = run(operation("t", bytes=one.bytes, flops=0.0)).seconds
+    assert seconds is not None
+    return seconds
