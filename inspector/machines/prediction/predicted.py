@@ -1,0 +1,178 @@
+"""The predicted time of a step with its interval, from the simulated schedule and published runs.
+
+The interval comes from residuals: the measured step of each published run over the prediction for it, made
+with constants that were fitted without the runs of its model. It claims 80%: one run in ten is expected
+below it and one above.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inspector.core.formatting import counted
+from inspector.core.snapshot import Mesh, Prediction, Program
+from inspector.machines.hardware import Chip
+from inspector.machines.links import Link, NoLink
+from inspector.machines.mesh_links import links_of
+from inspector.machines.prediction.calibration import Constants, constants_of
+from inspector.machines.prediction.simulation import Simulated, simulate
+
+# The table of published runs and their predictions, which the verb `accuracy` writes.
+ACCURACY = Path(__file__).with_name("accuracy.json")
+CLAIMED = 0.8  # share of runs that the interval is to contain
+ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
+# The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider.
+WIDENED = 1.5
+
+Links = Mapping[tuple[str, ...], Link | NoLink]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Factors between which measured steps are expected, relative to the prediction.
+
+    Attributes:
+      low, high: Measured over predicted seconds at the ends of the interval.
+      runs: Number of published runs that it rests on.
+      chip: Name of the chip of these runs; None for the runs of all chips.
+    """
+
+    low: float
+    high: float
+    runs: int
+    chip: str | None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predicted step of a program on a chip.
+
+    Attributes:
+      seconds: Predicted seconds of one step; None if unknown.
+      interval: The interval relative to `seconds`; None without published runs.
+      simulated: The simulated schedule; None without a schedule.
+      unknown: Why the step is unknown, one sentence for each reason.
+    """
+
+    program: str
+    chip: Chip
+    seconds: float | None
+    interval: Interval | None
+    simulated: Simulated | None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the interval in seconds."""
+        return None if self.seconds is None or not self.interval else self.seconds * self.interval.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the interval in seconds."""
+        return (
+            None if self.seconds is None or not self.interval else self.seconds * self.interval.high
+        )
+
+    @property
+    def runs_text(self) -> str:
+        """The published runs behind the interval, in words."""
+        if self.interval is None:
+            return "no published run: the interval is unknown"
+        runs = counted(self.interval.runs, "published run")
+        if self.interval.chip is None:
+            return (
+                f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
+            )
+        return f"{runs} on {self.chip.title}"
+
+    def record(self) -> Prediction | None:
+        """Return the prediction for a Snapshot; None if the step or its interval is unknown."""
+        if self.seconds is None or self.low is None or self.high is None:
+            return None
+        totals = self.simulated.totals if self.simulated else None
+        return Prediction(
+            seconds=self.seconds,
+            low=self.low,
+            high=self.high,
+            chip=self.chip.name,
+            compute=totals.compute if totals else None,
+            exposed=dict(totals.exposed) if totals else {},
+        )
+
+
+def predicted(
+    program: Program,
+    mesh: Mesh,
+    chip: Chip,
+    links: Links | None = None,
+    constants: Constants | None = None,
+) -> Predicted:
+    """Predict one run of a program on a mesh of such chips.
+
+    Args:
+      links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
+      constants: those of the chip by default.
+    """
+    if program.schedule is None:
+        reason = {
+            "propagated": "the program is not compiled, so it has no schedule",
+            None: "the program is not compiled, so it has no schedule",
+        }.get(program.stage, "the text of the compiled program has no schedule")
+        return Predicted(program.name, chip, None, None, None, (reason,))
+    if links is None:
+        every = (one.mesh_axes for one in program.collectives or ())
+        links = links_of(mesh, chip, tuple(dict.fromkeys(axes for axes in every if axes)))
+    found = simulate(program, chip, links, constants or constants_of(chip))
+    if found.seconds is not None and found.seconds <= 0:
+        return Predicted(program.name, chip, None, None, found, ("the schedule is empty",))
+    return Predicted(
+        program.name, chip, found.seconds, interval_of(chip.name), found, found.unknown
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def interval_of(chip: str) -> Interval | None:
+    """Return the interval for a chip, from the runs in the accuracy table."""
+    return interval(residuals(), chip)
+
+
+@functools.cache
+def residuals() -> tuple[tuple[str, float], ...]:
+    """Return (chip, measured over predicted) of each published run in the accuracy table."""
+    if not ACCURACY.is_file():
+        return ()
+    rows: list[dict[str, Any]] = json.loads(ACCURACY.read_text(encoding="utf-8"))["rows"]
+    return tuple(
+        (row["chip"], row["measured"] / row["left_out"]) for row in rows if row.get("left_out")
+    )
+
+
+def interval(found: Sequence[tuple[str, float]], chip: str) -> Interval | None:
+    """Return the interval of a chip from residuals, as (chip, measured over predicted)."""
+    own = [ratio for name, ratio in found if name == chip]
+    if len(own) >= ENOUGH_RUNS:
+        return Interval(*_quantiles(own), len(own), chip)
+    every = [ratio for _, ratio in found]
+    if not every:
+        return None
+    low, high = _quantiles(every)
+    return Interval(low**WIDENED, high**WIDENED, len(every), None)
+
+
+def _quantiles(ratios: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the claimed interval for one more run like these.
+
+    The ends are order statistics, so that a new run of the same kind is between them with at least the
+    claimed probability (split conformal prediction; Lei et al. 2018, arXiv:1604.04173). With few runs they
+    are the smallest and the largest ratio, and 1 is always inside.
+    """
+    ordered = sorted(ratios)
+    tail = (1 - CLAIMED) / 2
+    beyond = max(0, math.floor(tail * (len(ordered) + 1)) - 1)
+    return min(1.0, ordered[beyond]), max(1.0, ordered[-1 - beyond])
