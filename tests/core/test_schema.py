@@ -41,7 +41,15 @@ def test_a_required_key_and_a_python_keyword_as_a_key() -> None:
 def test_every_key_is_described_and_every_amount_has_its_unit() -> None:
     units = {"byte", "second", "number of", "elements", "which copy", "id of", "index of"}
     units |= {"how often", "device ids", "floating-point operations", "version of"}
-    units |= {"clock cycles", "position", "range", "process", "without a unit", "sender", "each device as its index"}
+    units |= {
+        "clock cycles",
+        "position",
+        "range",
+        "process",
+        "without a unit",
+        "sender",
+        "each device as its index",
+    }
     for part in OBJECTS.values():
         assert part["description"]
         for name, value in part["properties"].items():

@@ -70,7 +70,9 @@ class Predicted:
     @property
     def low(self) -> float | None:
         """Lower end of the interval in seconds."""
-        return None if self.seconds is None or not self.interval else self.seconds * self.interval.low
+        return (
+            None if self.seconds is None or not self.interval else self.seconds * self.interval.low
+        )
 
     @property
     def high(self) -> float | None:
@@ -86,9 +88,7 @@ class Predicted:
             return "no published run: the interval is unknown"
         runs = counted(self.interval.runs, "published run")
         if self.interval.chip is None:
-            return (
-                f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
-            )
+            return f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
         return f"{runs} on {self.chip.title}"
 
     def record(self) -> Prediction | None:

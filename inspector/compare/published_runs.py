@@ -1,0 +1,335 @@
+"""Published, measured training runs: files of them, and the layout that reproduces each one.
+
+The file format is a JSON object with `rows`. Each row has `id`, `hardware`, `model`, `layout`, `batch`,
+`remat`, `dtype`, `measured` and `source`; figures are per chip.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput, shown
+from inspector.layout import Layout
+from inspector.machines import slices, targets
+from inspector.machines.hardware import CHIPS
+
+_MOST_BYTES = 64 * 2**20  # of a file
+# Names of chips in the files that differ from those of `hardware`.
+_CHIPS = {"h100-80gb-sxm": "h100", "a100-80gb": "a100"}
+# The mesh axes of MaxText, AXLearn, Levanter and Pax in the order of their meshes, and the logical axes that
+# each one shards. `sequence`, `context` and the like shard activations in ways that the model here lacks.
+_LOGICAL = {
+    "data": ("batch",),
+    "fsdp": ("batch", "embed"),
+    "fsdp_transpose": ("batch", "mlp"),
+    "tensor": ("heads", "kv_heads", "mlp", "vocab"),
+    "model": ("heads", "kv_heads", "mlp", "vocab"),
+}
+_QKV = ("query_proj", "key_proj", "value_proj")
+# Policies of the frameworks by name: MaxText's decoders.py, AXLearn's fuji.py, Levanter's configuration.
+_POLICIES = {
+    "none": "none",
+    "full": "full",
+    "minimal": "minimal",
+    "minimal_flash": f"save:{'+'.join(_QKV)}+context+out_proj+mlpwi+mlpwo",
+    "save_dot_except_mlpwi": f"save:{'+'.join(_QKV)}+out_proj+mlpwo",
+    "save_dot_except_mlp": f"save:{'+'.join(_QKV)}+out_proj",
+    "save_qkv_proj": f"save:{'+'.join(_QKV)}",
+    "dots_saveable": "minimal",
+    "offload dots to pinned_host": f"offload:{'+'.join(_QKV)}+out_proj+mlpwi+mlpwo",
+    "offload qkv_proj and input": f"offload:decoder_layer_input+{'+'.join(_QKV)}",
+    "offload attention projections": f"offload:{'+'.join(_QKV)}+out_proj",
+    "default": f"save:{'+'.join(_QKV)}+context+out_proj",
+    "gradient_checkpointing": "full",
+}
+_NAMES = ("decoder_layer_input", *_QKV, "context", "out_proj", "mlpwi", "mlpwo")
+_ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
+    ("relu",): ("relu", "false"),
+    ("gelu",): ("gelu", "false"),
+    ("silu", "linear"): ("silu", "true"),
+    ("gelu", "linear"): ("gelu", "true"),
+}
+
+
+class _NotReproducible(Exception):
+    """The reason why a run cannot be reproduced, in a sentence without a final period."""
+
+
+@dataclass(frozen=True)
+class PublishedRun:
+    """One measured run.
+
+    Attributes:
+      name: The `id` of the row.
+      chip: Name of its chip in `hardware`, or as published if unknown there.
+      model: Name of the published model.
+      chips: Number of chips.
+      seconds: Measured seconds of one step; None if not published.
+      layout: The layout that reproduces it; None if there is none.
+      reason: Why it cannot be reproduced, in a sentence; None if it can be.
+      source: Repository and file of the publication.
+    """
+
+    name: str
+    chip: str
+    model: str
+    chips: int | None
+    seconds: float | None
+    layout: Layout | None
+    reason: str | None
+    source: str
+
+
+def read(path: str | Path) -> tuple[PublishedRun, ...]:
+    """Return the runs of a file.
+
+    Raises:
+      InvalidInput: the file cannot be read, or is not a JSON object with a list `rows` of objects with an
+        `id`.
+    """
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise InvalidInput(f"runs file is {shown(str(path))}, but must be an existing file")
+        if file.stat().st_size > _MOST_BYTES:
+            raise InvalidInput(f"{path} is larger than {_MOST_BYTES:,} bytes")
+        plain = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"{path} cannot be read as JSON: {error}") from None
+    rows = plain.get("rows") if isinstance(plain, dict) else None
+    if not isinstance(rows, list):
+        raise InvalidInput(f"{path} must be a JSON object with a list `rows`")
+    return tuple(_run(row, f"{path}, row {number}") for number, row in enumerate(rows))
+
+
+def _run(row: Any, where: str) -> PublishedRun:
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+        raise InvalidInput(f"{where} must be an object with a text `id`")
+    hardware, model = _part(row, "hardware"), _part(row, "model")
+    published = str(hardware.get("chip", "unknown")).lower()
+    chip = _CHIPS.get(published, published)
+    seconds = _seconds(row)
+    layout, reason = None, None
+    try:
+        if seconds is None:
+            raise _NotReproducible("its step time is not published")
+        layout = _layout(row, chip)
+    except _NotReproducible as why:
+        reason = str(why)
+    except InvalidInput as why:
+        reason = str(why)
+    source = _part(row, "source")
+    return PublishedRun(
+        name=row["id"],
+        chip=chip,
+        model=str(model.get("name", "unknown")),
+        chips=_count(hardware.get("chips")),
+        seconds=seconds,
+        layout=layout,
+        reason=reason,
+        source=" ".join(str(source[key]) for key in ("repo", "config", "table") if key in source),
+    )
+
+
+def _part(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = row.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _seconds(row: Mapping[str, Any]) -> float | None:
+    """Return the measured seconds of a step, or those that follow from the published throughput."""
+    measured, batch = _part(row, "measured"), _part(row, "batch")
+    for key in ("step_seconds", "step_seconds_derived"):
+        if (value := _positive(measured.get(key))) is not None:
+            return value
+    tokens, chips = _positive(batch.get("tokens")), _count(_part(row, "hardware").get("chips"))
+    rate = _positive(measured.get("tokens_per_s_per_chip"))
+    if tokens and rate and chips:
+        return tokens / rate / chips
+    sequences, rate = (
+        _positive(batch.get("global_sequences")),
+        _positive(measured.get("sequences_per_s")),
+    )
+    return sequences / rate if sequences and rate else None
+
+
+def _layout(row: Mapping[str, Any], chip: str) -> Layout:
+    """Return the layout of a row.
+
+    Raises:
+      _NotReproducible: the row lacks something, or has what the models here lack.
+      InvalidInput: the layout is not possible.
+    """
+    model = _part(row, "model")
+    _refuse(row, model)
+    fields = {"model": "transformer", "scan": "true", "attention": "flash", "donate": "true"}
+    fields |= {"target": _target(row, chip)}
+    fields |= _mesh_and_rules(row)
+    fields |= _sizes(row, model)
+    if targets.parse(fields["target"]).kind == "tpu":
+        fields["device_order"] = "torus"
+    return layouts.parse(fields).unwrap()
+
+
+def _refuse(row: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """Raise _NotReproducible for a run with parts that the models here lack."""
+    if row.get("complete") is False:
+        raise _NotReproducible("its configuration is only partly published")
+    quantization = _part(row, "dtype").get("quantization")
+    if quantization:
+        raise _NotReproducible(f"it multiplies in {quantization}, which the models here do not")
+    if model.get("num_experts"):
+        raise _NotReproducible("its mixture of experts has custom kernels (dropless routing)")
+    if model.get("sliding_window_size") or "gemma" in str(model.get("name", "")):
+        raise _NotReproducible("its attention has sliding windows, which the models here lack")
+    axes = _axes(row)
+    strange = [name for name, size in axes.items() if size != 1 and name not in _LOGICAL]
+    if strange:
+        raise _NotReproducible(f"it shards over {strange[0]}, which the models here do not")
+
+
+def _target(row: Mapping[str, Any], chip: str) -> str:
+    hardware = _part(row, "hardware")
+    if chip not in CHIPS:
+        raise _NotReproducible(f"its chip {chip} is not known here")
+    devices = _count(hardware.get("devices"))
+    if CHIPS[chip].kind == "gpu":
+        return f"gpu:{chip}:{devices}"
+    number = _count(hardware.get("slices")) or 1
+    chips = _count(hardware.get("chips"))
+    if chips is None or chips % number:
+        raise _NotReproducible("its number of chips is not published")
+    text = f"tpu:{chip}:{_topology(str(hardware.get('topology', '')), chip, chips // number)}"
+    return text if number == 1 else f"{text}*{number}"
+
+
+def _topology(published: str, chip: str, chips: int) -> str:
+    """Return the shape of a slice from `4x8x8`, or from a name such as `v5p-1024`, or from its size."""
+    for word in re.findall(r"\d+(?:x\d+)+", published):
+        found = slices.slice_of(chip, word)
+        if found.chips == chips:
+            return found.topology
+    fitting = [one for one in slices.slices(chip) if one.chips == chips]
+    if not fitting:
+        raise _NotReproducible(f"no slice of {chip} has {chips} chips")
+    # The most compact one, which is what a name such as v5p-1024 stands for.
+    return min(fitting, key=lambda one: (max(one.shape) - min(one.shape), one.shape)).topology
+
+
+def _axes(row: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of the mesh axes, those between slices first. −1 is what the others leave."""
+    axes = _part(_part(row, "layout"), "axes")
+    nested = [axes[key] for key in ("dcn", "ici") if isinstance(axes.get(key), dict)]
+    found: dict[str, int] = {}
+    for part in nested or [axes]:
+        for name, size in part.items():
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise _NotReproducible(f"the size of its mesh axis {name} is not published")
+            found[name] = found.get(name, 1) * size
+    if -1 in found.values():
+        devices = _count(_part(row, "hardware").get("devices")) or 0
+        others = 1
+        for size in found.values():
+            others *= max(1, size)
+        found = {name: devices // others if size == -1 else size for name, size in found.items()}
+    return found
+
+
+def _mesh_and_rules(row: Mapping[str, Any]) -> dict[str, str]:
+    axes = {name: size for name, size in _axes(row).items() if size != 1} or {"data": 1}
+    order = sorted(axes, key=lambda name: list(_LOGICAL).index(name))
+    framework = str(_part(row, "layout").get("framework", ""))
+    logical = dict(_LOGICAL)
+    if framework == "Levanter":
+        logical["data"] = ("batch", "embed")  # parameters are sharded over the data axis
+    rules: dict[str, list[str]] = {}
+    for name in order:
+        for one in logical[name]:
+            rules.setdefault(one, []).append(name)
+    return {
+        "mesh": "x".join(str(axes[name]) for name in order),
+        "axes": ",".join(order),
+        "rules": ",".join(f"{name}={'+'.join(on)}" for name, on in rules.items()),
+    }
+
+
+def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
+    needed = {name: _count(model.get(name)) for name in ("layers", "d_model", "heads", "d_ff")}
+    vocab = re.search(r"\d{4,}", str(model.get("vocab", "")))
+    batch, seq = _part(row, "batch"), _count(row.get("seq"))
+    needed |= {"seq": seq, "batch": _count(batch.get("global_sequences"))}
+    for name, value in needed.items():
+        if value is None:
+            raise _NotReproducible(f"its {name} is not published")
+    if vocab is None:
+        raise _NotReproducible("its vocabulary is not published")
+    activations = _list(model.get("mlp_activations")) or ("silu", "linear")
+    if activations not in _ACTIVATIONS:
+        raise _NotReproducible(f"its activation {'+'.join(activations)} is not known here")
+    activation, gated = _ACTIVATIONS[activations]
+    dtype = _part(row, "dtype")
+    heads, width = needed["heads"], needed["d_model"]
+    assert heads is not None and width is not None
+    sizes = {
+        "layers": needed["layers"],
+        "embed": width,
+        "mlp": needed["d_ff"],
+        "heads": heads,
+        "kv_heads": _count(model.get("kv_heads")) or heads,
+        "head_dim": _count(model.get("head_dim")) or width // heads,
+        "vocab": vocab[0],
+        "tied": str(model.get("tied_logits", False)).lower(),
+        "seq": seq,
+        "batch": needed["batch"],
+        "activation": activation,
+        "gated": gated,
+        "remat": _remat(_part(row, "remat")),
+        "optimizer": "adam" if str(row.get("optimizer", "")).startswith("adam ") else "adamw",
+        "dtype": dtype.get("activations") or "bfloat16",
+        "weight_dtype": dtype.get("weights") or "float32",
+    }
+    if dtype.get("mu"):
+        sizes["optimizer_dtype"] = dtype["mu"]
+    steps = _count(batch.get("grad_accumulation"))
+    if steps and steps > 1:
+        sizes["accumulate"] = steps
+    return {name: str(value) for name, value in sizes.items()}
+
+
+def _remat(remat: Mapping[str, Any]) -> str:
+    """Return the model's `remat` for a published policy."""
+    policy = str(remat.get("policy", "")).lower()
+    policy = re.split(r"[(=;]", policy)[0].strip()
+    if policy == "custom":
+        kept = {verb: [] for verb in ("device", "offload")}  # type: dict[str, list[str]]
+        for name in _NAMES:
+            if remat.get(name) in kept:
+                kept[remat[name]].append(name)
+        parts = (("save", kept["device"]), ("offload", kept["offload"]))
+        return ",".join(f"{verb}:{'+'.join(names)}" for verb, names in parts if names) or "full"
+    if policy not in _POLICIES:
+        raise _NotReproducible(f"its rematerialization policy {policy!r} is not known here")
+    return _POLICIES[policy]
+
+
+def _list(value: Any) -> tuple[str, ...]:
+    """Return the words of `["silu","linear"]`, as a list or as text."""
+    return tuple(re.findall(r"[a-z_]+", str(value).lower())) if value else ()
+
+
+def _count(value: Any) -> int | None:
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return int(value) if whole and value == int(value) and 0 < value < 2**53 else None
+
+
+def _positive(value: Any) -> float | None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if number and 0 < value < float("inf") else None
