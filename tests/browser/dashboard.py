@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ class Dashboard:
         state = "document.querySelector('[data-testid=stApp]').dataset"
         self.page.wait_for_function(
             f"() => {state}.testScriptState === 'notRunning'"
-            " && !document.querySelector('[data-stale=true]')"
+            " && !document.querySelector('[data-stale=true]')",
+            polling=POLL_MS,  # the default makes the browser draw every frame
         )
 
     def wait_for_stillness(self) -> None:
@@ -101,6 +102,14 @@ class Dashboard:
             same = same + 1 if shape == previous else 0
             previous = shape
             self.page.wait_for_timeout(POLL_MS)
+
+    def in_windows(self) -> Iterator[str]:
+        """Show the page in a wide light window, then in a narrow dark one. Yield the name of each."""
+        for size, theme in ((WIDE, "light"), (NARROW, "dark")):
+            self.page.set_viewport_size(size)
+            self.page.emulate_media(color_scheme=theme)
+            self.wait_for_stillness()
+            yield f"{size['width']}_{theme}"
 
     # User actions.
 

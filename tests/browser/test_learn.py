@@ -85,9 +85,8 @@ def test_a_new_mesh_replaces_the_running_tutorial(open_learn):
     expect(step(learn, "scale_up", 1)).to_contain_text("[[0 1]]")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_steps_fit_a_narrow_window(open_learn, scheme):
-    learn = open_learn(size=NARROW, color_scheme=scheme)
+def test_all_steps_fit_a_narrow_window(open_learn):
+    learn = open_learn(size=NARROW)
     choose(learn, "Build an array from pieces")
     learn.click("learn:open_all")
     learn.settle()
@@ -99,7 +98,7 @@ def test_all_steps_fit_a_narrow_window(open_learn, scheme):
             assert learn.texts_beyond_their_cells(key) == []
     wider = "document.querySelector('[data-testid=stMain]')"
     assert learn.page.evaluate(f"{wider}.scrollWidth <= {wider}.clientWidth")
-    learn.screenshot(f"learn_narrow_{scheme}")
+    learn.screenshot("learn_narrow")
 
 
 def test_the_downloaded_script_runs(open_learn, tmp_path):
