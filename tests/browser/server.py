@@ -59,10 +59,10 @@ class Server:
         self._popen.wait(60)
 
     def stop(self) -> list[int]:
-        """Stop as Ctrl-C does. Kill and return the processes that are still alive."""
+        """Stop with SIGTERM. Kill and return the processes that are still alive."""
         mine = [self.pid, *_descendants(self.pid)]
         if self._popen.poll() is None:
-            self.signal(signal.SIGINT)
+            self.signal(signal.SIGTERM)
         try:
             until(lambda: not any(map(alive, mine)), "the end of server and workers")
         except AssertionError:

@@ -39,7 +39,9 @@ def board(open_dashboard):
     return dashboard
 
 
-def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: Path):
+def test_three_layouts_are_compared_timed_reported_and_restored(
+    board, open_dashboard, tmp_path: Path
+):
     page = board.page
     # Each layout is compared with the first. The rule that differs is named.
     main = board.main()
@@ -79,6 +81,15 @@ def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: P
     expect(main.get_by_text(re.compile("times as long as|within noise")).first).to_be_visible()
     expect(main.get_by_text(re.compile("emulated", re.IGNORECASE)).first).to_be_visible()
 
+    # The file restores the board. It is saved first, because the menu of the report stays open.
+    with board.page.expect_download() as download:
+        board.click("download_board")
+    path = tmp_path / "board.json"
+    download.value.save_as(path)
+    plain = json.loads(path.read_text())
+    assert (plain["format"], len(plain["pins"])) == ("sharding-board", 3)
+    assert {pin["snapshot"]["source"]["kind"] for pin in plain["pins"]} == {"cpu", "plan"}
+
     # The report, opened from disk.
     board.keyed("report:menu").get_by_role("button").first.click()
     with page.expect_download(timeout=PATIENCE_MS) as download:
@@ -97,6 +108,14 @@ def test_three_layouts_are_pinned_compared_timed_and_reported(board, tmp_path: P
     assert opened.evaluate("window.hacked") is None
     assert asked == [report.as_uri()]
     opened.close()
+
+    # The link restores the board.
+    expect(board.page).to_have_url(re.compile("(pin=.*){3}"))
+    other = open_dashboard()
+    other.page.goto(board.page.url)
+    other.expect_alert("this is its plan")
+    expect(other.keyed("board_table")).to_contain_text(NAME)
+    expect(other.keyed("board_table")).to_contain_text("planned")
 
 
 def test_one_click_leaves_an_open_pin_menu(open_dashboard):
@@ -117,8 +136,7 @@ def test_the_pin_menu_closes_and_a_notice_opens_the_board(open_dashboard):
     expect(dashboard.page.get_by_role("link", name="Open board")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard, theme):
+def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard):
     pins = "&".join(
         f"pin={name}~~{fields}"
         for name, fields in (
@@ -126,7 +144,7 @@ def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard,
             ("FSDP", "depth.64+mesh.8+axes.fsdp+rules.batch.fsdp~embed.fsdp"),
         )
     )
-    dashboard = open_dashboard(f"?{SMALL}", color_scheme=theme)
+    dashboard = open_dashboard(f"?{SMALL}")
     dashboard.page.goto(f"{dashboard.url}/board?{pins}&screenshot=1")
     expect(dashboard.keyed("board_table")).to_be_visible()
     dashboard.settle()
@@ -135,20 +153,4 @@ def test_screenshot_mode_hides_controls_and_shows_the_provenance(open_dashboard,
     words = dashboard.main().inner_text()
     for said in ("Tensor", "FSDP", "jax", "mesh", "rules", "planned"):
         assert said in words, said
-    dashboard.screenshot(f"board_slide_{theme}")
-
-
-def test_link_and_file_restore_the_board(board, open_dashboard, tmp_path: Path):
-    expect(board.page).to_have_url(re.compile("(pin=.*){3}"))
-    other = open_dashboard()
-    other.page.goto(board.page.url)
-    other.expect_alert("this is its plan")
-    expect(other.keyed("board_table")).to_contain_text(NAME)
-    expect(other.keyed("board_table")).to_contain_text("planned")
-    with board.page.expect_download() as download:
-        board.click("download_board")
-    path = tmp_path / "board.json"
-    download.value.save_as(path)
-    plain = json.loads(path.read_text())
-    assert (plain["format"], len(plain["pins"])) == ("sharding-board", 3)
-    assert {pin["snapshot"]["source"]["kind"] for pin in plain["pins"]} == {"cpu", "plan"}
+    dashboard.screenshot("board_slide")

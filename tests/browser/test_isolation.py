@@ -12,28 +12,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import Dashboard
-from tests.browser.test_runs import SMALL, progress
+from tests.browser.test_restore import LARGE, folders
+from tests.browser.test_runs import ENDLESS, SMALL, progress
 from tests.service.engine.waiting import alive, until
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
 LISTENING = "0A"
-
-
-def test_only_workers_import_jax(open_dashboard, server):
-    open_dashboard(f"?{SMALL}&steps=1").run()
-    assert all("jaxlib" in mapped(pid) for pid in server.workers())
-    assert "jaxlib" not in mapped(server.pid)
-    assert "streamlit" in " ".join(Path(f"/proc/{server.pid}/cmdline").read_text().split("\0"))
-
-
-def test_workers_do_not_import_streamlit(open_dashboard, server):
-    open_dashboard()
-    workers = server.workers()
-    assert workers
-    for pid in workers:
-        # Streamlit loads native libraries that the workers do not need.
-        assert "/pyarrow/" not in mapped(pid)
-    assert "/pyarrow/" in mapped(server.pid)
 
 
 def test_the_server_listens_on_loopback_only(server):
@@ -50,8 +34,33 @@ def test_the_server_listens_on_loopback_only(server):
     assert server.port in {port for _, port in listening}
 
 
-def test_the_server_opens_no_connection(open_dashboard, server):
-    open_dashboard(f"?{SMALL}&steps=1").run()
+@pytest.fixture
+def requests(open_tab, server) -> list[str]:
+    """Return the URLs that a page requests during a run and in every panel with figures."""
+    asked: list[str] = []
+    dashboard = Dashboard(open_tab(), server.url)
+    dashboard.page.on("request", lambda request: asked.append(request.url))
+    dashboard.page.on("websocket", lambda socket: asked.append(socket.url))
+    dashboard.open(f"?{SMALL}&steps=1").run()
+    for panel in ("Overview", "PartitionSpec tree", "Arrays", "Collectives", "Memory", "Time"):
+        dashboard.open_tab(panel)
+    return asked
+
+
+def test_jax_streamlit_and_connections_stay_where_they_belong(requests, server):
+    workers = server.workers()
+    assert workers
+    assert all("jaxlib" in mapped(pid) for pid in workers)
+    assert "jaxlib" not in mapped(server.pid)
+    assert "streamlit" in " ".join(Path(f"/proc/{server.pid}/cmdline").read_text().split("\0"))
+    # Streamlit loads native libraries that the workers do not need.
+    assert not [pid for pid in workers if "/pyarrow/" in mapped(pid)]
+    assert "/pyarrow/" in mapped(server.pid)
+
+    asked = [url for url in requests if urlsplit(url).scheme not in ("data", "blob")]
+    assert any(url.startswith("ws://") for url in asked)
+    assert {urlsplit(url).hostname for url in asked} == {"127.0.0.1"}, asked
+
     inodes = sockets(server.pid)
     remote = set()
     for table in ("tcp", "tcp6"):
@@ -64,28 +73,33 @@ def test_the_server_opens_no_connection(open_dashboard, server):
     assert {address for address in remote if address[-8:] != "0100007F"} <= LOOPBACK
 
 
-def test_the_browser_requests_no_other_host(open_context, server):
+def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server):
+    before = folders()
     context = open_context()
-    asked = []
-    context.on("request", lambda request: asked.append(request.url))
-    dashboard = Dashboard(context.new_page(), server.url)
-    dashboard.page.on("websocket", lambda socket: asked.append(socket.url))
-    dashboard.open(f"?{SMALL}&steps=1").run()
-    for panel in ("Overview", "PartitionSpec tree", "Arrays", "Collectives", "Memory", "Time"):
-        dashboard.open_tab(panel)
-    asked = [url for url in asked if urlsplit(url).scheme not in ("data", "blob")]
-    assert any(url.startswith("ws://") for url in asked)
-    assert {urlsplit(url).hostname for url in asked} == {"127.0.0.1"}, asked
+    dashboard, restore = (
+        Dashboard(context.new_page(), another_server.url).open(f"?{query}")
+        for query in (ENDLESS, LARGE)
+    )
+    restore.go_to("Restore")
+    restore.wait_for_figure("transfer_map")
+    dashboard.click("run_button")
+    expect(progress(dashboard)).to_contain_text("Measuring")
+    restore.click("restore_button")
+    # The workers of the plans, the run and the restore.
+    until(lambda: folders() - before and len(another_server.workers()) > 2, "the restore's worker")
+    workers = another_server.workers()
+    another_server.signal(signal.SIGINT)
+    assert not folders() - before
+    until(lambda: not any(map(alive, workers)), "the end of the workers")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_the_server(open_context, another_server, number):
-    dashboard = Dashboard(open_context().new_page(), another_server.url).open("?steps=10000")
+def test_no_worker_outlives_a_killed_server(open_context, another_server):
+    dashboard = Dashboard(open_context().new_page(), another_server.url).open(f"?{ENDLESS}")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring")
     workers = another_server.workers()
     assert len(workers) == 2, "the planner and the run's worker"
-    another_server.signal(number)
+    another_server.signal(signal.SIGKILL)
     until(lambda: not any(map(alive, workers)), "the end of the workers")
 
 

@@ -9,7 +9,16 @@ from playwright.sync_api import expect
 from tests.browser.dashboard import cells
 
 
-def test_another_mesh_redraws_both_maps(dashboard):
+def test_an_invalid_mesh_is_marked_and_another_mesh_redraws_both_maps(dashboard):
+    dashboard.type("Mesh", "2x")
+    expect(dashboard.sidebar().get_by_text("mesh is '2x', but must be axis sizes")).to_be_visible()
+    expect(dashboard.alerts()).to_have_count(1)
+    dashboard.expect_devices_of_blocks(["0, 4", "1, 5", "2, 6", "3, 7"])
+    dashboard.screenshot("mistake")
+    dashboard.type("Mesh", "2x2")
+    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    expect(dashboard.alerts()).to_have_count(0)
+
     for mesh, holders in (
         ("4x2", ["0, 2, 4, 6", "1, 3, 5, 7"]),
         ("1x4", ["0", "1", "2", "3"]),
@@ -56,7 +65,7 @@ def test_a_changed_rule_changes_the_propagated_collectives(dashboard):
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 1)
 
 
-def test_a_changed_rule_changes_the_map(dashboard):
+def test_rules_are_changed_added_moved_and_deleted(dashboard):
     dashboard.type("Mesh axes of rule 2", "data")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     dashboard.expect_devices_of_blocks(["0, 1, 2, 3", "4, 5, 6, 7"])
@@ -65,9 +74,9 @@ def test_a_changed_rule_changes_the_map(dashboard):
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 1)
     dashboard.type("Mesh axes of rule 2", "model + data")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 8)
+    dashboard.type("Mesh axes of rule 2", "model")
+    dashboard.expect_query("")
 
-
-def test_rules_are_added_moved_and_deleted(dashboard):
     dashboard.click("add_rule")
     expect(dashboard.field("Logical axis of rule 3")).to_have_value("embed")
     dashboard.type("Mesh axes of rule 3", "model")
@@ -85,24 +94,6 @@ def test_rules_are_added_moved_and_deleted(dashboard):
     dashboard.expect_query("")
 
 
-def test_a_preset_changes_mesh_and_rules(dashboard):
-    dashboard.page.get_by_role("radio", name="FSDP + tensor", exact=True).click()
-    dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (2, 4))
-    expect(dashboard.field("Axis names")).to_have_value("fsdp, tensor")
-    dashboard.expect_rules([("batch", "fsdp"), ("embed", "fsdp"), ("hidden", "tensor")])
-
-
-def test_an_invalid_mesh_is_marked(dashboard):
-    dashboard.type("Mesh", "2x")
-    expect(dashboard.sidebar().get_by_text("mesh is '2x', but must be axis sizes")).to_be_visible()
-    expect(dashboard.alerts()).to_have_count(1)
-    dashboard.expect_devices_of_blocks(["0, 4", "1, 5", "2, 6", "3, 7"])
-    dashboard.screenshot("mistake")
-    dashboard.type("Mesh", "2x2")
-    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
-    expect(dashboard.alerts()).to_have_count(0)
-
-
 def test_markup_in_a_field_is_shown_as_text(dashboard):
     requests = []
     dashboard.page.on("request", lambda request: requests.append(request.url))
@@ -114,7 +105,7 @@ def test_markup_in_a_field_is_shown_as_text(dashboard):
     assert_no_markup(dashboard, requests)
 
 
-def test_a_click_highlights_a_block_in_both_maps(dashboard):
+def test_a_click_highlights_a_block_and_a_preset_changes_the_layout(dashboard):
     dashboard.page.locator(".st-key-block_map .nsewdrag").click(position={"x": 60, "y": 60})
     mesh_map = dashboard.wait_for_figure("mesh_map", lambda figure: faded(figure) > 0)
     bright = [text for text, number, _ in cells(mesh_map) if number == 0]
@@ -122,6 +113,11 @@ def test_a_click_highlights_a_block_in_both_maps(dashboard):
     assert faded(mesh_map) == 6
     assert faded(dashboard.wait_for_figure("block_map", lambda figure: faded(figure) > 0)) == 3
     dashboard.screenshot("block_picked")
+
+    dashboard.page.get_by_role("radio", name="FSDP + tensor", exact=True).click()
+    dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (2, 4))
+    expect(dashboard.field("Axis names")).to_have_value("fsdp, tensor")
+    dashboard.expect_rules([("batch", "fsdp"), ("embed", "fsdp"), ("hidden", "tensor")])
 
 
 def test_a_table_row_selects_the_array_of_the_map(dashboard):

@@ -137,4 +137,3 @@ def test_a_killed_process_ends_the_run_with_an_error(open_dashboard, server: Ser
     dashboard.expect_alert("Process 1 (of 2, counted from 0) was killed (SIGKILL) during steps")
     for pid in (lead, follower):
         until(lambda pid=pid: not alive(pid))
-    open_dashboard(f"?{SMALL}&processes=2&mesh=2x3&rules=batch.data").run()

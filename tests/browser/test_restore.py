@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import pytest
 from playwright.sync_api import expect
 
 from inspector.core.temporary_folder import PREFIX
-from tests.browser.dashboard import NARROW, WIDE, Dashboard
+from tests.browser.dashboard import Dashboard
 from tests.service.engine.waiting import until
 
-SMALL = "?layers=2&depth=64"
+SMALL = "layers=2&depth=64"
 # Long enough to click Cancel.
-LARGE = "?layers=16&depth=1024"
+LARGE = "layers=16&depth=1024"
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def open_restore(open_dashboard):
     """Open a layout, then the Restore page."""
 
     def make(query: str = SMALL, **options: object) -> Dashboard:
-        dashboard = open_dashboard(query, **options)
+        dashboard = open_dashboard(f"?{query}", **options)
         dashboard.go_to("Restore")
         dashboard.wait_for_figure("transfer_map")
         dashboard.settle()
@@ -78,32 +77,11 @@ def test_cancel_deletes_the_checkpoint(open_restore) -> None:
     until(lambda: not folders() - before, "the end of the checkpoint's folder")
 
 
-@pytest.mark.parametrize(
-    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["1440-light", "800-dark"]
-)
-def test_no_text_is_cut_off_or_too_small(open_dashboard, theme: str, size: dict) -> None:
-    dashboard = open_dashboard(SMALL, size=WIDE, color_scheme=theme)
-    # A narrow window hides the links, so the window is narrowed after the click.
-    dashboard.go_to("Restore")
-    dashboard.page.set_viewport_size(size)
-    dashboard.wait_for_figure("transfer_map")
-    dashboard.settle()
-    dashboard.screenshot(f"restore_{size['width']}_{theme}")
-    texts = dashboard.texts_drawn("transfer_map")
-    assert texts and not [one for one in texts if one["out"] > 1 or one["px"] < 8]
-    main = dashboard.main()
-    assert main.evaluate("one => one.scrollWidth <= one.clientWidth + 1"), "it scrolls sideways"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_stopping_server_deletes_the_checkpoint(
-    open_context, another_server, number: signal.Signals
-) -> None:
-    before = folders()
-    dashboard = Dashboard(open_context().new_page(), another_server.url).open(LARGE)
-    dashboard.go_to("Restore")
-    dashboard.wait_for_figure("transfer_map")
-    dashboard.click("restore_button")
-    until(lambda: folders() - before, "the checkpoint's folder")
-    another_server.signal(number)
-    assert not folders() - before
+def test_no_text_is_cut_off_or_too_small(open_restore) -> None:
+    dashboard = open_restore()
+    for window in dashboard.in_windows():
+        dashboard.screenshot(f"restore_{window}")
+        texts = dashboard.texts_drawn("transfer_map")
+        assert texts and not [one for one in texts if one["out"] > 1 or one["px"] < 8], window
+        sideways = "one => one.scrollWidth > one.clientWidth + 1"
+        assert not dashboard.main().evaluate(sideways), f"it scrolls sideways at {window}"

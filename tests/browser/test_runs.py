@@ -21,7 +21,7 @@ RUN_WORKERS = min(2, os.cpu_count() or 1)
 
 
 def test_live_arrays_are_placed_as_planned(open_dashboard):
-    dashboard = open_dashboard()
+    dashboard = open_dashboard(f"?{SMALL}")
     planned = maps(dashboard)
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text(PHASE)
@@ -66,7 +66,7 @@ def test_a_run_belongs_to_its_layout(open_dashboard):
     dashboard.expect_badge("Run")
 
 
-def test_a_run_works_after_a_cancelled_run(open_dashboard, server):
+def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, server):
     dashboard = open_dashboard(f"?{ENDLESS}")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
@@ -79,11 +79,7 @@ def test_a_run_works_after_a_cancelled_run(open_dashboard, server):
     dashboard.expect_alert("Cancelled during")
     assert_one_sentence(dashboard)
     until(lambda: all(is_idle(pid, dashboard) for pid in busy), "the end of the cancelled run")
-    assert_next_run_works(dashboard)
 
-
-def test_a_run_works_after_a_killed_worker(open_dashboard, server):
-    dashboard = open_dashboard(f"?{ENDLESS}")
     dashboard.click("run_button")
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
     [worker] = [pid for pid in server.workers(devices=2) if not is_idle(pid, dashboard)]
@@ -92,7 +88,9 @@ def test_a_run_works_after_a_killed_worker(open_dashboard, server):
     assert_one_sentence(dashboard)
     assert "Traceback" not in dashboard.page.locator("body").inner_text()
     dashboard.screenshot("worker_killed")
-    assert_next_run_works(dashboard)
+    dashboard.open(f"?{SMALL}&steps=2")
+    dashboard.run()
+    expect(dashboard.alerts()).to_have_count(0)
 
 
 def test_a_killed_planner_is_replaced(open_dashboard, server):
@@ -115,41 +113,31 @@ def test_a_too_large_model_is_refused(open_dashboard, server):
     )
     assert_one_sentence(dashboard)
     assert server.workers(devices=8) == before, "nothing was started for it"
-    assert_next_run_works(dashboard)
 
 
-def test_waiting_tabs_show_their_place_in_the_queue(open_dashboard):
+def test_tabs_share_a_run_and_others_wait_in_the_queue(open_dashboard):
     # All tabs are opened first, because a page opens slowly while runs use the processors.
-    running = [open_dashboard(f"?{ENDLESS}&layers={n}") for n in range(1, RUN_WORKERS + 1)]
-    first, second = (open_dashboard(f"?{SMALL}&steps={n}") for n in (1, 2))
-    for dashboard in running:
+    shared = [open_dashboard(f"?{ENDLESS}") for _ in range(2)]
+    others = [open_dashboard(f"?{ENDLESS}&layers={n}") for n in range(1, RUN_WORKERS)]
+    waiting = open_dashboard(f"?{SMALL}&steps=2")
+    # Without a shared run, the last of these would wait.
+    for dashboard in (*shared, *others):
         dashboard.click("run_button")
+    for dashboard in (*shared, *others):
         expect(progress(dashboard)).to_contain_text("Measuring")
-    first.click("run_button")
-    expect(progress(first)).to_contain_text("Waiting for a worker, place 1 in the queue")
-    second.click("run_button")
-    expect(progress(second)).to_contain_text("Waiting for a worker, place 2 in the queue")
-    second.screenshot("queued")
-    for dashboard in running:
-        dashboard.click("cancel_run")
-    for dashboard in (first, second):
-        dashboard.expect_badge("Run on emulated devices")
+    waiting.click("run_button")
+    expect(progress(waiting)).to_contain_text("Waiting for a worker, place 1 in the queue")
+    waiting.screenshot("queued")
 
-
-def test_tabs_with_the_same_layout_share_a_run(open_dashboard):
-    # One tab more than workers: without a shared run, one tab would wait.
-    tabs = [open_dashboard(f"?{ENDLESS}") for _ in range(RUN_WORKERS + 1)]
-    for dashboard in tabs:
-        dashboard.click("run_button")
-    for dashboard in tabs:
-        expect(progress(dashboard)).to_contain_text("Measuring")
-    tabs[0].click("cancel_run")
-    expect(tabs[0].keyed("run_button")).to_be_visible()
-    step = measured_step(tabs[1])
-    until(lambda: measured_step(tabs[1]) > step, "the others' run going on")
-    for dashboard in tabs[1:]:
+    left, stays = shared
+    left.click("cancel_run")
+    expect(left.keyed("run_button")).to_be_visible()
+    step = measured_step(stays)
+    until(lambda: measured_step(stays) > step, "the other tab's run going on")
+    for dashboard in (stays, *others):
         dashboard.click("cancel_run")
         expect(dashboard.keyed("run_button")).to_be_visible()
+    waiting.expect_badge("Run on emulated devices")
 
 
 PHASE = re.compile(
@@ -205,9 +193,3 @@ def assert_one_sentence(dashboard):
     assert "\n" not in text
     assert len(re.findall(r"[.!?](?:\s|$)", text)) <= 1, text
     assert 20 < len(text) < 400
-
-
-def assert_next_run_works(dashboard):
-    dashboard.open(f"?{SMALL}&steps=2")
-    dashboard.run()
-    expect(dashboard.alerts()).to_have_count(0)
