@@ -110,7 +110,7 @@ def sent_by_device(collectives: Iterable[Collective], devices: int) -> np.ndarra
         senders: Iterable[int] | None = None
         if _route(one.op) == "pairs" and pairs is not None:
             senders = {source for source, target in pairs if source != target}
-        elif one.mesh_axes is None and groups is not None:
+        elif groups is not None:
             senders = {device for group in groups if len(group) > 1 for device in group}
         if senders is None:
             sent += size
@@ -138,10 +138,12 @@ def _groups_of(one: Collective, mesh: Mesh) -> Group | None:
     if _route(one.op) == "pairs":
         pairs = one.source_target_pairs
         return pairs if pairs is not None and _on_mesh(pairs, mesh) else None
-    if one.mesh_axes is not None:
-        return one.mesh_axes if set(one.mesh_axes) <= set(mesh.axis_names) else None
     groups = one.device_groups
-    return groups if groups is not None and _on_mesh(groups, mesh) else None
+    if groups is not None:
+        return groups if _on_mesh(groups, mesh) else None
+    if one.mesh_axes is not None and set(one.mesh_axes) <= set(mesh.axis_names):
+        return one.mesh_axes
+    return None
 
 
 def _on_mesh(groups: Sequence[Sequence[int]], mesh: Mesh) -> bool:

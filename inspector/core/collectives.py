@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from inspector.core.formatting import mesh_axes_text
 from inspector.core.snapshot import Collective
 
 Payload = Literal["operands", "first operand", "result"]
@@ -95,7 +96,8 @@ class Traffic:
     """The collectives of one operation along the same mesh axes, summed over one run of the program.
 
     Bytes are those of one device, with every branch of a conditional taken. A sum is None if one of its
-    terms is unknown, `mesh_axes` is None if the axes are.
+    terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if rows are
+    by network.
     """
 
     mesh_axes: tuple[str, ...] | None
@@ -105,13 +107,19 @@ class Traffic:
     payload_bytes: int | None
     wire_bytes_per_device: int | None
     conditional: bool
+    network: str | None = None
 
 
-def traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
-    """Return the traffic by mesh axes and operation, most wire bytes first and unknown bytes last."""
-    groups: dict[tuple[tuple[str, ...] | None, str], list[Collective]] = {}
-    for collective in collectives:
-        groups.setdefault((collective.mesh_axes, collective.op), []).append(collective)
+def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:
+    """Return the traffic by mesh axes and operation, most wire bytes first and unknown bytes last.
+
+    Args:
+      networks_apart: make a row of its own for the collectives between TPU slices.
+    """
+    groups: dict[tuple[tuple[str, ...] | None, str, str | None], list[Collective]] = {}
+    for one in collectives:
+        key = (one.mesh_axes, one.op, one.network if networks_apart else None)
+        groups.setdefault(key, []).append(one)
     rows = [
         Traffic(
             axes,
@@ -121,14 +129,21 @@ def traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
             _total((one.executions, one.payload_bytes) for one in group),
             _total((one.executions, one.wire_bytes_per_device) for one in group),
             any(one.conditional for one in group),
+            network,
         )
-        for (axes, op), group in groups.items()
+        for (axes, op, network), group in groups.items()
     ]
 
     def rank(row: Traffic) -> tuple[bool, int]:
         return row.wire_bytes_per_device is None, -(row.wire_bytes_per_device or 0)
 
     return tuple(sorted(rows, key=rank))
+
+
+def axes_text(one: Collective | Traffic) -> str:
+    """Return the mesh axes as text, and the network if it is not that of a slice: `data (DCN)`."""
+    text = mesh_axes_text(one.mesh_axes)
+    return text if one.network is None else f"{text} ({one.network.upper()})"
 
 
 def wire_bytes_of_run(*collectives: Collective) -> int | None:

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.core.collectives import OPS, Traffic
-from inspector.core.formatting import bytes_text, counted, exact_bytes_text, mesh_axes_text
+from inspector.core.collectives import OPS, Traffic, axes_text
+from inspector.core.formatting import bytes_text, counted, exact_bytes_text
 from inspector.figures import bars, frame, palette
 
 # Operations beyond the palette reuse its colors; one that `OPS` does not list has `palette.UNKNOWN`.
 COLORS = dict(zip(OPS, itertools.cycle((*palette.OKABE_ITO, "#8C564B")), strict=False))
-
-Axes = tuple[str, ...] | None
 
 
 def collective_bars(
@@ -30,7 +28,7 @@ def collective_bars(
         return None
     return bars.stacked(
         [
-            bars.Bar(mesh_axes_text(axes), total_text(together), _segments(axes, together))
+            bars.Bar(axes, total_text(together), _segments(axes, together))
             for axes, together in by_axes.items()
         ],
         width_px,
@@ -45,12 +43,17 @@ def color_of(op: str) -> str:
     return COLORS.get(op, palette.UNKNOWN)
 
 
-def grouped(rows: Iterable[Traffic]) -> dict[Axes, list[Traffic]]:
-    """Group rows by mesh axes, those with the most known bytes first and unknown axes last."""
-    by_axes: dict[Axes, list[Traffic]] = {}
+def grouped(rows: Iterable[Traffic]) -> dict[str, list[Traffic]]:
+    """Group rows by the text of their mesh axes, most known bytes first and unknown axes last.
+
+    Rows of the same axes over different networks are apart.
+    """
+    by_axes: dict[str, list[Traffic]] = {}
     for row in rows:
-        by_axes.setdefault(row.mesh_axes, []).append(row)
-    return dict(sorted(by_axes.items(), key=lambda item: (item[0] is None, -_known(item[1]))))
+        by_axes.setdefault(axes_text(row), []).append(row)
+    return dict(
+        sorted(by_axes.items(), key=lambda item: (item[1][0].mesh_axes is None, -_known(item[1])))
+    )
 
 
 def total_text(rows: Sequence[Traffic]) -> str:
@@ -71,7 +74,7 @@ def _known(rows: Sequence[Traffic]) -> int:
     return sum(max(row.wire_bytes_per_device or 0, 0) for row in rows)
 
 
-def _segments(axes: Axes, rows: Sequence[Traffic]) -> list[bars.Segment]:
+def _segments(axes: str, rows: Sequence[Traffic]) -> list[bars.Segment]:
     segments = []
     for row in sorted(rows, key=lambda row: _rank(row.op)):
         size = max(row.wire_bytes_per_device or 0, 0)
@@ -79,7 +82,7 @@ def _segments(axes: Axes, rows: Sequence[Traffic]) -> list[bars.Segment]:
             continue
         runs = "unknown" if row.executions is None else f"{row.executions:,}"
         hover = [
-            f"{row.op} over {mesh_axes_text(axes)}",
+            f"{row.op} over {axes}",
             f"{exact_bytes_text(size)} from each device",
             f"{counted(row.instructions, 'instruction')}, executions: {runs}",
         ]

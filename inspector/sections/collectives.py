@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import device_traffic, sent_by_device
 from inspector.compiled.op_name import PHASES, Phase, parse_op_name
-from inspector.core.collectives import Traffic, traffic, wire_bytes_of_run
+from inspector.core.collectives import Traffic, axes_text, traffic, wire_bytes_of_run
 from inspector.core.formatting import (
     and_text,
     bytes_text,
     counted,
     exact_bytes_text,
-    mesh_axes_text,
 )
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.figures.collective_bars import collective_bars, grouped
@@ -71,13 +70,10 @@ def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tu
         blocks.append(text(PROPAGATED, quiet=True))
     if not collectives:
         return tuple(blocks)
-    rows = traffic(collectives)
+    rows = traffic(collectives, networks_apart=True)
     disagreeing = causes.conflicts(program)
     ranges = {
-        (row.mesh_axes, row.op): range_of_run(
-            [one for one in collectives if (one.mesh_axes, one.op) == (row.mesh_axes, row.op)],
-            devices,
-        )
+        _key(row): range_of_run([one for one in collectives if _key(one) == _key(row)], devices)
         for row in rows
     }
     if figures:
@@ -120,12 +116,14 @@ def headline(
     who = RUNS.get(name, name)
     if not collectives:
         return (f"{who} runs no collective: devices exchange no data.",)
-    rows = traffic(collectives)
+    rows = traffic(collectives, networks_apart=True)
     by_axes = grouped(rows)
     parts: list[Inline] = [
         f"{who} runs {and_text([_count_text(op, rows) for op in dict.fromkeys(r.op for r in rows)])}"
     ]
-    for number, axis in enumerate(dict.fromkeys(axis for axes in by_axes for axis in axes or ())):
+    for number, axis in enumerate(
+        dict.fromkeys(axis for each in by_axes.values() for axis in each[0].mesh_axes or ())
+    ):
         parts += [" over " if number == 0 else ", ", Code(axis)]
     sent = {axes: sum(r.wire_bytes_per_device or 0 for r in each) for axes, each in by_axes.items()}
     total = sum(sent.values())
@@ -138,8 +136,8 @@ def headline(
         sent_range = range_text(*range_of_run(known, devices))
         parts += [f": {at_least}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
-    if total and len(sent) > 1 and largest:
-        parts += [f", {sent[largest] / total:.0%} of it over ", Code(mesh_axes_text(largest))]
+    if total and len(sent) > 1 and by_axes[largest][0].mesh_axes:
+        parts += [f", {sent[largest] / total:.0%} of it over ", Code(largest)]
     if uncounted:
         parts.append(f"; {counted(uncounted, 'collective')} with unknown bytes")
     conditional = sum(one.conditional for one in collectives)
@@ -299,15 +297,15 @@ def _figures(
 def _by_axes(
     name: str,
     rows: Sequence[Traffic],
-    ranges: Mapping[tuple[tuple[str, ...] | None, str], Range],
+    ranges: Mapping[tuple[tuple[str, ...] | None, str, str | None], Range],
 ) -> Table:
     """Return a table by mesh axes and operation. `ranges` has the bytes that leave a device."""
 
     def least(row: Traffic) -> int | None:
-        return ranges[row.mesh_axes, row.op][0]
+        return ranges[_key(row)][0]
 
     def most(row: Traffic) -> int | None:
-        return ranges[row.mesh_axes, row.op][1]
+        return ranges[_key(row)][1]
 
     fewest: dict[str | Column, Callable[[Traffic], Cell]] = {}
     if any(least(row) != most(row) for row in rows):
@@ -317,7 +315,7 @@ def _by_axes(
         f"traffic:{name}",
         rows,
         {
-            "Mesh axes": lambda row: mesh_axes_text(row.mesh_axes),
+            "Mesh axes": axes_text,
             "Op": lambda row: row.op,
             "Instructions:count": lambda row: row.instructions,
             "Executions:count": lambda row: row.executions,
@@ -337,7 +335,11 @@ def _count_text(op: str, rows: Iterable[Traffic]) -> str:
 
 
 def _axes(one: Collective) -> str:
-    return mesh_axes_text(one.mesh_axes) if one.mesh_axes is not None else UNKNOWN_AXES
+    return axes_text(one) if one.mesh_axes is not None else UNKNOWN_AXES
+
+
+def _key(one: Collective | Traffic) -> tuple[tuple[str, ...] | None, str, str | None]:
+    return one.mesh_axes, one.op, one.network
 
 
 def _payload_text(one: Collective) -> str:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-
-import numpy as np
+from collections.abc import Sequence
 
 from inspector.compiled.hlo import replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
+from inspector.compiled.hlo.mesh_groups import (
+    axes_of_groups,
+    axes_of_pairs,
+    axes_of_parts,
+    in_each_slice,
+)
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.replica_groups import Groups, Mode
 from inspector.compiled.hlo.shapes import Shape, total_bytes
-from inspector.core.collectives import BY_OPCODE
+from inspector.compiled.hlo.slice_transfers import Transfer, transfers
+from inspector.core.collectives import BY_OPCODE, OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh
+from inspector.core.tpu_slices import DCN
 from inspector.core.typed_json import LARGEST
 
 _SIZE = re.compile(r"\d{1,18}")
@@ -28,21 +34,26 @@ def collectives(
 ) -> tuple[Collective, ...]:
     """Return each collective in the order of the text, an asynchronous one at its start.
 
+    A collective between TPU slices is at its send.
+
     mesh: the mesh for which the program was compiled; without it `mesh_axes` is None.
 
     Raises:
       InvalidInput: `replica_groups` or `source_target_pairs` of a collective are invalid.
     """
+    between = transfers(module)
     instructions = [
         (computation, instruction)
         for computation, instruction in module.instructions
-        if instruction.opcode in BY_OPCODE
+        if instruction.opcode in BY_OPCODE or (computation.name, instruction.name) in between
     ]
     if not instructions:
         return ()
     analysis = analysis or Analysis(module)
     return tuple(
         _collective(analysis, computation, instruction, mesh)
+        if instruction.opcode in BY_OPCODE
+        else _between_slices(analysis, between[computation.name, instruction.name], mesh)
         for computation, instruction in instructions
         if (computation.name, instruction.name) not in analysis.chains.carried_on
     )
@@ -64,15 +75,21 @@ def _partners(
         )
         if operation.route == "pairs":
             written = replica_groups.pairs(attributes.get("source_target_pairs", "{}"))
-            pairs = _positions(module, written, mode) or ()
+            pairs = _of_all_slices(module, _positions(module, written, mode) or (), mesh)
             return replica_groups.connected(pairs), pairs
         groups = replica_groups.expand(attributes.get("replica_groups", "{}"))
         positions = _positions(module, groups, mode)
     except InvalidInput as error:
         raise InvalidInput(f"{instruction.name}: {error}") from None
-    if positions is None and mesh is not None:
-        positions = (tuple(range(mesh.size)),)
-    return positions, None
+    if positions is None:
+        return (None if mesh is None else (tuple(range(mesh.size)),)), None
+    return _of_all_slices(module, positions, mesh), None
+
+
+def _of_all_slices(module: Module, groups: Groups, mesh: Mesh | None) -> Groups:
+    if mesh is None or module.partitions is None:
+        return groups
+    return in_each_slice(groups, (module.replicas or 1) * module.partitions, mesh)
 
 
 def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
@@ -125,12 +142,7 @@ def _collective(
     idle = pairs is not None and all(source == target for source, target in pairs)
     group = 1 if idle else group_size
     payload = _countable(_payload_bytes(computation, instruction, group))
-    axes = None
-    # A shift without wrap-around does not form whole groups, so pairs are not compared as groups.
-    if mesh and pairs is not None:
-        axes = axes_of_pairs(pairs, mesh)
-    elif mesh and groups is not None:
-        axes = axes_of_groups(groups, mesh)
+    axes, whole = _axes(groups, pairs, mesh)
     runs = analysis.runs[computation.name]
     metadata = instruction.metadata
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
@@ -152,45 +164,58 @@ def _collective(
         source=module.source(metadata),
         spmd_generated=True if generated else None,
         source_target_pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
-        device_groups=groups if mesh and axes is None and pairs is None else None,
+        device_groups=groups if mesh and not whole and pairs is None else None,
     )
 
 
-def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
-    """Return the mesh axes, in mesh order, whose product forms exactly these groups; None if there are none.
+def _between_slices(analysis: Analysis, transfer: Transfer, mesh: Mesh | None) -> Collective:
+    operation = OPERATIONS.get(transfer.op)
+    groups, pairs = transfer.positions(mesh), None
+    members: Sequence[Sequence[object]] = transfer.groups
+    if operation is not None and operation.route == "pairs":
+        pairs = groups
+        groups = members = () if pairs is None else replica_groups.connected(pairs)
+    sizes = {len(one) for one in members}
+    group_size = sizes.pop() if len(sizes) == 1 else None
+    received = operation is not None and operation.payload == "result"
+    payload = _countable(transfer.received_bytes if received else transfer.sent_bytes)
+    axes, whole = _axes(groups, pairs, mesh)
+    runs = analysis.runs[transfer.computation.name]
+    wire = None if operation is None else operation.wire_bytes(payload, group_size)
+    metadata = transfer.metadata
+    return Collective(
+        op=transfer.op,
+        asynchronous=True,
+        name=transfer.send.name,
+        computation=transfer.computation.name,
+        executions=runs.count,
+        conditional=runs.conditional,
+        mesh_axes=axes,
+        group_size=group_size,
+        groups=len(members) or None,
+        payload_bytes=payload,
+        wire_bytes_per_device=_countable(wire),
+        op_name=metadata.get("op_name") or None,
+        source=analysis.module.source(metadata),
+        source_target_pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
+        device_groups=groups if not whole and pairs is None else None,
+        network=DCN,
+    )
 
-    Axes of size 1 are omitted. Groups of one device are formed by no axes: ().
-    """
-    numbers = _axes_of_groups(groups, mesh.shape)
-    return None if numbers is None else tuple(mesh.axis_names[number] for number in numbers)
 
-
-def axes_of_pairs(pairs: Groups, mesh: Mesh) -> tuple[str, ...] | None:
-    """Return the mesh axes along which a source and its target differ; None if one is not on the mesh."""
-    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    if ends.size and ends.max() >= mesh.size:
-        return None
-    source, target = (np.array(np.unravel_index(side, mesh.shape)) for side in ends.T)
-    differs = (source != target).any(axis=1)
-    return tuple(name for name, moved in zip(mesh.axis_names, differs, strict=True) if moved)
-
-
-@functools.lru_cache(maxsize=64)
-def _axes_of_groups(groups: Groups, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
-    named = np.array([position for group in groups for position in group], dtype=np.int64)
-    if not np.array_equal(np.sort(named), positions.reshape(-1)):
-        return None
-    first = np.empty(named.size, dtype=np.int64)  # lowest position in the group of each position
-    sizes = [len(group) for group in groups]
-    first[named] = np.repeat([min(group) for group in groups if group], [n for n in sizes if n])
-    with_zero = np.flatnonzero(first == first[0])
-    coordinates = np.array(np.unravel_index(with_zero, shape)).reshape(len(shape), -1)
-    axes = tuple(np.flatnonzero((coordinates > 0).any(axis=1)).tolist())
-    # In groups along these axes, the lowest position is that with index 0 along all of them.
-    at_zero = tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(len(shape)))
-    expected = np.broadcast_to(positions[at_zero], shape).reshape(-1)
-    return axes if np.array_equal(first, expected) else None
+def _axes(
+    groups: Groups | None, pairs: Groups | None, mesh: Mesh | None
+) -> tuple[tuple[str, ...] | None, bool]:
+    """Return the mesh axes of groups or pairs, and whether the groups are those of whole axes."""
+    # A shift without wrap-around does not form whole groups, so pairs are not compared as groups.
+    if mesh is None:
+        return None, False
+    if pairs is not None:
+        return axes_of_pairs(pairs, mesh), False
+    if groups is None:
+        return None, False
+    axes = axes_of_groups(groups, mesh)
+    return (axes_of_parts(groups, mesh), False) if axes is None else (axes, True)
 
 
 def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None:

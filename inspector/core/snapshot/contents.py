@@ -27,7 +27,8 @@ class Source(Record):
     Attributes:
       kind: The producer: plan (nothing compiled), cpu (run on emulated devices), local (run on this
         machine's accelerators), tpu and gpu (compiled), capture (a user's job), or a file format.
-      target: The target: plan, cpu, local, tpu:<generation>:<topology> or gpu:<chip>:<count>.
+      target: The target: plan, cpu, local, tpu:<generation>:<topology>, several slices with
+        *<count>, or gpu:<chip>:<count>.
       created: Time of creation in ISO 8601.
       versions: Version of each library that took part, by library name.
       processes: Number of processes that took part.

@@ -48,8 +48,9 @@ class Collective(Record):
       executions: Number of executions in one run. Each branch of a conditional counts as taken.
         None if the trip count of an enclosing loop is unknown.
       conditional: Whether the instruction is in a branch of a conditional.
-      mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. None
-        if unknown, or if no mesh axes form the groups.
+      mesh_axes: The mesh axes that form the groups, or along which a collective-permute moves data. If an
+        axis crosses TPU slices, the groups can be its parts inside of each slice or between slices. None if
+        unknown, or if no mesh axes form the groups.
       group_size: Number of devices in one group. None if unknown or if groups differ.
       groups: Number of groups.
       payload_bytes: Bytes of one execution on one device: of the result for an all-gather, of the operand
@@ -61,10 +62,11 @@ class Collective(Record):
       spmd_generated: Whether the partitioner inserted it. None if the compiler does not say.
       source_target_pairs: Sender and receiver of each transfer of a collective-permute, as positions in
         the mesh's devices. None for other operations.
-      device_groups: The groups, each device as its index in the mesh's devices. None if mesh axes form the
-        groups, or if unknown.
+      device_groups: The groups, each device as its index in the mesh's devices. None if whole mesh axes form
+        the groups, or if unknown.
       arrays: Paths of the arrays of this Snapshot that it moves. None if this was not analyzed.
       origins: The origin of the sharding over each mesh axis.
+      network: `dcn` if it sends between TPU slices, over the data center network. None for other networks.
     """
 
     op: str
@@ -85,6 +87,7 @@ class Collective(Record):
     device_groups: tuple[tuple[NonNegativeInt, ...], ...] | None = None
     arrays: tuple[str, ...] | None = None
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
+    network: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

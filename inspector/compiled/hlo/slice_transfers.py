@@ -1,0 +1,172 @@
+"""Collectives between TPU slices, over the data center network (DCN).
+
+The text of a program on several slices has no collective instruction for them. The runtime Megascale runs
+them between a send and a receive. Their frontend attributes have the operation and the devices:
+
+  _xla_megascale_transfer_type: ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ONE_TO_ONE.
+  _xla_megascale_target: `{1,2}x{0:3}`, the devices 0 to 3 of slices 1 and 2, a group for each number;
+    `{{100000,200000},…}`, groups of device ids; `{{100000->200000},…}`, pairs of device ids.
+  _xla_host_transfer_rendezvous: the name that the send and the receive share.
+
+Source: texts that libtpu 0.0.42 wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.replica_groups import MAX_POSITIONS, Groups
+from inspector.core.snapshot import Mesh
+from inspector.core.tpu_slices import slices_of
+
+_TYPE = re.compile(r'\b_xla_megascale_transfer_type\s*+=\s*+"?(\w++)')
+_TARGET = re.compile(r'\b_xla_megascale_target\s*+=\s*+"?([\d,:x{}>\-]++)')
+_RENDEZVOUS = re.compile(r'\b_xla_host_transfer_rendezvous\s*+=\s*+"?([^\s",{}]++)')
+_PRODUCT = re.compile(r"\{([\d,:]++)\}x\{([\d,:]++)\}")
+_GROUP = re.compile(r"\{(\d{1,18}+(?:,\d{1,18}+)*+)\}")
+_PAIR = re.compile(r"\{(\d{1,18}+)->(\d{1,18}+)\}")
+_RANGE = re.compile(r"(\d{1,9})(?::(\d{1,9}))?+\Z")
+# Operations that return their operand, in another shape or place.
+_SAME_DATA = frozenset(
+    {"bitcast", "copy", "copy-done", "get-tuple-element", "reshape", "recv-done"}
+)
+
+# A device by its id, or as (slice from 1, number in its slice).
+Member = int | tuple[int, int]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective between slices.
+
+    op: the operation as HLO names it.
+    groups: the groups, or (source, target) pairs, of devices; () if the text does not name them.
+    sent_bytes, received_bytes: of one execution on one device; None if unknown.
+    metadata: of the operation that makes or uses the data.
+    """
+
+    op: str
+    computation: Computation
+    send: Instruction
+    groups: tuple[tuple[Member, ...], ...]
+    sent_bytes: int | None
+    received_bytes: int | None
+    metadata: Mapping[str, str]
+
+    def positions(self, mesh: Mesh | None) -> Groups | None:
+        """Return the groups as positions on the mesh; None if a device is not on it."""
+        if mesh is None or not self.groups:
+            return None
+        places: dict[Member, int] = {device: at for at, device in enumerate(mesh.devices)}
+        slices = slices_of(mesh)
+        if slices is not None:
+            by_id = np.argsort(np.array(mesh.devices), kind="stable")
+            for number in range(int(slices.max()) + 1):
+                own = by_id[slices[by_id] == number].tolist()
+                places |= {(number + 1, device): at for device, at in enumerate(own)}
+        found = tuple(tuple(places.get(one, -1) for one in group) for group in self.groups)
+        return found if min(map(min, found)) >= 0 else None
+
+
+def transfers(module: Module) -> dict[Key, Transfer]:
+    """Return the collectives between slices by computation and name of their send."""
+    found = {}
+    for computation in module.computations:
+        ends: dict[str, Instruction] = {}
+        for instruction in computation.instructions:
+            name = _RENDEZVOUS.search(instruction.attributes_text)
+            if instruction.opcode == "recv" and name:
+                ends[name[1]] = instruction
+        for instruction in computation.instructions:
+            kind = _TYPE.search(instruction.attributes_text)
+            if instruction.opcode != "send" or kind is None:
+                continue
+            name = _RENDEZVOUS.search(instruction.attributes_text)
+            receive = ends.get(name[1]) if name else None
+            found[computation.name, instruction.name] = _transfer(
+                computation, instruction, receive, kind[1]
+            )
+    return found
+
+
+def _transfer(
+    computation: Computation, send: Instruction, receive: Instruction | None, kind: str
+) -> Transfer:
+    op = kind.lower().replace("_", "-")
+    op = "collective-permute" if op == "one-to-one" else op
+    written = _TARGET.search(send.attributes_text)
+    return Transfer(
+        op,
+        computation,
+        send,
+        _groups(written[1] if written else ""),
+        _data_bytes(send),
+        None if receive is None else _data_bytes(receive),
+        _metadata(computation, send, receive),
+    )
+
+
+def _data_bytes(instruction: Instruction) -> int | None:
+    """Return the bytes of the first part of (data, context, token)."""
+    shape = instruction.shape
+    return shape.parts[0].bytes if shape is not None and shape.parts else None
+
+
+def _groups(target: str) -> tuple[tuple[Member, ...], ...]:
+    if products := _PRODUCT.findall(target):
+        found: list[tuple[Member, ...]] = []
+        for slices, devices in products:
+            across, inside = _numbers(slices), _numbers(devices)
+            if not 0 < len(across) * len(inside) <= MAX_POSITIONS:
+                return ()
+            found += [tuple((one, device) for one in across) for device in inside]
+        return tuple(found)
+    if pairs := _PAIR.findall(target):
+        return tuple((int(source), int(to)) for source, to in pairs)
+    return tuple(tuple(map(int, group.split(","))) for group in _GROUP.findall(target))
+
+
+def _numbers(text: str) -> range | list[int]:
+    """Return the numbers in `1,2` or `0:3`; the last number of a range is included."""
+    found: list[int] = []
+    for item in text.split(","):
+        bounds = _RANGE.match(item)
+        if bounds is None:
+            return []
+        first = int(bounds[1])
+        last = int(bounds[2] or first)
+        if len(found) + last - first >= MAX_POSITIONS:
+            return []
+        found += range(first, last + 1)
+    return found
+
+
+def _metadata(
+    computation: Computation, send: Instruction, receive: Instruction | None
+) -> Mapping[str, str]:
+    """Return the metadata of the operation that makes the data, or else of the first one that uses it."""
+    source: Instruction | None = send
+    while source is not None:
+        name = next((operand.name for operand in source.operands), None)
+        source = computation.by_name.get(name or "")
+        if source is None or source.opcode == "parameter":
+            break
+        if "op_name" in source.metadata:
+            return source.metadata
+        if source.opcode not in _SAME_DATA:
+            break
+    used = {receive.name} if receive is not None else set()
+    for instruction in computation.instructions if used else ():
+        if used.isdisjoint(operand.name for operand in instruction.operands):
+            continue
+        if "op_name" in instruction.metadata:
+            return instruction.metadata
+        if instruction.opcode in _SAME_DATA:
+            used.add(instruction.name)
+    return {}

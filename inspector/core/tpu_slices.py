@@ -1,0 +1,41 @@
+"""TPU slices of a mesh, which the data center network (DCN) joins, from `slice_index` in `Mesh.extra`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inspector.core.snapshot import Mesh
+
+SLICE_INDEX = "slice_index"
+DCN = "dcn"  # the network of a Collective between slices
+
+
+def slices_of(mesh: Mesh) -> np.ndarray | None:
+    """Return (devices,) the slice of each device in mesh order, numbered from 0.
+
+    Return None for one slice, or if the indices are missing or invalid: each slice must have as many devices.
+    """
+    written = mesh.extra.get(SLICE_INDEX)
+    if not isinstance(written, (list, tuple)) or len(written) != mesh.size:
+        return None
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in written):
+        return None
+    names, numbers, counts = np.unique(
+        np.array(written, dtype=object), return_inverse=True, return_counts=True
+    )
+    return numbers if len(names) > 1 and len(set(counts.tolist())) == 1 else None
+
+
+def crossing_axes(mesh: Mesh) -> tuple[str, ...]:
+    """Return the mesh axes along which the slice changes, in mesh order; () for one slice."""
+    slices = slices_of(mesh)
+    if slices is None:
+        return ()
+    stride, found = mesh.size, []
+    for axis in mesh.axes:
+        # Not reshaped to the mesh: NumPy allows 64 dimensions.
+        stride //= axis.size
+        along = slices.reshape(-1, axis.size, stride)
+        if (along != along[:, :1]).any():
+            found.append(axis.name)
+    return tuple(found)
