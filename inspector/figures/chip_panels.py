@@ -1,7 +1,7 @@
 """The chips of a slice, or the GPUs of nodes, as panels: grids of devices with their places in pixels.
 
-The x and y axes of a torus are the columns and rows of a panel; each layer of z has its own panel. A chip of
-several devices is divided. GPUs have no coordinates: a node is one panel.
+The x and y axes of a torus are the columns and rows of a panel; each slice and each layer of z has its own
+panel. A chip of several devices is divided. GPUs have no coordinates: a node is one panel.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Mesh
+from inspector.core.tpu_slices import crossing_axes
 from inspector.figures.cells import Edges
 from inspector.figures.mesh_layout import known_processes, processes_of
 from inspector.machines.targets import GPUS_PER_NODE
@@ -143,9 +144,11 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> Panels:
         places.coordinates[:, axis] if axis < rank else np.zeros(mesh.size, np.int64)
         for axis in range(3)
     )
-    cells = np.full((layers, down, across * split), -1)
-    cells[z, y, x * split + places.cores] = np.arange(mesh.size)
-    facts = [
+    slices = places.slice_count
+    cells = np.full((slices * layers, down, across * split), -1)
+    cells[places.slices * layers + z, y, x * split + places.cores] = np.arange(mesh.size)
+    facts = [("slice ", places.slices)] if slices > 1 else []
+    facts += [
         (f"{name} ", places.coordinates[:, axis]) for axis, name in enumerate(places.axis_names)
     ]
     if split > 1:
@@ -160,17 +163,34 @@ def _torus_panels(mesh: Mesh, places: TorusPlaces) -> Panels:
     directions = ["x →", "y ↓"][:rank]
     if rank == 3:
         directions.append("one grid per layer of z")
-    if layers > _MOST_TITLED:
-        directions.append(f"z from 0 to {layers - 1} in reading order")
+    if slices > 1:
+        chips += " in each slice"
+        directions.append(f"{slices} slices{'' if rank == 3 else ', one grid per slice'}")
+    if slices * layers > _MOST_TITLED:
+        order = f"slices from 0 to {slices - 1}" if slices > 1 else f"z from 0 to {layers - 1}"
+        directions.append(f"{order} in reading order")
+    crossing = crossing_axes(mesh)
+    across_slices = (
+        (f"{and_text(crossing)} {'cross' if len(crossing) > 1 else 'crosses'} slices (DCN)",)
+        if crossing
+        else ()
+    )
     return Panels(
-        titles=tuple(f"z {layer}" for layer in range(layers)) if rank == 3 else ("",),
+        titles=tuple(
+            ", ".join(
+                ([f"slice {one}"] if slices > 1 else []) + ([f"z {layer}"] if rank == 3 else [])
+            )
+            for one in range(slices)
+            for layer in range(layers)
+        ),
         cells=cells,
         split=split,
         facts=tuple(facts),
         hosts=hosts,
         wraps=((*places.wraps, False)[0], (*places.wraps, False)[1]),
-        heading=f"Torus {'×'.join(map(str, places.topology))}",
-        notes=(f"{chips}; {_wrap_text(places)}", ", ".join(directions)),
+        heading=(f"{slices} slices, each a torus " if slices > 1 else "Torus ")
+        + "×".join(map(str, places.topology)),
+        notes=(f"{chips}; {_wrap_text(places)}", ", ".join(directions), *across_slices),
         coordinates=True,
     )
 

@@ -27,7 +27,7 @@ MOST_STEPS = 10_000
 PROCESS_COUNTS = (1, 2, 4)
 MOST_AXES = 4
 MOST_DEVICES = 512  # emulated devices that were tested on one machine
-MOST_COMPILED_DEVICES = 18_432  # the largest slice: 9,216 chips of TPU7x with two devices each
+MOST_COMPILED_DEVICES = targets.MOST_DEVICES
 LOCAL = "local"  # the devices that JAX finds on this machine
 TARGETS = ("cpu", LOCAL, "plan")
 DEVICE_ORDERS = ("row-major", "torus")
@@ -100,10 +100,21 @@ def most_devices(target: str) -> int:
 def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
     """Return the most even mesh with all devices of a target, smaller axes first.
 
-    Emulated devices are as many as in `DEFAULT_MESH`.
+    Emulated devices are as many as in `DEFAULT_MESH`. The slices of a target are along the first axis: alone
+    in a mesh of 3 axes or more, else with a part of each slice.
     """
     machine = targets.parse(target) if targets.is_target(target) else None
-    left, shape = math.prod(DEFAULT_MESH) if machine is None else machine.devices, []
+    if machine is None:
+        return _even_mesh(math.prod(DEFAULT_MESH), axes)
+    slices = machine.slices
+    if slices > 1 and axes > 2:
+        return (slices, *_even_mesh(machine.devices // slices, axes - 1))
+    first, *others = _even_mesh(machine.devices // slices, axes)
+    return (first * slices, *others)
+
+
+def _even_mesh(devices: int, axes: int) -> tuple[int, ...]:
+    left, shape = devices, []
     for axis in range(axes, 1, -1):
         ways = max(n for n in range(1, round(left ** (1 / axis)) + 1) if left % n == 0)
         shape.append(ways)

@@ -1,7 +1,8 @@
 """Model the time of one collective over the links between chips.
 
-On TPUs a group runs along axes of a torus, and data hops from neighbor to neighbor. On GPUs a group runs
-inside a node, all to all, or over several nodes. The formulas are those of "How to Scale Your Model"
+On TPUs a group runs along axes of a torus, and data hops from neighbor to neighbor. Between TPU slices it
+crosses the data center network (DCN). On GPUs a group runs inside a node, all to all, or over several nodes.
+The formulas are those of "How to Scale Your Model"
 (https://jax-ml.github.io/scaling-book, chapters 3 and 12), with hops counted on an axis without
 wrap-around link. Times are lower bounds: no other traffic uses the links.
 
@@ -78,6 +79,28 @@ class TorusLink:
 
 
 @dataclass(frozen=True)
+class SliceLink:
+    """A group with the devices of `inside` in each of `slices` TPU slices. `assumption` explains it.
+
+    bytes_per_second: of one device into the data center network.
+    """
+
+    inside: TorusLink
+    slices: int
+    bytes_per_second: float
+    assumption: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.inside.size * self.slices
+
+    @property
+    def name(self) -> str:
+        across = f"DCN between {self.slices} slices"
+        return across if self.inside.size == 1 else f"{across}, {self.inside.name} in each"
+
+
+@dataclass(frozen=True)
 class NodeLink:
     """A group of `members` GPUs in each of `nodes` nodes. `assumption` explains it in a sentence.
 
@@ -115,7 +138,7 @@ class NoLink:
     assumption: str
 
 
-Link = TorusLink | NodeLink
+Link = TorusLink | NodeLink | SliceLink
 
 
 def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
@@ -128,6 +151,8 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
         return Estimate(0.0, "a group of one device moves nothing")
     if isinstance(link, NodeLink):
         return _over_nodes(operation, payload_bytes, link)
+    if isinstance(link, SliceLink):
+        return _over_slices(operation, payload_bytes, link)
     return _over_torus(operation, payload_bytes, link)
 
 
@@ -137,6 +162,9 @@ def effective_bytes_per_second(link: Link) -> float:
         raise InvalidInput("size of the group is 1, but must be at least 2 to have a bandwidth")
     if isinstance(link, NodeLink):
         return 1 / _gather_over_nodes(1.0, link)
+    if isinstance(link, SliceLink):
+        inside = _gather_bandwidth(1.0, link.inside) if link.inside.size > 1 else 0.0
+        return 1 / max(inside, _gather_between_slices(1.0, link))
     return 1 / _gather_bandwidth(1.0, link)
 
 
@@ -232,6 +260,39 @@ def _gather_over_nodes(total: float, link: NodeLink) -> float:
     inside = (link.members - 1) / link.members / link.bytes_per_second
     between = (link.nodes - 1) / link.nodes / link.shared_bytes_per_second
     return total * max(inside, between)
+
+
+def _over_slices(operation: Operation, payload: float, link: SliceLink) -> Estimate:
+    """Return the time of the slower level: the torus of each slice, or the network between them.
+
+    Every device sends over DCN, at W bytes per second. With m devices in each of s slices, an all-gather of V
+    bytes takes V·(s−1) ÷ (s·m·W), an all-reduce twice that, and an all-to-all of p bytes p·(s−1) ÷ (s·W).
+    Source: the tree of the book's chapter 12, and chapter 5, whose all-reduce over many slices takes
+    2·V ÷ (m·W). DCN has no latency in this model.
+    """
+    size, rate = si_text(payload, "B"), si_text(link.bytes_per_second, "B/s")
+    part = f"{link.slices - 1}/{link.slices}"
+    if operation.route == "ring":
+        seconds = operation.rounds * _gather_between_slices(payload, link)
+        share = "" if link.inside.size == 1 else f" ÷ {link.inside.size}"
+        formula = f"{_factor(operation.rounds)}{size}{share} × {part} ÷ {rate} over DCN"
+        kept = payload
+    elif operation.route == "all-to-all":
+        seconds = payload * (link.slices - 1) / link.slices / link.bytes_per_second
+        formula = f"{size} × {part} ÷ {rate} over DCN{_dense(operation)}"
+        kept = payload / link.slices
+    else:
+        return Estimate(payload / link.bytes_per_second, f"{size} ÷ {rate} over DCN")
+    between = Estimate(seconds, formula)
+    if link.inside.size == 1:
+        return between
+    inside = _over_torus(operation, kept, link.inside)
+    return max(inside, between, key=lambda one: one.seconds)
+
+
+def _gather_between_slices(total: float, link: SliceLink) -> float:
+    """Return the seconds until the devices of each slice together have all `total` bytes of an array."""
+    return total * (link.slices - 1) / link.slices / link.inside.size / link.bytes_per_second
 
 
 def _factor(rounds: int) -> str:

@@ -1,23 +1,27 @@
 """Map mesh axes to links of the machine, and explain each choice in a sentence.
 
-The Snapshot of a TPU slice contains the torus coordinates of its devices, which determine the links. For
-emulated devices the links are assumed, and `assumption` states how.
+The Snapshot of a TPU slice contains the torus coordinates of its devices, which determine the links. That of
+several slices also contains the slice of each device: a group that crosses slices uses the data center
+network (DCN), and the links in each slice. For emulated devices the links are assumed, and `assumption`
+states how.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, mesh_axes_text
-from inspector.core.snapshot import Mesh
+from inspector.core.snapshot import Collective, Mesh, MeshAxis
+from inspector.core.tpu_slices import DCN, slices_of
 from inspector.machines import links
 from inspector.machines.hardware import Chip, Nodes, Torus
-from inspector.machines.links import Link, NodeLink, NoLink, Ring, TorusLink
+from inspector.machines.links import Link, NodeLink, NoLink, Ring, SliceLink, TorusLink
 from inspector.machines.torus_groups import CORES, GroupShape, Span, group_shapes
 from inspector.machines.torus_places import TorusPlaces, places_of
 
@@ -32,7 +36,7 @@ def links_of(
     If the mesh contains coordinates on a torus like that of the chip, the links are those between them.
     Otherwise they are assumed. On TPUs each mesh axis of more than one device has one torus axis,
     longest first; if there are too few, the shortest mesh axes share the last one. GPUs fill nodes in
-    mesh order.
+    mesh order. If the mesh contains the slice of each device, links are assumed inside of the slices only.
 
     Args:
       wanted: by default each mesh axis of more than one device, and all of these together.
@@ -49,22 +53,109 @@ def links_of(
             )
     if isinstance(chip.network, Nodes):
         return {axes: _node_link(axes, mesh, chip, chip.network) for axes in groups}
-    places = places_of(mesh)
-    of_chip = (chip.network.axes, chip.devices)
+    torus, places, slices = chip.network, places_of(mesh), slices_of(mesh)
+    of_chip = (torus.axes, chip.devices)
+    inside: Callable[[Axes, np.ndarray], TorusLink | NoLink]
     if places is not None and (len(places.topology), places.devices_per_chip) == of_chip:
-        return {axes: _placed_link(axes, mesh, chip, chip.network, places) for axes in groups}
-    return _assumed_links(groups, mesh, chip, chip.network)
+        inside = partial(_placed_link, mesh, chip, torus, places)
+    elif slices is None:
+        return dict(_assumed_links(groups, mesh, chip, torus))
+    else:
+        one = _one_slice(mesh, slices)
+        if one is None:
+            why = (
+                "the slices are not blocks of the mesh, and the places of their devices are unknown"
+            )
+            return {axes: NoLink(why) for axes in groups}
+        assumed = _assumed_links(groups, one, chip, torus)
+        inside = partial(_assumed_link, assumed)
+    return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
+
+
+def link_of(collective: Collective, link: Link | NoLink) -> Link | NoLink:
+    """Return the part of the link of a collective's mesh axes that the collective uses.
+
+    The compiler splits a collective over axes that cross slices: one part between the slices, over DCN, and
+    others inside of each slice.
+    """
+    if not isinstance(link, SliceLink):
+        return link
+    if collective.network != DCN:
+        return link.inside if collective.group_size == link.inside.size else link
+    if collective.group_size != link.slices:
+        return link
+    return replace(link, inside=TorusLink((replace(link.inside.rings[0], size=1),)))
+
+
+def _link_of_slices(
+    axes: Axes,
+    mesh: Mesh,
+    chip: Chip,
+    slices: np.ndarray | None,
+    inside: Callable[[Axes, np.ndarray], TorusLink | NoLink],
+) -> Link | NoLink:
+    """Return the link of groups that may cross slices.
+
+    inside: the link of mesh positions (groups, members), where no group crosses slices.
+    """
+    groups = _groups(axes, mesh)
+    if slices is None:
+        return inside(axes, groups)
+    order = np.argsort(slices[groups], axis=1, kind="stable")
+    groups = np.take_along_axis(groups, order, axis=1)
+    crossed = int((np.diff(slices[groups], axis=1) != 0).sum(axis=1).max()) + 1
+    if crossed == 1:
+        return inside(axes, groups)
+    names = mesh_axes_text(axes)
+    if groups.shape[1] % crossed:
+        return NoLink(f"groups along {names} have different numbers of devices in each slice")
+    parts = groups.reshape(-1, groups.shape[1] // crossed)
+    if (slices[parts] != slices[parts[:, :1]]).any():
+        return NoLink(f"groups along {names} have different numbers of devices in each slice")
+    if chip.dcn_bytes_per_second is None:
+        return NoLink(f"{names} crosses slices, and the DCN bandwidth of {chip.title} is unknown")
+    link = inside(axes, parts)
+    if isinstance(link, NoLink):
+        return link
+    sentence = (
+        f"{names} crosses {crossed} slices over the data center network (DCN), which each device uses with "
+        "its share of the host's bandwidth."
+    )
+    known = link.assumption if link.size > 1 else ""
+    rate = chip.dcn_bytes_per_second / chip.devices
+    return SliceLink(link, crossed, rate, " ".join(filter(None, (sentence, known))))
+
+
+def _assumed_link(
+    assumed: Mapping[Axes, TorusLink | NoLink], axes: Axes, groups: np.ndarray
+) -> TorusLink | NoLink:
+    return assumed[axes]
+
+
+def _one_slice(mesh: Mesh, slices: np.ndarray) -> Mesh | None:
+    """Return the mesh axes inside of one slice; None if the slices are not blocks of the mesh."""
+    places = np.flatnonzero(slices == 0)
+    stride, sizes = mesh.size, []
+    for axis in mesh.axes:
+        stride //= axis.size
+        sizes.append(len(np.unique(places // stride % axis.size)))
+    if math.prod(sizes) != len(places):
+        return None
+    axes = tuple(
+        MeshAxis(axis.name, size, axis.type) for axis, size in zip(mesh.axes, sizes, strict=True)
+    )
+    return Mesh(axes, tuple(range(len(places))))
 
 
 def _placed_link(
-    axes: Axes, mesh: Mesh, chip: Chip, torus: Torus, places: TorusPlaces
+    mesh: Mesh, chip: Chip, torus: Torus, places: TorusPlaces, axes: Axes, groups: np.ndarray
 ) -> TorusLink:
     names = [axis.name for axis in mesh.axes if axis.name in axes and axis.size > 1]
-    if not names:
+    if not names or groups.shape[1] == 1:
         return TorusLink((_one_device(torus),))
     shapes = [
         (TorusLink(_rings(shape, chip, torus)), shape)
-        for shape in group_shapes(_groups(axes, mesh), places, in_order=len(names) == 1)
+        for shape in group_shapes(groups, places, in_order=len(names) == 1)
     ]
     link, shape = min(shapes, key=lambda one: links.effective_bytes_per_second(one[0]))
     order = mesh.extra.get("device_order")
@@ -127,7 +218,7 @@ def _shared_by_devices(chip: Chip) -> str:
 
 def _assumed_links(
     groups: list[Axes], mesh: Mesh, chip: Chip, torus: Torus
-) -> dict[Axes, Link | NoLink]:
+) -> dict[Axes, TorusLink | NoLink]:
     chips = math.ceil(mesh.size / chip.devices)
     if chip.pod_chips is not None and chips > chip.pod_chips:
         why = (
@@ -147,7 +238,7 @@ def _assumed_links(
         sentences[axis.name] = (
             f"{axis.name} ({axis.size}) {_assumed_text(axis.size, torus, sharing, folded, wraps)}."
         )
-    links: dict[Axes, Link | NoLink] = {}
+    links: dict[Axes, TorusLink | NoLink] = {}
     for axes in groups:
         used = [name for name in axes if name in rings]
         assumptions = [sentences[name] for name in used]

@@ -1,4 +1,4 @@
-"""Compile targets, such as `tpu:v5p:4x4x4` and `gpu:h100:8`. The machine need not be present."""
+"""Compile targets: `tpu:v5p:4x4x4`, `tpu:v5e:16x16*2`, `gpu:h100:8`. The machine need not be present."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ GPU_CHIPS = tuple(name for name in CHIPS if (GPU_DESCRIPTIONS / f"{name}.textpro
 GPUS_PER_NODE = 8  # HGX and DGX boards (NVIDIA)
 MOST_GPUS = 16_384  # the largest run of Llama 3 (arXiv:2407.21783)
 
+MOST_SLICES = 64  # a limit of this program
+MOST_DEVICES = 18_432  # of all slices; one slice of 9,216 TPU7x chips has as many
+
 FORMS = (
-    "tpu:<generation>:<topology> such as tpu:v5p:4x4x4, or gpu:<chip>:<count> such as gpu:h100:8"
+    "tpu:<generation>:<topology> such as tpu:v5p:4x4x4, tpu:<generation>:<topology>*<slices> such as "
+    "tpu:v5e:16x16*2, or gpu:<chip>:<count> such as gpu:h100:8"
 )
 
 _COUNT = re.compile(r"[0-9]{1,9}")
@@ -57,12 +61,18 @@ _TPU_VARIABLES = (
 
 @dataclass(frozen=True)
 class Target:
-    """A machine to compile for. `slice` is None for GPUs; `devices` counts JAX devices."""
+    """A machine to compile for.
+
+    devices: JAX devices of the whole machine.
+    slice: one of its TPU slices, which are equal; None for GPUs.
+    slices: the TPU slices, joined by the data center network.
+    """
 
     kind: Literal["tpu", "gpu"]
     chip_name: str
     devices: int
     slice: Slice | None = None
+    slices: int = 1
 
     @property
     def chip(self) -> Chip:
@@ -70,24 +80,30 @@ class Target:
 
     @property
     def text(self) -> str:
-        """The target as text, `tpu:v5p:4x4x4`."""
+        """The target as text, `tpu:v5p:4x4x4` or `tpu:v5e:16x16*2`."""
         part = self.devices if self.slice is None else self.slice.topology
-        return f"{self.kind}:{self.chip_name}:{part}"
+        several = f"*{self.slices}" if self.slices > 1 else ""
+        return f"{self.kind}:{self.chip_name}:{part}{several}"
 
     @property
     def chips(self) -> int:
-        return self.devices if self.slice is None else self.slice.chips
+        return self.devices if self.slice is None else self.slice.chips * self.slices
 
     @property
     def hosts(self) -> int:
         """Hosts, each of which runs one JAX process."""
         if self.slice is not None:
-            return self.slice.hosts
+            return self.slice.hosts * self.slices
         return math.ceil(self.devices / GPUS_PER_NODE)
 
     @property
     def sentence(self) -> str:
         """The parts of the machine in words, without a final period."""
+        if self.slice is not None and self.slices > 1:
+            return (
+                f"{self.slices} slices joined by the data center network (DCN), together "
+                f"{counted(self.devices, 'JAX device')}; each slice is {self.slice.sentence}"
+            )
         if self.slice is not None:
             return self.slice.sentence
         nodes = counted(self.hosts, "node")
@@ -101,13 +117,19 @@ def is_target(text: str) -> bool:
 
 
 def parse(text: str) -> Target:
-    """Parse a target. The name of a TPU slice is also allowed: `tpu:v5p-128` is `tpu:v5p:4x4x4`."""
+    """Parse a target. The name of a TPU slice is also allowed: `tpu:v5p-128` is `tpu:v5p:4x4x4`.
+
+    Raises:
+      InvalidInput: there is no such slice or GPU, or the number of slices or GPUs is not allowed.
+    """
     kind, _, rest = text.strip().lower().partition(":")
-    first, separator, second = rest.partition(":")
+    one, several, count = rest.partition("*")
+    first, separator, second = (one if kind == "tpu" else rest).partition(":")
     try:
         if kind == "tpu" and first and (separator or "-" in first):
             own = slices.slice_of(first, second) if separator else slices.slice_named(first)
-            return Target("tpu", own.generation, own.devices, own)
+            number = _slice_count(count, own) if several else 1
+            return Target("tpu", own.generation, own.devices * number, own, number)
         if kind == "gpu" and separator:
             return _of_gpus(first, second)
     except InvalidInput as error:
@@ -173,6 +195,24 @@ def environment(target: Target) -> tuple[tuple[str, str], ...]:
 def gpu_description(chip_name: str) -> str:
     """Return the description of a GPU that XLA compiles for, a `GpuTargetConfigProto` as text."""
     return (GPU_DESCRIPTIONS / f"{chip_name}.textproto").read_text(encoding="utf-8")
+
+
+def most_slices(own: Slice) -> int:
+    """Return how many slices of this kind a target may have, at least 1."""
+    return max(min(MOST_SLICES, MOST_DEVICES // own.devices), 1)
+
+
+def _slice_count(count: str, own: Slice) -> int:
+    number = int(count) if _COUNT.fullmatch(count) else 0
+    most = most_slices(own)
+    if not 2 <= number <= most:
+        allowed = (
+            f"2 to {most}, or absent for one slice" if most > 1 else "absent: it has one slice"
+        )
+        raise InvalidInput(
+            f"number of slices is {shown(count)}, but for {own.topology} it must be {allowed}"
+        )
+    return number
 
 
 def _of_gpus(chip_name: str, count: str) -> Target:

@@ -52,7 +52,8 @@ def group_shapes(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tup
     """Return the distinct shapes of these groups; usually there is one.
 
     Args:
-      groups: mesh positions as (groups, members), in the order of each group's members.
+      groups: mesh positions as (groups, members), in the order of each group's members. All members of a
+        group are in the same slice.
       in_order: require members along one axis to be adjacent in group order to form a ring or line.
     """
     topology, wraps, names = places.topology, places.wraps, tuple(places.axis_names)
@@ -61,7 +62,27 @@ def group_shapes(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tup
         coordinates = np.column_stack((coordinates, places.cores))
         topology, wraps = (*topology, places.devices_per_chip), (*wraps, False)
         names = (*names, CORES)
-    members = coordinates[groups]
+    slices = places.slices[groups[:, 0]]
+    # Slices do not share links. Most have the same groups.
+    by_slice = (coordinates[groups[slices == number]] for number in np.unique(slices))
+    distinct = {members.tobytes(): members for members in by_slice}
+    return tuple(
+        dict.fromkeys(
+            shape
+            for members in distinct.values()
+            for shape in _shapes(members, topology, wraps, names, in_order)
+        )
+    )
+
+
+def _shapes(
+    members: np.ndarray,
+    topology: tuple[int, ...],
+    wraps: tuple[bool, ...],
+    names: tuple[str, ...],
+    in_order: bool,
+) -> tuple[GroupShape, ...]:
+    """Return the distinct shapes of the groups of one slice, coordinates as (groups, members, axes)."""
     # Groups that differ only by a translation have the same offsets.
     offsets = members - members.min(axis=1, keepdims=True)
     translated: dict[bytes, list[int]] = {}
@@ -74,7 +95,7 @@ def group_shapes(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tup
         first, same = offsets[numbers[0]], members[numbers]
         values = [np.unique(first[:, axis]) for axis in range(len(topology))]
         along = [axis for axis, own in enumerate(values) if len(own) > 1]
-        box = math.prod(map(len, values)) == groups.shape[1]
+        box = math.prod(map(len, values)) == members.shape[1]
         if box and in_order and len(along) == 1:
             (axis,) = along
             box = _is_in_order(first[:, axis], topology[axis], wraps[axis])
@@ -87,7 +108,7 @@ def group_shapes(groups: np.ndarray, places: TorusPlaces, in_order: bool) -> tup
     return tuple(
         dict.fromkeys(
             GroupShape(
-                groups.shape[1],
+                members.shape[1],
                 tuple(
                     Span(
                         names[axis],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from inspector.core.snapshot import Mesh
+from inspector.core.tpu_slices import slices_of
 
 AXIS_NAMES = "xyz"
 _MAX_DEVICES_PER_CHIP = 8  # a limit for untrusted files, above that of any chip
@@ -19,14 +20,20 @@ class TorusPlaces:
     """The place of each device of a mesh on a torus, in mesh order.
 
     topology: chips along x, y and, on some, z. wraps: whether the ends of each axis are linked.
-    coordinates: of each device's chip, (devices, axes).
+    coordinates: of each device's chip in its slice, (devices, axes).
     cores: index of each device in its chip, (devices,).
+    slices: the slice of each device, numbered from 0, (devices,). All slices have this topology.
     """
 
     topology: tuple[int, ...]
     wraps: tuple[bool, ...]
     coordinates: np.ndarray
     cores: np.ndarray
+    slices: np.ndarray
+
+    @property
+    def slice_count(self) -> int:
+        return int(self.slices.max()) + 1
 
     @property
     def devices_per_chip(self) -> int:
@@ -38,10 +45,10 @@ class TorusPlaces:
 
 
 def places_of(mesh: Mesh) -> TorusPlaces | None:
-    """Return the places from `coordinates`, `wraps`, `topology` and `cores` in the mesh's `extra`.
+    """Return the places from `coordinates`, `wraps`, `topology`, `cores` and `slice_index` in `Mesh.extra`.
 
     Return None if they are missing or invalid: each device of each chip must occur once. By default the
-    topology is the bounding box of the coordinates, and a chip is one device.
+    topology is the bounding box of the coordinates, a chip is one device, and there is one slice.
     """
     coordinates = _integers(mesh.extra.get("coordinates"), 2)
     wraps = mesh.extra.get("wraps")
@@ -58,11 +65,15 @@ def places_of(mesh: Mesh) -> TorusPlaces | None:
         return None
     if cores is None or cores.shape != (mesh.size,) or cores.max() >= _MAX_DEVICES_PER_CHIP:
         return None
-    places = TorusPlaces(tuple(topology.tolist()), tuple(wraps), coordinates, cores)
+    slices = slices_of(mesh)
+    if slices is None:
+        slices = np.zeros(mesh.size, np.int64)
+    places = TorusPlaces(tuple(topology.tolist()), tuple(wraps), coordinates, cores, slices)
     inside = min(coordinates.min(), cores.min()) >= 0 and (coordinates < topology).all()
-    if not inside or math.prod(places.topology) * places.devices_per_chip != mesh.size:
+    chips_of_all = math.prod(places.topology) * places.slice_count
+    if not inside or chips_of_all * places.devices_per_chip != mesh.size:
         return None
-    chips = np.ravel_multi_index(tuple(coordinates.T), places.topology)
+    chips = np.ravel_multi_index((slices, *coordinates.T), (places.slice_count, *places.topology))
     taken = chips * places.devices_per_chip + cores
     return places if len(np.unique(taken)) == mesh.size else None
 

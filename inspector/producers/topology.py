@@ -52,6 +52,7 @@ def devices_of(target: Target) -> list[Any]:
             wrap=wraps,
             # v4 and v5p run the two cores of a chip as one device, which is not the default here.
             chip_config_name="megacore" if one.chip.devices < one.chip.cores else "default",
+            num_slices=target.slices,
         ).devices
     except jax.errors.JaxRuntimeError as error:
         raise InvalidInput(
@@ -68,8 +69,9 @@ def mesh_on(
 ) -> tuple[Mesh, snapshot.Mesh]:
     """Return the mesh of a target's devices, for JAX and as a record.
 
-    The record's `extra` has, in mesh order, the `coordinates` of each device's chip on the torus and its
-    `cores` number on the chip. `split` says whether several mesh axes share one axis of the torus.
+    The record's `extra` has, in mesh order, the `coordinates` of each device's chip on the torus of its
+    slice, its `cores` number on the chip, and its `slice_index` if there are several slices. `split` says
+    whether several mesh axes share one axis of the torus.
     Without `axis_types`, all axes are auto.
 
     Raises:
@@ -87,26 +89,46 @@ def mesh_on(
     else:
         placed, split = _on_torus(target, mesh_shape, devices)
     mesh = Mesh(placed, axis_names, axis_types=axis_types)
-    return mesh, replace(mesh_record(mesh), extra=places_of(target, mesh, order, split))
+    record = mesh_record(mesh)
+    return mesh, replace(record, extra={**record.extra, **places_of(target, mesh, order, split)})
 
 
 def _on_torus(
     target: Target, mesh_shape: tuple[int, ...], devices: list[Any]
 ) -> tuple[np.ndarray, bool]:
+    across = _slices_along(target, mesh_shape)
+    inside = tuple(size // slices for size, slices in zip(mesh_shape, across, strict=True))
+
+    def placed(split: bool) -> np.ndarray:
+        if target.slices == 1:
+            return mesh_utils.create_device_mesh(
+                mesh_shape, devices, allow_split_physical_axes=split
+            )
+        return mesh_utils.create_hybrid_device_mesh(
+            inside, across, devices, allow_split_physical_axes=split
+        )
+
     try:
-        return mesh_utils.create_device_mesh(mesh_shape, devices), False
+        return placed(False), False
     except NotImplementedError:
         pass  # only possible if an axis of the torus is split
     try:
-        return (
-            mesh_utils.create_device_mesh(mesh_shape, devices, allow_split_physical_axes=True),
-            True,
-        )
+        return placed(True), True
     except (NotImplementedError, ValueError, AssertionError) as error:
         raise InvalidInput(
             f"mesh {shape_text(mesh_shape)} does not fit the torus of {target.text} "
             f"({type(error).__name__}): choose device_order row-major or other axis sizes"
         ) from None
+
+
+def _slices_along(target: Target, mesh_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many slices each mesh axis crosses: as many as possible along the first axes."""
+    left, across = target.slices, []
+    for size in mesh_shape:
+        across.append(math.gcd(left, size))
+        left //= across[-1]
+    assert left == 1  # the mesh has all devices of the target
+    return tuple(across)
 
 
 def places_of(target: Target, mesh: Mesh, order: DeviceOrder, split: bool) -> dict[str, Any]:

@@ -524,6 +524,18 @@ def test_a_mesh_of_any_rank_has_all_devices_of_a_target(target: str, axes: int) 
     assert math.prod(shape) == targets.parse(target).devices
 
 
+@given(
+    st.sampled_from(["tpu:v5e:16x16*2", "tpu:v5e:2x2*64", "tpu:tpu7x:4x4x4*3"]),
+    st.integers(1, layouts.MOST_AXES),
+)
+def test_the_first_axis_of_a_mesh_crosses_the_slices(target: str, axes: int) -> None:
+    machine, shape = targets.parse(target), layouts.mesh_of(target, axes)
+    assert len(shape) == axes and math.prod(shape) == machine.devices
+    # The other axes fit in one slice.
+    assert shape[0] % machine.slices == 0
+    assert shape[0] == machine.slices or axes <= 2
+
+
 def test_a_machine_is_not_run_by_processes() -> None:
     parsed = layouts.parse({"target": "gpu:h100:8", "processes": "2"})
     assert list(parsed.problems) == ["processes"]

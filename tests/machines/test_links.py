@@ -14,6 +14,7 @@ from inspector.core.errors import InvalidInput
 from inspector.machines.links import (
     NodeLink,
     Ring,
+    SliceLink,
     TorusLink,
     collective_time,
     effective_bytes_per_second,
@@ -208,3 +209,46 @@ def test_time_grows_with_bytes(op: str, payload: int, link) -> None:
 def test_invalid_arguments(call) -> None:
     with pytest.raises(InvalidInput):
         call()
+
+
+# --- Between TPU slices -------------------------------------------------------------------------
+
+
+def test_the_books_batch_per_slice_for_data_parallelism_over_dcn() -> None:
+    # "How to Scale Your Model", chapter 5: with C = 4.46e14 FLOP/s and W = 6.25e9 B/s of a v5p chip, sending
+    # the gradients of a matrix takes as long as its two backward products at 71,360 tokens per slice. The
+    # book assumes so many slices that (s − 1) / s is 1, and that each chip sends its part of the gradients.
+    peak, dcn, chips, slices = 4.46e14, 6.25e9, 64, 1_000_000
+    rows = columns = 8192
+    link = SliceLink(over(ring(1)), slices, dcn)
+    between = collective_time("all-reduce", 2 * rows * columns / chips, link)
+    tokens_per_slice = between.seconds * chips * peak / (2 * 2 * rows * columns)
+    assert tokens_per_slice == pytest.approx(71_360, rel=1e-3)
+
+
+@pytest.mark.parametrize(("slices", "inside"), [(2, 1), (2, 4), (3, 8), (8, 2)])
+def test_bytes_between_slices(slices: int, inside: int) -> None:
+    dcn, payload = 1e6, 48e6  # so slow that it takes all of the time
+    link = SliceLink(over(ring(inside)), slices, dcn)
+    # A slice lacks what the others hold. Its devices receive that with all of their bandwidth.
+    lacking = payload - payload / slices
+    gather = lacking / (inside * dcn)
+    assert collective_time("all-gather", payload, link).seconds == pytest.approx(gather)
+    assert collective_time("reduce-scatter", payload, link).seconds == pytest.approx(gather)
+    assert collective_time("all-reduce", payload, link).seconds == pytest.approx(2 * gather)
+    # Each device sends all but its own slice's share of its payload.
+    assert collective_time("all-to-all", payload, link).seconds == pytest.approx(lacking / dcn)
+    assert collective_time("collective-permute", payload, link).seconds == payload / dcn
+    assert payload / effective_bytes_per_second(link) == pytest.approx(gather)
+
+
+def test_the_torus_of_a_slice_can_be_the_bound() -> None:
+    torus = over(ring(8))
+    fast = SliceLink(torus, 2, 1e15)
+    for op in ("all-gather", "all-reduce"):
+        assert collective_time(op, 1e9, fast).seconds == collective_time(op, 1e9, torus).seconds
+    # Half of an all-to-all stays in the slice.
+    assert (
+        collective_time("all-to-all", 1e9, fast).seconds
+        == collective_time("all-to-all", 5e8, torus).seconds
+    )

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compiled.hlo.collectives import axes_of_groups
+from inspector.compiled.hlo.mesh_groups import axes_of_groups
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.links import (
     NodeLink,
@@ -20,7 +20,7 @@ from inspector.machines.links import (
     TorusLink,
     effective_bytes_per_second,
 )
-from inspector.machines.mesh_links import _groups, links_of
+from inspector.machines.mesh_links import _groups, link_of, links_of
 from tests.machines import torus
 
 meshes = st.lists(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1, max_size=4).filter(
@@ -279,3 +279,73 @@ def test_invalid_coordinates_are_ignored() -> None:
     these = torus.on_torus((4, 4), (False, False), (4, 4))
     broken = dataclasses.replace(these, extra=these.extra | {"wraps": "yes"})
     assert links_of(broken, chip("v5e"))["data",].assumption.startswith("Assumed:")
+
+
+# --- Several slices -----------------------------------------------------------------------------
+
+
+def test_chips_of_two_slices_with_equal_coordinates() -> None:
+    v5e = CHIPS["v5e"]
+    one = torus.on_torus((4, 4), (False, False), (4, 4))
+    two = torus.on_slices(2, one, (2, 4, 4))
+    links = links_of(
+        two, v5e, [("data",), ("model",), ("seq",), ("data", "model"), ("model", "seq")]
+    )
+    alone = links_of(one, v5e, [("data",), ("model",), ("data", "model")])
+    # Inside of a slice nothing changes: links are not shared with the other slice.
+    for axes, same in (
+        (("model",), ("data",)),
+        (("seq",), ("model",)),
+        (("model", "seq"), ("data", "model")),
+    ):
+        assert links[axes].rings == alone[same].rings
+    across = links["data",]
+    assert (across.slices, across.inside.size, across.size) == (2, 1, 2)
+    assert across.bytes_per_second == v5e.dcn_bytes_per_second
+    both = links["data", "model"]
+    assert (both.slices, both.size, both.inside.rings) == (2, 8, alone["data",].rings)
+
+
+def test_an_axis_that_is_partly_between_slices() -> None:
+    tpu7x = CHIPS["tpu7x"]  # two devices a chip share its bandwidth
+    one = torus.on_torus((2, 2, 4), (False, False, False), (8, 4), cores=2)
+    link = links_of(torus.on_slices(4, one, (32, 4)), tpu7x, [("data",)])["data",]
+    assert (link.slices, link.inside.size) == (4, 8)
+    assert link.bytes_per_second == tpu7x.dcn_bytes_per_second / 2
+    assert link.inside.rings == links_of(one, tpu7x, [("data",)])["data",].rings
+
+
+def test_slices_without_coordinates() -> None:
+    v5e = CHIPS["v5e"]
+    extra = {"slice_index": [number // 16 for number in range(32)]}
+    axes = (MeshAxis("data", 4), MeshAxis("model", 8))
+    whole = Mesh(axes, tuple(range(32)), extra=extra)
+    links = links_of(whole, v5e)
+    assert (links["data",].slices, links["data",].inside.size) == (2, 2)
+    assert links["model",] == links_of(Mesh(axes, tuple(range(32))), v5e)["model",]
+    # The second axis crosses slices within blocks of two.
+    mixed = dataclasses.replace(
+        whole, extra={"slice_index": [number // 2 % 2 for number in range(32)]}
+    )
+    assert links_of(mixed, v5e)["model",].slices == 2
+    assert links_of(mixed, v5e)["data",].size == 4
+    # Some groups have three devices in the first slice, others have five.
+    rows = [int(number % 8 > 2) ^ (number // 8 % 2) for number in range(32)]
+    uneven = dataclasses.replace(whole, extra={"slice_index": rows})
+    assert isinstance(links_of(uneven, v5e)["model",], NoLink)
+
+
+@pytest.mark.parametrize("sizes", [(32, 4), (2, 64), (8, 16)])
+def test_the_parts_of_a_collective_between_and_inside_of_slices(sizes: tuple[int, int]) -> None:
+    one = torus.on_torus((8, 8), (False, False), (64,))
+    link = links_of(torus.on_slices(2, one, sizes), CHIPS["v6e"], [("data",)])["data",]
+    fields = {"asynchronous": True, "computation": "main", "executions": 1, "conditional": False}
+    fields |= {"mesh_axes": ("data",), "payload_bytes": 8, "wire_bytes_per_device": 4, "name": "a"}
+    between = Collective("all-reduce", groups=64, group_size=2, network="dcn", **fields)
+    part = link_of(between, link)
+    assert (part.size, part.slices, part.bytes_per_second) == (2, 2, link.bytes_per_second)
+    whole = Collective("all-to-all", groups=4, group_size=link.size, network="dcn", **fields)
+    assert link_of(whole, link) == link
+    if link.inside.size > 1:
+        inside = Collective("all-gather", groups=8, group_size=link.inside.size, **fields)
+        assert link_of(inside, link) == link.inside

@@ -35,6 +35,9 @@ def test_slice_name_and_topology_are_the_same_target() -> None:
         ("tpu:v5p:4x4x4", 64, 16, "v5p"),
         ("TPU:V5E:4X4 ", 16, 4, "v5e"),
         ("tpu:tpu7x:4x4x4", 128, 16, "tpu7x"),
+        ("tpu:v5e:16x16*2", 512, 128, "v5e"),
+        ("tpu:v5p-128*4", 256, 64, "v5p"),
+        ("tpu:tpu7x:4x4x4*3", 384, 48, "tpu7x"),
         ("gpu:h100:8", 8, 1, "h100"),
         ("gpu:a100:1", 1, 1, "a100"),
         ("gpu:b200:16384", 16384, 2048, "b200"),
@@ -55,6 +58,12 @@ def test_devices_and_hosts(text: str, devices: int, hosts: int, chip: str) -> No
         ("tpu:v5p:3x4x4", "'3x4x4', but must be"),
         ("gpu:h100", "must be tpu:<generation>"),
         ("gpu:rtx:8", "GPU is 'rtx', but must be one of a100, h100, h200, b200"),
+        ("tpu:v5e:4x4*1", "number of slices is '1', but for 4x4 it must be 2 to 64"),
+        ("tpu:v5e:4x4*65", "must be 2 to 64"),
+        ("tpu:v5e:4x4*", "number of slices is ''"),
+        ("tpu:v5e:4x4*2*2", "number of slices is '2\\*2'"),
+        ("tpu:v5p:16x16x24*4", "must be 2 to 3"),
+        ("gpu:h100:8*2", "number of GPUs is '8\\*2'"),
         ("gpu:h100:0", "must be 1 to 8, or a multiple of 8"),
         ("gpu:h100:12", "must be 1 to 8, or a multiple of 8"),
         ("gpu:h100:99999999999", "must be 1 to 8, or a multiple of 8"),
@@ -65,7 +74,9 @@ def test_invalid_target(text: str, said: str) -> None:
         targets.parse(text)
 
 
-@given(st.text(max_size=30) | st.from_regex(r"(tpu|gpu):[a-z0-9]{0,6}:[0-9x]{0,9}", fullmatch=True))
+@given(
+    st.text(max_size=30) | st.from_regex(r"(tpu|gpu):[a-z0-9]{0,6}:[0-9x*]{0,9}", fullmatch=True)
+)
 def test_arbitrary_text(text: str) -> None:
     try:
         target = targets.parse(text)
@@ -73,6 +84,17 @@ def test_arbitrary_text(text: str) -> None:
         assert str(refused).startswith("target ")
     else:
         assert targets.parse(target.text) == target
+
+
+def test_slices_are_alike() -> None:
+    one, two = targets.parse("tpu:v5e:4x4"), targets.parse("TPU:v5e:4x4*2")
+    assert two.text == "tpu:v5e:4x4*2" and targets.parse(two.text) == two
+    assert (two.slice, two.slices, one.slices) == (one.slice, 2, 1)
+    assert (two.chips, two.devices) == (2 * one.chips, 2 * one.devices)
+    assert one.sentence in two.sentence
+    targets.require_size(two, (2, 16))
+    with pytest.raises(InvalidInput, match="has 16 devices, but tpu:v5e:4x4\\*2 has 32"):
+        targets.require_size(two, (4, 4))
 
 
 def test_require_size() -> None:

@@ -43,6 +43,24 @@ def on_torus(
     )  # fmt: skip
 
 
+def on_slices(count: int, one: Mesh, sizes: Sequence[int]) -> Mesh:
+    """Return a mesh over `count` slices in order, each with the devices of `one` in its order."""
+    places = {
+        key: value * count if isinstance(value, list) and len(value) == one.size else value
+        for key, value in one.extra.items()
+    }
+    slices = [number for number in range(count) for _ in range(one.size)]
+    return Mesh(
+        tuple(
+            MeshAxis(name, size)
+            for name, size in zip(("data", "model", "seq"), sizes, strict=False)
+        ),
+        tuple(range(count * one.size)),
+        device_kind="TPU",
+        extra=places | {"slice_index": slices},
+    )
+
+
 def host_of(chip: Chip) -> Chip:
     """Return the coordinates of the chip's host, which has 2 × 2 chips in one plane."""
     return (*(place // 2 for place in chip[:2]), *chip[2:])

@@ -11,6 +11,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted
 from inspector.machines import slices, targets
 from inspector.machines.hardware import CHIPS
+from inspector.machines.slices import Slice
 from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target
 from inspector.media.streamlit import session
 from inspector.media.streamlit.plain_text import plain
@@ -65,6 +66,7 @@ def _draw_slice(target: Target) -> None:
     state = st.session_state
     state["target:generation"] = target.chip_name
     state["target:topology"] = target.slice.topology
+    state["target:slices"] = target.slices
     left, right = st.columns([2, 3])
     left.selectbox(
         "Generation",
@@ -82,13 +84,23 @@ def _draw_slice(target: Target) -> None:
         on_change=_change_topology,
         help="The number in a name counts TensorCores. Several topologies can have the same name.",
     )
-    st.segmented_control(
+    left, right = st.columns([2, 3])
+    left.number_input(
+        "Slices",
+        1,
+        targets.most_slices(target.slice),
+        key="target:slices",
+        on_change=_change_topology,
+        help="Equal slices joined by the data center network (DCN). The first mesh axes cross slices.",
+    )
+    right.segmented_control(
         "Device order",
         layouts.DEVICE_ORDERS,
         key="field:device_order",
         required=True,
         help="**row-major**: the devices in JAX's order. **torus**: `create_device_mesh` puts each mesh axis "
-        "on physical axes, so neighbors in the mesh are neighbors in the machine.",
+        "on physical axes, so neighbors in the mesh are neighbors in the machine. Several slices use "
+        "`create_hybrid_device_mesh`.",
     )
 
 
@@ -128,12 +140,18 @@ def _change_generation() -> None:
     before = st.session_state["target:topology"]
     same = next((one for one in every if one.topology == before), None)
     chosen = same or next((one for one in every if one.chips >= 8), every[-1])
-    _put(f"tpu:{generation}:{chosen.topology}")
+    _put_slices(chosen)
 
 
 def _change_topology() -> None:
     state = st.session_state
-    _put(f"tpu:{state['target:generation']}:{state['target:topology']}")
+    _put_slices(slices.slice_of(state["target:generation"], state["target:topology"]))
+
+
+def _put_slices(one: Slice) -> None:
+    """Set the target to slices of this kind, as many as before or as allowed."""
+    count = min(st.session_state["target:slices"], targets.most_slices(one))
+    _put(f"tpu:{one.generation}:{one.topology}" + (f"*{count}" if count > 1 else ""))
 
 
 def _change_gpus() -> None:

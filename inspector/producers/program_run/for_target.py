@@ -156,7 +156,8 @@ def _mesh(
     mesh = Mesh(placed.reshape(found.mesh.shape), found.mesh.axis_names, axis_types=types)
     record = mesh_record(mesh)
     if mesh.size == target.devices:
-        record = replace(record, extra=places_of(target, mesh, "row-major", False))
+        places = places_of(target, mesh, "row-major", False)
+        record = replace(record, extra={**record.extra, **places})
     return mesh, record
 
 

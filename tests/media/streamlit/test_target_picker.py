@@ -38,6 +38,20 @@ def test_choose_a_tpu_slice(page):
     assert page.value("field:mesh") == "2x4"
 
 
+def test_choose_several_slices(open_page):
+    page = open_page(target="tpu:v5e:4x4*2")
+    assert page.value("target:slices") == 2 and page.value("field:mesh") == "8x4"
+    page.set("target:slices", 3)
+    assert query(page)["target"] == "tpu:v5e:4x4*3"
+    assert page.value("field:mesh") == "12x4"
+    page.choose("target:topology", "4x8")
+    assert query(page)["target"] == "tpu:v5e:4x8*3"
+    page.choose("target:generation", "v6e")
+    assert query(page)["target"] == "tpu:v6e:4x8*3"
+    page.set("target:slices", 1)
+    assert query(page)["target"] == "tpu:v6e:4x8"
+
+
 def test_choose_gpus(page):
     choose_kind(page, "gpu")
     assert query(page) == {"target": "gpu:h100:8"}

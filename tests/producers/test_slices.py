@@ -1,0 +1,113 @@
+"""Layouts compiled for several TPU slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inspector import layout as layouts
+from inspector.core import snapshot
+from inspector.core.collectives import traffic
+from inspector.core.snapshot import Snapshot
+from inspector.core.tpu_slices import crossing_axes
+from inspector.figures.torus_map import torus_map
+from inspector.machines import targets
+from inspector.machines.links import SliceLink, TorusLink
+from inspector.machines.mesh_links import link_of, links_of
+from inspector.service.engine import Environment, Pool
+
+TARGET = "tpu:v5e:2x2*2"
+PATIENCE = 300.0  # seconds
+LAYERS, DEPTH = 2, 256
+SMALL = {"layers": str(LAYERS), "depth": str(DEPTH), "batch": "64", "steps": "1", "target": TARGET}
+LAYOUTS: dict[str, dict[str, str]] = {
+    "data between slices": {"mesh": "2x4", "axes": "data,fsdp", "rules": "batch=data+fsdp"},
+    "one axis of both": {"mesh": "8", "axes": "data", "rules": "batch=data"},
+    "torus": {"mesh": "2x2x2", "axes": "data,fsdp,tensor", "rules": "batch=data,hidden=tensor",
+              "device_order": "torus"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def looked() -> Iterator[dict[str, Any]]:
+    machine = targets.parse(TARGET)
+    if lacking := targets.missing_compiler(machine):
+        pytest.skip(lacking)
+    made = [layouts.parse(SMALL | fields).unwrap() for fields in LAYOUTS.values()]
+    with Pool(workers=1, jobs="tests.producers.slices_job") as pool:
+        environment = Environment(1, targets.environment(machine))
+        payload = {"target": TARGET, "layouts": [one.to_json() for one in made]}
+        job = pool.submit("look", payload, environment, PATIENCE)
+        job.wait()
+        assert job.state == "done", job.error
+        yield job.result
+
+
+@pytest.fixture
+def snapshots(looked: dict[str, Any]) -> dict[str, Snapshot]:
+    return dict(zip(LAYOUTS, map(snapshot.from_json, looked["snapshots"]), strict=True))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_devices_have_the_slices_and_places_that_jax_reports(
+    name: str, looked: dict[str, Any], snapshots: dict[str, Snapshot]
+) -> None:
+    found = snapshots[name]
+    assert (found.source.target, found.source.processes) == (TARGET, targets.parse(TARGET).hosts)
+    mesh = found.mesh
+    ids = list(map(str, mesh.devices))
+    assert sorted(ids) == sorted(looked["slice_index"])
+    assert mesh.extra["slice_index"] == [looked["slice_index"][one] for one in ids]
+    assert mesh.extra["coordinates"] == [looked["coords"][one][:2] for one in ids]
+    assert list(mesh.processes) == [looked["processes"][one] for one in ids]
+    # The first axis crosses slices in all layouts, others in none.
+    by_axes = np.array(mesh.extra["slice_index"]).reshape(mesh.shape)
+    assert (by_axes == by_axes[(slice(None), *[slice(0, 1)] * (len(mesh.shape) - 1))]).all()
+    assert crossing_axes(mesh) == (mesh.axis_names[0],)
+
+
+def test_gradients_of_data_parallelism(snapshots: dict[str, Snapshot]) -> None:
+    found = snapshots["data between slices"]
+    (step,) = (one for one in found.programs if one.name == "train_step")
+    gradients = LAYERS * 2 * DEPTH**2 * 4  # bytes of two float32 kernels a layer
+    sent = {
+        (row.network, row.mesh_axes, row.op): row.wire_bytes_per_device
+        for row in traffic(step.collectives, networks_apart=True)
+    }
+    # The compiler reduces inside of the slices first, then sends a quarter to the other slice: 2·p·(2−1)/2.
+    # The loss adds less than 1 KiB.
+    assert sent["dcn", ("data",), "all-reduce"] == pytest.approx(gradients / 4, abs=1024)
+    assert sent[None, ("fsdp",), "reduce-scatter"] == pytest.approx(gradients * 3 / 4, abs=1024)
+    assert sent[None, ("fsdp",), "all-gather"] == pytest.approx(gradients * 3 / 4, abs=1024)
+    assert {axes for network, axes, _ in sent if network == "dcn"} == {("data",)}
+
+
+def test_one_axis_inside_of_slices_and_between_them(snapshots: dict[str, Snapshot]) -> None:
+    two_axes, one_axis = snapshots["data between slices"], snapshots["one axis of both"]
+
+    def sent(found: Snapshot) -> dict[tuple[str | None, str], int | None]:
+        rows = traffic(found.program("train_step").collectives, networks_apart=True)
+        return {(row.network, row.op): row.wire_bytes_per_device for row in rows}
+
+    # Both compile to the same program.
+    assert sent(one_axis) == sent(two_axes)
+    link = links_of(one_axis.mesh, targets.parse(TARGET).chip)["data",]
+    assert isinstance(link, SliceLink) and (link.slices, link.inside.size) == (2, 4)
+    for one in one_axis.program("train_step").collectives:
+        assert one.mesh_axes == ("data",)
+        part = link_of(one, link)
+        assert part.size == one.group_size
+        assert isinstance(part, SliceLink if one.network == "dcn" else TorusLink)
+
+
+def test_the_torus_picture_has_both_slices(snapshots: dict[str, Snapshot]) -> None:
+    found = snapshots["torus"]
+    figure = torus_map(found.mesh, highlight_axis="data")
+    (heatmap,) = (trace for trace in figure.data if trace.type == "heatmap")
+    z = np.array(heatmap.z)
+    assert sorted(z[~np.isnan(z)].tolist()) == [0.0] * 4 + [1.0] * 4
+    texts = {text for trace in figure.data if trace.type == "scatter" for text in trace.text or ()}
+    assert {"slice 0", "slice 1"} <= texts
