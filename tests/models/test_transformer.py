@@ -36,13 +36,13 @@ def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str)
 
     expected = two_losses(loop, state.params)
     assert expected[1] < expected[0]
-    policies = ("full", "minimal", "save:decoder_layer_input+context,offload:out_proj+mlpwi")
-    for fields in (
-        {"scan": "true"},
-        *({"remat": policy, "scan": scan} for policy in policies[:1] for scan in ("false", "true")),
-        *({"remat": policy, "scan": "true"} for policy in policies[1:]),
-        *(({"accumulate": "4", "scan": "true"},) if model == "transformer" else ()),
-    ):
+    variants = [{"scan": "true", "remat": "full"}]
+    # Both models have the same blocks, and each variant compiles for seconds.
+    if model == "transformer":
+        saved = "save:decoder_layer_input+context,offload:out_proj+mlpwi"
+        variants += [{"scan": "false", "remat": "full"}, {"scan": "true", "accumulate": "4"}]
+        variants += [{"scan": "true", "remat": policy} for policy in ("none", "minimal", saved)]
+    for fields in variants:
         other = build.build_model(small(model, optimizer="sgd", **fields))
         params = stacked if fields["scan"] == "true" else state.params
         wanted = jax.eval_shape(other.init, jax.random.key(0), batch).params
@@ -50,9 +50,8 @@ def test_loop_scan_and_remat_are_one_function_of_the_same_parameters(model: str)
         assert two_losses(other, params) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_half_precision_learns_too_and_the_loss_is_in_full(model: str) -> None:
-    model, state, batch = built(model, dtype="bfloat16", scan="true", remat="true", tied="true")
+def test_half_precision_learns_too_and_the_loss_is_in_full() -> None:
+    model, state, batch = built("moe", dtype="bfloat16", scan="true", remat="true", tied="true")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(state.params)} == {"bfloat16"}
     assert "output" not in state.params  # its matrix is the embedding's
     step = jax.jit(model.step)

@@ -20,7 +20,7 @@ from inspector.producers.propagation.propagate import propagate, propagated_prog
 from inspector.producers.records import mesh_record
 
 TENSOR = "vocab=tensor,mlp=tensor,heads=tensor,kv_heads=tensor"
-SMALL = {"batch": "8", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "2"}
+SMALL = {"batch": "8", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "1"}
 
 # Fields of a layout, and whether the matrix FLOPs are equal, too: XLA folds some products of constants.
 CASES = {
@@ -56,7 +56,7 @@ CASES = {
     "transformer, fsdp and tensor, scan": (
         {
             "model": "transformer", "mesh": "2x4", "axes": "fsdp,tensor",
-            "rules": f"{TENSOR},batch=fsdp,embed=fsdp", "scan": "true", **SMALL,
+            "rules": f"{TENSOR},batch=fsdp,embed=fsdp", "scan": "true", **SMALL, "layers": "2",
         },
         True,
     ),
@@ -78,7 +78,8 @@ CASES = {
     "transformer, explicit axes, scan and remat": (
         {
             "model": "transformer", "mesh": "2x4", "axes": "fsdp:explicit,tensor:explicit",
-            "rules": f"{TENSOR},batch=fsdp,embed=fsdp", "scan": "true", "remat": "true", **SMALL,
+            "rules": f"{TENSOR},batch=fsdp,embed=fsdp", "scan": "true", "remat": "true",
+            **SMALL, "layers": "2",
         },
         True,
     ),
@@ -92,7 +93,7 @@ CASES = {
     "moe, data and expert, scan": (
         {
             "model": "moe", "mesh": "2x4", "axes": "data,expert",
-            "rules": "expert=expert,batch=data", "scan": "true", **SMALL,
+            "rules": "expert=expert,batch=data", "scan": "true", **SMALL, "layers": "2",
         },
         False,
     ),
