@@ -25,7 +25,7 @@ from inspector.layout.presets import MLP_PRESETS as PRESETS
 from inspector.producers.run import run_layout
 from tests.compiled.hlo.given import needs_cases, text
 
-SMALL = {"batch": "8", "layers": "3", "depth": "64", "steps": "1"}
+SMALL = {"batch": "8", "layers": "2", "depth": "32", "steps": "1"}
 
 
 @cache
