@@ -254,10 +254,15 @@ def _mesh_and_rules(row: Mapping[str, Any]) -> dict[str, str]:
     for name in order:
         for one in logical[name]:
             rules.setdefault(one, []).append(name)
+    pairs = list(rules.items())
+    for name in ("tensor", "model"):
+        if name in axes:
+            # Weights have `embed` on fsdp already. Activations, whose batch is on fsdp, get it here.
+            pairs.append(("embed", [name]))
     return {
         "mesh": "x".join(str(axes[name]) for name in order),
         "axes": ",".join(order),
-        "rules": ",".join(f"{name}={'+'.join(on)}" for name, on in rules.items()),
+        "rules": ",".join(f"{name}={'+'.join(on)}" for name, on in pairs),
     }
 
 

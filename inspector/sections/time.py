@@ -15,7 +15,7 @@ from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
-from inspector.sections import unknown
+from inspector.sections import prediction, unknown
 from inspector.sections.programs import PROPAGATED, main_first, title
 from inspector.sections.section import (
     Block,
@@ -54,9 +54,17 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             parts = modelled_step(
                 snapshot, models[program.name], models.values() if not number else ()
             )
+            if program.schedule is not None:
+                parts = (*_predicted(snapshot, program, chip), *parts)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
     return Section("time", "Time", (*blocks, *measured(snapshot), *by_operation(snapshot)))
+
+
+def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:
+    assert snapshot.mesh is not None
+    found = prediction.prediction_of(snapshot, program.name, chip)
+    return prediction.blocks(found, program, snapshot.mesh.size)
 
 
 def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:

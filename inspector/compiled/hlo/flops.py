@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from inspector.compiled.hlo import text
+from inspector.compiled.hlo import attention_kernels, text
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
@@ -53,11 +53,13 @@ class Product(NamedTuple):
 
 
 def product(computation: Computation, instruction: Instruction) -> Product | None:
-    """Return the FLOPs of a dot, a convolution, or such a call of cuBLAS, cuDNN or oneDNN.
+    """Return the FLOPs of a dot, a convolution, a library call like these, or an attention kernel.
 
     Return None for any other instruction.
     """
     opcode = instruction.opcode
+    if name := attention_kernels.kernel(instruction):
+        return Product(*attention_kernels.flops(name, operand_shapes(computation, instruction)))
     count: Callable[..., int | None] | None = _PRODUCTS.get(opcode)
     if opcode == "custom-call":
         called = instruction.target

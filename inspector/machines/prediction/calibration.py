@@ -6,11 +6,16 @@ Each has a physical meaning. At most three per generation are fitted to publishe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+import functools
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from inspector.machines.hardware import Chip
+
+# The table of published runs with their predictions, and the constants that were fitted to them.
+ACCURACY = Path(__file__).with_name("accuracy.json")
 
 
 @dataclass(frozen=True)
@@ -18,11 +23,12 @@ class Constants:
     """Constants of one chip generation.
 
     Attributes:
-      compute_factor: Measured time of an operation over the time that the compiler estimates.
+      compute_factor: Measured time of a matrix product over the time that the compiler estimates.
       link_efficiency: Achieved share of the nominal bandwidth of a link.
       overhead_seconds: Seconds that each step takes beyond its program: launch, input, metrics.
       hbm_efficiency: Achieved share of the nominal HBM bandwidth.
       matrix_efficiency: Achieved share of the peak FLOP/s, for matrix products without an estimate.
+      kernel_efficiency: The same for custom kernels, such as attention on TPUs.
       kernel_seconds: Least seconds of an operation without an estimate.
     """
 
@@ -31,6 +37,7 @@ class Constants:
     overhead_seconds: float = 0.0
     hbm_efficiency: float = 0.85
     matrix_efficiency: float = 0.8
+    kernel_efficiency: float = 0.5
     kernel_seconds: float = 0.0
 
 
@@ -40,9 +47,20 @@ _TPU = Constants()
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
 
-_FITTED: Mapping[str, Constants] = MappingProxyType({})
+
+def default_constants(chip: Chip) -> Constants:
+    """Return the constants of a chip before any fit."""
+    return _TPU if chip.kind == "tpu" else _GPU
 
 
 def constants_of(chip: Chip) -> Constants:
-    """Return the constants of a chip."""
-    return _FITTED.get(chip.name, _TPU if chip.kind == "tpu" else _GPU)
+    """Return the constants of a chip, fitted to published runs if there are enough."""
+    fitted = accuracy_table()["constants"].get(chip.name, {})
+    return replace(default_constants(chip), **fitted)
+
+
+@functools.cache
+def accuracy_table() -> dict[str, Any]:
+    """Return the accuracy table: `constants` by chip, `rows` of published runs, and `versions`."""
+    table: dict[str, Any] = json.loads(ACCURACY.read_text(encoding="utf-8"))
+    return table

@@ -8,23 +8,22 @@ below it and one above.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh, Prediction, Program
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.calibration import Constants, constants_of
+from inspector.machines.prediction.calibration import (
+    Constants,
+    accuracy_table,
+    constants_of,
+)
 from inspector.machines.prediction.simulation import Simulated, simulate
 
-# The table of published runs and their predictions, which the verb `accuracy` writes.
-ACCURACY = Path(__file__).with_name("accuracy.json")
 CLAIMED = 0.8  # share of runs that the interval is to contain
 ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider.
@@ -126,14 +125,19 @@ def predicted(
         }.get(program.stage, "the text of the compiled program has no schedule")
         return Predicted(program.name, chip, None, None, None, (reason,))
     if links is None:
-        every = (one.mesh_axes for one in program.collectives or ())
-        links = links_of(mesh, chip, tuple(dict.fromkeys(axes for axes in every if axes)))
+        links = links_of_program(program, mesh, chip)
     found = simulate(program, chip, links, constants or constants_of(chip))
     if found.seconds is not None and found.seconds <= 0:
         return Predicted(program.name, chip, None, None, found, ("the schedule is empty",))
     return Predicted(
         program.name, chip, found.seconds, interval_of(chip.name), found, found.unknown
     )
+
+
+def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
+    """Return the link of each tuple of mesh axes that a collective of the program uses."""
+    every = (one.mesh_axes for one in program.collectives or ())
+    return links_of(mesh, chip, tuple(dict.fromkeys(axes for axes in every if axes)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -145,11 +149,10 @@ def interval_of(chip: str) -> Interval | None:
 @functools.cache
 def residuals() -> tuple[tuple[str, float], ...]:
     """Return (chip, measured over predicted) of each published run in the accuracy table."""
-    if not ACCURACY.is_file():
-        return ()
-    rows: list[dict[str, Any]] = json.loads(ACCURACY.read_text(encoding="utf-8"))["rows"]
     return tuple(
-        (row["chip"], row["measured"] / row["left_out"]) for row in rows if row.get("left_out")
+        (row["chip"], row["measured"] / row["left_out"])
+        for row in accuracy_table()["rows"]
+        if row.get("left_out")
     )
 
 

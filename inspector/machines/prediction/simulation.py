@@ -8,8 +8,9 @@ them is multiplied.
 The time of an operation is, in this order:
 
 1. of a collective: the formula of `links.collective_time` over the link's efficiency;
-2. the compiler's cycles over the clock of the chip, times a fitted factor;
-3. the longer of FLOPs over the peak and bytes over the HBM bandwidth, each times its efficiency.
+2. of a matrix product: the compiler's cycles over the clock of the chip, times a fitted factor;
+3. of another operation with cycles: the shorter of these and of its bytes over the HBM bandwidth;
+4. the longer of FLOPs over the peak and bytes over the HBM bandwidth, each times its efficiency.
 
 An operation with none of these makes the whole step unknown.
 """
@@ -48,7 +49,8 @@ class Span:
       computation, position: The operation in the schedule.
       resource: `core`, `copies`, or a mesh axis.
       start, end: Seconds since the step began, in the first iteration of each loop.
-      basis: Where the duration comes from. A span of the core with basis `wait` is idle.
+      basis: Where the duration comes from. A span of the core with basis `wait` is idle. One with basis
+        `loop` stands for all iterations of a loop but the first.
       awaited: Mesh axes of the collective that the core waits for.
     """
 
@@ -166,7 +168,7 @@ class _Machine:
             return
         for position, operation in enumerate(computation.operations):
             if operation.runs:
-                self._run_others(operation, depth)
+                self._run_others(computation, position, operation, depth)
             elif operation.awaits is not None:
                 self._wait(computation, position, operation)
             elif operation.opcode.endswith("-done"):
@@ -176,7 +178,13 @@ class _Machine:
             else:
                 self._execute(computation, position, operation)
 
-    def _run_others(self, operation: ScheduledOperation, depth: int) -> None:
+    def _run_others(
+        self,
+        computation: ScheduledComputation,
+        position: int,
+        operation: ScheduledOperation,
+        depth: int,
+    ) -> None:
         assert operation.runs is not None
         if operation.opcode == "conditional":
             self._run_longest(operation.runs, depth)
@@ -187,7 +195,7 @@ class _Machine:
             times = 1
         before = self._recording
         for name in operation.runs:
-            last = 0.0
+            last, first_end = 0.0, self.now
             for iteration in range(min(times, _ITERATIONS)):
                 began, totals = self.now, self.totals
                 self.totals = Totals()
@@ -196,11 +204,14 @@ class _Machine:
                 last, inside = self.now - began, self.totals
                 self.totals = totals
                 self.totals.add(inside)
+                if iteration == 0:
+                    first_end = self.now
             if times > _ITERATIONS:
                 rest = times - _ITERATIONS
                 self.totals.add(inside, rest)
                 self._advance(rest * last)
-        self._recording = before
+            self._recording = before
+            self._record(computation, position, CORE, first_end, self.now, "loop")
 
     def _run_longest(self, names: tuple[str, ...], depth: int) -> None:
         """Execute the branch that takes longest."""
@@ -301,13 +312,22 @@ class _Machine:
         if operation.collective is not None:
             return self._collective_seconds(operation.collective), "link"
         constants, chip = self._constants, self._chip
+        estimated = None
         if operation.cycles is not None and chip.clock_hertz is not None:
-            return operation.cycles / chip.clock_hertz * constants.compute_factor, "compiler"
+            estimated = operation.cycles / chip.clock_hertz
+            if operation.flops:
+                return estimated * constants.compute_factor, "compiler"
         if operation.bytes is None:
-            self.unknown.append(f"{operation.name} has neither an estimate nor known bytes")
-            return 0.0, "nothing"
+            if estimated is None:
+                self.unknown.append(f"{operation.name} has neither an estimate nor known bytes")
+                return 0.0, "nothing"
+            return estimated, "compiler"
         rate = chip.hbm_bytes_per_second_per_device * constants.hbm_efficiency
         seconds = operation.bytes / rate
+        if estimated is not None:
+            # The compiler's estimate for copies, broadcasts and the like can be ten times the time that HBM
+            # needs. It is lower for data that stays in VMEM.
+            return (estimated, "compiler") if estimated < seconds else (seconds, "roofline")
         if operation.flops is None:
             self.unknown.append(f"the FLOPs of {operation.name} are unknown")
         elif operation.flops:
@@ -315,8 +335,9 @@ class _Machine:
             if peak is None:
                 self.unknown.append(f"the peak for {operation.dtype} is unknown")
             else:
-                achieved = peak.flops_per_second * constants.matrix_efficiency
-                seconds = max(seconds, operation.flops / achieved)
+                own = operation.opcode == "custom-call" and chip.kind == "tpu"
+                share = constants.kernel_efficiency if own else constants.matrix_efficiency
+                seconds = max(seconds, operation.flops / (peak.flops_per_second * share))
         return seconds + constants.kernel_seconds, "roofline"
 
     def _collective_seconds(self, number: int) -> float:

@@ -51,6 +51,7 @@ guides = [
     page_of("processes_page", "Processes", ":material/lan:", "processes"),
     page_of("restore_page", "Restore", ":material/settings_backup_restore:", "restore"),
     page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
+    page_of("accuracy_page", "Accuracy", ":material/target:", "accuracy"),
 ]
 page = st.navigation({"": main_pages, "Guides": guides}, position="top")
 session.begin(on_layout_page=page is layout)

@@ -6,9 +6,10 @@ import streamlit as st
 
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
+from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import duplication_by_array
 from inspector.media.streamlit import chip_choice, page_width, program_choice, render, table
-from inspector.sections import memory, time, train_state, unknown
+from inspector.sections import memory, prediction, time, train_state, unknown
 
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
@@ -45,13 +46,15 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     if no_mesh is not None:
         render.show([no_mesh])
     else:
-        st.markdown("##### Modelled on a chip")
+        st.markdown("##### Predicted on a chip")
         chosen, program = page_width.beside([2, 3])
         with chosen:
             chip = chip_choice.draw(snapshot)
         with program:
             names = [one.name for one in snapshot.programs]
             name = program_choice.choose(names, "modelled_program")
+        _show_prediction(snapshot, name, chip)
+        st.markdown("##### Bounds")
         models = time.models_of(snapshot, chip)
         render.show(time.modelled_step(snapshot, models[name], models.values()))
     render.show(time.measured(snapshot))
@@ -62,3 +65,17 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             "To see the time by kind of operation, enable *Also profile train steps* under *Training and "
             "measuring* and run again."
         )
+
+
+def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
+    """Draw the predicted step, with a choice of the period that the timeline shows."""
+    program = snapshot.program(name)
+    assert program is not None and snapshot.mesh is not None
+    found = prediction.prediction_of(snapshot, name, chip)
+    periods = prediction.window_names(found, program)
+    period = None
+    if len(periods) > 1:
+        period = st.segmented_control(
+            "Timeline", periods, default=periods[0], key="timeline_period", required=True
+        )
+    render.show(prediction.blocks(found, program, snapshot.mesh.size, period))

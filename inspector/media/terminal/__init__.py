@@ -29,6 +29,8 @@ _PLACES = {
     "shards": ("read_verbs", "shards"),
     "device": ("read_verbs", "device"),
     "explain": ("explain_verb", "explain"),
+    "predict": ("predict_verb", "predict"),
+    "accuracy": ("accuracy_verb", "accuracy"),
     "audit": ("read_verbs", "audit"),
     "compare": ("compare_verbs", "compare"),
     "report": ("compare_verbs", "report"),

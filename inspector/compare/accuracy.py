@@ -1,0 +1,165 @@
+"""Predicted against published step times: the error of each run, and the order within each model."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from inspector.compare.published_runs import PublishedRun
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.machines import targets
+from inspector.machines.prediction.calibration import accuracy_table
+from inspector.machines.prediction.predicted import interval_of, predicted
+
+# Runs of one model whose measured times differ by less are not compared with each other.
+DIFFERENT = 1.1
+_PERCENTILE = 0.9
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published run.
+
+    Attributes:
+      measured, predicted: Seconds of one step; None if unknown.
+      left_out: Seconds, predicted with constants that were fitted without the runs of this model. None for
+        runs that are not in the table of this version.
+      low, high: Ends of the interval in seconds.
+      reason: Why it is not reproduced; None if it is.
+    """
+
+    id: str
+    chip: str
+    model: str
+    chips: int | None
+    measured: float | None
+    predicted: float | None = None
+    left_out: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+    @property
+    def judged(self) -> float | None:
+        """The prediction that counts: without the runs of the same model if that is known."""
+        return self.left_out or self.predicted
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured seconds, minus 1."""
+        return None if not self.judged or not self.measured else self.judged / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """All rows of a file of runs, and the versions of the compilers."""
+
+    rows: tuple[Row, ...]
+    versions: dict[str, str]
+
+    @property
+    def errors(self) -> list[float]:
+        """Absolute errors of the reproduced runs, in ascending order."""
+        return sorted(abs(row.error) for row in self.rows if row.error is not None)
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.errors) if self.errors else None
+
+    @property
+    def percentile_90(self) -> float | None:
+        errors = self.errors
+        return errors[min(len(errors) - 1, int(_PERCENTILE * len(errors)))] if errors else None
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """Runs whose measured time is in the interval, and runs with an interval."""
+        known = [row for row in self.rows if row.low and row.high and row.measured]
+        return sum(row.low <= row.measured <= row.high for row in known), len(known)  # type: ignore[operator]
+
+    @property
+    def ordered(self) -> tuple[int, int]:
+        """Pairs of runs of one model on one chip in the right order, and all pairs that differ enough."""
+        right = total = 0
+        known = [row for row in self.rows if row.error is not None]
+        for one, other in itertools.combinations(known, 2):
+            if (one.model, one.chip) != (other.model, other.chip):
+                continue
+            fast, slow = sorted((one, other), key=lambda row: row.measured or 0)
+            if (slow.measured or 0) < DIFFERENT * (fast.measured or 0):
+                continue
+            total += 1
+            right += (fast.judged or 0) < (slow.judged or 0)
+        return right, total
+
+
+def shipped() -> Accuracy:
+    """Return the table of this version."""
+    table = accuracy_table()
+    return Accuracy(tuple(Row(**row) for row in table["rows"]), table["versions"])
+
+
+def measured(runs: Sequence[PublishedRun], compiled: Callable[[Layout], Snapshot]) -> Accuracy:
+    """Compile the layout of each run that can be reproduced, and predict its step.
+
+    compiled: returns the Snapshot of a layout.
+    """
+    versions: dict[str, str] = {}
+    rows = []
+    for run in runs:
+        row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
+        if run.layout is not None:
+            try:
+                snapshot = compiled(run.layout)
+            except InvalidInput as error:
+                rows.append(_with_reason(row, str(error)))
+                continue
+            versions |= snapshot.source.versions
+            row = predicted_row(row, snapshot)
+        rows.append(row)
+    return Accuracy(tuple(rows), versions)
+
+
+def predicted_row(row: Row, snapshot: Snapshot) -> Row:
+    """Return the row with the prediction for the train step of its compiled Snapshot."""
+    program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
+    if program is None or chip is None or snapshot.mesh is None:
+        return _with_reason(row, "its train step was not compiled")
+    found = predicted(program, snapshot.mesh, chip)
+    if found.seconds is None:
+        return _with_reason(row, found.unknown[0])
+    interval = interval_of(chip.name)
+    return Row(
+        **asdict(row)
+        | {
+            "predicted": found.seconds,
+            "low": found.seconds * interval.low if interval else None,
+            "high": found.seconds * interval.high if interval else None,
+        }
+    )
+
+
+def _with_reason(row: Row, reason: str) -> Row:
+    return Row(**asdict(row) | {"reason": reason})
+
+
+def json_of(found: Accuracy) -> dict[str, Any]:
+    """Return the table and its summary as plain JSON."""
+    inside, known = found.inside
+    right, pairs = found.ordered
+    return {
+        "versions": found.versions,
+        "reproduced": len(found.errors),
+        "median_error": found.median,
+        "percentile_90_error": found.percentile_90,
+        "inside_interval": inside,
+        "with_interval": known,
+        "ordered_pairs": right,
+        "pairs": pairs,
+        "rows": [asdict(row) | {"error": row.error} for row in found.rows],
+    }

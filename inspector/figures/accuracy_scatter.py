@@ -1,0 +1,94 @@
+"""Predicted against measured step times, one point for each published run, on logarithmic axes."""
+
+from __future__ import annotations
+
+import math
+
+import plotly.graph_objects as go
+
+from inspector.compare.accuracy import Accuracy
+from inspector.core.formatting import counted, seconds_text
+from inspector.figures import frame, labels, palette
+
+_PLOT_PX = 380
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 56, 12, 60
+_MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", "pentagon")
+_LINE = "#2B8CC4"  # between the two blues of Okabe and Ito; can be seen on white and on black
+_NEAR = 1.1  # the dotted lines: 10% more and less
+
+
+def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | None:
+    """Return the scatter plot with a color and mark for each chip; None if no run is reproduced."""
+    rows = [row for row in found.rows if row.error is not None]
+    if not rows:
+        return None
+    values = [value for row in rows for value in (row.measured or 1, row.judged or 1)]
+    low, high = math.log10(min(values)) - 0.15, math.log10(max(values)) + 0.15
+    ends = [10**low, 10**high]
+    traces = [
+        go.Scatter(
+            x=ends,
+            y=[end * factor for end in ends],
+            mode="lines",
+            line={"color": _LINE, "width": 2 if factor == 1 else 1, "dash": dash},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+        for factor, dash in ((1, "solid"), (_NEAR, "dot"), (1 / _NEAR, "dot"))
+    ]
+    chips = list(dict.fromkeys(row.chip for row in rows))
+    for number, chip in enumerate(chips):
+        own = [row for row in rows if row.chip == chip]
+        traces.append(
+            go.Scatter(
+                x=[row.measured for row in own],
+                y=[row.judged for row in own],
+                mode="markers",
+                name=chip,
+                marker={
+                    "size": 10,
+                    "symbol": _MARKS[number % len(_MARKS)],
+                    "color": palette.OKABE_ITO[number % len(palette.OKABE_ITO)],
+                    "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
+                },
+                customdata=[
+                    frame.hover(
+                        [
+                            row.id,
+                            f"measured {seconds_text(row.measured)}, predicted {seconds_text(row.judged)}",
+                            f"{row.error:+.1%}",
+                        ]
+                    )
+                    for row in own
+                ],
+                hovertemplate=frame.HOVER_TEXT,
+            )
+        )
+    places = _ticks(low, high)
+    axis = {
+        "type": "log",
+        "range": [low, high],
+        "tickvals": places,
+        "ticktext": [labels.escape(seconds_text(place)) for place in places],
+    }
+    return frame.plot(
+        traces,
+        width_px,
+        _PLOT_PX,
+        heading="Predicted against measured step times",
+        notes=[
+            f"{counted(len(rows), 'published run')}; solid line: equal, dotted lines: 10% more and less"
+        ],
+        left=_LEFT_PX,
+        right=_RIGHT_PX,
+        bottom=_BOTTOM_PX + frame.legend_px(chips, width_px - 20),
+        showlegend=True,
+        legend={**frame.LEGEND_BELOW, "y": -_BOTTOM_PX / _PLOT_PX},
+        xaxis=frame.axis(**axis, title=frame.axis_title("measured"), showgrid=True),
+        yaxis=frame.axis(**axis, title=frame.axis_title("predicted", 4), showgrid=True),
+    )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    every = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
+    return [value for value in every if low <= math.log10(value) <= high]

@@ -1,0 +1,282 @@
+"""The simulated step as a timeline: a row for each resource, and a bar with the seconds by reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.snapshot import Program, ScheduledOperation
+from inspector.figures import bars, frame, labels, palette
+from inspector.machines.prediction.cost import si_text
+from inspector.machines.prediction.predicted import Predicted
+from inspector.machines.prediction.simulation import CORE, Simulated, Span, Totals
+
+_ROW_PX = 34
+_BAR = 0.72  # of a row
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 92, 12, 40
+_MOST_NAME = 12  # characters of a row's name
+# Shorter spans are not drawn: they are narrower than a pixel, and a step can have 10,000 of them.
+_LEAST_SHARE = 1 / 1500
+COLORS = {
+    "matrix products": palette.OKABE_ITO[0],
+    "other operations": palette.OKABE_ITO[1],
+    "waiting for copies": palette.OKABE_ITO[4],
+    "waiting for communication": palette.OKABE_ITO[5],
+    "communication": palette.OKABE_ITO[2],
+    "copies": palette.OKABE_ITO[3],
+    "more iterations": palette.REPLICATED,
+}
+
+
+def parts(totals: Totals) -> list[tuple[str, str, float]]:
+    """Return the parts of a step as (name, kind, seconds): compute, copies, then exposed communication."""
+    found = [
+        ("matrix products", "matrix products", totals.matrix),
+        ("other operations", "other operations", totals.memory),
+        ("waiting for copies", "waiting for copies", totals.copies),
+    ]
+    exposed = sorted(totals.exposed.items(), key=lambda item: -item[1])
+    found += [
+        (f"waiting for {axes.replace('+', ' + ')}", "waiting for communication", seconds)
+        for axes, seconds in exposed
+    ]
+    return [part for part in found if part[2] > 0]
+
+
+def step_parts(found: Predicted, *, width_px: int = 480) -> go.Figure | None:
+    """Return one bar with the seconds of the core by reason, and the interval below; None if unknown."""
+    if found.seconds is None or found.simulated is None:
+        return None
+    each = parts(found.simulated.totals)
+    longest = found.high or found.seconds
+    segments = [
+        bars.Segment(
+            name,
+            seconds,
+            COLORS[kind],
+            frame.hover(
+                [f"{name}: {seconds_text(seconds)}", f"{seconds / found.seconds:.0%} of the step"]
+            ),
+            (f"{name} {seconds_text(seconds)}", seconds_text(seconds)),
+            hatch="/" if kind == "waiting for communication" else "",
+        )
+        for name, kind, seconds in each
+    ]
+    rows = [bars.Bar("Where the core's time goes", seconds_text(found.seconds), segments)]
+    if found.low is not None and found.high is not None:
+        low, high = seconds_text(found.low), seconds_text(found.high)
+        between = bars.Segment(
+            "80% interval",
+            found.high - found.low,
+            frame.MIDDLE_GREY,
+            frame.hover([f"{low} to {high}"]),
+        )
+        clear = bars.Segment("", found.low, frame.TRANSPARENT, "")
+        rows.append(bars.Bar("80% interval", f"{low} to {high}", (clear, between)))
+    return bars.stacked(
+        rows,
+        width_px,
+        longest=longest,
+        legend=False,
+        heading=f"Predicted step of {found.program}",
+        notes=[f"on {found.chip.title}, predicted, not measured; {found.runs_text}"],
+    )
+
+
+def windows(found: Simulated, program: Program) -> dict[str, tuple[float, float]]:
+    """Return the periods to look at: one iteration of each long loop, then the whole step.
+
+    The longest loop of forward and the one of backward are named after their operations.
+    """
+    assert program.schedule is not None
+    end = max((span.end for span in found.spans), default=0.0)
+    by_name = {one.name: one for one in program.schedule.computations}
+    chosen: dict[str, tuple[float, float]] = {}
+    loops = sorted(
+        (span for span in found.spans if span.basis == "loop"),
+        key=lambda span: span.start - span.end,
+    )
+    for span in loops[:2]:
+        operation = by_name[span.computation].operations[span.position]
+        inside = [one for one in found.spans if one.computation in (operation.runs or ())]
+        if not inside:
+            continue
+        names = " ".join(
+            each.op_name or "" for name in operation.runs or () for each in by_name[name].operations
+        )
+        title = "backward" if "transpose(" in names else "forward"
+        start = min(one.start for one in inside if one.resource == CORE)
+        chosen.setdefault(f"one layer, {title}", (start, span.start))
+    return chosen | {"whole step": (0.0, end)}
+
+
+def timeline(
+    found: Simulated,
+    program: Program,
+    window: tuple[float, float] | None = None,
+    *,
+    width_px: int = 960,
+) -> go.Figure | None:
+    """Return what occupies each resource over time; None if nothing does.
+
+    Args:
+      window: start and end in seconds; by default the first of `windows`.
+    """
+    if not found.spans or program.schedule is None:
+        return None
+    low, high = window or next(iter(windows(found, program).values()))
+    length = high - low
+    if length <= 0:
+        return None
+    operations = {
+        (one.name, number): operation
+        for one in program.schedule.computations
+        for number, operation in enumerate(one.operations)
+    }
+    shown = [
+        span
+        for span in found.spans
+        if span.end > low and span.start < high and span.end - span.start >= length * _LEAST_SHARE
+    ]
+    resources = _resources(shown)
+    by_kind: dict[str, list[Span]] = {}
+    for span in shown:
+        by_kind.setdefault(_kind(span, operations), []).append(span)
+    unit, factor = _unit(length)
+    traces = [
+        go.Bar(
+            orientation="h",
+            name=kind,
+            base=[(span.start - low) * factor for span in spans],
+            x=[(span.end - span.start) * factor for span in spans],
+            y=[resources[span.resource] for span in spans],
+            width=_BAR,
+            marker={
+                "color": COLORS[kind],
+                "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
+                "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
+            },
+            customdata=[_hover(span, operations, program) for span in spans],
+            hovertemplate=frame.HOVER_TEXT,
+        )
+        for kind in COLORS
+        if (spans := by_kind.get(kind))
+    ]
+    names = [trace.name for trace in traces]
+    height = len(resources) * _ROW_PX
+    return frame.plot(
+        traces,
+        width_px,
+        height,
+        heading=f"Timeline of {program.name}, simulated",
+        notes=[f"{seconds_text(length)} from {seconds_text(low)} after the start of the step"],
+        left=_LEFT_PX,
+        right=_RIGHT_PX,
+        bottom=_BOTTOM_PX + frame.legend_px(names, width_px - 20),
+        barmode="overlay",
+        showlegend=True,
+        legend={**frame.LEGEND_BELOW, "y": -_BOTTOM_PX / max(height, 1)},
+        xaxis=frame.axis(
+            range=[0, length * factor],
+            title=frame.axis_title(unit),
+            showgrid=True,
+            fixedrange=False,
+        ),
+        yaxis=frame.axis(
+            range=[len(resources) - 0.5, -0.5],
+            tickvals=list(resources.values()),
+            ticktext=[labels.escape(labels.cut(name, _MOST_NAME)) for name in resources],
+        ),
+    )
+
+
+def _resources(spans: Sequence[Span]) -> dict[str, int]:
+    """Return the row of each resource: the core first, then copies, then mesh axes."""
+    names = dict.fromkeys(span.resource for span in spans)
+    order = [name for name in (CORE, "copies") if name in names]
+    order += [name for name in names if name not in order]
+    return {name: row for row, name in enumerate(order)}
+
+
+def _kind(span: Span, operations: Mapping[tuple[str, int], ScheduledOperation]) -> str:
+    if span.basis == "loop":
+        return "more iterations"
+    if span.basis == "wait":
+        return "waiting for communication" if span.awaited else "waiting for copies"
+    if span.resource == CORE:
+        flops = operations[span.computation, span.position].flops
+        return "matrix products" if flops else "other operations"
+    return "copies" if span.resource == "copies" else "communication"
+
+
+def _hover(
+    span: Span, operations: Mapping[tuple[str, int], ScheduledOperation], program: Program
+) -> str:
+    operation = operations[span.computation, span.position]
+    found = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
+    if operation.op_name:
+        found.append(labels.middle_cut(operation.op_name, 80))
+    if operation.source:
+        found.append(operation.source)
+    if operation.collective is not None and program.collectives:
+        one = program.collectives[operation.collective]
+        found.append(
+            f"{one.op} over {'+'.join(one.mesh_axes or ('unknown axes',))}, {bytes_text(one.payload_bytes)}"
+        )
+    if operation.flops:
+        found.append(si_text(operation.flops, "FLOP"))
+    return frame.hover(found)
+
+
+_BASIS = {
+    "compiler": "from the compiler's cycles",
+    "roofline": "from FLOPs and bytes",
+    "link": "from the links",
+    "wait": "the core waits",
+    "loop": "all further iterations",
+    "nothing": "unknown",
+}
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return unit, factor
+    return "µs", 1e6
+
+
+def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
+    """Return the spans as events of the Chrome trace format, which Perfetto opens. Times are in µs."""
+    assert program.schedule is not None
+    operations = {
+        (one.name, number): operation
+        for one in program.schedule.computations
+        for number, operation in enumerate(one.operations)
+    }
+    rows = _resources(found.spans)
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
+        for name, row in rows.items()
+    ]
+    for span in found.spans:
+        operation = operations[span.computation, span.position]
+        events.append(
+            {
+                "ph": "X",
+                "pid": 0,
+                "tid": rows[span.resource],
+                "name": operation.name if span.basis != "wait" else f"wait for {operation.name}",
+                "cat": _kind(span, operations),
+                "ts": span.start * 1e6,
+                "dur": (span.end - span.start) * 1e6,
+                "args": {
+                    "op_name": operation.op_name,
+                    "source": operation.source,
+                    "basis": _BASIS[span.basis],
+                },
+            }
+        )
+    return events

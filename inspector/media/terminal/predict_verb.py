@@ -1,0 +1,73 @@
+"""`predict`: how long a step takes on a chip, with its interval, and where the time goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Program, Snapshot
+from inspector.figures.timeline import trace_events
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, verb
+from inspector.sections import prediction
+from inspector.sections.programs import main_first
+
+
+@verb(
+    "predict",
+    "predict the time of a step from the compiler's schedule, with an interval from published runs",
+    SNAPSHOT,
+    argument("--program", metavar="NAME", help="such as train_step, the default if there is one"),
+    CHIP,
+    argument(
+        "--trace",
+        metavar="TRACE.json",
+        help="also write the timeline to a file that Perfetto opens",
+    ),
+    JSON,
+)
+def predict(options: argparse.Namespace) -> None:
+    """Print the prediction for one program."""
+    if options.trace is not None:
+        output.refuse_unwritable(options.trace)
+    found = snapshot.read(options.snapshot)
+    program = _program(found, options.program)
+    chip = _chip(found, shared.chip_of(options))
+    if found.mesh is None:
+        raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")
+    predicted = prediction.prediction_of(found, program.name, chip)
+    if options.trace is not None:
+        if predicted.seconds is None or predicted.simulated is None:
+            raise InvalidInput(
+                f"the step of {program.name} is unknown, so it has no timeline: {predicted.unknown[0]}"
+            )
+        events = trace_events(predicted.simulated, program)
+        output.write_text(json.dumps({"traceEvents": events}), options.trace)
+    if options.json:
+        shared.print_json(prediction.json_of(predicted, program))
+    else:
+        render.show([prediction.section(found, program.name, chip)])
+
+
+def _program(found: Snapshot, name: str | None) -> Program:
+    if not found.programs:
+        raise InvalidInput("the Snapshot has no programs, so no step can be predicted")
+    if name is None:
+        return next(iter(main_first(found)))
+    program = found.program(name)
+    if program is None:
+        names = ", ".join(one.name for one in found.programs)
+        raise InvalidInput(f"--program is {shown(name)}, but must be one of {names}")
+    return program
+
+
+def _chip(found: Snapshot, chosen: Chip | None) -> Chip:
+    chip = chosen or targets.chip_of(found)
+    if chip is None:
+        raise InvalidInput("the Snapshot is for no known chip: choose one with --chip")
+    return chip

@@ -1,0 +1,106 @@
+"""How close predicted step times are to published measurements."""
+
+from __future__ import annotations
+
+from inspector.compare.accuracy import Accuracy, Row
+from inspector.core.formatting import counted, seconds_text
+from inspector.figures.accuracy_scatter import accuracy_scatter
+from inspector.machines.prediction.predicted import CLAIMED
+from inspector.sections.section import (
+    Block,
+    Fact,
+    Facts,
+    Folded,
+    Picture,
+    Section,
+    Table,
+    text,
+)
+
+
+def section(found: Accuracy) -> Section:
+    """Return the scatter plot, the errors, and the table of all runs."""
+    reproduced = [row for row in found.rows if row.error is not None]
+    others = [row for row in found.rows if row.error is None]
+    blocks: list[Block] = []
+    if reproduced:
+        blocks += [
+            Picture.of(
+                "accuracy", "Predicted against measured step times", accuracy_scatter, found
+            ),
+            summary(found),
+            runs(reproduced),
+        ]
+    else:
+        blocks.append(
+            text("No published run is reproduced, so the accuracy is unknown.", quiet=True)
+        )
+    if others:
+        blocks.append(
+            Folded(
+                f"{counted(len(others), 'run')} not reproduced, with the reason", (reasons(others),)
+            )
+        )
+    if found.versions:
+        each = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
+        blocks.append(text(f"Compiled with {each}.", quiet=True))
+    return Section("accuracy", "Accuracy", tuple(blocks))
+
+
+def summary(found: Accuracy) -> Facts:
+    """Return the errors, the share inside the interval, and the share of pairs in the right order."""
+    inside, known = found.inside
+    right, pairs = found.ordered
+    return Facts(
+        (
+            Fact("Median error", _percent(found.median)),
+            Fact("90th percentile", _percent(found.percentile_90)),
+            Fact(
+                f"Inside the {CLAIMED:.0%} interval", f"{inside} of {known}" if known else "unknown"
+            ),
+            Fact(
+                "Pairs in the right order",
+                f"{right} of {pairs}" if pairs else "unknown",
+                "Pairs of runs of one model on one chip whose measured times differ by more than 10%.",
+            ),
+        )
+    )
+
+
+def runs(rows: list[Row]) -> Table:
+    """Return measured and predicted seconds of each reproduced run."""
+    return Table.of(
+        "accuracy_runs",
+        rows,
+        {
+            "Run": lambda row: row.id,
+            "Chip": lambda row: row.chip,
+            "Chips": lambda row: row.chips,
+            "Model": lambda row: row.model,
+            "Measured:seconds": lambda row: row.measured,
+            "Predicted:seconds": lambda row: row.judged,
+            "Error": lambda row: f"{row.error:+.1%}",
+            f"{CLAIMED:.0%} interval": lambda row: (
+                f"{seconds_text(row.low)} to {seconds_text(row.high)}" if row.low else "unknown"
+            ),
+        },
+    )
+
+
+def reasons(rows: list[Row]) -> Table:
+    """Return why each other run is not reproduced."""
+    return Table.of(
+        "accuracy_reasons",
+        rows,
+        {
+            "Run": lambda row: row.id,
+            "Chip": lambda row: row.chip,
+            "Measured:seconds": lambda row: row.measured,
+            "Reason": lambda row: row.reason or "unknown",
+        },
+        wrap=True,
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"

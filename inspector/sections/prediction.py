@@ -1,0 +1,173 @@
+"""The predicted step: its seconds and interval, where the time goes, and what it rests on."""
+
+from __future__ import annotations
+
+from inspector.core.formatting import and_text, counted, seconds_text
+from inspector.core.snapshot import Program, Snapshot
+from inspector.figures.timeline import parts, step_parts, timeline, windows
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.predicted import CLAIMED, Predicted, predicted
+from inspector.sections import unknown
+from inspector.sections.section import (
+    Block,
+    Fact,
+    Facts,
+    Folded,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    listing,
+    text,
+)
+
+_MOST_ROWS = 20  # operations in the table
+
+
+def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
+    """Return the predicted step of a program of a Snapshot with a mesh."""
+    program = snapshot.program(name)
+    assert program is not None and snapshot.mesh is not None
+    return predicted(program, snapshot.mesh, chip)
+
+
+def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
+    """Return the prediction for a program, with pictures and the longest operations."""
+    program = snapshot.program(name)
+    assert program is not None and snapshot.mesh is not None
+    found = prediction_of(snapshot, name, chip)
+    return Section("prediction", "Predicted step", blocks(found, program, snapshot.mesh.size))
+
+
+def blocks(
+    found: Predicted, program: Program, devices: int, window: str | None = None
+) -> tuple[Block, ...]:
+    """Return the blocks of the section. `window` is one of `window_names`."""
+    simulated = found.simulated
+    if found.seconds is None or simulated is None:
+        reasons = and_text(found.unknown[:3]) or "nothing is known about it"
+        return (unknown.unknown(f"The predicted step of {program.name} is unknown: {reasons}."),)
+    machine = f"{counted(devices, 'device')} of {found.chip.title}"
+    period = windows(simulated, program).get(window) if window else None
+    return (
+        text(f"Predicted on {machine}: ", Strong(prediction_text(found))),
+        Picture.of("step_parts", "Parts of the predicted step", step_parts, found),
+        Picture.of("timeline", "Timeline of the step", timeline, simulated, program, period),
+        facts(found),
+        Folded("Longest operations", (operations(found, program),)),
+        Folded("What the prediction rests on", (basis(found),)),
+    )
+
+
+def window_names(found: Predicted, program: Program) -> list[str]:
+    """Return the periods that the timeline can show; empty without a prediction."""
+    if found.seconds is None or found.simulated is None:
+        return []
+    return list(windows(found.simulated, program))
+
+
+def prediction_text(found: Predicted) -> str:
+    """Return `10.9 s, 9.8 s to 12.1 s with 80%`."""
+    if found.seconds is None:
+        return "unknown"
+    if found.low is None or found.high is None:
+        return f"{seconds_text(found.seconds)}, interval unknown"
+    low, high = seconds_text(found.low), seconds_text(found.high)
+    return f"{seconds_text(found.seconds)}, {low} to {high} with {CLAIMED:.0%}"
+
+
+def facts(found: Predicted) -> Facts:
+    """Return the seconds by reason as facts."""
+    assert found.simulated is not None and found.seconds is not None
+    seconds = found.seconds
+    return Facts(
+        tuple(
+            Fact(name.capitalize(), f"{seconds_text(each)} · {each / seconds:.0%}")
+            for name, _, each in parts(found.simulated.totals)
+        )
+    )
+
+
+def operations(found: Predicted, program: Program) -> Table:
+    """Return the operations on which the core spends most time, over the whole step."""
+    assert found.simulated is not None and program.schedule is not None
+    by_name = {one.name: one for one in program.schedule.computations}
+    times = executions(program)
+    rows = []
+    for span in found.simulated.spans:
+        if span.resource == "core" and span.basis != "loop":
+            operation = by_name[span.computation].operations[span.position]
+            count = times.get(span.computation, 1)
+            rows.append((operation, span, count, count * (span.end - span.start)))
+    rows.sort(key=lambda row: -row[3])
+    words = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
+    return Table.of(
+        "longest_operations",
+        rows[:_MOST_ROWS],
+        {
+            "Operation": lambda row: row[0].name,
+            "Seconds:seconds": lambda row: row[3],
+            "Share": lambda row: f"{row[3] / found.seconds:.1%}" if found.seconds else "unknown",
+            "Executions": lambda row: row[2],
+            "Basis": lambda row: words.get(row[1].basis, row[1].basis),
+            "Source": lambda row: row[0].source or "–",
+            "Model operation": lambda row: row[0].op_name or "–",
+        },
+    )
+
+
+def executions(program: Program) -> dict[str, int]:
+    """Return how often a step executes each computation of its schedule."""
+    assert program.schedule is not None
+    by_name = {one.name: one for one in program.schedule.computations}
+    found = {program.schedule.entry: 1}
+    waiting = [program.schedule.entry]
+    while waiting:
+        name = waiting.pop()
+        computation = by_name.get(name)
+        for operation in computation.operations if computation else ():
+            for called in operation.runs or ():
+                if called not in found:  # a loop body has one caller
+                    found[called] = found[name] * (operation.times or 0)
+                    waiting.append(called)
+    return found
+
+
+def basis(found: Predicted) -> Block:
+    """Return what the prediction is made of, as a list."""
+    assert found.simulated is not None and found.seconds is not None
+    totals = found.simulated.totals
+    estimated = totals.compute - totals.by_roofline
+    compute = totals.compute or 1.0
+    return listing(
+        f"The compiled schedule is executed in order on one device: {estimated / compute:.0%} of its "
+        "compute time are the compiler's own cycles at the clock of the chip, the rest is the longer of "
+        "FLOPs over peak and bytes over HBM bandwidth.",
+        "Collectives and copies that the compiler made asynchronous run beside the core, which waits at "
+        "their end.",
+        f"The interval comes from measured over predicted seconds: {found.runs_text}.",
+    )
+
+
+def json_of(found: Predicted, program: Program) -> dict[str, object]:
+    """Return the prediction for `predict --json`."""
+    record: dict[str, object] = {
+        "program": program.name,
+        "chip": found.chip.name,
+        "seconds": found.seconds,
+        "low": found.low,
+        "high": found.high,
+        "unknown": list(found.unknown),
+        "runs": found.interval.runs if found.interval else 0,
+    }
+    if found.simulated is None or found.seconds is None:
+        return record
+    totals = found.simulated.totals
+    return record | {
+        "compute": totals.compute,
+        "matrix": totals.matrix,
+        "memory": totals.memory,
+        "copies": totals.copies,
+        "exposed": dict(totals.exposed),
+        "by_roofline": totals.by_roofline,
+    }
