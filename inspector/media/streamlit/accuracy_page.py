@@ -13,7 +13,7 @@ def show() -> None:
     """Draw the page."""
     st.markdown("### Accuracy")
     st.caption(
-        "Published training runs, whose layouts were compiled and predicted with this version. Each prediction "
-        "uses constants that were fitted without the runs of its model."
+        "Published training runs, whose layouts were compiled and predicted with this version. Each "
+        "prediction uses constants that were fitted without the runs of its model."
     )
     render.show(section_of_accuracy.section(accuracy.shipped()).blocks)
