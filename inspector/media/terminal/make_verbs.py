@@ -84,8 +84,8 @@ _LAYOUT_HELP = "a layout, or a Snapshot with a layout"
     argument(
         "--target",
         metavar="T",
-        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4 or gpu:h100:8: "
-        "compile for a machine, without the machine",
+        help="cpu (default): build and run; plan: shapes and specs only; tpu:v5p:4x4x4, "
+        "tpu:v5e:16x16*2 or gpu:h100:8: compile for a machine, without the machine",
     ),
     argument("--steps", metavar="N", help="number of measured train steps and inferences"),
     argument(
