@@ -60,7 +60,7 @@ def _shared_workers() -> Iterator[None]:
 
 @pytest.fixture
 def service(_shared_workers: None) -> Inspection:
-    """The service that tests of this process share: a worker imports JAX for 3 s before its first job."""
+    """The service that tests of this process share: a worker imports JAX for 1 s before its first job."""
     from inspector.service import inspection
 
     return inspection.shared()

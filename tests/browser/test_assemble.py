@@ -71,16 +71,6 @@ def test_a_mistake_is_shown_and_removed(open_assemble) -> None:
     expect(dashboard.alerts()).to_have_count(0)
 
 
-def test_fields_keep_their_values_while_another_page_is_open(open_assemble) -> None:
-    dashboard = open_assemble()
-    dashboard.type("Global shape", "16x8")
-    expect(dashboard.main()).to_contain_text("per device (8, 2)")
-    dashboard.go_to("Layout")
-    dashboard.wait_for_figure("block_map")
-    dashboard.go_to("Assemble")
-    expect(dashboard.field("Global shape")).to_have_value("16x8")
-
-
 def test_no_text_is_cut_off(open_assemble) -> None:
     dashboard = open_assemble()
     choose(dashboard, "Tensor-parallel batch")

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import cells
@@ -20,7 +19,7 @@ ENDLESS = "mesh=2x1&steps=10000&depth=512&batch=256"
 RUN_WORKERS = min(2, os.cpu_count() or 1)
 
 
-def test_live_arrays_are_placed_as_planned(open_dashboard):
+def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}")
     planned = maps(dashboard)
     dashboard.click("run_button")
@@ -46,24 +45,18 @@ def test_live_arrays_are_placed_as_planned(open_dashboard):
     for panel in ("Overview", "PartitionSpec tree", "Arrays"):
         dashboard.open_tab(panel)
         expect(dashboard.page.get_by_test_id("stException")).to_have_count(0)
-
-
-@pytest.mark.parametrize("query", ["model=mlp", "scan=true", "mesh=2x2x2&rules=embed.fsdp"])
-def test_other_layouts_run_as_planned(open_dashboard, query):
-    dashboard = open_dashboard(f"?{query}&{SMALL}&steps=2")
-    planned = maps(dashboard)
-    dashboard.run()
-    expect(dashboard.alerts()).to_have_count(0)
-    assert maps(dashboard) == planned
-
-
-def test_a_run_belongs_to_its_layout(open_dashboard):
-    dashboard = open_dashboard(f"?{SMALL}&steps=1")
-    dashboard.run()
     dashboard.type("Batch", "16")
     dashboard.expect_badge("Planned")
     dashboard.type("Batch", "8")
     dashboard.expect_badge("Run")
+
+
+def test_three_mesh_axes_run_as_planned(open_dashboard):
+    dashboard = open_dashboard(f"?mesh=2x2x2&rules=embed.fsdp&{SMALL}&steps=2")
+    planned = maps(dashboard)
+    dashboard.run()
+    expect(dashboard.alerts()).to_have_count(0)
+    assert maps(dashboard) == planned
 
 
 def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, server):
