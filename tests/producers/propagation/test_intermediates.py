@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import jax
 import pytest
@@ -21,9 +22,10 @@ DOT = re.compile(r"= f32\[([\d,]*)\]\S* dot\(")
 
 
 @pytest.fixture(scope="module")
-def layout() -> Layout:
+def layout() -> Iterator[Layout]:
     catalogue.CATALOGUE[MODEL] = entry_of(MODEL)
-    return layouts.parse({"model": MODEL, "mesh": "2x4", "axes": "data,model"}).unwrap()
+    yield layouts.parse({"model": MODEL, "mesh": "2x4", "axes": "data,model"}).unwrap()
+    del catalogue.CATALOGUE[MODEL]
 
 
 @pytest.fixture(scope="module")
