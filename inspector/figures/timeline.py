@@ -196,7 +196,7 @@ def timeline(
 def _resources(spans: Sequence[Span]) -> dict[str, int]:
     """Return the row of each resource: the core first, then copies, then mesh axes."""
     names = dict.fromkeys(span.resource for span in spans)
-    order = [name for name in (CORE, "copies") if name in names]
+    order = [name for name in (CORE, "copies", "host") if name in names]
     order += [name for name in names if name not in order]
     return {name: row for row, name in enumerate(order)}
 
@@ -209,7 +209,7 @@ def _kind(span: Span, operations: Mapping[tuple[str, int], ScheduledOperation]) 
     if span.resource == CORE:
         flops = operations[span.computation, span.position].flops
         return "matrix products" if flops else "other operations"
-    return "copies" if span.resource == "copies" else "communication"
+    return "copies" if span.resource in ("copies", "host") else "communication"
 
 
 def _hover(

@@ -148,11 +148,21 @@ def compiled_for(snapshot: Snapshot) -> Target | None:
 
 
 def chip_of(snapshot: Snapshot) -> Chip | None:
-    """Return the chip that the Snapshot was compiled for or ran on; None if that is unknown."""
-    target = compiled_for(snapshot)
+    """Return the chip that the Snapshot is planned or compiled for or ran on; None if that is unknown."""
+    target = compiled_for(snapshot) or _planned_for(snapshot)
     if target is not None:
         return target.chip
     return None if snapshot.mesh is None else chip_of_device(snapshot.mesh.device_kind)
+
+
+def _planned_for(snapshot: Snapshot) -> Target | None:
+    target = (snapshot.layout or {}).get("target")
+    if snapshot.source.kind != "plan" or not isinstance(target, str) or not is_target(target):
+        return None
+    try:
+        return parse(target)
+    except InvalidInput:
+        return None
 
 
 def require_size(target: Target, mesh_shape: Sequence[int]) -> None:

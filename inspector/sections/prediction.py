@@ -10,8 +10,6 @@ from inspector.machines.prediction.predicted import CLAIMED, Predicted, predicte
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
-    Fact,
-    Facts,
     Folded,
     Picture,
     Section,
@@ -53,7 +51,7 @@ def blocks(
         text(f"Predicted on {machine}: ", Strong(prediction_text(found))),
         Picture.of("step_parts", "Parts of the predicted step", step_parts, found),
         Picture.of("timeline", "Timeline of the step", timeline, simulated, program, period),
-        facts(found),
+        parts_table(found),
         Folded("Longest operations", (operations(found, program),)),
         Folded("What the prediction rests on", (basis(found),)),
     )
@@ -76,15 +74,18 @@ def prediction_text(found: Predicted) -> str:
     return f"{seconds_text(found.seconds)}, {low} to {high} with {CLAIMED:.0%}"
 
 
-def facts(found: Predicted) -> Facts:
-    """Return the seconds by reason as facts."""
+def parts_table(found: Predicted) -> Table:
+    """Return the seconds of the core by reason."""
     assert found.simulated is not None and found.seconds is not None
     seconds = found.seconds
-    return Facts(
-        tuple(
-            Fact(name.capitalize(), f"{seconds_text(each)} · {each / seconds:.0%}")
-            for name, _, each in parts(found.simulated.totals)
-        )
+    return Table.of(
+        "step_parts",
+        parts(found.simulated.totals),
+        {
+            "Part of the step": lambda part: part[0],
+            "Seconds:seconds": lambda part: part[2],
+            "Share": lambda part: f"{part[2] / seconds:.1%}",
+        },
     )
 
 

@@ -14,6 +14,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, Key
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names, result_sizes
 from inspector.compiled.hlo.shapes import elements_of
+from inspector.compiled.hlo.slice_transfers import rendezvous
 from inspector.compiled.hlo.work import Count
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import (
@@ -28,9 +29,13 @@ from inspector.core.typed_json import LARGEST
 MOST_OPERATIONS = 60_000
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
+# The memory space of the host in the layout of an array. Source: texts for TPUs.
+_HOST = "S(5)"
 _RUNS = {"while": ("body",), "conditional": ("branch",), "call": ("call",)}
 # Instructions that pass on the value of their first operand.
 _PASS_ON = frozenset({"get-tuple-element", "bitcast", "copy", "tuple"})
+# Operations that copy data when they are asynchronous.
+_COPIES = frozenset({"copy", "slice", "dynamic-slice", "dynamic-update-slice"})
 # Most such instructions between the end of an asynchronous operation and its beginning.
 _MOST_STEPS = 8
 
@@ -79,6 +84,11 @@ class _Reader:
         results = result_sizes(computation)
         kept = [one for one in computation.instructions if not self._takes_no_time(one)]
         places = {one.name: number for number, one in enumerate(kept)}
+        # A transfer between slices is begun by its send, and both its ends wait for it.
+        sends = {rendezvous(one): places[one.name] for one in kept if one.opcode == "send"}
+        for one in computation.instructions:
+            if one.opcode in ("send", "recv") and (name := rendezvous(one)) in sends:
+                places[one.name] = sends[name]
         # The computations that contain the first piece of a collective, by the collective.
         begun = {
             key: places[one.name]
@@ -105,7 +115,7 @@ class _Reader:
         collective = next(
             (self._collectives[key] for key in (own, *inside) if key in self._collectives), None
         )
-        starts = opcode.endswith("-start") or any(
+        starts = opcode.endswith(("-start", "send")) or any(
             key in self._analysis.chains.started for key in inside
         )
         awaits = None
@@ -131,6 +141,7 @@ class _Reader:
             dtype=(products.dtype or None) if products is not None else None,
             bytes=touched,
             collective=collective,
+            host=True if self._crosses_to_host(computation, instruction) else None,
             begins=True if starts else None,
             awaits=awaits,
             runs=runs or None,
@@ -139,12 +150,23 @@ class _Reader:
             source=self._module.source(metadata),
         )
 
+    def _crosses_to_host(self, computation: Computation, instruction: Instruction) -> bool:
+        """Return whether an asynchronous copy is between HBM and the memory of the host."""
+        if instruction.opcode.removesuffix("-start") not in _COPIES:
+            return False
+        shapes = [instruction.shape_text or ""]
+        sources = map(computation.by_name.get, operand_names(instruction))
+        shapes += [one.shape_text or "" for one in sources if one is not None]
+        return any(_HOST in shape for shape in shapes)
+
     def _takes_no_time(self, instruction: Instruction) -> bool:
         opcode = instruction.opcode
         if opcode in _RUNS or opcode == "async-start" or opcode.endswith("-done"):
             return False
         if moves_nothing(opcode) or opcode in ("partition-id", "replica-id"):
             return True
+        if opcode == "recv" and rendezvous(instruction):
+            return True  # its send is kept
         if opcode == "custom-call" and instruction.target in ANNOTATIONS:
             return True
         # Counters and indices.

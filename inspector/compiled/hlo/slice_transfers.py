@@ -95,6 +95,12 @@ def transfers(module: Module) -> dict[Key, Transfer]:
     return found
 
 
+def rendezvous(instruction: Instruction) -> str | None:
+    """Return the name that the send and the receive of one transfer share; None for other instructions."""
+    match = _RENDEZVOUS.search(instruction.attributes_text)
+    return match[1] if match else None
+
+
 def _transfer(
     computation: Computation, send: Instruction, receive: Instruction | None, kind: str
 ) -> Transfer:

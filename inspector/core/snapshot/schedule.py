@@ -19,6 +19,7 @@ class ScheduledOperation(Record):
       dtype: Operand type of these products, as HLO names it. None if there are none.
       bytes: Bytes that one execution reads and writes. None if unknown.
       collective: Position of its collective in the program's `collectives`.
+      host: Whether it copies between HBM and the memory of the host.
       begins: Whether it only begins an asynchronous operation, which other instructions overlap.
       awaits: Position in its computation of the instruction that began what it waits for. A later position
         means that of the previous iteration of a loop.
@@ -35,6 +36,7 @@ class ScheduledOperation(Record):
     dtype: str | None = field(default=None, metadata=OMIT_NONE)
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    host: bool | None = field(default=None, metadata=OMIT_NONE)
     begins: bool | None = field(default=None, metadata=OMIT_NONE)
     awaits: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     runs: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)

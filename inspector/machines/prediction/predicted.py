@@ -57,6 +57,8 @@ class Predicted:
       interval: The interval relative to `seconds`; None without published runs.
       simulated: The simulated schedule; None without a schedule.
       unknown: Why the step is unknown, one sentence for each reason.
+      emulated: Whether the program was compiled for CPUs. The compiler of the chip fuses and schedules
+        differently, so published runs say nothing about this prediction.
     """
 
     program: str
@@ -65,6 +67,7 @@ class Predicted:
     interval: Interval | None
     simulated: Simulated | None
     unknown: tuple[str, ...] = ()
+    emulated: bool = False
 
     @property
     def low(self) -> float | None:
@@ -83,6 +86,8 @@ class Predicted:
     @property
     def runs_text(self) -> str:
         """The published runs behind the interval, in words."""
+        if self.emulated:
+            return "compiled for CPUs, not for this chip: the interval is unknown"
         if self.interval is None:
             return "no published run: the interval is unknown"
         runs = counted(self.interval.runs, "published run")
@@ -129,9 +134,9 @@ def predicted(
     found = simulate(program, chip, links, constants or constants_of(chip))
     if found.seconds is not None and found.seconds <= 0:
         return Predicted(program.name, chip, None, None, found, ("the schedule is empty",))
-    return Predicted(
-        program.name, chip, found.seconds, interval_of(chip.name), found, found.unknown
-    )
+    emulated = mesh.device_kind in (None, "cpu")
+    interval = None if emulated else interval_of(chip.name)
+    return Predicted(program.name, chip, found.seconds, interval, found, found.unknown, emulated)
 
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:

@@ -31,11 +31,12 @@ from inspector.core.snapshot import (
 )
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink, collective_time
+from inspector.machines.mesh_links import link_of
 from inspector.machines.prediction.calibration import Constants
 
 # The origin of the time of an operation.
 Basis = Literal["compiler", "roofline", "link", "wait", "loop", "nothing"]
-CORE, COPIES = "core", "copies"
+CORE, COPIES, HOST = "core", "copies", "host"
 # Iterations of a loop that are simulated before the rest is assumed to be equal to the last one.
 _ITERATIONS = 3
 _MOST_DEPTH = 50
@@ -47,7 +48,7 @@ class Span:
 
     Attributes:
       computation, position: The operation in the schedule.
-      resource: `core`, `copies`, or a mesh axis.
+      resource: `core`, `copies`, `host` (copies to and from its memory), or a mesh axis.
       start, end: Seconds since the step began, in the first iteration of each loop.
       basis: Where the duration comes from. A span of the core with basis `wait` is idle. One with basis
         `loop` stands for all iterations of a loop but the first.
@@ -285,7 +286,9 @@ class _Machine:
         """Occupy the resources of a transfer as soon as they are free, and return when it ends."""
         seconds, basis = self._duration(computation, position, operation)
         collective = operation.collective
-        resources = (COPIES,) if collective is None else self._axes(collective)
+        resources = self._axes(collective) if collective is not None else (COPIES,)
+        if operation.host:
+            resources = (HOST,)
         start = max([self.now, *(self._busy.get(one, 0.0) for one in resources)])
         for one in resources:
             self._busy[one] = start + seconds
@@ -322,6 +325,12 @@ class _Machine:
                 self.unknown.append(f"{operation.name} has neither an estimate nor known bytes")
                 return 0.0, "nothing"
             return estimated, "compiler"
+        if operation.host:
+            # Half of the bytes are read from one memory and half are written to the other.
+            if chip.pcie_bytes_per_second is None:
+                self.unknown.append(f"the bandwidth between {chip.title} and its host is unknown")
+                return 0.0, "nothing"
+            return operation.bytes / 2 / (chip.pcie_bytes_per_second / chip.devices), "link"
         rate = chip.hbm_bytes_per_second_per_device * constants.hbm_efficiency
         seconds = operation.bytes / rate
         if estimated is not None:
@@ -351,6 +360,10 @@ class _Machine:
         if link is None or isinstance(link, NoLink):
             why = "no mesh axes form its groups" if link is None else link.assumption
             self.unknown.append(f"the link of {one.name} is unknown: {why}")
+            return 0.0
+        link = link_of(one, link)
+        if isinstance(link, NoLink):
+            self.unknown.append(f"the link of {one.name} is unknown: {link.assumption}")
             return 0.0
         if one.payload_bytes is None:
             self.unknown.append(f"the payload of {one.name} is unknown")

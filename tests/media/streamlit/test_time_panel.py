@@ -36,10 +36,11 @@ def words(page: AppTest) -> str:
     return " ".join(element.value.replace("\\", "") for element in (*page.markdown, *page.caption))
 
 
-def test_the_modelled_step_comes_first_with_its_bound(shown, found: Snapshot) -> None:
+def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -> None:
     page = shown(found)
     assert charts(page) == [
-        *("step_model", "roofline", "timing_stages", "timing_steps", "operation_times:train_step"),
+        *("step_parts", "timeline", "step_model", "roofline"),
+        *("timing_stages", "timing_steps", "operation_times:train_step"),
     ]
     one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     assert f"On 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)

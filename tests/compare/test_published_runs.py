@@ -1,0 +1,131 @@
+"""Files of published runs: the layout of each run, the reasons against it, and bad files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inspector.compare import published_runs
+from inspector.compare.published_runs import PublishedRun
+from inspector.core.errors import InvalidInput
+from tests.paths import CASES
+
+ROW: dict[str, Any] = {
+    "id": "a-run",
+    "source": {"repo": "someone/something", "config": "a.sh"},
+    "hardware": {"chip": "v5p", "topology": "v5p-128", "slices": 1, "chips": 64, "devices": 64},
+    "model": {
+        **{"name": "a-model", "layers": 4, "d_model": 512, "heads": 8, "kv_heads": 2, "d_ff": 2048},
+        **{"head_dim": 64, "vocab": 32000, "mlp_activations": '["relu"]', "tied_logits": "True"},
+    },
+    "seq": 2048,
+    "layout": {"framework": "MaxText", "axes": {"ici": {"fsdp": 16, "tensor": 4}, "dcn": {}}},
+    "batch": {"global_sequences": 128, "tokens": 262144},
+    "remat": {"policy": "custom", "out_proj": "offload", "context": "device", "mlpwi": "remat"},
+    "dtype": {"activations": "bfloat16", "weights": "float32", "mu": "bfloat16"},
+    "optimizer": "adamw",
+    "measured": {"step_seconds": 1.5},
+}
+
+
+def read(tmp_path: Path, *rows: Any) -> tuple[PublishedRun, ...]:
+    file = tmp_path / "runs.json"
+    file.write_text(json.dumps({"rows": rows}))
+    return published_runs.read(file)
+
+
+def changed(part: str, **values: Any) -> dict[str, Any]:
+    return ROW | {part: ROW[part] | values}
+
+
+def test_a_run_as_a_layout(tmp_path):
+    (run,) = read(tmp_path, ROW)
+    assert (run.chip, run.model, run.chips, run.seconds, run.reason) == (
+        "v5p",
+        "a-model",
+        64,
+        1.5,
+        None,
+    )
+    layout = run.layout
+    assert layout is not None
+    assert (layout.target, layout.mesh_shape, layout.axis_names) == (
+        *("tpu:v5p:4x4x4", (16, 4), ("fsdp", "tensor")),
+    )
+    assert layout.device_order == "torus"
+    expected = {
+        **{"layers": 4, "embed": 512, "mlp": 2048, "heads": 8, "kv_heads": 2, "head_dim": 64},
+        **{"vocab": 32000, "seq": 2048, "batch": 128, "activation": "relu", "gated": False},
+        **{"tied": True, "remat": "save:context,offload:out_proj", "optimizer": "adamw"},
+        **{"dtype": "bfloat16", "weight_dtype": "float32", "optimizer_dtype": "bfloat16"},
+    }
+    assert {name: layout.sizes[name] for name in expected} == expected
+    assert dict(layout.rules[:-1])["mlp"] == ("tensor",)
+    # Activations, whose batch is on fsdp, are sharded over tensor by the last rule.
+    assert layout.rules[-1] == ("embed", ("tensor",))
+
+
+@pytest.mark.parametrize(
+    ("measured", "seconds"),
+    [
+        ({"step_seconds_derived": 2.0}, 2.0),
+        ({"tokens_per_s_per_chip": 2048}, 2.0),
+        ({"sequences_per_s": 64}, 2.0),
+        ({"step_seconds_upper_bound": 2.0}, None),
+        ({"step_seconds": -1}, None),
+        ({"step_seconds": "2"}, None),
+    ],
+)
+def test_the_measured_step(tmp_path, measured, seconds):
+    (run,) = read(tmp_path, ROW | {"measured": measured})
+    assert run.seconds == seconds
+    assert (run.layout is None) == (seconds is None)
+
+
+NOT_REPRODUCIBLE = {
+    "incomplete": ROW | {"complete": False},
+    "quantized": changed("dtype", quantization="fp8"),
+    "experts": changed("model", num_experts=8),
+    "windows": changed("model", sliding_window_size=1024),
+    "an unknown chip": changed("hardware", chip="abacus"),
+    "no chips": changed("hardware", chips=None),
+    "a mesh that does not fit": changed("layout", axes={"fsdp": 7}),
+    "an axis without a size": changed("layout", axes={"fsdp": "all"}),
+    "a strange axis": changed("layout", axes={"fsdp": 32, "context": 2}),
+    "no width": changed("model", d_model=None),
+    "no vocabulary": changed("model", vocab="unknown"),
+    "a strange activation": changed("model", mlp_activations='["swish"]'),
+    "a strange policy": changed("remat", policy="see elsewhere"),
+    "nothing": {"id": "nothing"},
+    "wrong types": {"id": "wrong", "hardware": [], "model": 3, "measured": "x", "layout": None},
+}
+
+
+@pytest.mark.parametrize("name", NOT_REPRODUCIBLE)
+def test_what_cannot_be_reproduced_has_a_reason(tmp_path, name):
+    (run,) = read(tmp_path, NOT_REPRODUCIBLE[name])
+    assert run.layout is None and run.reason
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"rows": 3}', '{"rows": [3]}', '{"rows": [{}]}', "[" * 10**5]
+)
+def test_bad_files(tmp_path, text):
+    file = tmp_path / "runs.json"
+    file.write_text(text)
+    with pytest.raises(InvalidInput):
+        published_runs.read(file)
+    with pytest.raises(InvalidInput):
+        published_runs.read(tmp_path)
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="needs the third-party cases beside the checkout")
+def test_most_dense_runs_of_the_shared_file_are_layouts():
+    runs = published_runs.read(CASES / "measured" / "published_runs.json")
+    layouts = [run for run in runs if run.layout is not None]
+    assert len(layouts) >= 45
+    assert len({run.chip for run in layouts}) >= 4 and len({run.model for run in layouts}) >= 6
+    assert all(run.reason for run in runs if run.layout is None)
