@@ -170,7 +170,8 @@ def _layout(row: Mapping[str, Any], chip: str) -> Layout:
     """
     model = _part(row, "model")
     _refuse(row, model)
-    fields = {"model": "transformer", "scan": "true", "attention": "flash", "donate": "true"}
+    attention = "plain" if row.get("attention") == "plain" else "flash"
+    fields = {"model": "transformer", "scan": "true", "attention": attention, "donate": "true"}
     fields |= {"target": _target(row, chip)}
     fields |= _mesh_and_rules(row)
     fields |= _sizes(row, model)
@@ -202,6 +203,8 @@ def _target(row: Mapping[str, Any], chip: str) -> str:
         raise _NotReproducible(f"its chip {chip} is not known here")
     devices = _count(hardware.get("devices"))
     if CHIPS[chip].kind == "gpu":
+        if row.get("attention") != "plain":
+            raise _NotReproducible("its flash attention for GPUs cannot be compiled without a GPU")
         return f"gpu:{chip}:{devices}"
     number = _count(hardware.get("slices")) or 1
     chips = _count(hardware.get("chips"))

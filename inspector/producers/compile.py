@@ -18,6 +18,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, plan
 from inspector.machines import out_of_memory, targets
 from inspector.machines.out_of_memory import Shortage
+from inspector.machines.prediction.predicted import predicted
 from inspector.machines.targets import Target
 from inspector.model.built_in.watching import Watched
 from inspector.producers.abstract import abstract_state, versions
@@ -78,7 +79,10 @@ def compile_layout(
             watched,
         )
     report("read")
-    programs = tuple(program.record() for program in compiled)
+    programs = tuple(
+        replace(made, prediction=predicted(made, mesh_of_record, target.chip).record())
+        for made in (program.record() for program in compiled)
+    )
     kept = _with_compiled_specs(planned.arrays, programs, mesh_of_record)
     inside = watched_arrays(watched, mesh_of_record, model.names == "logical", list_shards=False)
     return Snapshot(

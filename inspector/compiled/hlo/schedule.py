@@ -155,7 +155,7 @@ class _Reader:
         if instruction.opcode.removesuffix("-start") not in _COPIES:
             return False
         shapes = [instruction.shape_text or ""]
-        sources = map(computation.by_name.get, operand_names(instruction))
+        sources = [computation.by_name.get(name or "") for name in operand_names(instruction)]
         shapes += [one.shape_text or "" for one in sources if one is not None]
         return any(_HOST in shape for shape in shapes)
 

@@ -109,6 +109,50 @@ def test_a_done_without_a_start_waits_for_nothing(target):
     assert operations(read(text)[0], "main")["d"].awaits is None
 
 
+# A transfer between slices, and copies to and from the memory of the host, S(5).
+TRANSFERS = """HloModule m, is_scheduled=true, num_partitions=4
+ENTRY main {
+  p = f32[64,8] parameter(0)
+  t = token[] after-all()
+  s = (f32[64,8], u32[], token[]) send(p, t), channel_id=2, is_host_transfer=true, \
+frontend_attributes={_xla_host_transfer_rendezvous="all-reduce.1_0",_xla_megascale_target="{1,2}x{0:3}",\
+_xla_megascale_transfer_type="ALL_REDUCE"}
+  r = (f32[64,8], u32[], token[]) recv(t), channel_id=1, is_host_transfer=true, \
+frontend_attributes={_xla_host_transfer_rendezvous="all-reduce.1_0",_xla_megascale_target="{1,2}x{0:3}",\
+_xla_megascale_transfer_type="ALL_REDUCE"}
+  out = (f32[64,8]{1,0:S(5)}, f32[64,8]{1,0}, u32[]) copy-start(p)
+  sd = token[] send-done(s), channel_id=2, is_host_transfer=true
+  rd = (f32[64,8], token[]) recv-done(r), channel_id=1, is_host_transfer=true
+  there = f32[64,8]{1,0:S(5)} copy-done(out)
+  near = (f32[64,8]{1,0:S(1)}, f32[64,8]{1,0}, u32[]) copy-start(p)
+  here = f32[64,8]{1,0:S(1)} copy-done(near)
+  ROOT g = f32[64,8] get-tuple-element(rd), index=0
+}
+"""
+
+
+def test_transfers_between_slices_and_to_the_host():
+    main = operations(read(TRANSFERS)[0], "main")
+    assert list(main) == ["s", "out", "sd", "rd", "there", "near", "here"]
+    assert (main["s"].begins, main["s"].collective) == (True, 0)
+    assert main["sd"].awaits == main["rd"].awaits == 0
+    assert (main["out"].host, main["near"].host) == (True, None)
+    assert main["there"].awaits == 1
+
+
+def test_flops_of_splash_attention():
+    call = (
+        "m = s8[1,4,4] parameter(1)  q = bf16[6,32,2048,256] parameter(0)  "
+        "k = bf16[6,32,2048,256] parameter(2)  ROOT splash_mha_fwd.1 = bf16[6,32,2048,256] "
+        'custom-call(m, m, q, k, k), custom_call_target="tpu_custom_call"'
+    )
+    text = f"HloModule m, is_scheduled=true\nENTRY main {{ {call} }}\n"
+    (kernel,) = operations(read(text)[0], "main").values()
+    # Two products, of which a causal mask with 4 × 4 blocks leaves 10 of 16.
+    assert kernel.flops == 2 * 2 * 6 * 32 * 2048 * 2048 * 256 * 10 / 16
+    assert kernel.dtype == "bf16"
+
+
 def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():
     mesh = Mesh(jax.devices()[:4], ("data",))
     x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("data")))

@@ -1,0 +1,99 @@
+"""`predict` and `accuracy` on the command line: a compiled program, its timeline file, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inspector.compare import accuracy
+from inspector.core import snapshot
+from inspector.core.snapshot import (
+    Collective,
+    Mesh,
+    MeshAxis,
+    Program,
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+    Snapshot,
+    Source,
+)
+from inspector.media.terminal import main
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A Snapshot of a TPU program: an all-reduce of 10 ms beside a product of 4 ms."""
+    wire = 450_000_000  # two links of a ring, 45 GB/s each way
+    operations = (
+        ScheduledOperation("r", "all-reduce-start", collective=0, begins=True),
+        ScheduledOperation("p", "fusion", cycles=6_000_000, flops=1e12, dtype="bf16"),
+        ScheduledOperation("d", "all-reduce-done", awaits=0),
+    )
+    program = Program(
+        "train_step",
+        collectives=(
+            Collective("all-reduce", True, "r", "main", 1, False, ("data",), 16, 1, wire, wire),
+        ),
+        schedule=Schedule("main", (ScheduledComputation("main", operations),)),
+        stage="compiled",
+    )
+    mesh = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
+    found = Snapshot(
+        Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,)
+    )
+    file = tmp_path / "s.json"
+    file.write_text(snapshot.dumps(found))
+    return str(file)
+
+
+def printed(capsys, *arguments: str) -> dict:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_prediction_and_its_timeline(path, tmp_path, capsys):
+    trace = tmp_path / "trace.json"
+    found = printed(capsys, "predict", path, "--trace", str(trace))
+    assert (found["chip"], found["program"]) == ("v5e", "train_step")
+    assert found["seconds"] == pytest.approx(found["compute"] + found["exposed"]["data"])
+    assert 0.002 < found["compute"] < 0.005 < found["seconds"]
+    events = [one for one in json.loads(trace.read_text())["traceEvents"] if one["ph"] == "X"]
+    assert {one["name"] for one in events} == {"r", "p", "wait for d"}
+    assert max(one["ts"] + one["dur"] for one in events) == pytest.approx(found["seconds"] * 1e6)
+
+
+def test_the_text_names_the_parts(path, capsys):
+    assert main(["predict", path]) == 0
+    text = capsys.readouterr().out
+    assert "matrix products" in text and "waiting for data" in text
+    assert main(["show", path, "--chip", "v5p"]) == 0
+    assert "Predicted on 16 devices of TPU v5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--program", "nothing"), ("--chip", "abacus"), ("--trace", "/nowhere/trace.json")],
+)
+def test_bad_input(path, arguments, capsys):
+    assert main(["predict", path, *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_accuracy_of_this_version(capsys):
+    found = printed(capsys, "accuracy")
+    table = accuracy.shipped()
+    assert len(found["rows"]) == len(table.rows)
+    assert found["reproduced"] == len(table.errors)
+    assert main(["accuracy"]) == 0
+
+
+def test_runs_that_cannot_be_reproduced_are_not_compiled(tmp_path, capsys):
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps({"rows": [{"id": "a", "measured": {"step_seconds": 1}}]}))
+    found = printed(capsys, "accuracy", "--runs", str(runs))
+    assert (found["reproduced"], found["rows"][0]["measured"]) == (0, 1)
+    assert found["rows"][0]["reason"]
+    assert main(["accuracy", "--runs", str(tmp_path / "missing.json")]) == 2
