@@ -72,6 +72,21 @@ def links_of(
     return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
 
 
+def spanned_axes(collective: Collective, mesh: Mesh) -> Axes | None:
+    """Return the mesh axes that form a collective's groups, or else those along which members differ.
+
+    The compiler can use a part of an axis, such as 4 of 16 devices. None if the groups are unknown.
+    """
+    if collective.mesh_axes is not None or not collective.device_groups:
+        return collective.mesh_axes
+    members = np.array(collective.device_groups[0])
+    if members.size == 0 or members.max() >= mesh.size:
+        return None
+    places = np.array(np.unravel_index(members, mesh.shape)).reshape(len(mesh.shape), -1)
+    differ = (places != places[:, :1]).any(axis=1)
+    return tuple(name for name, one in zip(mesh.axis_names, differ, strict=True) if one)
+
+
 def link_of(collective: Collective, link: Link | NoLink) -> Link | NoLink:
     """Return the part of the link of a collective's mesh axes that the collective uses.
 

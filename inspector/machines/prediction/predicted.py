@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Mesh, Prediction, Program
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink
-from inspector.machines.mesh_links import links_of
+from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.machines.prediction.calibration import (
     Constants,
     accuracy_table,
@@ -129,6 +129,13 @@ def predicted(
             None: "the program is not compiled, so it has no schedule",
         }.get(program.stage, "the text of the compiled program has no schedule")
         return Predicted(program.name, chip, None, None, None, (reason,))
+    # A part of an axis is timed as the whole axis.
+    program = replace(
+        program,
+        collectives=tuple(
+            replace(one, mesh_axes=spanned_axes(one, mesh)) for one in program.collectives or ()
+        ),
+    )
     if links is None:
         links = links_of_program(program, mesh, chip)
     found = simulate(program, chip, links, constants or constants_of(chip))
@@ -141,7 +148,7 @@ def predicted(
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
     """Return the link of each tuple of mesh axes that a collective of the program uses."""
-    every = (one.mesh_axes for one in program.collectives or ())
+    every = (spanned_axes(one, mesh) for one in program.collectives or ())
     return links_of(mesh, chip, tuple(dict.fromkeys(axes for axes in every if axes)))
 
 

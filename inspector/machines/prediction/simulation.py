@@ -36,6 +36,7 @@ from inspector.machines.prediction.calibration import Constants
 
 # The origin of the time of an operation.
 Basis = Literal["compiler", "roofline", "link", "wait", "loop", "nothing"]
+SIGNS = ("→", "←")  # directions of the links of a mesh axis
 CORE, COPIES, HOST = "core", "copies", "host"
 # Iterations of a loop that are simulated before the rest is assumed to be equal to the last one.
 _ITERATIONS = 3
@@ -48,7 +49,8 @@ class Span:
 
     Attributes:
       computation, position: The operation in the schedule.
-      resource: `core`, `copies`, `host` (copies to and from its memory), or a mesh axis.
+      resource: `core`, `copies`, `host` (copies to and from its memory), or a mesh axis with a direction,
+        such as `tensor →`.
       start, end: Seconds since the step began, in the first iteration of each loop.
       basis: Where the duration comes from. A span of the core with basis `wait` is idle. One with basis
         `loop` stands for all iterations of a loop but the first.
@@ -130,6 +132,18 @@ def simulate(
     if seconds is not None and not math.isfinite(seconds):
         seconds, reasons = None, ("the simulated time is not a finite number",)
     return Simulated(seconds, machine.totals, tuple(machine.spans), reasons)
+
+
+def _shift(collective: Collective) -> str | None:
+    """Return the direction of a permute that moves data to the next or to the previous position; else None.
+
+    The direction is that of most pairs, because one pair of a ring leads back to its beginning.
+    """
+    pairs = collective.source_target_pairs
+    if not pairs:
+        return None
+    ahead = sum(target > source for source, target in pairs)
+    return SIGNS[0] if 2 * ahead > len(pairs) else SIGNS[1] if 2 * ahead < len(pairs) else None
 
 
 class _Machine:
@@ -286,7 +300,7 @@ class _Machine:
         """Occupy the resources of a transfer as soon as they are free, and return when it ends."""
         seconds, basis = self._duration(computation, position, operation)
         collective = operation.collective
-        resources = self._axes(collective) if collective is not None else (COPIES,)
+        resources = self._directions(collective) if collective is not None else (COPIES,)
         if operation.host:
             resources = (HOST,)
         start = max([self.now, *(self._busy.get(one, 0.0) for one in resources)])
@@ -298,6 +312,15 @@ class _Machine:
     def _expose(self, axes: tuple[str, ...], seconds: float) -> None:
         key = "+".join(axes)
         self.totals.exposed[key] = self.totals.exposed.get(key, 0.0) + seconds
+
+    def _directions(self, number: int) -> tuple[str, ...]:
+        """Return the resources of a collective: both directions of its mesh axes, or one for a shift."""
+        axes = self._axes(number)
+        collective = self._collectives[number] if number < len(self._collectives) else None
+        shift = None if collective is None else _shift(collective)
+        return tuple(
+            f"{one} {sign}" for one in axes for sign in (SIGNS if shift is None else shift)
+        )
 
     def _axes(self, number: int) -> tuple[str, ...]:
         collective = self._collectives[number] if number < len(self._collectives) else None
