@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from inspector.compare.published_runs import PublishedRun
@@ -13,8 +13,10 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.prediction.calibration import accuracy_table
-from inspector.machines.prediction.predicted import interval_of, predicted
+from inspector.machines.prediction import fitting
+from inspector.machines.prediction.calibration import accuracy_table, default_constants
+from inspector.machines.prediction.fitting import MeasuredProgram
+from inspector.machines.prediction.predicted import interval, predicted
 
 # Runs of one model whose measured times differ by less are not compared with each other.
 DIFFERENT = 1.1
@@ -104,13 +106,66 @@ def shipped() -> Accuracy:
     return Accuracy(tuple(Row(**row) for row in table["rows"]), table["versions"])
 
 
-def measured(runs: Sequence[PublishedRun], compiled: Callable[[Layout], Snapshot]) -> Accuracy:
+def fitted_table(
+    runs: Sequence[PublishedRun], programs: Sequence[MeasuredProgram], versions: dict[str, str]
+) -> dict[str, Any]:
+    """Return the table that a version ships: constants fitted to the programs, and a row for each run.
+
+    The interval of a row comes from the runs of other models, as its prediction does.
+    """
+    chips = {one.chip.name: one.chip for one in programs}
+    constants = {name: fitting.fitted(programs, chip) for name, chip in chips.items()}
+    without = fitting.left_out(programs)
+    found = {one.name: one for one in programs}
+    rows = []
+    for run in runs:
+        row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
+        one = found.get(run.name)
+        if one is not None and run.name in without:
+            own = predicted(one.program, one.mesh, one.chip, constants=constants[run.chip])
+            others = [
+                (each.chip.name, each.seconds / without[each.name])
+                for each in programs
+                if each.model != run.model and each.name in without
+            ]
+            between = interval(others, run.chip)
+            row = replace(
+                row,
+                predicted=own.seconds,
+                left_out=without[run.name],
+                low=without[run.name] * between.low if between else None,
+                high=without[run.name] * between.high if between else None,
+            )
+        elif run.reason is None:
+            row = replace(row, reason="it was not compiled for this version")
+        rows.append(row)
+    changed = {
+        name: {
+            field: value
+            for field, value in asdict(each).items()
+            if value != getattr(default_constants(chips[name]), field)
+        }
+        for name, each in sorted(constants.items())
+    }
+    return {
+        "versions": versions,
+        "constants": {name: values for name, values in changed.items() if values},
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def measured(
+    runs: Sequence[PublishedRun], compiled: Callable[[Layout], Snapshot]
+) -> tuple[Accuracy, tuple[MeasuredProgram, ...]]:
     """Compile the layout of each run that can be reproduced, and predict its step.
+
+    Return the rows, and the compiled programs, to which constants can be fitted.
 
     compiled: returns the Snapshot of a layout.
     """
     versions: dict[str, str] = {}
-    rows = []
+    rows: list[Row] = []
+    programs: list[MeasuredProgram] = []
     for run in runs:
         row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
         if run.layout is not None:
@@ -121,8 +176,13 @@ def measured(runs: Sequence[PublishedRun], compiled: Callable[[Layout], Snapshot
                 continue
             versions |= snapshot.source.versions
             row = predicted_row(row, snapshot)
+            program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
+            if row.predicted and program and chip and snapshot.mesh and run.seconds:
+                programs.append(
+                    MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds)
+                )
         rows.append(row)
-    return Accuracy(tuple(rows), versions)
+    return Accuracy(tuple(rows), versions), tuple(programs)
 
 
 def predicted_row(row: Row, snapshot: Snapshot) -> Row:
@@ -133,19 +193,11 @@ def predicted_row(row: Row, snapshot: Snapshot) -> Row:
     found = predicted(program, snapshot.mesh, chip)
     if found.seconds is None:
         return _with_reason(row, found.unknown[0])
-    interval = interval_of(chip.name)
-    return Row(
-        **asdict(row)
-        | {
-            "predicted": found.seconds,
-            "low": found.seconds * interval.low if interval else None,
-            "high": found.seconds * interval.high if interval else None,
-        }
-    )
+    return replace(row, predicted=found.seconds, low=found.low, high=found.high)
 
 
 def _with_reason(row: Row, reason: str) -> Row:
-    return Row(**asdict(row) | {"reason": reason})
+    return replace(row, reason=reason)
 
 
 def json_of(found: Accuracy) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from inspector.core.snapshot import MatmulFlops, Work
 _CALLS = frozenset({"call", "async-start", "while", "conditional"})
 # Custom calls that compute nothing. Some of them move data.
 _COMPUTE_NOTHING = ANNOTATIONS | {
-    "AnnotateDevicePlacement", "MoveToHost", "MoveToDevice", START, DONE,
+    "AnnotateDevicePlacement", "MoveToHost", "MoveToDevice", "SliceId", "ZeroCrop", START, DONE,
 }  # fmt: skip
 # Compilers write `calls` before any attribute with strings.
 _FUSED = re.compile(rf",\s*+calls\s*+=\s*+%?+({NAME})")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from inspector.compare import accuracy as comparison
 from inspector.compare import published_runs
+from inspector.core import output
+from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.terminal import options as shared
@@ -28,10 +31,19 @@ from inspector.service.inspection import Inspection
     argument(
         "--only", metavar="TEXT", help="with --runs: only the runs whose id contains this text"
     ),
+    argument(
+        "--fit",
+        metavar="TABLE.json",
+        help="with --runs: also fit the constants of each chip, and write the table that this version has",
+    ),
     JSON,
 )
 def accuracy(options: argparse.Namespace) -> None:
     """Print the table of this version, or compile the runs of a file."""
+    if options.fit is not None:
+        if options.runs is None:
+            raise InvalidInput("--fit needs the runs of --runs")
+        output.refuse_unwritable(options.fit)
     if options.runs is None:
         found = comparison.shipped()
     else:
@@ -39,7 +51,10 @@ def accuracy(options: argparse.Namespace) -> None:
         if options.only:
             runs = tuple(run for run in runs if options.only in run.name)
         with shared.workers() as service:
-            found = comparison.measured(runs, lambda layout: _compiled(service, layout))
+            found, programs = comparison.measured(runs, lambda layout: _compiled(service, layout))
+        if options.fit is not None:
+            table = comparison.fitted_table(runs, programs, found.versions)
+            output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
         shared.print_json(comparison.json_of(found))
     else:
