@@ -24,6 +24,7 @@ from benchmarks import (
     plain_script,
     preview,
     rule_change,
+    simulation,
     train_step,
     warm_run,
 )
@@ -33,6 +34,7 @@ from inspector import layout as layouts
 from inspector.compiled import hlo
 from inspector.compiled.hlo.work import work
 from inspector.layout.plan import plan
+from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
 
@@ -260,3 +262,11 @@ def test_invalid_arguments_are_rejected_before_measuring(arguments, sentence, ca
     out, err = capsys.readouterr()
     assert sentence in err
     assert (out, err.count("…")) == ("", 0)
+
+
+def test_the_simulation_is_compared_with_the_compile() -> None:
+    if lacking := targets.missing_compiler(targets.parse("tpu:v5e:2x2")):
+        pytest.skip(lacking)
+    (found,) = simulation.measure(1, "tpu:v5e:2x2", {"mesh": "2x2", "depth": "64", "layers": "1"})
+    (pair,) = found.pairs
+    assert pair.ours > 0 and pair.baseline > 0
