@@ -31,6 +31,8 @@ class Row:
       measured, predicted: Seconds of one step; None if unknown.
       left_out: Seconds, predicted with constants that were fitted without the runs of this model. None for
         runs that are not in the table of this version.
+      before_compile: Seconds, predicted without a compile and without the runs of this model. None if
+        unknown.
       low, high: Ends of the interval in seconds.
       reason: Why it is not reproduced; None if it is.
     """
@@ -45,6 +47,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     reason: str | None = None
+    before_compile: float | None = None
 
     @property
     def judged(self) -> float | None:
@@ -79,6 +82,15 @@ class Accuracy:
         return errors[min(len(errors) - 1, int(_PERCENTILE * len(errors)))] if errors else None
 
     @property
+    def errors_before_compile(self) -> list[float]:
+        """Absolute errors of the predictions without a compile, in ascending order."""
+        return sorted(
+            abs(row.before_compile / row.measured - 1)
+            for row in self.rows
+            if row.before_compile and row.measured
+        )
+
+    @property
     def inside(self) -> tuple[int, int]:
         """Runs whose measured time is in the interval, and runs with an interval."""
         known = [row for row in self.rows if row.low and row.high and row.measured]
@@ -107,12 +119,19 @@ def shipped() -> Accuracy:
 
 
 def fitted_table(
-    runs: Sequence[PublishedRun], programs: Sequence[MeasuredProgram], versions: dict[str, str]
+    runs: Sequence[PublishedRun],
+    programs: Sequence[MeasuredProgram],
+    propagated: Sequence[MeasuredProgram],
+    versions: dict[str, str],
 ) -> dict[str, Any]:
     """Return the table that a version ships: constants fitted to the programs, and a row for each run.
 
     The interval of a row comes from the runs of other models, as its prediction does.
+
+    programs, propagated: the compiled and the propagated train steps of the runs.
     """
+    before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
+    without_compile = fitting.left_out_before_compile(before)
     chips = {one.chip.name: one.chip for one in programs}
     constants = {name: fitting.fitted(programs, chip) for name, chip in chips.items()}
     without = fitting.left_out(programs)
@@ -138,7 +157,7 @@ def fitted_table(
             )
         elif run.reason is None:
             row = replace(row, reason="it was not compiled for this version")
-        rows.append(row)
+        rows.append(replace(row, before_compile=without_compile.get(run.name)))
     changed = {
         name: {
             field: value
@@ -150,39 +169,63 @@ def fitted_table(
     return {
         "versions": versions,
         "constants": {name: values for name, values in changed.items() if values},
+        "before_compile": asdict(fitting.fitted_before_compile(before)) if before else {},
         "rows": [asdict(row) for row in rows],
     }
 
 
-def measured(
-    runs: Sequence[PublishedRun], compiled: Callable[[Layout], Snapshot]
-) -> tuple[Accuracy, tuple[MeasuredProgram, ...]]:
-    """Compile the layout of each run that can be reproduced, and predict its step.
+@dataclass(frozen=True)
+class Compared:
+    """Runs with their predictions, and the programs to which constants can be fitted.
 
-    Return the rows, and the compiled programs, to which constants can be fitted.
+    Attributes:
+      compiled, propagated: The train steps of the runs that can be reproduced.
+    """
 
-    compiled: returns the Snapshot of a layout.
+    accuracy: Accuracy
+    compiled: tuple[MeasuredProgram, ...]
+    propagated: tuple[MeasuredProgram, ...]
+
+
+def compared(
+    runs: Sequence[PublishedRun],
+    planned: Callable[[Layout], Snapshot],
+    compiled: Callable[[Layout], Snapshot],
+) -> Compared:
+    """Plan and compile the layout of each run that can be reproduced, and predict its step.
+
+    planned, compiled: return the Snapshot of a layout, with propagated or compiled programs.
     """
     versions: dict[str, str] = {}
     rows: list[Row] = []
-    programs: list[MeasuredProgram] = []
+    found: dict[str, list[MeasuredProgram]] = {"planned": [], "compiled": []}
     for run in runs:
         row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
         if run.layout is not None:
             try:
-                snapshot = compiled(run.layout)
+                snapshots = {"planned": planned(run.layout), "compiled": compiled(run.layout)}
             except InvalidInput as error:
                 rows.append(_with_reason(row, str(error)))
                 continue
-            versions |= snapshot.source.versions
-            row = predicted_row(row, snapshot)
-            program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
-            if row.predicted and program and chip and snapshot.mesh and run.seconds:
-                programs.append(
-                    MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds)
-                )
+            versions |= snapshots["compiled"].source.versions
+            row = predicted_row(row, snapshots["compiled"])
+            for stage, snapshot in snapshots.items():
+                if (program := measured_program(run, snapshot)) is not None:
+                    found[stage].append(program)
         rows.append(row)
-    return Accuracy(tuple(rows), versions), tuple(programs)
+    return Compared(
+        Accuracy(tuple(rows), versions), tuple(found["compiled"]), tuple(found["planned"])
+    )
+
+
+def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram | None:
+    """Return the train step of a run's Snapshot with its measured seconds; None if one is missing."""
+    program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
+    if program is None or chip is None or snapshot.mesh is None or run.seconds is None:
+        return None
+    if predicted(program, snapshot.mesh, chip).seconds is None:
+        return None
+    return MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds)
 
 
 def predicted_row(row: Row, snapshot: Snapshot) -> Row:

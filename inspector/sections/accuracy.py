@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from inspector.compare.accuracy import Accuracy, Row
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures.accuracy_scatter import accuracy_scatter
@@ -50,11 +52,17 @@ def section(found: Accuracy) -> Section:
 def summary(found: Accuracy) -> Facts:
     """Return the errors, the share inside the interval, and the share of pairs in the right order."""
     inside, known = found.inside
+    before = found.errors_before_compile
     right, pairs = found.ordered
     return Facts(
         (
             Fact("Median error", _percent(found.median)),
             Fact("90th percentile", _percent(found.percentile_90)),
+            Fact(
+                "Median error before a compile",
+                _percent(statistics.median(before)) if before else "unknown",
+                f"{counted(len(before), 'published run')}, predicted from propagated programs.",
+            ),
             Fact(
                 f"Inside the {CLAIMED:.0%} interval", f"{inside} of {known}" if known else "unknown"
             ),
@@ -80,6 +88,7 @@ def runs(rows: list[Row]) -> Table:
             "Measured:seconds": lambda row: row.measured,
             "Predicted:seconds": lambda row: row.judged,
             "Error": lambda row: f"{row.error:+.1%}",
+            "Before a compile:seconds": lambda row: row.before_compile,
             f"{CLAIMED:.0%} interval": lambda row: (
                 f"{seconds_text(row.low)} to {seconds_text(row.high)}" if row.low else "unknown"
             ),

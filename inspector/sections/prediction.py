@@ -6,6 +6,7 @@ from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import parts, step_parts, timeline, windows
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction.calibration import before_compile_constants
 from inspector.machines.prediction.predicted import CLAIMED, Predicted, predicted
 from inspector.sections import unknown
 from inspector.sections.section import (
@@ -42,6 +43,8 @@ def blocks(
 ) -> tuple[Block, ...]:
     """Return the blocks of the section. `window` is one of `window_names`."""
     simulated = found.simulated
+    if found.seconds is not None and simulated is None:
+        return _before_compile(found, devices)
     if found.seconds is None or simulated is None:
         reasons = and_text(found.unknown[:3]) or "nothing is known about it"
         return (unknown.unknown(f"The predicted step of {program.name} is unknown: {reasons}."),)
@@ -54,6 +57,27 @@ def blocks(
         parts_table(found),
         Folded("Longest operations", (operations(found, program),)),
         Folded("What the prediction rests on", (basis(found),)),
+    )
+
+
+def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
+    machine = f"{counted(devices, 'device')} of {found.chip.title}"
+    constants = before_compile_constants()
+    return (
+        text(f"Predicted before a compile, on {machine}: ", Strong(prediction_text(found))),
+        Folded(
+            "What the prediction rests on",
+            (
+                listing(
+                    f"Compute at {constants.of(found.chip.name):.0%} of the peak, and "
+                    f"{constants.exposed_share:.0%} of the modelled communication, which is assumed to "
+                    "be exposed: shares that are fitted to published runs.",
+                    "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
+                    "schedule is simulated.",
+                    f"The interval comes from measured over predicted seconds: {found.runs_text}.",
+                ),
+            ),
+        ),
     )
 
 

@@ -1,14 +1,16 @@
 """Constants of the step prediction: efficiencies of a chip that no data sheet states.
 
-Each has a physical meaning. At most three per generation are fitted to published runs (see
-`accuracy`); the others come from microbenchmarks.
+Each has a physical meaning. Three per generation are fitted to published runs (see `accuracy`):
+`compute_factor`, `kernel_efficiency`, and the efficiency before a compile. The others come from
+microbenchmarks.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ class Constants:
     """
 
     compute_factor: float = 1.0
-    link_efficiency: float = 0.8
+    link_efficiency: float = 0.99
     overhead_seconds: float = 0.0
     hbm_efficiency: float = 0.85
     matrix_efficiency: float = 0.8
@@ -41,8 +43,26 @@ class Constants:
     kernel_seconds: float = 0.0
 
 
-# hbm_efficiency: copies reach 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency:
-# products of 8,192 and more reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
+@dataclass(frozen=True)
+class BeforeCompile:
+    """Constants of a prediction without a compile.
+
+    Attributes:
+      efficiency: Achieved share of the peak FLOP/s over all compute of a step, by chip; "" for other chips.
+      exposed_share: Share of the communication that does not overlap with compute, on all chips.
+    """
+
+    efficiency: Mapping[str, float] = field(default_factory=lambda: {"": 0.6})
+    exposed_share: float = 0.5
+
+    def of(self, chip: str) -> float:
+        """Return the efficiency of a chip."""
+        return self.efficiency.get(chip, self.efficiency[""])
+
+
+# link_efficiency: an all-gather over four tpu7x chips reaches 178.8 of 180 GB/s. hbm_efficiency: copies reach
+# 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency: products of 8,192 and more
+# reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
 _TPU = Constants()
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
@@ -57,6 +77,11 @@ def constants_of(chip: Chip) -> Constants:
     """Return the constants of a chip, fitted to published runs if there are enough."""
     fitted = accuracy_table()["constants"].get(chip.name, {})
     return replace(default_constants(chip), **fitted)
+
+
+def before_compile_constants() -> BeforeCompile:
+    """Return the constants of a prediction without a compile."""
+    return replace(BeforeCompile(), **accuracy_table().get("before_compile", {}))
 
 
 @functools.cache

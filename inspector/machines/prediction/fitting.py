@@ -1,8 +1,9 @@
 """Fit the constants of a chip generation to published runs, and predict each run without its own model.
 
 Three constants are fitted: the factor on the compiler's estimates for matrix products, the efficiency of
-custom kernels, and that of links. Each is chosen from a grid, such that the mean absolute logarithm of
-measured over predicted seconds is least.
+custom kernels, and the efficiency of all compute before a compile; for all chips together also the share of
+communication that is exposed before a compile. Each is chosen from a grid, such that the mean absolute
+logarithm of measured over predicted seconds is least.
 """
 
 from __future__ import annotations
@@ -13,15 +14,25 @@ from dataclasses import dataclass, replace
 
 from inspector.core.snapshot import Mesh, Program
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.calibration import Constants, default_constants
-from inspector.machines.prediction.predicted import Links, links_of_program, predicted
+from inspector.machines.prediction.calibration import (
+    BeforeCompile,
+    Constants,
+    default_constants,
+)
+from inspector.machines.prediction.predicted import (
+    Links,
+    links_of_program,
+    on_whole_axes,
+    predicted,
+)
+from inspector.machines.prediction.step_model import modelled
 
 # Values that are tried. A factor below 0.6 or an efficiency below 0.3 would hide a mistake.
 _GRID: Mapping[str, tuple[float, ...]] = {
     "compute_factor": tuple(0.6 + 0.02 * step for step in range(31)),
     "kernel_efficiency": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
-    "link_efficiency": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
 }
+_SHARES = tuple(step / 50 for step in range(51))
 _ROUNDS = 3  # over all constants
 # With fewer runs only the first constant is fitted, with fewer than that none.
 _RUNS_FOR_ALL, _RUNS_FOR_ONE = 4, 2
@@ -61,7 +72,7 @@ def fitted(runs: Sequence[MeasuredProgram], chip: Chip) -> Constants:
 
 def left_out(runs: Sequence[MeasuredProgram]) -> dict[str, float]:
     """Return the seconds of each run, predicted with constants fitted without the runs of its model."""
-    found = {}
+    found: dict[str, float] = {}
     for run in runs:
         others = [one for one in runs if one.model != run.model]
         constants = fitted(others, run.chip)
@@ -69,6 +80,74 @@ def left_out(runs: Sequence[MeasuredProgram]) -> dict[str, float]:
         if seconds is not None:
             found[run.name] = seconds
     return found
+
+
+@dataclass(frozen=True)
+class PropagatedRun:
+    """A propagated program with the measured seconds of its step.
+
+    Attributes:
+      compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
+    """
+
+    name: str
+    model: str
+    chip: str
+    compute: float
+    communication: float
+    seconds: float
+
+
+def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
+    """Return the terms of a propagated program; None if one is unknown."""
+    bounds = modelled(on_whole_axes(run.program, run.mesh), run.mesh, run.chip)
+    terms = [one for one in bounds.terms if one.kind != "memory"]
+    if any(one.seconds is None for one in terms):
+        return None
+    compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
+    others = sum(one.seconds or 0.0 for one in terms if one.kind != "compute")
+    return PropagatedRun(run.name, run.model, run.chip.name, compute, others, run.seconds)
+
+
+def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
+    """Return the constants for a prediction without a compile that fit the runs best.
+
+    The efficiency of a chip with fewer than two runs is that of all chips.
+    """
+    tried = [_fitted_before_compile(runs, share) for share in _SHARES[::5]]
+    return min(tried, key=lambda constants: _error_before_compile(runs, constants))
+
+
+def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) -> BeforeCompile:
+    by_chip: dict[str, list[PropagatedRun]] = {"": list(runs)}
+    for run in runs:
+        by_chip.setdefault(run.chip, []).append(run)
+    efficiency = {}
+    for chip, own in by_chip.items():
+        if len(own) >= _RUNS_FOR_ONE or not chip:
+            tried = [BeforeCompile({"": share}, exposed_share) for share in _SHARES[10:]]
+            best = min(tried, key=lambda constants: _error_before_compile(own, constants))
+            efficiency[chip] = best.of("")
+    return BeforeCompile(efficiency, exposed_share)
+
+
+def _error_before_compile(runs: Sequence[PropagatedRun], constants: BeforeCompile) -> float:
+    return sum(abs(math.log(run.seconds / _before(run, constants))) for run in runs)
+
+
+def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
+    """Return the seconds of each run, predicted with constants fitted without the runs of its model."""
+    found: dict[str, float] = {}
+    for model in {run.model for run in runs}:
+        others = [run for run in runs if run.model != model]
+        if others:
+            constants = fitted_before_compile(others)
+            found |= {run.name: _before(run, constants) for run in runs if run.model == model}
+    return found
+
+
+def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
+    return run.compute / constants.of(run.chip) + run.communication * constants.exposed_share
 
 
 def _error(runs: Sequence[MeasuredProgram], links: Sequence[Links], constants: Constants) -> float:

@@ -18,11 +18,14 @@ from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.machines.prediction.calibration import (
+    BeforeCompile,
     Constants,
     accuracy_table,
+    before_compile_constants,
     constants_of,
 )
 from inspector.machines.prediction.simulation import Simulated, simulate
+from inspector.machines.prediction.step_model import modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
 ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
@@ -123,19 +126,12 @@ def predicted(
       links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
       constants: those of the chip by default.
     """
+    if program.stage == "propagated":
+        return before_compile(program, mesh, chip)
     if program.schedule is None:
-        reason = {
-            "propagated": "the program is not compiled, so it has no schedule",
-            None: "the program is not compiled, so it has no schedule",
-        }.get(program.stage, "the text of the compiled program has no schedule")
+        reason = "the program has no schedule, because it is not compiled or its text lacks one"
         return Predicted(program.name, chip, None, None, None, (reason,))
-    # A part of an axis is timed as the whole axis.
-    program = replace(
-        program,
-        collectives=tuple(
-            replace(one, mesh_axes=spanned_axes(one, mesh)) for one in program.collectives or ()
-        ),
-    )
+    program = on_whole_axes(program, mesh)
     if links is None:
         links = links_of_program(program, mesh, chip)
     found = simulate(program, chip, links, constants or constants_of(chip))
@@ -146,6 +142,40 @@ def predicted(
     return Predicted(program.name, chip, found.seconds, interval, found, found.unknown, emulated)
 
 
+def on_whole_axes(program: Program, mesh: Mesh) -> Program:
+    """Return the program with mesh axes for collectives on a part of an axis, which is timed as the whole."""
+    collectives = program.collectives or ()
+    changed = tuple(replace(one, mesh_axes=spanned_axes(one, mesh)) for one in collectives)
+    return program if changed == collectives else replace(program, collectives=changed)
+
+
+def before_compile(
+    program: Program, mesh: Mesh, chip: Chip, constants: BeforeCompile | None = None
+) -> Predicted:
+    """Predict one run of a propagated program: compute at a share of the peak, and exposed communication.
+
+    Args:
+      constants: by default those that were fitted to published runs.
+    """
+    bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
+    known = constants or before_compile_constants()
+    seconds, unknown = 0.0, []
+    for term in bounds.terms:
+        if term.kind == "memory":
+            continue  # unknown before fusion, and part of the efficiency
+        if term.seconds is None:
+            unknown.append(f"{term.name}: {term.basis}")
+        elif term.kind == "compute":
+            seconds += term.seconds / known.of(chip.name)
+        else:
+            seconds += term.seconds * known.exposed_share
+    if unknown or not seconds:
+        reasons = tuple(unknown) or ("the program computes and moves nothing",)
+        return Predicted(program.name, chip, None, None, None, reasons)
+    between = interval_of(chip.name, "before_compile")
+    return Predicted(program.name, chip, seconds, between, None)
+
+
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
     """Return the link of each tuple of mesh axes that a collective of the program uses."""
     every = (spanned_axes(one, mesh) for one in program.collectives or ())
@@ -153,19 +183,17 @@ def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
 
 
 @functools.lru_cache(maxsize=64)
-def interval_of(chip: str) -> Interval | None:
-    """Return the interval for a chip, from the runs in the accuracy table."""
-    return interval(residuals(), chip)
+def interval_of(chip: str, key: str = "left_out") -> Interval | None:
+    """Return the interval for a chip, from the runs in the accuracy table.
 
-
-@functools.cache
-def residuals() -> tuple[tuple[str, float], ...]:
-    """Return (chip, measured over predicted) of each published run in the accuracy table."""
-    return tuple(
-        (row["chip"], row["measured"] / row["left_out"])
+    key: the predictions of these runs: `left_out` from the schedule, or `before_compile`.
+    """
+    found = [
+        (row["chip"], row["measured"] / row[key])
         for row in accuracy_table()["rows"]
-        if row.get("left_out")
-    )
+        if row.get(key)
+    ]
+    return interval(found, chip)
 
 
 def interval(found: Sequence[tuple[str, float]], chip: str) -> Interval | None:

@@ -51,9 +51,16 @@ def accuracy(options: argparse.Namespace) -> None:
         if options.only:
             runs = tuple(run for run in runs if options.only in run.name)
         with shared.workers() as service:
-            found, programs = comparison.measured(runs, lambda layout: _compiled(service, layout))
+            compared = comparison.compared(
+                runs,
+                lambda layout: service.with_programs(service.plan(layout), layout),
+                lambda layout: _compiled(service, layout),
+            )
+        found = compared.accuracy
         if options.fit is not None:
-            table = comparison.fitted_table(runs, programs, found.versions)
+            table = comparison.fitted_table(
+                runs, compared.compiled, compared.propagated, found.versions
+            )
             output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
         shared.print_json(comparison.json_of(found))

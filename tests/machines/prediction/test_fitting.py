@@ -1,0 +1,91 @@
+"""Constants are found again from runs that were made with them, and a model is left out of its own fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.core.snapshot import (
+    Collective,
+    MatmulFlops,
+    Mesh,
+    MeshAxis,
+    Program,
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+    Work,
+)
+from inspector.machines.hardware import CHIPS
+from inspector.machines.prediction import fitting
+from inspector.machines.prediction.calibration import BeforeCompile, Constants
+from inspector.machines.prediction.fitting import MeasuredProgram
+from inspector.machines.prediction.predicted import before_compile, predicted
+
+CHIP = CHIPS["v5e"]
+MESH = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
+
+
+def program(cycles: int, kernel: float, payload: int) -> Program:
+    """A product, a custom kernel and an all-reduce, one after the other."""
+    operations = (
+        ScheduledOperation("p", "fusion", cycles=cycles, flops=1.0, bytes=8),
+        ScheduledOperation("k", "custom-call", flops=kernel, bytes=8, dtype="bf16"),
+        ScheduledOperation("r", "all-reduce", collective=0),
+    )
+    collective = Collective(
+        "all-reduce", False, "r", "main", 1, False, ("data",), 16, 1, payload, payload
+    )
+    return Program(
+        "train_step",
+        collectives=(collective,),
+        schedule=Schedule("main", (ScheduledComputation("main", operations),)),
+        work=Work(kernel, (MatmulFlops("bf16", kernel),), 8.0),
+    )
+
+
+SHAPES = [(10**9, 1e13, 10**9), (10**8, 9e13, 10**9), (10**8, 1e13, 10**10), (10**9, 9e13, 10**10)]
+
+
+def runs(constants: Constants) -> list[MeasuredProgram]:
+    found = []
+    for number, shape in enumerate(SHAPES):
+        one = program(*shape)
+        seconds = predicted(one, MESH, CHIP, constants=constants).seconds
+        assert seconds is not None
+        found.append(MeasuredProgram(f"run {number}", f"model {number}", CHIP, one, MESH, seconds))
+    return found
+
+
+@pytest.mark.parametrize(("factor", "kernel"), [(0.8, 0.5), (1.1, 0.7)])
+def test_the_constants_of_measured_runs_are_found(factor, kernel):
+    made = Constants(compute_factor=factor, kernel_efficiency=kernel)
+    found = fitting.fitted(runs(made), CHIP)
+    assert found.compute_factor == pytest.approx(factor)
+    assert found.kernel_efficiency == kernel
+
+
+def test_a_model_is_predicted_without_its_own_runs():
+    strange = runs(Constants(compute_factor=0.8))
+    last = strange[-1]
+    strange[-1] = MeasuredProgram(
+        last.name, last.model, CHIP, last.program, MESH, 10 * last.seconds
+    )
+    # The strange run does not change its own prediction.
+    assert fitting.left_out(strange)[last.name] == pytest.approx(last.seconds, rel=0.15)
+    assert fitting.fitted(strange[:1], CHIP) == Constants()
+
+
+def test_shares_before_a_compile_are_found():
+    made = BeforeCompile({"": 0.5}, exposed_share=0.3)
+    measured = []
+    for number, shape in enumerate(SHAPES):
+        one = program(*shape)
+        seconds = before_compile(one, MESH, CHIP, made).seconds
+        assert seconds is not None
+        measured.append(MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds))
+    terms = [run for run in map(fitting.propagated_run, measured) if run is not None]
+    found = fitting.fitted_before_compile(terms)
+    assert found.of("v5e") == pytest.approx(0.5, abs=0.03)
+    assert found.exposed_share == pytest.approx(0.3, abs=0.1)
+    left_out = fitting.left_out_before_compile(terms)
+    assert left_out.keys() == {run.name for run in terms}
