@@ -100,15 +100,19 @@ class Accuracy:
     def ordered(self) -> tuple[int, int]:
         """Pairs of runs of one model on one chip in the right order, and all pairs that differ enough."""
         right = total = 0
-        known = [row for row in self.rows if row.error is not None]
-        for one, other in itertools.combinations(known, 2):
+        for one, other in itertools.combinations(self.rows, 2):
             if (one.model, one.chip) != (other.model, other.chip):
                 continue
             fast, slow = sorted((one, other), key=lambda row: row.measured or 0)
-            if (slow.measured or 0) < DIFFERENT * (fast.measured or 0):
+            if not fast.measured or (slow.measured or 0) < DIFFERENT * fast.measured:
                 continue
-            total += 1
-            right += (fast.judged or 0) < (slow.judged or 0)
+            # Both from schedules, or both without a compile.
+            predictions = (fast.judged, slow.judged)
+            if None in predictions:
+                predictions = (fast.before_compile, slow.before_compile)
+            if predictions[0] and predictions[1]:
+                total += 1
+                right += predictions[0] < predictions[1]
         return right, total
 
 
@@ -247,9 +251,12 @@ def json_of(found: Accuracy) -> dict[str, Any]:
     """Return the table and its summary as plain JSON."""
     inside, known = found.inside
     right, pairs = found.ordered
+    before = found.errors_before_compile
     return {
         "versions": found.versions,
         "reproduced": len(found.errors),
+        "reproduced_before_compile": len(before),
+        "median_error_before_compile": statistics.median(before) if before else None,
         "median_error": found.median,
         "percentile_90_error": found.percentile_90,
         "inside_interval": inside,

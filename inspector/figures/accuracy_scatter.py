@@ -6,7 +6,7 @@ import math
 
 import plotly.graph_objects as go
 
-from inspector.compare.accuracy import Accuracy
+from inspector.compare.accuracy import Accuracy, Row
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures import frame, labels, palette
 
@@ -19,10 +19,10 @@ _NEAR = 1.1  # the dotted lines: 10% more and less
 
 def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | None:
     """Return the scatter plot with a color and mark for each chip; None if no run is reproduced."""
-    rows = [row for row in found.rows if row.error is not None]
+    rows = [(row, value) for row in found.rows if row.measured and (value := _predicted(row))]
     if not rows:
         return None
-    values = [value for row in rows for value in (row.measured or 1, row.judged or 1)]
+    values = [value for row, predicted in rows for value in (row.measured or 1, predicted)]
     low, high = math.log10(min(values)) - 0.15, math.log10(max(values)) + 0.15
     ends = [10**low, 10**high]
     traces = [
@@ -36,18 +36,19 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
         )
         for factor, dash in ((1, "solid"), (_NEAR, "dot"), (1 / _NEAR, "dot"))
     ]
-    chips = list(dict.fromkeys(row.chip for row in rows))
+    chips = list(dict.fromkeys(row.chip for row, _ in rows))
     for number, chip in enumerate(chips):
-        own = [row for row in rows if row.chip == chip]
+        own = [(row, value) for row, value in rows if row.chip == chip]
+        mark = _MARKS[number % len(_MARKS)]
         traces.append(
             go.Scatter(
-                x=[row.measured for row in own],
-                y=[row.judged for row in own],
+                x=[row.measured for row, _ in own],
+                y=[value for _, value in own],
                 mode="markers",
                 name=chip,
                 marker={
                     "size": 10,
-                    "symbol": _MARKS[number % len(_MARKS)],
+                    "symbol": [mark if row.judged else f"{mark}-open" for row, _ in own],
                     "color": palette.OKABE_ITO[number % len(palette.OKABE_ITO)],
                     "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 },
@@ -55,11 +56,11 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
                     frame.hover(
                         [
                             row.id,
-                            f"measured {seconds_text(row.measured)}, predicted {seconds_text(row.judged)}",
-                            f"{row.error:+.1%}",
+                            f"measured {seconds_text(row.measured)}, predicted {seconds_text(value)}",
+                            "from the schedule" if row.judged else "before a compile",
                         ]
                     )
-                    for row in own
+                    for row, value in own
                 ],
                 hovertemplate=frame.HOVER_TEXT,
             )
@@ -77,7 +78,8 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
         _PLOT_PX,
         heading="Predicted against measured step times",
         notes=[
-            f"{counted(len(rows), 'published run')}; solid line: equal, dotted lines: 10% more and less"
+            f"{counted(len(rows), 'published run')}; solid line: equal, dotted lines: 10% more and less",
+            "filled: from the compiler's schedule; open: before a compile",
         ],
         left=_LEFT_PX,
         right=_RIGHT_PX,
@@ -87,6 +89,11 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
         xaxis=frame.axis(**axis, title=frame.axis_title("measured"), showgrid=True),
         yaxis=frame.axis(**axis, title=frame.axis_title("predicted", 4), showgrid=True),
     )
+
+
+def _predicted(row: Row) -> float | None:
+    """Return the prediction from the schedule, or else the one before a compile."""
+    return row.judged or row.before_compile
 
 
 def _ticks(low: float, high: float) -> list[float]:

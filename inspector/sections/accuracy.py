@@ -22,8 +22,8 @@ from inspector.sections.section import (
 
 def section(found: Accuracy) -> Section:
     """Return the scatter plot, the errors, and the table of all runs."""
-    reproduced = [row for row in found.rows if row.error is not None]
-    others = [row for row in found.rows if row.error is None]
+    reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
+    others = [row for row in found.rows if row not in reproduced]
     blocks: list[Block] = []
     if reproduced:
         blocks += [
@@ -56,7 +56,11 @@ def summary(found: Accuracy) -> Facts:
     right, pairs = found.ordered
     return Facts(
         (
-            Fact("Median error", _percent(found.median)),
+            Fact(
+                "Median error",
+                _percent(found.median),
+                f"{counted(len(found.errors), 'published run')}, predicted from compiled programs.",
+            ),
             Fact("90th percentile", _percent(found.percentile_90)),
             Fact(
                 "Median error before a compile",
@@ -87,10 +91,10 @@ def runs(rows: list[Row]) -> Table:
             "Model": lambda row: row.model,
             "Measured:seconds": lambda row: row.measured,
             "Predicted:seconds": lambda row: row.judged,
-            "Error": lambda row: f"{row.error:+.1%}",
+            "Error": lambda row: "–" if row.error is None else f"{row.error:+.1%}",
             "Before a compile:seconds": lambda row: row.before_compile,
             f"{CLAIMED:.0%} interval": lambda row: (
-                f"{seconds_text(row.low)} to {seconds_text(row.high)}" if row.low else "unknown"
+                f"{seconds_text(row.low)} to {seconds_text(row.high)}" if row.low else "–"
             ),
         },
     )
