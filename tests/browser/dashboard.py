@@ -18,6 +18,7 @@ from tests.service.engine.waiting import PATIENCE, until
 ARTIFACTS = ROOT / "artifacts"
 PATIENCE_MS = int(1000 * PATIENCE)  # until a missing element fails the test
 POLL_MS = 50
+CLICK_SECONDS = 20.0  # until a click without any effect is repeated
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -137,9 +138,38 @@ class Dashboard:
         self.page.get_by_role("tab", name=name, exact=True).click()
         self.settle()
 
+    def start_run(self) -> None:
+        """Click the button that builds and runs or compiles, until that begins or is refused.
+
+        A redraw of the page can replace the button under the click, and then the click does nothing.
+        """
+        self.settle()
+        until(self.run_labels, "the button that runs")
+        label, alerts = self.run_labels(), self.alerts().count()
+        until(lambda: self._began(label, alerts), "the beginning of the run")
+
+    def run_labels(self) -> list[str]:
+        """Return the label of the button that builds and runs; nothing while a run is shown instead."""
+        return self.keyed("run_button").get_by_role("button").all_inner_texts()
+
+    def _began(self, label: list[str], alerts: int) -> bool:
+        if self.run_labels() == label:
+            self.click("run_button")
+        with suppress(AssertionError):
+            until(lambda: self._left_idle(label, alerts), seconds=CLICK_SECONDS)
+            return True
+        return False
+
+    def _left_idle(self, label: list[str], alerts: int) -> bool:
+        """Return whether a run is shown, has just finished, or is refused."""
+        self.page.wait_for_timeout(POLL_MS)
+        if self.keyed("cancel_run").count() or self.alerts().count() > alerts:
+            return True
+        return self.run_labels() not in ([], label)
+
     def run(self) -> None:
         """Build and run, until the run is finished."""
-        self.click("run_button")
+        self.start_run()
         self.expect_badge("Run on emulated devices")
         self.settle()
 

@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server)
     )
     restore.go_to("Restore")
     restore.wait_for_figure("transfer_map")
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(progress(dashboard)).to_contain_text("Measuring")
     restore.click("restore_button")
     # The workers of the plans, the run and the restore.
@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server)
 
 def test_no_worker_outlives_a_killed_server(open_context, another_server):
     dashboard = Dashboard(open_context().new_page(), another_server.url).open(f"?{ENDLESS}")
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(progress(dashboard)).to_contain_text("Measuring")
     workers = another_server.workers()
     assert len(workers) == 2, "the planner and the run's worker"

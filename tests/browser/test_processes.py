@@ -127,7 +127,7 @@ def test_a_killed_process_ends_the_run_with_an_error(open_dashboard, server: Ser
     dashboard = open_dashboard(
         "?layers=1&depth=64&steps=10000&processes=2&mesh=2x3&rules=batch.data"
     )
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(dashboard.main()).to_contain_text(
         re.compile(r"Measuring the train step, step \d+ of 10000")
     )

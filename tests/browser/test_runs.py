@@ -22,7 +22,7 @@ RUN_WORKERS = min(2, os.cpu_count() or 1)
 def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}")
     planned = maps(dashboard)
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(progress(dashboard)).to_contain_text(PHASE)
     dashboard.expect_badge("Run on emulated devices")
     dashboard.settle()
@@ -61,7 +61,7 @@ def test_three_mesh_axes_run_as_planned(open_dashboard):
 
 def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, server):
     dashboard = open_dashboard(f"?{ENDLESS}")
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
     dashboard.screenshot("running")
     busy = server.workers(devices=2)
@@ -73,7 +73,7 @@ def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, s
     assert_one_sentence(dashboard)
     until(lambda: all(is_idle(pid, dashboard) for pid in busy), "the end of the cancelled run")
 
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(progress(dashboard)).to_contain_text("Measuring the train step")
     [worker] = [pid for pid in server.workers(devices=2) if not is_idle(pid, dashboard)]
     os.kill(worker, signal.SIGKILL)
@@ -99,7 +99,7 @@ def test_a_killed_planner_is_replaced(open_dashboard, server):
 def test_a_too_large_model_is_refused(open_dashboard, server):
     dashboard = open_dashboard("?depth=200000&layers=64")
     before = server.workers(devices=8)
-    dashboard.click("run_button")
+    dashboard.start_run()
     expect(dashboard.alerts()).to_have_count(1)
     dashboard.expect_alert(
         re.compile(r"needs about [\d.,]+ TiB .* at most [\d.,]+ [GM]iB is allowed")
@@ -115,10 +115,10 @@ def test_tabs_share_a_run_and_others_wait_in_the_queue(open_dashboard):
     waiting = open_dashboard(f"?{SMALL}&steps=2")
     # Without a shared run, the last of these would wait.
     for dashboard in (*shared, *others):
-        dashboard.click("run_button")
+        dashboard.start_run()
     for dashboard in (*shared, *others):
         expect(progress(dashboard)).to_contain_text("Measuring")
-    waiting.click("run_button")
+    waiting.start_run()
     expect(progress(waiting)).to_contain_text("Waiting for a worker, place 1 in the queue")
     waiting.screenshot("queued")
 

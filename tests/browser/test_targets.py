@@ -28,7 +28,7 @@ def choose_kind(dashboard: Dashboard, kind: str) -> None:
 
 
 def compile_(dashboard: Dashboard) -> None:
-    dashboard.click("run_button")
+    dashboard.start_run()
     dashboard.expect_badge("Compiled, not run")
     dashboard.settle()
 
@@ -66,7 +66,7 @@ def test_a_wrong_mesh_size_and_a_cancelled_compile(open_dashboard):
     dashboard.type("Mesh", "4x8")
     expect(dashboard.sidebar().get_by_text("but tpu:v5p:8x8x8 has 512")).to_be_visible()
     dashboard.type("Mesh", "64x8")
-    dashboard.click("run_button")
+    dashboard.start_run()
     dashboard.keyed("cancel_run").get_by_role("button").click()
     dashboard.expect_alert("Cancelled")
     dashboard.expect_badge("Planned, not compiled")
@@ -75,7 +75,7 @@ def test_a_wrong_mesh_size_and_a_cancelled_compile(open_dashboard):
 
 def test_out_of_memory_shows_the_figures_of_the_compiler(open_dashboard):
     dashboard = open_dashboard("?depth=32768&layers=4&mesh=4x4&target=tpu:v5e:4x4")
-    dashboard.click("run_button")
+    dashboard.start_run()
     dashboard.expect_badge("Compiled, not run")
     dashboard.expect_alert("does not fit")
     dashboard.open_tab("Memory")

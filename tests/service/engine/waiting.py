@@ -16,14 +16,16 @@ from tests.paths import ROOT
 PATIENCE = 180.0
 
 
-def until(condition: Callable[[], object], what: str = "the condition") -> object:
+def until(
+    condition: Callable[[], object], what: str = "the condition", seconds: float = PATIENCE
+) -> object:
     """Wait until the condition is true, and return its value."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := condition():
             return value
         time.sleep(0.005)
-    raise AssertionError(f"{what} did not hold within {PATIENCE:g} s")
+    raise AssertionError(f"{what} did not hold within {seconds:g} s")
 
 
 def alive(pid: int) -> bool:
