@@ -84,8 +84,13 @@ class Group:
         self._send(message)
 
     def begin(self, message: dict[str, Any]) -> None:
-        """Send the job to every follower."""
+        """Send the job to every follower.
+
+        If one of them has ended, this method never returns and this process ends: the job has not begun, so
+        other processes can run it.
+        """
         with self._lock:
+            self._lock.wait_for(lambda: not self._any_ended())
             self._run, self._own, self._settled = message["run"], None, False
             for follower in self._followers:
                 follower.picked_up, follower.phase, follower.outcome = False, FIRST_PHASE, None

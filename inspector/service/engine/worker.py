@@ -95,11 +95,14 @@ class Worker:
 
     def _answer(self, line: bytes) -> None:
         with self._answering:
-            try:
-                self._answers.write(line)
-                self._answers.flush()
-            except OSError:
-                end_now()  # the server has ended
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._answers.write(line)
+            self._answers.flush()
+        except OSError:
+            end_now()  # the server has ended
 
     def _run(self, run: int, name: str, payload: dict[str, Any]) -> bytes:
         """Run one job. Return the message with its outcome, encoded."""
@@ -152,9 +155,10 @@ class Worker:
 
     def _end_group(self, message: bytes | None, details: str) -> None:
         print(details, file=sys.stderr, flush=True)
-        if message is not None:
-            self._answer(message)
-        end_now()
+        with self._answering:  # for good: a run must not report anything after this message
+            if message is not None:
+                self._write(message)
+            end_now()
 
     def _warm(self, devices: int) -> None:
         """Import JAX and Flax. End the process if JAX starts with another number of devices."""
