@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.paths import ROOT
 from tests.service.engine.waiting import PATIENCE, until
@@ -18,6 +19,7 @@ from tests.service.engine.waiting import PATIENCE, until
 ARTIFACTS = ROOT / "artifacts"
 PATIENCE_MS = int(1000 * PATIENCE)  # until a missing element fails the test
 POLL_MS = 50
+REDRAW_MS = 60_000  # until a figure has the width of its place
 CLICK_SECONDS = 20.0  # until a click without any effect is repeated
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 800, "height": 900}
 
@@ -44,6 +46,10 @@ _TEXTS = """(key) => {
         };
     });
 }"""
+
+# Whether each visible figure is drawn for the width of its place.
+_FIGURES_FIT = """() => [...document.querySelectorAll('.js-plotly-plot')].filter(one => one.offsetParent)
+    .every(one => one._fullLayout && Math.abs(one._fullLayout.width - one.clientWidth) <= 1)"""
 
 # The texts of heatmap cells that are wider than their cell.
 _WIDER_TEXTS = """(key) => {
@@ -92,6 +98,10 @@ class Dashboard:
     def wait_for_stillness(self) -> None:
         """Wait until the page has its final shape: figures are redrawn when their width is known."""
         self.settle()
+        # On a busy machine, a figure keeps its old width for seconds after the window changed.
+        # If one never gets the width of its place, the assertion that follows reports what is cut off.
+        with suppress(PlaywrightTimeout):
+            self.page.wait_for_function(_FIGURES_FIT, timeout=REDRAW_MS)
         previous, same = None, 0
         while same < 8:
             shape = self.page.evaluate(
