@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.snapshot import Program, ScheduledOperation
+from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
+from inspector.core.snapshot import Program, Schedule
 from inspector.figures import bars, frame, labels, palette
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.predicted import Predicted
@@ -93,7 +93,7 @@ def windows(found: Simulated, program: Program) -> dict[str, tuple[float, float]
     """
     assert program.schedule is not None
     end = max((span.end for span in found.spans), default=0.0)
-    by_name = {one.name: one for one in program.schedule.computations}
+    by_name = program.schedule.by_name
     chosen: dict[str, tuple[float, float]] = {}
     loops = sorted(
         (span for span in found.spans if span.basis == "loop"),
@@ -131,11 +131,6 @@ def timeline(
     length = high - low
     if length <= 0:
         return None
-    operations = {
-        (one.name, number): operation
-        for one in program.schedule.computations
-        for number, operation in enumerate(one.operations)
-    }
     shown = [
         span
         for span in found.spans
@@ -144,7 +139,7 @@ def timeline(
     resources = _resources(shown)
     by_kind: dict[str, list[Span]] = {}
     for span in shown:
-        by_kind.setdefault(_kind(span, operations), []).append(span)
+        by_kind.setdefault(_kind(span, program.schedule), []).append(span)
     unit, factor = _unit(length)
     traces = [
         go.Bar(
@@ -159,7 +154,7 @@ def timeline(
                 "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
             },
-            customdata=[_hover(span, operations, program) for span in spans],
+            customdata=[_hover(span, program.schedule, program) for span in spans],
             hovertemplate=frame.HOVER_TEXT,
         )
         for kind in COLORS
@@ -201,21 +196,19 @@ def _resources(spans: Sequence[Span]) -> dict[str, int]:
     return {name: row for row, name in enumerate(order)}
 
 
-def _kind(span: Span, operations: Mapping[tuple[str, int], ScheduledOperation]) -> str:
+def _kind(span: Span, schedule: Schedule) -> str:
     if span.basis == "loop":
         return "more iterations"
     if span.basis == "wait":
         return "waiting for communication" if span.awaited else "waiting for copies"
     if span.resource == CORE:
-        flops = operations[span.computation, span.position].flops
+        flops = schedule.operation(span.computation, span.position).flops
         return "matrix products" if flops else "other operations"
     return "copies" if span.resource in ("copies", "host") else "communication"
 
 
-def _hover(
-    span: Span, operations: Mapping[tuple[str, int], ScheduledOperation], program: Program
-) -> str:
-    operation = operations[span.computation, span.position]
+def _hover(span: Span, schedule: Schedule, program: Program) -> str:
+    operation = schedule.operation(span.computation, span.position)
     found = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
     if operation.op_name:
         found.append(labels.middle_cut(operation.op_name, 80))
@@ -224,7 +217,7 @@ def _hover(
     if operation.collective is not None and program.collectives:
         one = program.collectives[operation.collective]
         found.append(
-            f"{one.op} over {'+'.join(one.mesh_axes or ('unknown axes',))}, {bytes_text(one.payload_bytes)}"
+            f"{one.op} over {mesh_axes_text(one.mesh_axes)}, {bytes_text(one.payload_bytes)}"
         )
     if operation.flops:
         found.append(si_text(operation.flops, "FLOP"))
@@ -251,25 +244,20 @@ def _unit(seconds: float) -> tuple[str, float]:
 def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
     """Return the spans as events of the Chrome trace format, which Perfetto opens. Times are in µs."""
     assert program.schedule is not None
-    operations = {
-        (one.name, number): operation
-        for one in program.schedule.computations
-        for number, operation in enumerate(one.operations)
-    }
     rows = _resources(found.spans)
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
         for name, row in rows.items()
     ]
     for span in found.spans:
-        operation = operations[span.computation, span.position]
+        operation = program.schedule.operation(span.computation, span.position)
         events.append(
             {
                 "ph": "X",
                 "pid": 0,
                 "tid": rows[span.resource],
                 "name": operation.name if span.basis != "wait" else f"wait for {operation.name}",
-                "cat": _kind(span, operations),
+                "cat": _kind(span, program.schedule),
                 "ts": span.start * 1e6,
                 "dur": (span.end - span.start) * 1e6,
                 "args": {

@@ -116,12 +116,11 @@ def parts_table(found: Predicted) -> Table:
 def operations(found: Predicted, program: Program) -> Table:
     """Return the operations on which the core spends most time, over the whole step."""
     assert found.simulated is not None and program.schedule is not None
-    by_name = {one.name: one for one in program.schedule.computations}
     times = executions(program)
     rows = []
     for span in found.simulated.spans:
         if span.resource == "core" and span.basis != "loop":
-            operation = by_name[span.computation].operations[span.position]
+            operation = program.schedule.operation(span.computation, span.position)
             count = times.get(span.computation, 1)
             rows.append((operation, span, count, count * (span.end - span.start)))
     rows.sort(key=lambda row: -row[3])
@@ -144,7 +143,7 @@ def operations(found: Predicted, program: Program) -> Table:
 def executions(program: Program) -> dict[str, int]:
     """Return how often a step executes each computation of its schedule."""
     assert program.schedule is not None
-    by_name = {one.name: one for one in program.schedule.computations}
+    by_name = program.schedule.by_name
     found = {program.schedule.entry: 1}
     waiting = [program.schedule.entry]
     while waiting:

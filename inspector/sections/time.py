@@ -54,7 +54,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             parts = modelled_step(
                 snapshot, models[program.name], models.values() if not number else ()
             )
-            if program.schedule is not None:
+            if program.schedule is not None or program.stage == "propagated":
                 parts = (*_predicted(snapshot, program, chip), *parts)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))

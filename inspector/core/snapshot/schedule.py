@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
@@ -69,3 +71,11 @@ class Schedule(Record):
 
     entry: str
     computations: tuple[ScheduledComputation, ...]
+
+    def operation(self, computation: str, position: int) -> ScheduledOperation:
+        """Return the operation at a position of a computation."""
+        return self.by_name[computation].operations[position]
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, ScheduledComputation]:
+        return {one.name: one for one in self.computations}

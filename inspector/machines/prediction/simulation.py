@@ -157,7 +157,7 @@ class _Machine:
         links: Mapping[tuple[str, ...], Link | NoLink],
         constants: Constants,
     ) -> None:
-        self._computations = {one.name: one for one in schedule.computations}
+        self._computations = schedule.by_name
         self._collectives = collectives
         self._chip = chip
         self._links = links
