@@ -148,6 +148,9 @@ def _trace(
         fits = (one for one in part.texts if labels.width_px(one, frame.TICK_PX) <= room)
         return labels.escape(next(fits, ""))
 
+    # Text on a hatch cannot be read; the legend and the hover text name the segment.
+    written = not first.hatch and any(part.texts for part, _, _ in placed)
+    texts = [text(part, start) for part, start, _ in placed] if written else None
     return go.Bar(
         orientation="h",
         name=labels.escape(name),
@@ -156,13 +159,12 @@ def _trace(
         y=[top + BAR_PX / 2 for _, _, top in placed],
         width=BAR_PX,
         marker={"color": first.color, "line": {"width": 0}, "pattern": {"shape": first.hatch}},
-        # Text on a hatch cannot be read; the legend and the hover text name the segment.
-        text=None if first.hatch else [text(part, start) for part, start, _ in placed],
+        text=texts,
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
         constraintext="none",
-        textfont={"size": frame.TICK_PX, "color": palette.text_on(first.color)},
+        textfont={"size": frame.TICK_PX, "color": palette.text_on(first.color)} if texts else None,
         customdata=[part.hover for part, _, _ in placed],
         hovertemplate=frame.HOVER_TEXT,
     )

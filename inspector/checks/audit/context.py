@@ -82,8 +82,9 @@ class AuditContext:
 
     @functools.cached_property
     def fold_paths(self) -> dict[str, str]:
-        """The path of the fold of each parameter, by the parameter's path."""
-        return {array.path: one.path for one in self.folds("params") for array in one.arrays}
+        """The path of the fold of each parameter, by its path. One in host memory has its own path."""
+        own = {array.path: array.path for array in self.parameters.values()}
+        return own | {array.path: one.path for one in self.folds("params") for array in one.arrays}
 
     @functools.cached_property
     def trivial(self) -> frozenset[str]:

@@ -1,0 +1,297 @@
+"""Everything that the project shows of one Snapshot or of several, as functions that a test can call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import plotly.graph_objects as go
+
+from inspector.checks import audit, lock_changes, lock_file
+from inspector.compare import board, board_link, difference
+from inspector.compiled.causes import dependents, rules_behind
+from inspector.core import device_holdings, snapshot, strict_json
+from inspector.core.rules.written import recorded
+from inspector.core.snapshot import Snapshot
+from inspector.figures.linked_maps import cut_of, linked_maps, panel
+from inspector.figures.timeline import trace_events
+from inspector.machines import hardware
+from inspector.media import report
+from inspector.media.terminal import read_verbs, render
+from inspector.model.built_in.catalogue import semantics
+from inspector.sections import (
+    array,
+    arrays,
+    board_picture,
+    causes,
+    collectives,
+    comparison,
+    devices,
+    effects,
+    findings,
+    machine,
+    memory,
+    prediction,
+    propagated_traffic,
+    provenance,
+    rules,
+    section,
+    sharding_errors,
+    summary,
+    time,
+    train_state,
+)
+from inspector.sections.section import Picture
+
+CHIP = hardware.chip("v5e")
+
+# A name, and a function that draws and raises nothing but InvalidInput.
+View = tuple[str, Callable[[], object]]
+
+
+def one(found: Snapshot) -> Iterator[View]:
+    """Yield the name and the function of each thing that is shown of one Snapshot."""
+    audited = _cached(lambda: audit.audited(found))
+    yield (
+        "written and read",
+        lambda: snapshot.from_json(strict_json.parse(snapshot.dumps(found), "the copy")),
+    )
+    yield "show", lambda: render.text(read_verbs.summary_of(found))
+    yield "show on a chip", lambda: render.text(read_verbs.summary_of(found, CHIP))
+    yield "audit", lambda: render.text([findings.section(audited())])
+    yield "fixes", lambda: _fixes(found)
+    yield "provenance", lambda: (provenance.line(found), provenance.facts(found))
+    yield "Overview", lambda: _draw([arrays.bytes_on_devices(found, found.arrays)])
+    yield "tree", lambda: _draw([arrays.tree_picture(found, found.arrays), arrays.tree(found)])
+    yield "Arrays", lambda: _draw([arrays.table(found.arrays), arrays.folded_table(found)])
+    yield "maps", lambda: _draw([arrays.maps(found, 8)])
+    for each in found.arrays:
+        yield f"array {each.path[:40]!r}", lambda each=each: _array(found, each)
+    yield "Collectives", lambda: _draw([collectives.section(found)])
+    for program in found.programs:
+        yield f"program {program.name[:40]!r}", lambda each=program: _program(found, each)
+    yield (
+        "agreement",
+        lambda: (
+            _draw(propagated_traffic.sections(found)),
+            _json(propagated_traffic.to_json(found)),
+        ),
+    )
+    yield "refusals", lambda: _draw(sharding_errors.sections(found))
+    yield (
+        "Train state",
+        lambda: _draw(
+            [
+                train_state.verdict(found),
+                *train_state.inside(found),
+                *[train_state.shardings(found, each.name) for each in found.programs],
+                train_state.training(found),
+                *train_state.boxes(found),
+            ]
+        ),
+    )
+    yield (
+        "Memory",
+        lambda: _draw(
+            [memory.section(found, None), memory.verdict(found, CHIP), memory.section(found, CHIP)]
+        ),
+    )
+    yield "Time", lambda: _draw([time.section(found, CHIP), *time.measured(found)])
+    yield "Time without a chip", lambda: _draw([time.section(found, None)])
+    yield "profiled", lambda: _draw(time.by_operation(found))
+    yield "bounds", lambda: _bounds(found)
+    yield "Devices", lambda: _devices(found)
+    yield "machine", lambda: _machine(found)
+    yield "Rules", lambda: _rules(found)
+    yield "what depends on a rule", lambda: _dependents(found)
+    if found.effects is not None:
+        yield "Effects", lambda: _draw([effects.section(found.effects)])
+    yield "totals", lambda: _draw([summary.facts(found), summary.totals(found)])
+    yield "lock file", lambda: _lock(found)
+    yield "link", lambda: board_link.to_query(board.Board().pinned("a", found))
+    yield "HTML report", lambda: report.content([("a", found)], ".html", CHIP)
+    yield "Markdown report", lambda: report.content([("a", found)], ".md")
+
+
+def several(found: list[Snapshot]) -> Iterator[View]:
+    """Yield the name and the function of each thing that is shown of several Snapshots together."""
+    named = [(f"layout {place}", each) for place, each in enumerate(found)]
+    aligned = _cached(
+        lambda: [
+            (name, each)
+            for (name, _), each in zip(
+                named, difference.aligned([audit.audited(each) for each in found]), strict=True
+            )
+        ]
+    )
+    yield "compare", lambda: _draw(comparison.sections(aligned(), CHIP))
+    yield "compare -o X.json", lambda: _json(difference.to_json(aligned(), 0, CHIP))
+    yield "board picture", lambda: _figure(board_picture.board_picture(aligned(), CHIP))
+    yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
+    yield "board link", lambda: board_link.to_query(_board(named).aligned())
+    yield "linked maps", lambda: _linked(aligned())
+    yield "lines", lambda: provenance.lines(named)
+    yield "lock changes", lambda: lock_changes.changes(*map(lock_file.locked, found[:2]))
+    yield "HTML report of several", lambda: report.content(named, ".html", CHIP)
+    yield "Markdown report of several", lambda: report.content(named, ".md", CHIP)
+
+
+def _cached(make: Callable[[], Any]) -> Callable[[], Any]:
+    known: list[Any] = []
+
+    def get() -> Any:
+        if not known:
+            known.append(make())
+        return known[0]
+
+    return get
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _draw(blocks: Any) -> None:
+    """Render the blocks as text and Markdown, and their figures as JSON."""
+    blocks = tuple(blocks)
+    text = render.text(blocks)
+    assert all(one == "\n" or one.isprintable() for one in text), "the text has control characters"
+    text.encode("utf-8")
+    for picture in _pictures(blocks):
+        _figure(picture.build(900))
+
+
+def _pictures(blocks: Any) -> Iterator[Picture]:
+    for block in blocks:
+        match block:
+            case Picture():
+                yield block
+            case section.Columns(columns):
+                for column in columns:
+                    yield from _pictures(column)
+            case section.Folded(_, inside) | section.Section(_, _, inside):
+                yield from _pictures(inside)
+
+
+def _figure(figure: object) -> None:
+    if figure is not None:
+        assert isinstance(figure, go.Figure)
+        assert figure.to_json()
+
+
+def _array(found: Snapshot, each: Any) -> None:
+    layout = board_link.layout_of(found)
+    _draw(
+        [
+            *array.maps(each, found),
+            *array.notes(each),
+            *array.why(each, found, layout),
+            array.attributes(each, found),
+            *collectives.of_array(each, found),
+            *filter(None, [causes.of_array(each)]),
+        ]
+    )
+    rows = array.shard_rows(each, found)
+    if rows is not None:
+        _json(rows)
+        _draw([array.shards(each, found)])
+
+
+def _program(found: Snapshot, program: Any) -> None:
+    _draw(collectives.of_program(program, found))
+    for each in program.collectives or ():
+        _draw([collectives.cause(program, each)])
+    _draw([collectives.each(program, program.collectives or ())])
+    _draw(filter(None, [causes.conflicts(program)]))
+    if found.mesh is None:
+        return
+    predicted = prediction.prediction_of(found, program.name, CHIP)
+    _json(prediction.json_of(predicted, program))
+    for period in prediction.window_names(predicted, program) or [None]:
+        _draw(prediction.blocks(predicted, program, found.mesh.size, period))
+    _draw([prediction.section(found, program.name, CHIP)])
+    if predicted.seconds is not None and predicted.simulated is not None:
+        _json(trace_events(predicted.simulated, program))
+
+
+def _bounds(found: Snapshot) -> None:
+    if found.mesh is None:
+        return
+    models = time.models_of(found, CHIP)
+    for model in models.values():
+        _draw(time.modelled_step(found, model, models.values()))
+
+
+def _devices(found: Snapshot) -> None:
+    if found.mesh is None:
+        return
+    chosen = found.mesh.devices[:1] or (0,)
+    for groups in (None, ("params", "opt_state")):
+        held = device_holdings.holdings(found, chosen, groups)
+        _draw([devices.section(held), devices.figures(found, held, groups, section.text("x"))])
+        _json(dataclasses.asdict(held))
+    if found.mesh.processes:
+        device_holdings.devices_of_process(found, found.mesh.processes[0])
+
+
+def _machine(found: Snapshot) -> None:
+    target = machine.target_of(found)
+    if target is not None:
+        for axis in machine.axes(found):
+            _draw(machine.blocks(found, target, axis))
+
+
+def _rules(found: Snapshot) -> None:
+    given = recorded(found)
+    if given is None:
+        return
+    known = rules.ledgers(found, given)
+    reading = semantics(found)
+    _draw([rules.overall(known, reading)])
+    for each, ledger in known:
+        _draw(rules.of_array(each, ledger, given, reading))
+
+
+def _dependents(found: Snapshot) -> None:
+    for rule in rules_behind(found):
+        _draw([causes.of_rule(dependents(found, rule))])
+
+
+def _fixes(found: Snapshot) -> None:
+    changes = audit.audited(found).findings
+    _draw(findings.audited([(each, None) for each in audit.merged_by_logical_axis(changes)]))
+
+
+def _lock(found: Snapshot) -> None:
+    lock = lock_file.locked(found)
+    lock_file.from_json(strict_json.parse(lock_file.dumps(lock), "the lock file"))
+
+
+def _board(named: list[tuple[str, Snapshot]]) -> board.Board:
+    made = board.Board()
+    for name, each in named:
+        made = made.pinned(name, each)
+    return made
+
+
+def _linked(named: list[tuple[str, Snapshot]]) -> None:
+    (_, first), *_ = named
+    if first.mesh is None:
+        return
+    for lead in first.arrays:
+        cut = cut_of([(lead, first.mesh)])
+        if cut is None or lead.shape is None:
+            continue
+        panels = [
+            panel(
+                name,
+                next((each for each in found.arrays if each.path == lead.path), None),
+                found.mesh,
+                cut,
+                lead.shape,
+            )
+            for name, found in named
+        ]
+        _figure(linked_maps(panels, lead.path, cut, width_px=1200))
