@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_sizes_text
 from inspector.core.rules import Rule
@@ -79,8 +80,8 @@ class RuleSet:
             )
         if keep_mesh is None:
             keep_mesh = set(layout.axis_names) <= set(self.axes)
-        if not keep_mesh:
-            names = self._default_axes()
+        names = () if keep_mesh else self._default_axes()
+        if names:  # a file can name no axis at all
             layout = layout.on_mesh(mesh_shape(layout.devices, len(names)), names)
         rules = tuple(self._rules_for(layout))
         preset = Preset(self.name, "", layout.axis_names, rules)
@@ -150,11 +151,7 @@ def read(path: str) -> str:
     Raises:
       InvalidInput: it cannot be read, is too large, or is not text.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(MOST_BYTES + 1)
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInput(f"{path} cannot be read as a text file of rules") from None
+    return input_file.read_text(path, MOST_BYTES)
 
 
 def applied_text(rule_set: RuleSet, layout: Layout) -> str:

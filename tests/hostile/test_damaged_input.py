@@ -33,7 +33,7 @@ from tests.hostile.damage import damaged, damaged_text
 from tests.media.terminal.command import inspector
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "0"))
-LONGEST_SENTENCE = 4000
+LONGEST_SENTENCE = 10_000
 # Pictures take most of the time, so CI draws a few things of each Snapshot.
 MOST_DRAWN = None if EXAMPLES else 3
 

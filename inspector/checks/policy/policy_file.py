@@ -13,6 +13,7 @@ from typing import NamedTuple
 from inspector.checks.policy import array_rules, program_rules, snapshot_rules
 from inspector.checks.policy.fields import Fields, nearest
 from inspector.checks.policy.outcome import Check, Outcome
+from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 
@@ -55,15 +56,7 @@ class Policy:
 
 def read(path: str | os.PathLike[str]) -> Policy:
     """Read a policy file, and the files that its rules name."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except ValueError as error:  # a zero byte in the path
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error}") from None
-    return parse(text, str(path), Path(path).parent)
+    return parse(input_file.read_text(path), str(path), Path(path).parent)
 
 
 def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:

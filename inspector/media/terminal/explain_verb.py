@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-from pathlib import Path
 from typing import Any
 
 from inspector.compiled.causes import Dependents, dependents, rules_behind
+from inspector.core import input_file, typed_json
 from inspector.core import snapshot as snapshots
-from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
+from inspector.layout import rule_files
 from inspector.media.terminal import effects, render
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, argument, one_of, verb
@@ -197,9 +197,4 @@ def collective_named(snapshot: Snapshot, name: str) -> tuple[Program, Collective
 
 def _read_rules(text: str) -> tuple[Rule, ...]:
     """Return the rules in the option, or in the file that it names."""
-    try:
-        if len(text) < _MAX_CHARACTERS and Path(text).is_file():
-            text = Path(text).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        pass  # the text is not a file name
-    return written.parse(text)
+    return written.parse(input_file.read_text(text) if rule_files.is_file(text) else text)

@@ -19,6 +19,7 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 from inspector.compiled.hlo import shapes, shardings
 from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.shardings import NamedMesh
+from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
@@ -93,9 +94,8 @@ def read(path: Path, what: str) -> Snapshot:
 
 
 def _content(path: Path, what: str) -> str | bytes:
-    with path.open("rb") as file:
-        if file.read(len(MLIR_BYTECODE)) == MLIR_BYTECODE:
-            return content.read_bytes(path, limits.MOST_TEXT_BYTES, what)
+    if input_file.head(path, len(MLIR_BYTECODE), what) == MLIR_BYTECODE:
+        return content.read_bytes(path, limits.MOST_TEXT_BYTES, what)
     return content.read_text(path, what).text
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inspector.core import strict_json
+from inspector.core import input_file, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.typed_json import LARGEST
@@ -25,7 +24,6 @@ GZIP = b"\x1f\x8b"
 MLIR_BYTECODE = b"ML\xefR"
 _CHUNK = 1 << 20
 _HEAD = 4096  # bytes; enough for the first key of a JSON file
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
 _WINDOW = 16 + zlib.MAX_WBITS  # zlib's code for a gzip stream
 _FORMAT = re.compile(r'\s*\{\s*"format"\s*:\s*"([^"]{1,60})"')
 _FIRST_KEY = re.compile(r'\s*\{\s*"((?:[^"\\]|\\.)*)"\s*:\s*(.?)', re.S)
@@ -60,11 +58,7 @@ class Sample:
         """The first characters of a text file; None for a folder, a gzip file or MLIR bytecode."""
         if self.path.is_dir():
             return None
-        try:
-            with self.path.open("rb") as file:
-                raw = file.read(_HEAD)
-        except OSError as error:
-            raise InvalidInput(f"{self.what} cannot be read: {error.strerror}") from None
+        raw = input_file.head(self.path, _HEAD, self.what)
         if not raw:
             raise InvalidInput(f"{self.what} is empty")
         return None if raw.startswith((GZIP, MLIR_BYTECODE)) else decode(raw, self.what, cut=True)
@@ -86,7 +80,7 @@ class Sample:
             return found[1]
         if not self.first_key()[0]:
             return None
-        plain = read_json(self.path, self.what, limits.MOST_SNAPSHOT_VALUES)
+        plain = read_json(self.path, self.what, strict_json.MOST_VALUES)
         value = plain.get("format") if isinstance(plain, dict) else None
         return value if isinstance(value, str) else None
 
@@ -102,22 +96,7 @@ def sample(path: Path, what: str) -> Sample:
 
 def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     """Return the content of a regular file of 1 to `most` bytes."""
-    try:
-        # Without O_NONBLOCK, opening a pipe blocks.
-        with open(
-            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-        ) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InvalidInput(f"{what} is not a file")
-            content = file.read(most + 1)
-    except InvalidInput:
-        raise
-    except OSError as error:
-        raise InvalidInput(f"{what} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # a zero byte in the path
-        raise InvalidInput(f"{what} cannot be read: {error}") from None
-    if len(content) > most:
-        raise InvalidInput(f"{what} has more than {bytes_text(most)}, the most that is read")
+    content = input_file.read_bytes(path, most, what)
     if not content:
         raise InvalidInput(f"{what} is empty")
     return content
@@ -132,9 +111,7 @@ def read_json(
 
 def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES) -> Any:
     """Return strict JSON of at most `most_values` values, which are counted before parsing."""
-    if _has_more_values(raw, most_values):
-        raise InvalidInput(f"{what} has more than {most_values:,} values, the most that are read")
-    return strict_json.parse(raw, what)
+    return strict_json.parse(raw, what, most_values)
 
 
 def array_entries(plain: Any, what: str, expected: str) -> dict[str, Any]:
@@ -162,23 +139,6 @@ def size_list(plain: Any, what: str) -> tuple[int, ...]:
     ):
         raise InvalidInput(f"{what} has the shape {shown(plain)}, but must have a list of sizes")
     return tuple(plain)
-
-
-def _has_more_values(raw: bytes, most: int) -> bool:
-    """Return whether the lists, objects and commas outside of strings exceed a limit."""
-    if _values(raw, 0, len(raw)) <= most:
-        return False
-    seen = at = 0
-    for string in _STRINGS.finditer(raw):
-        seen += 1 + _values(raw, at, string.start())
-        at = string.end()
-        if seen > most:
-            return True
-    return seen + _values(raw, at, len(raw)) > most
-
-
-def _values(raw: bytes, start: int, end: int) -> int:
-    return sum(raw.count(mark, start, end) for mark in (b"[", b"{", b","))
 
 
 def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> Text:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from inspector.core import strict_json
+
 MOST_UPLOAD_BYTES = 200 * 1024**2
-# JSON text needs as many bytes in memory, but empty lists need 25 times as many. So values are counted too:
-# every list, object and comma, because each can begin a value.
-MOST_JSON_BYTES = 64 * 1024**2
-MOST_JSON_VALUES = 4_000_000
-# A Snapshot can list every shard, with 9 values in 80 bytes.
-MOST_SNAPSHOT_VALUES = 8_000_000
+MOST_JSON_BYTES = strict_json.MOST_BYTES
+MOST_JSON_VALUES = 4_000_000  # of a file that is no Snapshot
 # Bytes of one program's text, unpacked. Its records need about six times as many.
 MOST_TEXT_BYTES = 128 * 1024**2
 MOST_TEXT_BYTES_TOGETHER = 512 * 1024**2  # of all texts in one folder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inspector.core import snapshot
+from inspector.core import snapshot, strict_json
 from inspector.core.snapshot import Snapshot
-from inspector.producers.readers import content, limits
+from inspector.producers.readers import content
 from inspector.producers.readers.content import Report, Sample, no_report
 
 
@@ -18,4 +18,4 @@ def recognizes(sample: Sample) -> bool:
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
     """Return the Snapshot in a file, or in the only file of a folder."""
     file = content.only_file(path, what)
-    return snapshot.from_json(content.read_json(file, what, limits.MOST_SNAPSHOT_VALUES), what)
+    return snapshot.from_json(content.read_json(file, what, strict_json.MOST_VALUES), what)

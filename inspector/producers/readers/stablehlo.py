@@ -6,6 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
+from inspector.core import input_file
 from inspector.core.snapshot import Snapshot
 from inspector.producers.readers.content import MLIR_BYTECODE, Report, Sample, no_report
 
@@ -19,9 +20,8 @@ def recognizes(sample: Sample) -> bool:
     """Return whether a file is MLIR bytecode, or text that begins as an MLIR module does."""
     if sample.path.is_dir():
         return False
-    with sample.path.open("rb") as file:
-        if file.read(len(MLIR_BYTECODE)) == MLIR_BYTECODE:
-            return True
+    if input_file.head(sample.path, len(MLIR_BYTECODE), sample.what) == MLIR_BYTECODE:
+        return True
     head = sample.head
     if head is None or sample.is_json or _HLO.search(head):
         return False

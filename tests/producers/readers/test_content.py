@@ -19,7 +19,7 @@ def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     assert content.read_bytes(path, 100, "it") == b"x" * 100
-    with pytest.raises(InvalidInput, match="more than 99 B"):
+    with pytest.raises(InvalidInput, match="more than 99 bytes"):
         content.read_bytes(path, 99, "it")
 
 
