@@ -115,10 +115,12 @@ TRANSFORMER_SIZES = (
     ),
 )
 
-# Sizes of the transformer that the mixture of experts lacks: its experts are gated by silu.
+# Sizes of the transformer that the mixture of experts lacks: its experts are gated by silu, its blocks not
+# parallel.
 MLP_FORM = (
     Size("activation", "silu", "activation function of each MLP", choices=("silu", "gelu", "relu")),
     Size("gated", True, "multiply the activation by a second product: three matrices per MLP"),
+    Size("parallel", False, "the MLP of a block reads what its attention reads, as in GPT-J"),
 )
 
 TRANSFORMER_LOGICAL_AXES = {

@@ -26,6 +26,7 @@ class Config:
       activation: the name of a function of `jax.nn`.
       gated: whether an MLP multiplies the activation by a second product.
       attention: `flash` for a kernel where the devices have one, or `plain`.
+      parallel: whether the MLP reads what attention reads, instead of the sum after it.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
     """
 
@@ -46,6 +47,7 @@ class Config:
     gated: bool = True
     positions: str = "rotary"
     attention: str = "plain"
+    parallel: bool = False
 
 
 class Layer(nn.Module):

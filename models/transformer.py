@@ -33,16 +33,22 @@ FeedForward = Callable[..., Layer]
 
 
 class Block(Layer):
-    """Attention and a feed-forward layer, each added to x. Returns (x, None) for scan."""
+    """Attention and a feed-forward layer, each added to x. Returns (x, None) for scan.
+
+    In a parallel block both read the same normalized x (GPT-J; Wang and Komatsuzaki 2021).
+    """
 
     feed_forward: FeedForward = MLP
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         x = checkpoint_name(x, "decoder_layer_input")
-        x = x + Attention(self.config, name="attention")(self.norm("attention_norm", x))
+        normed = self.norm("attention_norm", x)
+        x = x + Attention(self.config, name="attention")(normed)
         x = self.constrained("after_attention", x, ("batch", "seq", "embed"))
-        x = x + self.feed_forward(self.config, name="feed_forward")(self.norm("norm", x))
+        if not self.config.parallel:
+            normed = self.norm("norm", x)
+        x = x + self.feed_forward(self.config, name="feed_forward")(normed)
         x = self.constrained("after_feed_forward", x, ("batch", "seq", "embed"))
         return x, None
 
@@ -123,6 +129,7 @@ def transformer(
     weight_dtype: str = "same",
     optimizer_dtype: str = "same",
     accumulate: int = 1,
+    parallel: bool = False,
     feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules.
@@ -148,7 +155,7 @@ def transformer(
     config = Config(
         *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
         *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
-        *(activation, gated, positions, attention),
+        *(activation, gated, positions, attention, parallel),
     )
     return next_token_model(
         Transformer(config, feed_forward),

@@ -55,6 +55,64 @@ _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("silu", "linear"): ("silu", "true"),
     ("gelu", "linear"): ("gelu", "true"),
 }
+# Groups of options of XLA by their names in MaxText (benchmarks/xla_flags_library.py), without those that
+# this compiler lacks or that choose hardware.
+_OPTION_GROUPS = {
+    "DENSE_VMEM_LIMIT_FLAG": ("xla_tpu_scoped_vmem_limit_kib=98304",),
+    "MOE_VMEM_LIMIT_FLAG": ("xla_tpu_scoped_vmem_limit_kib=81920",),
+    "DISABLE_COLLECTIVE_MATMUL": ("xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000",),
+    "LAYOUT_FOR_ALL_REDUCE_SCATTER": (
+        "xla_tpu_use_minor_sharding_for_major_trivial_input=true",
+        "xla_tpu_relayout_group_size_threshold_for_reduce_scatter=1",
+        "xla_tpu_assign_all_reduce_scatter_layout=true",
+    ),
+    "DATA_PARALLEL_OVERLAP": (
+        "xla_tpu_enable_data_parallel_all_reduce_opt=true",
+        "xla_tpu_data_parallel_opt_different_sized_ops=true",
+    ),
+    "CF_FOR_ALL_GATHER": (
+        "xla_tpu_enable_async_collective_fusion=true",
+        "xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+        "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
+        "xla_tpu_overlap_compute_collective_tc=true",
+        "xla_enable_async_all_gather=true",
+    ),
+    "CF_FOR_ALL_REDUCE": (
+        "xla_tpu_enable_async_collective_fusion=true",
+        "xla_tpu_enable_async_collective_fusion_fuse_all_reduce=true",
+        "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
+        "xla_tpu_overlap_compute_collective_tc=true",
+        "xla_enable_async_all_reduce=true",
+    ),
+    "REDUCE_SCATTER_FUSION": (
+        "xla_tpu_use_minor_sharding_for_major_trivial_input=true",
+        "xla_tpu_relayout_group_size_threshold_for_reduce_scatter=1",
+    ),
+    "ENABLE_SPARSECORE_OFFLOADING_FOR_ALL_REDUCE": (
+        "xla_sc_disable_megacore_partitioning=true",
+        "xla_tpu_use_tc_device_shape_on_sc=true",
+        "xla_sc_enable_instruction_fusion=false",
+        "xla_tpu_enable_async_collective_fusion_fuse_all_reduce=false",
+        "xla_tpu_enable_all_reduce_offload_tracing=true",
+        "xla_tpu_enable_sparse_core_collective_offload_all_reduce=true",
+    ),
+    "HOST_OFFLOAD_FLAGS": (
+        "xla_tpu_enable_all_experimental_scheduler_features=true",
+        "xla_tpu_enable_scheduler_memory_pressure_tracking=true",
+        "xla_tpu_host_transfer_overlap_limit=24",
+        "xla_tpu_aggressive_opt_barrier_removal=ENABLED",
+        "xla_lhs_prioritize_async_depth_over_stall=ENABLED",
+        "xla_tpu_enable_ag_backward_pipelining=true",
+        "xla_should_allow_loop_variant_parameter_in_chain=ENABLED",
+        "xla_should_add_loop_invariant_op_in_chain=ENABLED",
+        "xla_max_concurrent_host_send_recv=100",
+        "xla_tpu_scheduler_percent_shared_memory_limit=100",
+        "xla_latency_hiding_scheduler_rerun=2",
+    ),
+}
+# Names in the same lists that are not options of the compiler: parts of the launch.
+_NO_OPTIONS = re.compile(r"REMOVE|ADD_[A-Z]+|ENHANCED_LAUNCH_BARRIER")
+_OPTION = re.compile(r"-{0,2}(xla_\w+=[^\s,;~]+)")
 
 
 class _NotReproducible(Exception):
@@ -175,6 +233,8 @@ def _layout(row: Mapping[str, Any], chip: str) -> Layout:
     fields |= {"target": _target(row, chip)}
     fields |= _mesh_and_rules(row)
     fields |= _sizes(row, model)
+    if options := _compiler_options(row):
+        fields["compiler_options"] = ",".join(options)
     if targets.parse(fields["target"]).kind == "tpu":
         fields["device_order"] = "torus"
     return layouts.parse(fields).unwrap()
@@ -304,12 +364,29 @@ def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
         "dtype": dtype.get("activations") or "bfloat16",
         "weight_dtype": dtype.get("weights") or "float32",
     }
+    # The models of MaxText's `global_parameter_scale` have its default decoder layer, whose MLP reads the
+    # normalized input of the attention (MaxText/layers/models.py at 76bd53b).
+    if re.fullmatch(r"maxtext-\d+b", str(model.get("name", ""))):
+        sizes["parallel"] = "true"
     if dtype.get("mu"):
         sizes["optimizer_dtype"] = dtype["mu"]
     steps = _count(batch.get("grad_accumulation"))
     if steps and steps > 1:
         sizes["accumulate"] = steps
     return {name: str(value) for name, value in sizes.items()}
+
+
+def _compiler_options(row: Mapping[str, Any]) -> list[str]:
+    """Return the options of XLA with which the run was compiled, `name=value`. The last of a name counts."""
+    flags, options = row.get("xla_flags"), dict[str, str]()
+    for flag in flags if isinstance(flags, list) else []:
+        text = str(flag)
+        found = _OPTION.fullmatch(text)
+        if found is None and text not in _OPTION_GROUPS and not _NO_OPTIONS.fullmatch(text):
+            raise _NotReproducible(f"its compiler flag {shown(text)} is not known here")
+        for option in (found[1],) if found else _OPTION_GROUPS.get(text, ()):
+            options[option.partition("=")[0]] = option
+    return list(options.values())
 
 
 def _remat(remat: Mapping[str, Any]) -> str:

@@ -33,6 +33,8 @@ TARGETS = ("cpu", LOCAL, "plan")
 DEVICE_ORDERS = ("row-major", "torus")
 AXIS_TYPES = ("auto", "explicit")
 
+MOST_OPTIONS = 100  # options of the compiler
+
 # The default bound of sizes: JSON keeps every whole number up to it.
 _LARGEST = 2**53
 _LONGEST_TEXT = 200
@@ -398,6 +400,35 @@ def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
                 f"{', '.join(model.constraints) or 'nothing'}"
             )
     return tuple(name for name in model.constraints if name in names)
+
+
+def parse_compiler_options(text: str) -> tuple[tuple[str, str], ...]:
+    """Return name and value of each option of the compiler, by name: `xla_a=true,xla_b=4`.
+
+    Which options exist is known to the compiler only.
+
+    Raises:
+      InvalidInput: an option is malformed or given twice.
+    """
+    entries = [entry for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()]
+    if len(entries) > MOST_OPTIONS:
+        raise InvalidInput(
+            f"compiler_options has {len(entries):,} options, at most {MOST_OPTIONS} are allowed"
+        )
+    options: dict[str, str] = {}
+    for entry in entries:
+        found = re.fullmatch(r"\s*(?:--)?([A-Za-z_][A-Za-z0-9_]*)[=.]\s*(\S.*?)\s*", entry)
+        if found is None or not entry.isprintable() or len(entry) > _LONGEST_TEXT:
+            raise InvalidInput(
+                f"compiler_options has {shown(entry)}, but must give the value of each option, such as "
+                f"xla_tpu_scoped_vmem_limit_kib=98304, in at most {_LONGEST_TEXT} printable characters"
+            )
+        if found[1] in options:
+            raise InvalidInput(
+                f"compiler_options has {shown(found[1])} twice, but must give each option once"
+            )
+        options[found[1]] = found[2]
+    return tuple(sorted(options.items()))
 
 
 def parse_processes(text: str, shape: tuple[int, ...], target: str = "cpu") -> int:

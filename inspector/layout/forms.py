@@ -164,6 +164,15 @@ FIELDS = (
             choices=texts.DEVICE_ORDERS,
         )
     ),
+    Field(
+        "compiler_options",
+        lambda text, _: texts.parse_compiler_options(text),
+        lambda _: (),
+        lambda options, separators: separators.entries.join(
+            f"{name}{separators.assign}{value}" for name, value in options
+        ),
+        optional=True,
+    ),
 )
 
 # Names that a size of a model must not have.
@@ -254,6 +263,8 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
             fields[name] = _text_of_rules(part, what)
         elif name == "state_specs" and isinstance(part, list):
             fields[name] = _text_of_rows(part, what)
+        elif name == "compiler_options" and isinstance(part, dict):
+            fields[name] = _text_of_options(part, what)
         elif name == "specs" and isinstance(part, dict):
             fields[name] = ",".join(
                 f"{place}={_text_of_spec(spec, f'{what}: specs.{_named(place)}')}"
@@ -320,6 +331,19 @@ def _text_of_rules(value: list[Any] | dict[str, Any], what: str) -> str:
         name, axes = pair
         texts.check_name(name, f"{what}: rules", "a logical axis")
         entries.append(f"{name}={_text_of_axes(axes, f'{what}: rule {name}')}")
+    return ",".join(entries)
+
+
+def _text_of_options(value: dict[str, Any], what: str) -> str:
+    entries = []
+    for name, part in value.items():
+        text = _text_of_scalar(part, f"{what}: compiler_options.{_named(name)}")
+        if re.search(r"[,~;\n]", text):
+            raise InvalidInput(
+                f"{what}: compiler_options.{_named(name)} is {shown(text)}, but must have no comma, "
+                "semicolon or tilde"
+            )
+        entries.append(f"{name}={text}")
     return ",".join(entries)
 
 

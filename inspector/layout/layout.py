@@ -28,6 +28,7 @@ class Layout:
     """A valid layout. `specs` is empty for models with logical axes, `rules` for the others.
 
     `state_specs` has the PartitionSpecs by path of a model that has `ModelEntry.state_specs`.
+    `compiler_options` has the name and value of options of XLA, in the order of their names.
     `axis_types` has `auto` or `explicit` for each mesh axis. It is empty if all are auto.
     """
 
@@ -46,6 +47,7 @@ class Layout:
     trace: bool = False
     device_order: str = "row-major"
     axis_types: tuple[str, ...] = ()
+    compiler_options: tuple[tuple[str, str], ...] = ()
     state_specs: tuple[SpecRow, ...] = ()
 
     @property
@@ -65,6 +67,12 @@ class Layout:
     @property
     def devices(self) -> int:
         return math.prod(self.mesh_shape)
+
+    @property
+    def compiler_arguments(self) -> dict[str, str | bool]:
+        """Return the options of XLA as JAX takes them: the compiler for CPUs refuses `true` as text."""
+        switches = {"true": True, "false": False}
+        return {name: switches.get(value.lower(), value) for name, value in self.compiler_options}
 
     @property
     def explicit_axes(self) -> tuple[str, ...]:
@@ -141,7 +149,10 @@ class Layout:
             ]
         plain |= {"target": self.target, "steps": self.steps}
         for name, value in self.optional().items():
-            plain[name] = list(value) if isinstance(value, tuple) else value
+            if name == "compiler_options":
+                plain[name] = dict(value)
+            else:
+                plain[name] = list(value) if isinstance(value, tuple) else value
         if not self.axis_types and any(axis.type == "explicit" for axis in self.entry.mesh):
             plain["axis_types"] = ["auto"] * len(self.axis_names)
         return plain

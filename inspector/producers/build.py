@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -265,6 +265,7 @@ class Signature:
       inputs: name -> (abstract argument, sharding of each leaf), in the order of the function.
       outputs: name -> sharding of each leaf; None lets the compiler choose.
       donated: names of inputs whose buffers the outputs may reuse.
+      compiler_options: name -> value of options of XLA.
     """
 
     name: str
@@ -272,6 +273,7 @@ class Signature:
     inputs: dict[str, tuple[Any, Any]]
     outputs: dict[str, Any]
     donated: tuple[str, ...] = ()
+    compiler_options: dict[str, str | bool] = field(default_factory=dict)
 
     @property
     def changes_state(self) -> bool:
@@ -335,4 +337,4 @@ def signatures(model: Model, layout: Layout, mesh: Mesh) -> tuple[Signature, ...
             found.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
             found.append(Signature(name, function, dict(inputs), {"output": None}))
-    return tuple(found)
+    return tuple(replace(one, compiler_options=layout.compiler_arguments) for one in found)

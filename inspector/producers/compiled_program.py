@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import jax
 
 from inspector.compiled import program_text
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Mesh, Program, ProgramArray, Seconds, Timeit, Trace, Work
 from inspector.model.built_in.watching import Watched, listening
 from inspector.producers import profile
@@ -89,7 +90,7 @@ class CompiledProgram:
         inputs, outputs = self._signature.inputs, self._signature.outputs
         self._report("compile", program=self.name)
         started = time.perf_counter()
-        self._executable = self._lowered.compile()
+        self._executable = self._compiled()
         self._seconds["compile"] = time.perf_counter() - started
         compiled_inputs, _ = self._executable.input_shardings
         compiled_outputs, results = self._executable.output_shardings, self._lowered.out_info
@@ -101,6 +102,28 @@ class CompiledProgram:
             *_compare("input", inputs, arguments, requested_inputs, compiled_inputs),
             *_compare("output", outputs, results, outputs.values(), compiled_outputs),
         )
+
+    def _compiled(self) -> Any:
+        """Return the executable.
+
+        Raises:
+          InvalidInput: the compiler refuses an option.
+        """
+        options = self._signature.compiler_options
+        if not options:
+            return self._lowered.compile()
+        try:
+            return self._lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            # `INVALID_ARGUMENT: No such compile option: 'xla_a'`, or that a value is wrong.
+            message = str(error).strip().splitlines()[0]
+            if not message.startswith("INVALID_ARGUMENT"):
+                raise
+            given = ", ".join(f"{name}={value}" for name, value in options.items())
+            raise InvalidInput(
+                f"compiler_options is {shown(given)}, but must have options that the compiler knows: "
+                f"{message}"
+            ) from None
 
     def read_lowered(self) -> None:
         """Read the work of the lowered program, before partitioning and optimization."""

@@ -68,6 +68,22 @@ def test_a_run_as_a_layout(tmp_path):
     assert layout.rules[-1] == ("embed", ("tensor",))
 
 
+def test_the_options_of_the_compiler(tmp_path):
+    flags = ["DENSE_VMEM_LIMIT_FLAG", "ADD_PROXY", "--xla_tpu_b=1.5", "--xla_tpu_b=2"]
+    (run,) = read(tmp_path, ROW | {"xla_flags": flags})
+    assert run.layout is not None
+    assert run.layout.compiler_options == (
+        ("xla_tpu_b", "2"),
+        ("xla_tpu_scoped_vmem_limit_kib", "98304"),
+    )
+
+
+def test_the_scaled_models_of_maxtext_have_parallel_blocks(tmp_path):
+    for name, parallel in (("maxtext-64b", True), ("llama2-70b", False)):
+        (run,) = read(tmp_path, changed("model", name=name))
+        assert run.layout is not None and run.layout.sizes["parallel"] == parallel
+
+
 @pytest.mark.parametrize(
     ("measured", "seconds"),
     [
@@ -99,6 +115,7 @@ NOT_REPRODUCIBLE = {
     "no vocabulary": changed("model", vocab="unknown"),
     "a strange activation": changed("model", mlp_activations='["swish"]'),
     "a strange policy": changed("remat", policy="see elsewhere"),
+    "a strange compiler flag": ROW | {"xla_flags": ["FASTER"]},
     "nothing": {"id": "nothing"},
     "wrong types": {"id": "wrong", "hardware": [], "model": 3, "measured": "x", "layout": None},
 }

@@ -32,7 +32,7 @@ MESH_SHAPES = [
 ]
 FIELDS = sorted(
     {"model", "mesh", "axes", "rules", "specs", "target", "steps", "unconstrained", "timeit"}
-    | {"processes", "donate", "trace", "device_order", "axis_types"}
+    | {"processes", "donate", "trace", "device_order", "axis_types", "compiler_options"}
     | {size.name for name in ("logical_mlp", "mlp") for size in CATALOGUE[name].sizes}
 )
 
@@ -102,6 +102,13 @@ def layout_values(draw: st.DrawFn) -> Layout:
         donate=draw(st.booleans()),
         trace=draw(st.booleans()),
         device_order=draw(st.sampled_from(layouts.DEVICE_ORDERS)),
+        compiler_options=draw(
+            st.dictionaries(
+                st.from_regex(r"xla_[a-z0-9_]{1,8}", fullmatch=True),
+                st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,7}", fullmatch=True),
+                max_size=3,
+            ).map(lambda options: tuple(sorted(options.items())))
+        ),
         axis_types=draw(
             st.just(())
             | st.tuples(*[st.sampled_from(layouts.AXIS_TYPES)] * len(shape)).filter(
@@ -201,6 +208,10 @@ def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> No
         ({"unconstrained": "z.y"}, {"unconstrained": "y, z"}),
         ({"learning_rate": "1e-3"}, {}),
         (
+            {"compiler_options": " --xla_b=1.5,xla_a=true\n"},
+            {"compiler_options": "xla_a.true~xla_b.1.5"},
+        ),
+        (
             {"model": "mlp", "specs": "W1=None.model"},
             {"model": "mlp", "specs": "W1.None.model~W2.model.None"},
         ),
@@ -292,6 +303,12 @@ BROKEN = [
     ("donate", "state", ["true or false"]),
     ("trace", "", ["true or false"]),
     ("device_order", "random", ["row-major, torus"]),
+    ("compiler_options", "xla_a", ["the value of each option"]),
+    ("compiler_options", "xla_a=", ["the value of each option"]),
+    ("compiler_options", "xla-a=1", ["the value of each option"]),
+    ("compiler_options", f"xla_a={'1' * 300}", ["the value of each option"]),
+    ("compiler_options", "xla_a=1,xla_a=2", ["'xla_a' twice"]),
+    ("compiler_options", ",".join(f"xla_{n}=1" for n in range(101)), ["at most 100"]),
     ("target", "tpu:v5p:3x3x3", ["2x2x1", "multiples of 4"]),
     ("target", "gpu:h100:9", ["1 to 8", "a multiple of 8"]),
     ("processes", "3", ["one of 1, 2, 4"]),

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from inspector.model.built_in.attention import Attention
 from inspector.model.built_in.feed_forward import MLP
+from inspector.model.built_in.transformer import Block
 from tests.models.language_models import CONFIG, built
 
 ACTIVATIONS = {
@@ -34,6 +36,17 @@ def test_the_layer_is_its_formula(activation: str, gated: bool) -> None:
     np.testing.assert_allclose(
         layer.apply({"params": params}, x), hidden @ params["down"], atol=1e-5
     )
+
+
+def test_a_parallel_block_adds_both_layers_of_one_norm() -> None:
+    config = replace(CONFIG, parallel=True)
+    block, x = Block(config), jax.random.normal(jax.random.key(0), (2, 8, CONFIG.embed))
+    params = nn.unbox(block.init(jax.random.key(1), x))["params"]
+    normed = x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + 1e-5)
+    attended = Attention(config).apply({"params": params["attention"]}, normed)
+    fed = MLP(config).apply({"params": params["feed_forward"]}, normed)
+    assert params.keys() == {"attention_norm", "attention", "feed_forward"}
+    np.testing.assert_allclose(block.apply({"params": params}, x)[0], x + attended + fed, atol=1e-5)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "learned", "none"])

@@ -278,6 +278,11 @@ def test_gpu_program_that_does_not_fit_has_a_finding(pool: Pool) -> None:
         ("tpu:v5p:2x2x1", {"mesh": [2, 4]}, "mesh 2x4 has 8 devices, but tpu:v5p:2x2x1 has 4"),
         ("tpu:v5p:2x2x1", {"order": "best"}, "device_order is 'best', but must be one of"),
         ("tpu:v5p:2x2x1", {"fields": {"batch": "3"}}, "batch"),
+        (
+            "tpu:v5p:2x2x1",
+            {"fields": {"compiler_options": "xla_none=1"}},
+            "compiler_options is 'xla_none=1', but must have options that the compiler knows",
+        ),
     ],
 )
 def test_invalid_requests_are_refused(
@@ -291,11 +296,14 @@ def test_invalid_requests_are_refused(
 
 def test_the_job_returns_a_snapshot(pool: Pool) -> None:
     layout = layout_of({"mesh": "2x2", "depth": "64"})
+    options = {"xla_tpu_scoped_vmem_limit_kib": "65536", "xla_enable_async_all_gather": "true"}
     plain = layout.to_json() | {"target": "tpu:v6e:2x2", "device_order": "torus"}
+    plain |= {"compiler_options": options}
     job = start(pool, "compile", "tpu:v6e:2x2", layout=plain)
     found = snapshot.from_json(result(job))
     assert (found.source.kind, found.layout["target"]) == ("tpu", "tpu:v6e:2x2")
     assert found.mesh.extra["device_order"] == "torus"
+    assert found.layout["compiler_options"] == options
     assert "libtpu" in found.source.versions
     phases = [name for name, _ in job.status().phases]
     assert phases[:5] == ["start", "topology", "build", "lower", "compile"]

@@ -103,6 +103,8 @@ def _constants(layout: Layout) -> dict[str, str]:
     rules = tuple((name, spec_entry(axes)) for name, axes in layout.rules)
     values = {"mesh_shape": layout.mesh_shape, "axis_names": layout.axis_names, "rules": rules}
     texts = {name: assignment(name, value) for name, value in values.items()}
+    if layout.compiler_options:
+        texts["compiler_options"] = assignment("compiler_options", layout.compiler_arguments)
     if layout.state_specs:
         texts["state_specs"] = by_regex(layout.state_specs)
     return texts

@@ -31,8 +31,11 @@ def literal(value: Any) -> str:
 def assignment(name: str, value: Any) -> str:
     """Return `name = value`, with one entry per line if one line is too short."""
     line = f"{name} = {literal(value)}"
-    if len(line) <= WIDTH or not value or not isinstance(value, tuple):
+    if len(line) <= WIDTH or not value or not isinstance(value, tuple | dict):
         return line
+    if isinstance(value, dict):
+        entries = (f"{literal(key)}: {literal(each)}" for key, each in value.items())
+        return _listed(f"{name} = {{", entries, "}")
     return _listed(f"{name} = (", map(literal, value), ")")
 
 

@@ -316,7 +316,9 @@ class Editor:
                 key="field:constraints",
                 help="Without its constraint, XLA chooses the sharding of an activation. A run shows it.",
             )
-        with self._drawer("Training and measurement", others, "steps") as drawer:
+        with self._drawer(
+            "Training and measurement", others, "steps", "compiler_options"
+        ) as drawer:
             if drawer.open:
                 self._draw_training(others)
 
@@ -331,6 +333,14 @@ class Editor:
             help="Number of timed train steps and inferences.",
         )
         _show_problem(self._problems.get("steps"))
+        st.text_input(
+            "Compiler options",
+            key="field:compiler_options",
+            placeholder="xla_tpu_scoped_vmem_limit_kib=98304",
+            persist_state="page",
+            help="Options of XLA, `name=value` with commas between them. A plan does not use them.",
+        )
+        _show_problem(self._problems.get("compiler_options"))
         st.toggle(
             "Donate train state",
             key="field:donate",

@@ -103,6 +103,7 @@ def put(layout: Layout) -> None:
     state["field:steps"] = layout.steps
     state["field:target"] = layout.target
     state["field:device_order"] = layout.device_order
+    state["field:compiler_options"] = fields.get("compiler_options", "")
     for switch in layouts.SWITCHES:
         state[f"field:{switch.name}"] = getattr(layout, switch.name)
     state["field:processes"] = layout.processes
@@ -157,6 +158,7 @@ def fields() -> dict[str, str]:
         ),
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
+        "compiler_options": state.get("field:compiler_options", ""),
         # The next two are drawn for some targets only.
         "device_order": state.get("field:device_order", layouts.DEVICE_ORDERS[0]),
         "processes": _printed(state.get("field:processes", 1)),

@@ -30,7 +30,7 @@ from inspector.service.engine import Status
 
 _OPTIONS = (
     *("model", "mesh", "axes", "rules", "specs", "state_specs"),
-    *("target", "steps", "processes"),
+    *("target", "steps", "processes", "compiler_options"),
 )
 _LAYOUT_HELP = "a layout, or a Snapshot with a layout"
 
@@ -92,6 +92,11 @@ _LAYOUT_HELP = "a layout, or a Snapshot with a layout"
         "--processes",
         metavar="N",
         help="1 (default), 2 or 4 processes that share the devices, with jax.distributed",
+    ),
+    argument(
+        "--compiler-options",
+        metavar="NAME=VALUE,…",
+        help="options of XLA for all programs, such as xla_tpu_scoped_vmem_limit_kib=98304",
     ),
     argument(
         "--effects",

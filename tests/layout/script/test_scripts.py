@@ -50,6 +50,7 @@ LAYOUTS = {
     "device axes": MLP | {
         "model": "mlp", "mesh": "4x2", "loss": "mse", "optimizer": "adamw",
         "learning_rate": "0.01", "specs": "W1=data.model,W2=model+data.None,y=data.model",
+        "compiler_options": "xla_llvm_disable_expensive_passes=true,xla_backend_optimization_level=1",
     },
     "device axes, scan": MLP | {
         "model": "mlp", "scan": "true", "specs": "layer=data", "unconstrained": "y",
@@ -60,8 +61,9 @@ LAYOUTS = {
         "unconstrained": "table,key",
         "rules": "batch=data+fsdp,embed=fsdp,mlp=model,heads=model,kv_heads=model",
     },
-    "transformer as GPT-2": TRANSFORMER | {
+    "transformer as GPT-2, parallel as GPT-J": TRANSFORMER | {
         "mesh": "4x2", "activation": "gelu", "gated": "false", "positions": "learned",
+        "parallel": "true",
     },
     EXPERTS: TRANSFORMER | {
         "model": "moe", "mesh": "2x2", "axes": "data,expert", "experts": "4",
