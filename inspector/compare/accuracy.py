@@ -21,6 +21,7 @@ from inspector.machines.prediction.predicted import interval, predicted
 # Runs of one model whose measured times differ by less are not compared with each other.
 DIFFERENT = 1.1
 _PERCENTILE = 0.9
+NOT_COMPILED = "it was not compiled for this version"
 
 
 @dataclass(frozen=True)
@@ -126,24 +127,27 @@ def fitted_table(
     runs: Sequence[PublishedRun],
     programs: Sequence[MeasuredProgram],
     propagated: Sequence[MeasuredProgram],
-    versions: dict[str, str],
+    found: Accuracy,
 ) -> dict[str, Any]:
     """Return the table that a version ships: constants fitted to the programs, and a row for each run.
 
     The interval of a row comes from the runs of other models, as its prediction does.
 
-    programs, propagated: the compiled and the propagated train steps of the runs.
+    Args:
+      programs, propagated: the compiled and the propagated train steps of the runs.
+      found: the versions of the compilers, and why a run has no prediction.
     """
     before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
     chips = {one.chip.name: one.chip for one in programs}
     constants = {name: fitting.fitted(programs, chip) for name, chip in chips.items()}
     without = fitting.left_out(programs)
-    found = {one.name: one for one in programs}
+    by_name = {one.name: one for one in programs}
+    reasons = {row.id: row.reason for row in found.rows if row.reason}
     rows = []
     for run in runs:
         row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
-        one = found.get(run.name)
+        one = by_name.get(run.name)
         if one is not None and run.name in without:
             own = predicted(one.program, one.mesh, one.chip, constants=constants[run.chip])
             others = [
@@ -160,7 +164,7 @@ def fitted_table(
                 high=without[run.name] * between.high if between else None,
             )
         elif run.reason is None:
-            row = replace(row, reason="it was not compiled for this version")
+            row = replace(row, reason=reasons.get(run.name, NOT_COMPILED))
         rows.append(replace(row, before_compile=without_compile.get(run.name)))
     changed = {
         name: {
@@ -171,10 +175,18 @@ def fitted_table(
         for name, each in sorted(constants.items())
     }
     return {
-        "versions": versions,
+        "versions": found.versions,
         "constants": {name: values for name, values in changed.items() if values},
         "before_compile": asdict(fitting.fitted_before_compile(before)) if before else {},
-        "rows": [asdict(row) for row in rows],
+        "rows": [_rounded(asdict(row)) for row in rows],
+    }
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with five digits of each number."""
+    return {
+        name: float(f"{value:.5g}") if isinstance(value, float) else value
+        for name, value in row.items()
     }
 
 
@@ -194,11 +206,13 @@ class Compared:
 def compared(
     runs: Sequence[PublishedRun],
     planned: Callable[[Layout], Snapshot],
-    compiled: Callable[[Layout], Snapshot],
+    compiled: Callable[[PublishedRun, Layout], Snapshot | None],
 ) -> Compared:
     """Plan and compile the layout of each run that can be reproduced, and predict its step.
 
-    planned, compiled: return the Snapshot of a layout, with propagated or compiled programs.
+    Args:
+      planned: returns the Snapshot of a layout with propagated programs.
+      compiled: returns that of a run with compiled programs; None if it is not to be compiled.
     """
     versions: dict[str, str] = {}
     rows: list[Row] = []
@@ -206,13 +220,15 @@ def compared(
     for run in runs:
         row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
         if run.layout is not None:
+            row = _with_reason(row, NOT_COMPILED)
             try:
-                snapshots = {"planned": planned(run.layout), "compiled": compiled(run.layout)}
+                snapshots = {"planned": planned(run.layout)}
+                if (made := compiled(run, run.layout)) is not None:
+                    snapshots["compiled"] = made
+                    versions |= made.source.versions
+                    row = predicted_row(replace(row, reason=None), made)
             except InvalidInput as error:
-                rows.append(_with_reason(row, str(error)))
-                continue
-            versions |= snapshots["compiled"].source.versions
-            row = predicted_row(row, snapshots["compiled"])
+                row = _with_reason(row, str(error))
             for stage, snapshot in snapshots.items():
                 if (program := measured_program(run, snapshot)) is not None:
                     found[stage].append(program)

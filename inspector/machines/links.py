@@ -156,6 +156,13 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
     return _over_torus(operation, payload_bytes, link)
 
 
+def time_between_slices(op: str, payload_bytes: float, link: Link) -> float:
+    """Return the seconds of a collective over the network between slices alone; 0 without one."""
+    if not isinstance(link, SliceLink):
+        return 0.0
+    return _between_slices(OPERATIONS[op], payload_bytes, link).seconds
+
+
 def effective_bytes_per_second(link: Link) -> float:
     """Return the bytes of a large array over the time of its all-gather, without latency."""
     if link.size == 1:
@@ -270,24 +277,27 @@ def _over_slices(operation: Operation, payload: float, link: SliceLink) -> Estim
     Source: the tree of the book's chapter 12, and chapter 5, whose all-reduce over many slices takes
     2·V ÷ (m·W). DCN has no latency in this model.
     """
+    between = _between_slices(operation, payload, link)
+    if link.inside.size == 1 or operation.route not in ("ring", "all-to-all"):
+        return between
+    kept = payload / link.slices if operation.route == "all-to-all" else payload
+    inside = _over_torus(operation, kept, link.inside)
+    return max(inside, between, key=lambda one: one.seconds)
+
+
+def _between_slices(operation: Operation, payload: float, link: SliceLink) -> Estimate:
+    """Return the time over the network between slices."""
     size, rate = si_text(payload, "B"), si_text(link.bytes_per_second, "B/s")
     part = f"{link.slices - 1}/{link.slices}"
     if operation.route == "ring":
         seconds = operation.rounds * _gather_between_slices(payload, link)
         share = "" if link.inside.size == 1 else f" ÷ {link.inside.size}"
         formula = f"{_factor(operation.rounds)}{size}{share} × {part} ÷ {rate} over DCN"
-        kept = payload
-    elif operation.route == "all-to-all":
+        return Estimate(seconds, formula)
+    if operation.route == "all-to-all":
         seconds = payload * (link.slices - 1) / link.slices / link.bytes_per_second
-        formula = f"{size} × {part} ÷ {rate} over DCN{_dense(operation)}"
-        kept = payload / link.slices
-    else:
-        return Estimate(payload / link.bytes_per_second, f"{size} ÷ {rate} over DCN")
-    between = Estimate(seconds, formula)
-    if link.inside.size == 1:
-        return between
-    inside = _over_torus(operation, kept, link.inside)
-    return max(inside, between, key=lambda one: one.seconds)
+        return Estimate(seconds, f"{size} × {part} ÷ {rate} over DCN{_dense(operation)}")
+    return Estimate(payload / link.bytes_per_second, f"{size} ÷ {rate} over DCN")
 
 
 def _gather_between_slices(total: float, link: SliceLink) -> float:

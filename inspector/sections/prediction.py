@@ -71,7 +71,8 @@ def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
                 listing(
                     f"Compute at {constants.of(found.chip.name):.0%} of the peak, and "
                     f"{constants.exposed_share:.0%} of the modelled communication, which is assumed to "
-                    "be exposed: shares that are fitted to published runs.",
+                    "be exposed: shares that are fitted to published runs. Transfers between slices "
+                    "count in full.",
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",
                     f"The interval comes from measured over predicted seconds: {found.runs_text}.",

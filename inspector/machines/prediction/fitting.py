@@ -88,6 +88,7 @@ class PropagatedRun:
 
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
+      between_slices: Seconds of transfers between slices, which `communication` lacks.
     """
 
     name: str
@@ -96,6 +97,7 @@ class PropagatedRun:
     compute: float
     communication: float
     seconds: float
+    between_slices: float = 0.0
 
 
 def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
@@ -106,7 +108,9 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
         return None
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     others = sum(one.seconds or 0.0 for one in terms if one.kind != "compute")
-    return PropagatedRun(run.name, run.model, run.chip.name, compute, others, run.seconds)
+    between = sum(one.between_slices for one in terms)
+    parts = (compute, others - between, run.seconds, between)
+    return PropagatedRun(run.name, run.model, run.chip.name, *parts)
 
 
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
@@ -147,7 +151,8 @@ def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
 
 
 def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
-    return run.compute / constants.of(run.chip) + run.communication * constants.exposed_share
+    inside = run.communication * constants.exposed_share
+    return run.compute / constants.of(run.chip) + inside + run.between_slices
 
 
 def _error(runs: Sequence[MeasuredProgram], links: Sequence[Links], constants: Constants) -> float:

@@ -154,6 +154,9 @@ def before_compile(
 ) -> Predicted:
     """Predict one run of a propagated program: compute at a share of the peak, and exposed communication.
 
+    Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
+    in full: they begin when those inside have ended, and most of them are of gradients, at the end.
+
     Args:
       constants: by default those that were fitted to published runs.
     """
@@ -168,7 +171,8 @@ def before_compile(
         elif term.kind == "compute":
             seconds += term.seconds / known.of(chip.name)
         else:
-            seconds += term.seconds * known.exposed_share
+            inside = term.seconds - term.between_slices
+            seconds += inside * known.exposed_share + term.between_slices
     if unknown or not seconds:
         reasons = tuple(unknown) or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)

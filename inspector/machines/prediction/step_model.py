@@ -15,7 +15,13 @@ from inspector.core.formatting import and_text, counted, mesh_axes_text, seconds
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
 from inspector.core.statistics import sum_known
 from inspector.machines.hardware import Chip
-from inspector.machines.links import Link, NoLink, collective_time, effective_bytes_per_second
+from inspector.machines.links import (
+    Link,
+    NoLink,
+    collective_time,
+    effective_bytes_per_second,
+    time_between_slices,
+)
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.cost import compute_time, critical_intensity, hbm_time
 
@@ -38,6 +44,8 @@ class Term:
 
     formula: with numbers filled in. basis: its inputs, or why it is unknown.
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
+    between_slices: seconds that the network between slices needs, of which `seconds` has the longer of these
+      and those inside of a slice, for each collective.
     """
 
     name: str
@@ -47,6 +55,7 @@ class Term:
     basis: str = ""
     axes: tuple[str, ...] | None = None
     wire_bytes: int | None = None
+    between_slices: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -235,6 +244,7 @@ def _along(
         why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
+    between = 0.0
     largest: dict[str, tuple[int, str]] = {}
     for one in collectives:
         if one.executions == 0:
@@ -245,6 +255,7 @@ def _along(
             return Term(name, "communication", None, "", why, axes, wire)
         time = collective_time(one.op, one.payload_bytes, link)
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
+        between += one.executions * time_between_slices(one.op, one.payload_bytes, link)
         largest[one.op] = max(largest.get(one.op, (-1, "")), (one.payload_bytes, time.formula))
     formula = " + ".join(
         f"{row.executions:,} × {row.op}"
@@ -255,7 +266,7 @@ def _along(
     branches = any(row.conditional for row in rows)
     basis = "all branches of conditionals count as taken" if branches else ""
     total = sum(seconds.values())
-    return Term(name, "communication", total, formula or "never run", basis, axes, wire)
+    return Term(name, "communication", total, formula or "never run", basis, axes, wire, between)
 
 
 def _intensities(

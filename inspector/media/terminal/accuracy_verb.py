@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from pathlib import Path
 
 from inspector.compare import accuracy as comparison
 from inspector.compare import published_runs
-from inspector.core import output
-from inspector.core.errors import InvalidInput
+from inspector.core import output, snapshot
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.terminal import options as shared
@@ -36,6 +38,18 @@ from inspector.service.inspection import Inspection
         metavar="TABLE.json",
         help="with --runs: also fit the constants of each chip, and write the table that this version has",
     ),
+    argument(
+        "--snapshots",
+        metavar="FOLDER",
+        help="with --runs: keep the compiled Snapshot of each run in this folder, and take those of the same "
+        "layouts from it, so that an interrupted command continues",
+    ),
+    argument(
+        "--no-compile",
+        action="store_true",
+        help="with --runs: compile nothing; a run without a Snapshot in the folder or in the cache is "
+        "predicted before a compile only",
+    ),
     JSON,
 )
 def accuracy(options: argparse.Namespace) -> None:
@@ -44,6 +58,12 @@ def accuracy(options: argparse.Namespace) -> None:
         if options.runs is None:
             raise InvalidInput("--fit needs the runs of --runs")
         output.refuse_unwritable(options.fit)
+    if options.runs is None and (options.snapshots is not None or options.no_compile):
+        raise InvalidInput("--snapshots and --no-compile need the runs of --runs")
+    if options.snapshots is not None and not Path(options.snapshots).is_dir():
+        raise InvalidInput(
+            f"--snapshots is {shown(options.snapshots)}, but must be an existing folder"
+        )
     if options.runs is None:
         found = comparison.shipped()
     else:
@@ -54,13 +74,11 @@ def accuracy(options: argparse.Namespace) -> None:
             compared = comparison.compared(
                 runs,
                 lambda layout: service.with_programs(service.plan(layout), layout),
-                lambda layout: _compiled(service, layout),
+                lambda run, layout: _compiled(service, run.name, layout, options),
             )
         found = compared.accuracy
         if options.fit is not None:
-            table = comparison.fitted_table(
-                runs, compared.compiled, compared.propagated, found.versions
-            )
+            table = comparison.fitted_table(runs, compared.compiled, compared.propagated, found)
             output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
         shared.print_json(comparison.json_of(found))
@@ -68,11 +86,30 @@ def accuracy(options: argparse.Namespace) -> None:
         render.show([section_of_accuracy.section(found)])
 
 
-def _compiled(service: Inspection, layout: Layout) -> Snapshot:
-    """Return the compiled Snapshot of a layout, from the compile cache if it is there."""
-    kept = service.cached_compile(layout)
+def _compiled(
+    service: Inspection, name: str, layout: Layout, options: argparse.Namespace
+) -> Snapshot | None:
+    """Return the compiled Snapshot of a run: that in the folder or in the compile cache, or a new one.
+
+    None if there is none and nothing is to be compiled.
+    """
+    kept = None if options.snapshots is None else _file(options.snapshots, name)
+    if kept is not None and kept.exists():
+        found = snapshot.read(kept)
+        if found.layout == layout.to_json():
+            return found
+    made = service.cached_compile(layout)
+    if made is None:
+        if options.no_compile:
+            return None
+        print(f"compile {name} for {layout.target}", file=sys.stderr, flush=True)
+        planned = service.plan(layout)
+        made = shared.follow(service.start_run(layout, planned), lambda status: status.phase or "")
     if kept is not None:
-        return kept
-    print(f"compile for {layout.target}", file=sys.stderr, flush=True)
-    planned = service.plan(layout)
-    return shared.follow(service.start_run(layout, planned), lambda status: status.phase or "")
+        output.write_text(snapshot.dumps(made), kept)
+    return made
+
+
+def _file(folder: str, name: str) -> Path:
+    """Return the file of a run in the folder. Names of runs can come from anywhere."""
+    return Path(folder) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)[:200]}.json"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from inspector.core.snapshot import (
@@ -89,3 +91,18 @@ def test_shares_before_a_compile_are_found():
     assert found.exposed_share == pytest.approx(0.3, abs=0.1)
     left_out = fitting.left_out_before_compile(terms)
     assert left_out.keys() == {run.name for run in terms}
+
+
+def test_transfers_between_slices_count_in_full_before_a_compile():
+    flops, payload = 1e15, 10**9
+    one = program(1, flops, payload)
+    alone, apart = BeforeCompile({"": 0.5}, 0.0), CHIP.dcn_bytes_per_second
+    within = before_compile(one, MESH, CHIP, alone).seconds
+    two = dataclasses.replace(MESH, extra={"slice_index": [number // 8 for number in range(16)]})
+    between = before_compile(one, two, CHIP, alone).seconds
+    assert within is not None and between is not None and apart is not None
+    # Each of 8 devices of a slice sends half of its eighth, reduced, and receives the other half.
+    assert between - within == pytest.approx(2 * payload / 8 / 2 / apart)
+    terms = fitting.propagated_run(MeasuredProgram("run", "model", CHIP, one, two, 1.0))
+    assert terms is not None
+    assert terms.between_slices == pytest.approx(between - within)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from inspector.compare import accuracy
+from inspector.compare import accuracy, published_runs
 from inspector.core import snapshot
 from inspector.core.snapshot import (
     Collective,
@@ -97,3 +98,30 @@ def test_runs_that_cannot_be_reproduced_are_not_compiled(tmp_path, capsys):
     assert (found["reproduced"], found["rows"][0]["measured"]) == (0, 1)
     assert found["rows"][0]["reason"]
     assert main(["accuracy", "--runs", str(tmp_path / "missing.json")]) == 2
+    assert main(["accuracy", "--snapshots", str(tmp_path)]) == 2
+    assert main(["accuracy", "--runs", str(runs), "--snapshots", str(tmp_path / "no")]) == 2
+
+
+def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, capsys):
+    row = {
+        "id": "a/run",
+        "hardware": {"chip": "v5e", "topology": "4x4", "chips": 16, "devices": 16},
+        "model": {"layers": 1, "d_model": 128, "heads": 1, "d_ff": 128, "vocab": "1024"},
+        "seq": 128,
+        "layout": {"axes": {"data": 16}},
+        "batch": {"global_sequences": 16},
+        "remat": {"policy": "none"},
+        "measured": {"step_seconds": 0.02},
+    }
+    runs, folder = tmp_path / "runs.json", tmp_path / "kept"
+    runs.write_text(json.dumps({"rows": [row]}))
+    folder.mkdir()
+    command = ("accuracy", "--runs", str(runs), "--snapshots", str(folder), "--no-compile")
+    (before,) = printed(capsys, *command)["rows"]
+    assert before["predicted"] is None and before["reason"]
+    (run,) = published_runs.read(runs)
+    made = replace(snapshot.read(path), layout=run.layout.to_json())
+    (folder / "a_run.json").write_text(snapshot.dumps(made))
+    (after,) = printed(capsys, *command)["rows"]
+    assert after["predicted"] == printed(capsys, "predict", path)["seconds"]
+    assert after["error"] == after["predicted"] / 0.02 - 1
