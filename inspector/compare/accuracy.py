@@ -32,8 +32,8 @@ class Row:
       measured, predicted: Seconds of one step; None if unknown.
       left_out: Seconds, predicted with constants that were fitted without the runs of this model. None for
         runs that are not in the table of this version.
-      before_compile: Seconds, predicted without a compile and without the runs of this model. None if
-        unknown.
+      before_compile: Seconds, predicted without a compile, in the table of this version also without the
+        runs of this model. None if unknown.
       low, high: Ends of the interval in seconds.
       reason: Why it is not reproduced; None if it is.
     """
@@ -100,21 +100,26 @@ class Accuracy:
     @property
     def ordered(self) -> tuple[int, int]:
         """Pairs of runs of one model on one chip in the right order, and all pairs that differ enough."""
-        right = total = 0
-        for one, other in itertools.combinations(self.rows, 2):
-            if (one.model, one.chip) != (other.model, other.chip):
-                continue
-            fast, slow = sorted((one, other), key=lambda row: row.measured or 0)
-            if not fast.measured or (slow.measured or 0) < DIFFERENT * fast.measured:
-                continue
-            # Both from schedules, or both without a compile.
-            predictions = (fast.judged, slow.judged)
-            if None in predictions:
-                predictions = (fast.before_compile, slow.before_compile)
-            if predictions[0] and predictions[1]:
-                total += 1
-                right += predictions[0] < predictions[1]
-        return right, total
+        return ordered(self.rows)
+
+
+def ordered(rows: Sequence[Row]) -> tuple[int, int]:
+    """Return the pairs of runs of one model on one chip in the right order, and all that differ enough."""
+    right = total = 0
+    for one, other in itertools.combinations(rows, 2):
+        if (one.model, one.chip) != (other.model, other.chip):
+            continue
+        fast, slow = sorted((one, other), key=lambda row: row.measured or 0)
+        if not fast.measured or (slow.measured or 0) < DIFFERENT * fast.measured:
+            continue
+        # Both from schedules, or both without a compile.
+        predictions = (fast.judged, slow.judged)
+        if None in predictions:
+            predictions = (fast.before_compile, slow.before_compile)
+        if predictions[0] and predictions[1]:
+            total += 1
+            right += predictions[0] < predictions[1]
+    return right, total
 
 
 def shipped() -> Accuracy:
@@ -223,6 +228,7 @@ def compared(
             row = _with_reason(row, NOT_COMPILED)
             try:
                 snapshots = {"planned": planned(run.layout)}
+                row = replace(row, before_compile=_seconds(snapshots["planned"]))
                 if (made := compiled(run, run.layout)) is not None:
                     snapshots["compiled"] = made
                     versions |= made.source.versions
@@ -236,6 +242,14 @@ def compared(
     return Compared(
         Accuracy(tuple(rows), versions), tuple(found["compiled"]), tuple(found["planned"])
     )
+
+
+def _seconds(snapshot: Snapshot) -> float | None:
+    """Return the predicted seconds of the train step of a Snapshot; None if unknown."""
+    program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
+    if program is None or chip is None or snapshot.mesh is None:
+        return None
+    return predicted(program, snapshot.mesh, chip).seconds
 
 
 def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram | None:

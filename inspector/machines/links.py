@@ -156,11 +156,14 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
     return _over_torus(operation, payload_bytes, link)
 
 
-def time_between_slices(op: str, payload_bytes: float, link: Link) -> float:
-    """Return the seconds of a collective over the network between slices alone; 0 without one."""
+def levels(op: str, payload_bytes: float, link: Link) -> tuple[float, float]:
+    """Return the seconds of a collective inside of a slice, and between slices, each without the other."""
     if not isinstance(link, SliceLink):
-        return 0.0
-    return _between_slices(OPERATIONS[op], payload_bytes, link).seconds
+        return collective_time(op, payload_bytes, link).seconds, 0.0
+    operation = OPERATIONS[op]
+    between = _between_slices(operation, payload_bytes, link).seconds
+    kept = _kept_inside(operation, payload_bytes, link)
+    return (0.0 if kept is None else _over_torus(operation, kept, link.inside).seconds), between
 
 
 def effective_bytes_per_second(link: Link) -> float:
@@ -278,11 +281,18 @@ def _over_slices(operation: Operation, payload: float, link: SliceLink) -> Estim
     2·V ÷ (m·W). DCN has no latency in this model.
     """
     between = _between_slices(operation, payload, link)
-    if link.inside.size == 1 or operation.route not in ("ring", "all-to-all"):
+    kept = _kept_inside(operation, payload, link)
+    if kept is None:
         return between
-    kept = payload / link.slices if operation.route == "all-to-all" else payload
     inside = _over_torus(operation, kept, link.inside)
     return max(inside, between, key=lambda one: one.seconds)
+
+
+def _kept_inside(operation: Operation, payload: float, link: SliceLink) -> float | None:
+    """Return the payload of the part inside of a slice; None if there is no such part."""
+    if link.inside.size == 1 or operation.route not in ("ring", "all-to-all"):
+        return None
+    return payload / link.slices if operation.route == "all-to-all" else payload
 
 
 def _between_slices(operation: Operation, payload: float, link: SliceLink) -> Estimate:

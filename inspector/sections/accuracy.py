@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from inspector.compare.accuracy import Accuracy, Row
+from inspector.compare.sweeps import Sweep
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.prediction.predicted import CLAIMED
@@ -20,8 +22,8 @@ from inspector.sections.section import (
 )
 
 
-def section(found: Accuracy) -> Section:
-    """Return the scatter plot, the errors, and the table of all runs."""
+def section(found: Accuracy, swept: Sequence[Sweep] = ()) -> Section:
+    """Return the scatter plot, the errors, the table of all runs, and the order within sweeps."""
     reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
     others = [row for row in found.rows if row not in reproduced]
     blocks: list[Block] = []
@@ -43,6 +45,8 @@ def section(found: Accuracy) -> Section:
                 f"{counted(len(others), 'run')} not reproduced, with the reason", (reasons(others),)
             )
         )
+    if swept:
+        blocks += orders(swept)
     if found.versions:
         each = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
         blocks.append(text(f"Compiled with {each}.", quiet=True))
@@ -113,6 +117,29 @@ def reasons(rows: list[Row]) -> Table:
         },
         wrap=True,
     )
+
+
+def orders(swept: Sequence[Sweep]) -> tuple[Block, ...]:
+    """Return whether predictions order the layouts of each sweep as measured."""
+    known = [one for one in swept if one.pairs]
+    right, pairs = sum(one.right for one in known), sum(one.pairs for one in known)
+    said = (
+        f"{right} of {counted(pairs, 'pair')} in the right order, in {len(known)} of "
+        f"{counted(len(swept), 'sweep')}. The others have no two layouts that are runs of this file and "
+        "differ by more than 10%."
+    )
+    table = Table.of(
+        "accuracy_sweeps",
+        list(swept),
+        {
+            "Sweep": lambda one: one.name,
+            "Layouts": lambda one: one.rows,
+            "Runs of this file": lambda one: len(one.known),
+            "Pairs": lambda one: one.pairs,
+            "In the right order": lambda one: one.right if one.pairs else "–",
+        },
+    )
+    return (text("Order within sweeps: ", said), table)
 
 
 def _percent(share: float | None) -> str:

@@ -88,7 +88,8 @@ class PropagatedRun:
 
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
-      between_slices: Seconds of transfers between slices, which `communication` lacks.
+        Communication is that inside of a slice.
+      between_slices: Seconds of transfers between slices.
     """
 
     name: str
@@ -107,9 +108,8 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     if any(one.seconds is None for one in terms):
         return None
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
-    others = sum(one.seconds or 0.0 for one in terms if one.kind != "compute")
-    between = sum(one.between_slices for one in terms)
-    parts = (compute, others - between, run.seconds, between)
+    inside, between = sum(one.inside for one in terms), sum(one.between for one in terms)
+    parts = (compute, inside, run.seconds, between)
     return PropagatedRun(run.name, run.model, run.chip.name, *parts)
 
 

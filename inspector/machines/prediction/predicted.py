@@ -171,8 +171,7 @@ def before_compile(
         elif term.kind == "compute":
             seconds += term.seconds / known.of(chip.name)
         else:
-            inside = term.seconds - term.between_slices
-            seconds += inside * known.exposed_share + term.between_slices
+            seconds += term.inside * known.exposed_share + term.between
     if unknown or not seconds:
         reasons = tuple(unknown) or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)

@@ -20,7 +20,7 @@ from inspector.machines.links import (
     NoLink,
     collective_time,
     effective_bytes_per_second,
-    time_between_slices,
+    levels,
 )
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.cost import compute_time, critical_intensity, hbm_time
@@ -44,8 +44,8 @@ class Term:
 
     formula: with numbers filled in. basis: its inputs, or why it is unknown.
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
-    between_slices: seconds that the network between slices needs, of which `seconds` has the longer of these
-      and those inside of a slice, for each collective.
+    inside, between: seconds of a communication on the links of a slice and on the network between slices;
+      `seconds` has the longer one of each collective.
     """
 
     name: str
@@ -55,7 +55,8 @@ class Term:
     basis: str = ""
     axes: tuple[str, ...] | None = None
     wire_bytes: int | None = None
-    between_slices: float = 0.0
+    inside: float = 0.0
+    between: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ def _along(
         why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
-    between = 0.0
+    inside = between = 0.0
     largest: dict[str, tuple[int, str]] = {}
     for one in collectives:
         if one.executions == 0:
@@ -255,7 +256,8 @@ def _along(
             return Term(name, "communication", None, "", why, axes, wire)
         time = collective_time(one.op, one.payload_bytes, link)
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
-        between += one.executions * time_between_slices(one.op, one.payload_bytes, link)
+        each = levels(one.op, one.payload_bytes, link)
+        inside, between = inside + one.executions * each[0], between + one.executions * each[1]
         largest[one.op] = max(largest.get(one.op, (-1, "")), (one.payload_bytes, time.formula))
     formula = " + ".join(
         f"{row.executions:,} × {row.op}"
@@ -266,7 +268,9 @@ def _along(
     branches = any(row.conditional for row in rows)
     basis = "all branches of conditionals count as taken" if branches else ""
     total = sum(seconds.values())
-    return Term(name, "communication", total, formula or "never run", basis, axes, wire, between)
+    return Term(
+        name, "communication", total, formula or "never run", basis, axes, wire, inside, between
+    )
 
 
 def _intensities(

@@ -6,10 +6,12 @@ import argparse
 import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from inspector.compare import accuracy as comparison
-from inspector.compare import published_runs
+from inspector.compare import published_runs, sweeps
+from inspector.compare.sweeps import Sweep
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
@@ -50,6 +52,11 @@ from inspector.service.inspection import Inspection
         help="with --runs: compile nothing; a run without a Snapshot in the folder or in the cache is "
         "predicted before a compile only",
     ),
+    argument(
+        "--sweeps",
+        metavar="FILE",
+        help="with --runs: sweeps of layouts in JSON; print whether predictions order them as measured",
+    ),
     JSON,
 )
 def accuracy(options: argparse.Namespace) -> None:
@@ -64,6 +71,9 @@ def accuracy(options: argparse.Namespace) -> None:
         raise InvalidInput(
             f"--snapshots is {shown(options.snapshots)}, but must be an existing folder"
         )
+    if options.runs is None and options.sweeps is not None:
+        raise InvalidInput("--sweeps needs the runs of --runs, whose layouts its rows have")
+    swept: tuple[Sweep, ...] = ()
     if options.runs is None:
         found = comparison.shipped()
     else:
@@ -77,13 +87,16 @@ def accuracy(options: argparse.Namespace) -> None:
                 lambda run, layout: _compiled(service, run.name, layout, options),
             )
         found = compared.accuracy
+        if options.sweeps is not None:
+            swept = sweeps.read(options.sweeps, runs, found.rows)
         if options.fit is not None:
             table = comparison.fitted_table(runs, compared.compiled, compared.propagated, found)
             output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
-        shared.print_json(comparison.json_of(found))
+        orders = {"sweeps": [asdict(one) for one in swept]} if options.sweeps is not None else {}
+        shared.print_json(comparison.json_of(found) | orders)
     else:
-        render.show([section_of_accuracy.section(found)])
+        render.show([section_of_accuracy.section(found, swept)])
 
 
 def _compiled(
