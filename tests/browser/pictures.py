@@ -71,6 +71,9 @@ def main() -> int:
                         dashboard.pin(preset)
                     dashboard.open_board()
                     take(dashboard, "board")
+                    dashboard.go_to("Accuracy")
+                    dashboard.wait_for_figure("accuracy")
+                    take(dashboard, "accuracy")
                 page.close()
     finally:
         server.stop()

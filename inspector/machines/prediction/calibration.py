@@ -27,6 +27,7 @@ class Constants:
     Attributes:
       compute_factor: Measured time of a matrix product over the time that the compiler estimates.
       link_efficiency: Achieved share of the nominal bandwidth of a link.
+      dcn_efficiency: The same for the network between slices.
       overhead_seconds: Seconds that each step takes beyond its program: launch, input, metrics.
       hbm_efficiency: Achieved share of the nominal HBM bandwidth.
       matrix_efficiency: Achieved share of the peak FLOP/s, for matrix products without an estimate.
@@ -36,6 +37,7 @@ class Constants:
 
     compute_factor: float = 1.0
     link_efficiency: float = 0.99
+    dcn_efficiency: float = 0.33
     overhead_seconds: float = 0.0
     hbm_efficiency: float = 0.85
     matrix_efficiency: float = 0.8
@@ -60,9 +62,10 @@ class BeforeCompile:
         return self.efficiency.get(chip, self.efficiency[""])
 
 
-# link_efficiency: an all-gather over four tpu7x chips reaches 178.8 of 180 GB/s. hbm_efficiency: copies reach
-# 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency: products of 8,192 and more
-# reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
+# link_efficiency: an all-gather over four tpu7x chips reaches 178.8 of 180 GB/s. dcn_efficiency: a sum over
+# two slices of v6e reaches 4.11 GB/s for each chip, whose share of its host's network is 12.5 GB/s.
+# hbm_efficiency: copies reach 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency:
+# products of 8,192 and more reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
 _TPU = Constants()
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)

@@ -89,7 +89,7 @@ class PropagatedRun:
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
         Communication is that inside of a slice.
-      between_slices: Seconds of transfers between slices.
+      between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
     """
 
     name: str
@@ -109,7 +109,7 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
         return None
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     inside, between = sum(one.inside for one in terms), sum(one.between for one in terms)
-    parts = (compute, inside, run.seconds, between)
+    parts = (compute, inside, run.seconds, between / default_constants(run.chip).dcn_efficiency)
     return PropagatedRun(run.name, run.model, run.chip.name, *parts)
 
 

@@ -23,6 +23,7 @@ from inspector.machines.prediction.calibration import (
     accuracy_table,
     before_compile_constants,
     constants_of,
+    default_constants,
 )
 from inspector.machines.prediction.simulation import Simulated, simulate
 from inspector.machines.prediction.step_model import modelled
@@ -171,7 +172,8 @@ def before_compile(
         elif term.kind == "compute":
             seconds += term.seconds / known.of(chip.name)
         else:
-            seconds += term.inside * known.exposed_share + term.between
+            across = term.between / default_constants(chip).dcn_efficiency
+            seconds += term.inside * known.exposed_share + across
     if unknown or not seconds:
         reasons = tuple(unknown) or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)

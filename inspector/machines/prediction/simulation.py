@@ -7,7 +7,7 @@ them is multiplied.
 
 The time of an operation is, in this order:
 
-1. of a collective: the formula of `links.collective_time` over the link's efficiency;
+1. of a collective: the formula of `links.collective_time`, its bandwidths times their efficiency;
 2. of a matrix product: the compiler's cycles over the clock of the chip, times a fitted factor;
 3. of another operation with cycles: the shorter of these and of its bytes over the HBM bandwidth;
 4. the longer of FLOPs over the peak and bytes over the HBM bandwidth, each times its efficiency.
@@ -30,7 +30,7 @@ from inspector.core.snapshot import (
     ScheduledOperation,
 )
 from inspector.machines.hardware import Chip
-from inspector.machines.links import Link, NoLink, collective_time
+from inspector.machines.links import Link, NoLink, levels
 from inspector.machines.mesh_links import link_of
 from inspector.machines.prediction.calibration import Constants
 
@@ -391,10 +391,9 @@ class _Machine:
         if one.payload_bytes is None:
             self.unknown.append(f"the payload of {one.name} is unknown")
             return 0.0
-        return (
-            collective_time(one.op, one.payload_bytes, link).seconds
-            / self._constants.link_efficiency
-        )
+        inside, between = levels(one.op, one.payload_bytes, link)
+        constants = self._constants
+        return max(inside / constants.link_efficiency, between / constants.dcn_efficiency)
 
     def _record(
         self,
