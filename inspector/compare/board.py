@@ -24,7 +24,7 @@ FORMAT = "sharding-board"
 VERSION = 1
 MOST_PINS = 8  # columns that fit on a page of 1440 px
 MOST_CHARACTERS = 60  # of a name, which is a column heading
-MOST_BYTES = 200 * 1024**2  # of a file; the limit of the page's upload
+MOST_BYTES = strict_json.MOST_BYTES  # of a file; the limit of the page's upload
 DEFAULT_CHIP = "v5p"
 
 

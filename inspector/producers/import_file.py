@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import temporary_folder
 from inspector.core.errors import InvalidInput, shown
@@ -19,7 +20,6 @@ from inspector.producers.readers import archive, content
 from inspector.producers.readers.content import Sample
 
 UNPACKED = "unpacked"
-_BOARD = "sharding-board"
 
 
 def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -40,6 +40,22 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
             return found.to_json()
     except MemoryError:
         raise InvalidInput(f"{payload['name']} needs more memory than is available") from None
+    finally:
+        _release_memory()
+
+
+def board_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: read a Board file, or a Snapshot file as a Board, and return the Board as JSON.
+
+    Keys of the payload: `path`; `name`, used in messages.
+    """
+    name = payload["name"]
+    report("read")
+    try:
+        raw = content.read_bytes(payload["path"], boards.MOST_BYTES, name)
+        return boards.parse(raw, name).to_json()
+    except MemoryError:
+        raise InvalidInput(f"{name} needs more memory than is available") from None
     finally:
         _release_memory()
 
@@ -97,7 +113,7 @@ def _unrecognized(sample: Sample) -> str:
         names = ", ".join(shown(name, 40) for name in sorted(sample.names or ())[:4]) or "no file"
         return f"{sample.what} contains {names}, but must be or contain one of: {kinds}"
     written = sample.json_format()
-    if written == _BOARD:
+    if written == boards.FORMAT:
         return f"{sample.what} is a board of several layouts: open it on the Board page"
     has = f"JSON with the format {shown(written)}" if written else "JSON without a format"
     return f"{sample.what} is {has}, but must be one of: {kinds}"

@@ -16,7 +16,9 @@ from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
+from inspector.compare import board as boards
 from inspector.compare import paired_times
+from inspector.compare.board import Board
 from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as paired
 from inspector.compare.paired_times.candidates import Candidates
@@ -55,6 +57,7 @@ TIMEOUTS = {
     "assemble": 120.0,  # at most 4,096 elements take less than one
     "exchange": 120.0,  # four processes that import JAX
     "tutorial": 300.0,  # 64 emulated devices take about ten
+    "board": 300.0,
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
 
@@ -366,7 +369,24 @@ class Inspection:
         }
         payload["mesh"] = None if mesh is None else list(mesh)
         payload["folder"] = None if folder is None else os.fspath(folder)
-        return self._start(self._imports, "import", payload, _PLANNER, _snapshot)
+        return self._start(
+            self._imports,
+            "import",
+            payload,
+            _PLANNER,
+            lambda result: snapshot.from_json(result, name),
+        )
+
+    def start_board(self, path: str | os.PathLike[str], name: str) -> Job[Board]:
+        """Read a Board file, or a Snapshot file as a Board. Errors call it `name`."""
+        payload = {"path": os.fspath(path), "name": name}
+        return self._start(
+            self._imports,
+            "board",
+            payload,
+            _PLANNER,
+            lambda result: boards.from_json(result, "the worker's answer"),
+        )
 
     def _start(
         self,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
-from inspector.media.streamlit import chip_choice, pins
+from inspector.core.temporary_folder import TemporaryFolder
+from inspector.media.streamlit import chip_choice, pins, waiting
 from inspector.media.streamlit.plain_text import plain
+from inspector.service import inspection
 
 _MEBIBYTE = 1024**2
 _FILE = "board_file"
+_READ = "board_file_read"  # (file id, Board or InvalidInput) of the last upload
 
 
 def draw_download(board: Board) -> None:
@@ -39,11 +43,11 @@ def draw_upload(board: Board) -> None:
         max_upload_size=boards.MOST_BYTES // _MEBIBYTE,
     )
     if uploaded is None:
+        st.session_state[_READ] = None
         return
-    try:
-        opened = boards.parse(uploaded.getvalue(), uploaded.name)
-    except InvalidInput as error:
-        st.error(plain(str(error)), icon=":material/error:")
+    opened = _read(uploaded)
+    if isinstance(opened, InvalidInput):
+        st.error(plain(str(opened)), icon=":material/error:")
         return
     st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
     with st.container(horizontal=True):
@@ -62,6 +66,27 @@ def draw_upload(board: Board) -> None:
                 on_click=pins.change,
                 args=(lambda current: current.joined(opened),),
             )
+
+
+def _read(uploaded: UploadedFile) -> Board | InvalidInput:
+    """Return the board in a file, or the error. A worker reads it once, not again on each rerun."""
+    file, opened = st.session_state.get(_READ) or ("", None)
+    if file == uploaded.file_id and opened is not None:
+        return opened
+    folder = TemporaryFolder()
+    try:
+        path = folder.path / "board.json"
+        path.write_bytes(uploaded.getbuffer())
+        job = inspection.shared().start_board(path, uploaded.name)
+        opened = waiting.wait_for(job, "Reading the file …")
+    except InvalidInput as error:
+        opened = error
+    except OSError as error:
+        opened = InvalidInput(f"the upload cannot be stored: {error.strerror}")
+    finally:
+        folder.remove(patience=0)
+    st.session_state[_READ] = (uploaded.file_id, opened)
+    return opened
 
 
 def _replace(opened: Board) -> None:

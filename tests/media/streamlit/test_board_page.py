@@ -264,11 +264,14 @@ def test_layouts_without_a_link_are_named(page_of) -> None:
     assert query_of(page)["pin"][0].startswith("ran~~") and len(query_of(page)["pin"]) == 1
 
 
-def test_an_uploaded_file_is_opened_or_rejected(page_of, tmp_path: Path) -> None:
+def test_an_uploaded_file_is_opened_or_rejected(page_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*_: object) -> None:
+        raise AssertionError("the server parses the file")
+
+    content = boards.dumps(three()).encode()
+    monkeypatch.setattr(boards, "parse", parse)
     page = page_of()
-    page.get("file_uploader")[0].set_value(
-        ("board.json", boards.dumps(three()).encode(), "application/json")
-    )
+    page.get("file_uploader")[0].set_value(("board.json", content, "application/json"))
     checked(page.run())
     page.button(key="replace_board").click()
     checked(page.run())
