@@ -49,9 +49,15 @@ def read(
 
 
 def collectives_of(
-    module: hlo.Module, mesh: Mesh | None, shardings: Iterable[ProgramArray], analysis: Analysis
+    module: hlo.Module,
+    mesh: Mesh | None,
+    shardings: Iterable[ProgramArray],
+    analysis: Analysis,
+    room: hlo.Room | None = None,
 ) -> tuple[Collective, ...]:
     """Return the collectives of a module, each with the paths of the arrays that it moves.
+
+    `room` bounds the listed devices of all programs of a file.
 
     Raises:
       InvalidInput: the groups of a collective are invalid.
@@ -63,7 +69,7 @@ def collectives_of(
     moved = moved_arrays(module, inputs, outputs, analysis) or {}
     return tuple(
         replace(one, arrays=_arrays(moved.get((one.computation, one.name))))
-        for one in hlo.collectives(module, mesh, analysis)
+        for one in hlo.collectives(module, mesh, analysis, room)
     )
 
 

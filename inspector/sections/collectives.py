@@ -187,6 +187,7 @@ def detail(one: Collective) -> tuple[Inline, ...]:
         f"{exact_bytes_text(one.payload_bytes)} payload each; "
         f"{exact_bytes_text(wire_bytes_of_run(one))} leave each device in one run."
         + _idle_text(one),
+        *((" Groups in the text: ", Code(one.written_groups), ".") if one.written_groups else ()),
     )
 
 

@@ -16,7 +16,7 @@ from inspector.compiled.hlo.mesh_groups import (
     in_each_slice,
 )
 from inspector.compiled.hlo.module import Computation, Instruction, Module
-from inspector.compiled.hlo.replica_groups import Groups, Mode
+from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.slice_transfers import Transfer, transfers
 from inspector.core.collectives import BY_OPCODE, OPERATIONS
@@ -25,18 +25,24 @@ from inspector.core.snapshot import Collective, Mesh
 from inspector.core.tpu_slices import DCN
 from inspector.core.typed_json import LARGEST
 
+_LONGEST_GROUPS = 200  # characters of groups that are not listed
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
 
 def collectives(
-    module: Module, mesh: Mesh | None = None, analysis: Analysis | None = None
+    module: Module,
+    mesh: Mesh | None = None,
+    analysis: Analysis | None = None,
+    room: Room | None = None,
 ) -> tuple[Collective, ...]:
     """Return each collective in the order of the text, an asynchronous one at its start.
 
     A collective between TPU slices is at its send.
 
-    mesh: the mesh for which the program was compiled; without it `mesh_axes` is None.
+    Args:
+      mesh: the mesh for which the program was compiled; without it `mesh_axes` is None.
+      room: bounds the listed devices of all programs of a file. By default those of this program.
 
     Raises:
       InvalidInput: `replica_groups` or `source_target_pairs` of a collective are invalid.
@@ -50,22 +56,41 @@ def collectives(
     if not instructions:
         return ()
     analysis = analysis or Analysis(module)
+    room = room or Room()
     return tuple(
-        _collective(analysis, computation, instruction, mesh)
+        _collective(analysis, computation, instruction, mesh, room)
         if instruction.opcode in BY_OPCODE
-        else _between_slices(analysis, between[computation.name, instruction.name], mesh)
+        else _between_slices(analysis, between[computation.name, instruction.name], mesh, room)
         for computation, instruction in instructions
         if (computation.name, instruction.name) not in analysis.chains.carried_on
     )
 
 
 def _partners(
-    module: Module, instruction: Instruction, mesh: Mesh | None
+    module: Module, instruction: Instruction, mesh: Mesh | None, room: Room
 ) -> tuple[Groups | None, Groups | None]:
     """Return the groups of devices that communicate, and the (source, target) pairs of a permute.
 
-    Both are positions in the device assignment. Groups are None if their number of devices is unknown.
+    Both are positions in the device assignment. Groups are None if their number of devices is unknown, or if
+    there is no room for them.
     """
+    written = _written(instruction)
+    if not room.may_expand(written):
+        return None, None
+    groups, pairs = _expanded(module, instruction, mesh)
+    room.expanded(written, sum(map(len, groups or ())))
+    return groups, pairs
+
+
+def _written(instruction: Instruction) -> str:
+    """Return the groups or pairs as the text writes them."""
+    pairs = BY_OPCODE[instruction.opcode].route == "pairs"
+    return instruction.attributes.get("source_target_pairs" if pairs else "replica_groups", "{}")
+
+
+def _expanded(
+    module: Module, instruction: Instruction, mesh: Mesh | None
+) -> tuple[Groups | None, Groups | None]:
     operation = BY_OPCODE[instruction.opcode]
     attributes = instruction.attributes
     try:
@@ -73,11 +98,11 @@ def _partners(
         mode = replica_groups.mode(
             "channel_id" in attributes, flag if operation.global_ids else None
         )
-        if operation.route == "pairs":
-            written = replica_groups.pairs(attributes.get("source_target_pairs", "{}"))
+        if operation is not None and operation.route == "pairs":
+            written = replica_groups.pairs(_written(instruction))
             pairs = _of_all_slices(module, _positions(module, written, mode) or (), mesh)
             return replica_groups.connected(pairs), pairs
-        groups = replica_groups.expand(attributes.get("replica_groups", "{}"))
+        groups = replica_groups.expand(_written(instruction))
         positions = _positions(module, groups, mode)
     except InvalidInput as error:
         raise InvalidInput(f"{instruction.name}: {error}") from None
@@ -133,16 +158,25 @@ def _payload_bytes(
 
 
 def _collective(
-    analysis: Analysis, computation: Computation, instruction: Instruction, mesh: Mesh | None
+    analysis: Analysis,
+    computation: Computation,
+    instruction: Instruction,
+    mesh: Mesh | None,
+    room: Room,
 ) -> Collective:
     module, operation = analysis.module, BY_OPCODE[instruction.opcode]
-    groups, pairs = _partners(module, instruction, mesh)
+    groups, pairs = _partners(module, instruction, mesh, room)
     sizes = {len(one) for one in groups or ()}
-    group_size = sizes.pop() if len(sizes) == 1 else None  # None if groups differ in size
+    group_size = (sizes.pop() or None) if len(sizes) == 1 else None  # None if groups differ in size
+    count = None if groups is None else len(groups)
+    if groups is None and (shape := replica_groups.written_shape(_written(instruction))):
+        count, group_size = shape
     idle = pairs is not None and all(source == target for source, target in pairs)
     group = 1 if idle else group_size
     payload = _countable(_payload_bytes(computation, instruction, group))
     axes, whole = _axes(groups, pairs, mesh)
+    listed = groups if mesh and not whole and pairs is None else None
+    kept = (groups is not None or mesh is None) and room.keeps(listed) and room.keeps(pairs)
     runs = analysis.runs[computation.name]
     metadata = instruction.metadata
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
@@ -157,18 +191,25 @@ def _collective(
         conditional=runs.conditional,
         mesh_axes=axes,
         group_size=group_size,
-        groups=None if groups is None else len(groups),
+        groups=count,
         payload_bytes=payload,
         wire_bytes_per_device=_countable(operation.wire_bytes(payload, group)),
         op_name=metadata.get("op_name") or None,
         source=module.source(metadata),
         spmd_generated=True if generated else None,
-        source_target_pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
-        device_groups=groups if mesh and not whole and pairs is None else None,
+        source_target_pairs=_pairs(pairs if kept else None),
+        device_groups=listed if kept else None,
+        written_groups=None if kept else _written(instruction)[:_LONGEST_GROUPS],
     )
 
 
-def _between_slices(analysis: Analysis, transfer: Transfer, mesh: Mesh | None) -> Collective:
+def _pairs(pairs: Groups | None) -> tuple[tuple[int, int], ...] | None:
+    return None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def _between_slices(
+    analysis: Analysis, transfer: Transfer, mesh: Mesh | None, room: Room
+) -> Collective:
     operation = OPERATIONS.get(transfer.op)
     groups, pairs = transfer.positions(mesh), None
     members: Sequence[Sequence[object]] = transfer.groups
@@ -176,10 +217,12 @@ def _between_slices(analysis: Analysis, transfer: Transfer, mesh: Mesh | None) -
         pairs = groups
         groups = members = () if pairs is None else replica_groups.connected(pairs)
     sizes = {len(one) for one in members}
-    group_size = sizes.pop() if len(sizes) == 1 else None
+    group_size = (sizes.pop() or None) if len(sizes) == 1 else None
     received = operation is not None and operation.payload == "result"
     payload = _countable(transfer.received_bytes if received else transfer.sent_bytes)
     axes, whole = _axes(groups, pairs, mesh)
+    listed = groups if not whole and pairs is None else None
+    kept = room.keeps(listed) and room.keeps(pairs)
     runs = analysis.runs[transfer.computation.name]
     wire = None if operation is None else operation.wire_bytes(payload, group_size)
     metadata = transfer.metadata
@@ -197,8 +240,8 @@ def _between_slices(analysis: Analysis, transfer: Transfer, mesh: Mesh | None) -
         wire_bytes_per_device=_countable(wire),
         op_name=metadata.get("op_name") or None,
         source=analysis.module.source(metadata),
-        source_target_pairs=None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs),
-        device_groups=groups if not whole and pairs is None else None,
+        source_target_pairs=_pairs(pairs if kept else None),
+        device_groups=listed if kept else None,
         network=DCN,
     )
 

@@ -38,6 +38,43 @@ _AXIS = re.compile(r"\s*+'([^']*+)'\s*+(?::\s*+\((\d{1,18})\)\s*+(\d{1,18})\s*+)
 _IDS = re.compile(r"[\d,\s]*+\Z")
 
 
+class Room:
+    """Bounds the positions that the groups of one file are expanded to, and those that are kept.
+
+    A text of 100 bytes can name 131,072 devices, which take 36 bytes each. Groups of whole mesh axes are not
+    kept, so a program of 8,960 devices has room for 468 others.
+    """
+
+    def __init__(self, expand: int = 2**24, keep: int = 2**22) -> None:
+        self._expand = expand
+        self._keep = keep
+        self._seen: set[str] = set()
+
+    def may_expand(self, text: str) -> bool:
+        """Return whether groups may be expanded."""
+        return text in self._seen or self._expand > 0
+
+    def expanded(self, text: str, positions: int) -> None:
+        """Count the positions of expanded groups, once for each text."""
+        if text not in self._seen:
+            self._seen.add(text)
+            self._expand -= positions
+
+    def keeps(self, groups: Groups | None) -> bool:
+        """Return whether a collective may keep these groups or pairs, and count their positions."""
+        if groups is None:
+            return True
+        self._keep -= sum(map(len, groups))
+        return self._keep >= 0
+
+
+def written_shape(text: str) -> tuple[int, int] | None:
+    """Return the number of groups and the devices of a group in `[2,4]<=[8]`. None for another form."""
+    match = _IOTA.match(text.strip())
+    shape = _integers(match[1], text) if match else []
+    return (shape[0], shape[1]) if len(shape) == 2 and math.prod(shape) <= MAX_POSITIONS else None
+
+
 @functools.lru_cache(maxsize=64)
 def expand(text: str) -> Groups:
     """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`."""

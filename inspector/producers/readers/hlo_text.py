@@ -99,7 +99,8 @@ def read(
         [text.assignment for text in texts if text.assignment is not None],
     )
     arrays = HloArrays(found)
-    records = [_program(program, found, arrays, findings) for program in programs]
+    room = hlo.Room()
+    records = [_program(program, found, arrays, findings, room) for program in programs]
     findings += [*arrays.findings(), *_about_mesh(found, mesh)]
     return Snapshot(
         source=Source("hlo", None, now(), extra={"file": what}),
@@ -199,7 +200,11 @@ def _before(path: Path | None) -> Module | None:
 
 
 def _program(
-    text: ProgramText, found: FoundMesh | None, arrays: HloArrays, findings: list[Finding]
+    text: ProgramText,
+    found: FoundMesh | None,
+    arrays: HloArrays,
+    findings: list[Finding],
+    room: hlo.Room,
 ) -> Program:
     """Return one program. Add its arrays, and a finding for each part that cannot be read."""
     name, module = text.name, text.module
@@ -218,7 +223,7 @@ def _program(
     try:
         analysis = Analysis(module)
         mesh = found.record if fits and found is not None and found.mesh.order is None else None
-        collectives = program_text.collectives_of(module, mesh, shardings, analysis)
+        collectives = program_text.collectives_of(module, mesh, shardings, analysis, room)
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
             scheduled = schedule(analysis, collectives)

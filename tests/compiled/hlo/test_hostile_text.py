@@ -121,3 +121,30 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_hostile_text_takes_linear_time(name: str) -> None:
     read(LONG[name])
+
+
+def test_groups_of_too_many_devices_are_kept_as_written() -> None:
+    mesh = Mesh((MeshAxis("data", 8), MeshAxis("model", 8)), tuple(range(64)))
+    lines = [
+        f"  ar.{number} = f32[4] all-reduce(p), channel_id={number + 1}, use_global_device_ids=true, "
+        f"replica_groups=[32,2]<=[2,2,2,2,2,2]T({','.join(map(str, order))}), to_apply=add"
+        for number in range(40)
+        for order in [[*range(number % 5 + 1, 6), *range(number % 5 + 1)]]
+    ]
+    text = (
+        "HloModule m, num_partitions=64\n\nENTRY main {\n  p = f32[4] parameter(0)\n"
+        + "\n".join(lines)
+        + "\n  ROOT r = f32[4] copy(p)\n}\n"
+    )
+    (module,) = hlo.parse(text)
+    assert all(one.device_groups for one in hlo.collectives(module, mesh))
+    for room, listed in ((hlo.Room(keep=640), 10), (hlo.Room(expand=100), 16)):
+        found = hlo.collectives(module, mesh, room=room)
+        # The groups of the first two texts are expanded, and listed each time.
+        assert sum(one.device_groups is not None for one in found) == listed
+        assert {(one.group_size, one.groups) for one in found} == {(2, 32)}
+        assert {one.wire_bytes_per_device for one in found} == {16}
+        for one in found:
+            assert (one.device_groups is None) == (
+                str(one.written_groups).startswith("[32,2]<=[2,")
+            )
