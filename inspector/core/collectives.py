@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from inspector.core.formatting import mesh_axes_text
-from inspector.core.snapshot import Collective
+
+if TYPE_CHECKING:  # a Snapshot is checked with this table
+    from inspector.core.snapshot import Collective
 
 Payload = Literal["operands", "first operand", "result"]
 Route = Literal["ring", "all-to-all", "chain", "pairs"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from inspector.core.snapshot import Array, Mesh, Spec
+if TYPE_CHECKING:  # a Snapshot is checked with modules that format text
+    from inspector.core.snapshot import Array, Mesh, Spec
 
 UNKNOWN_AXES = "unknown axes"
 

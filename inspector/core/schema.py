@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -93,14 +94,16 @@ def _property(definition: dict[str, Any], description: str) -> dict[str, Any]:
 
 
 def _without_float_bounds(definition: Any) -> Any:
-    """Remove the bounds of numbers: JSON has no infinite ones."""
+    """Remove the bounds of finite numbers: JSON has no infinite ones."""
     if isinstance(definition, list):
         return [_without_float_bounds(part) for part in definition]
     if not isinstance(definition, dict):
         return definition
     bounds = ("minimum", "maximum") if definition.get("type") == "number" else ()
     return {
-        key: _without_float_bounds(part) for key, part in definition.items() if key not in bounds
+        key: _without_float_bounds(part)
+        for key, part in definition.items()
+        if key not in bounds or abs(part) < sys.float_info.max
     }
 
 

@@ -4,7 +4,7 @@ A record is a frozen dataclass that derives from `Record`. msgspec converts and 
 module adds what msgspec lacks: unknown keys are kept and written back, old keys are still read, and an
 error names the path of the field, its value and the allowed values.
 
-The annotations are `NonNegativeInt`, `PositiveInt`, `FiniteFloat`, `str`, `bool`, `X | None`,
+The annotations are `NonNegativeInt`, `PositiveInt`, `Amount`, `FiniteFloat`, `str`, `bool`, `X | None`,
 `tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `Literal`, `Any` and other records. An underscore at the
 end of a field name is not part of the key: the field `from_` is the key `from`.
 """
@@ -32,6 +32,8 @@ _LARGEST_FLOAT = sys.float_info.max
 
 NonNegativeInt = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+# Bounded so that sums and products of some of them stay finite.
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]
 
 # Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `old_key`,
@@ -282,6 +284,7 @@ def _allowed(kind: Any) -> str:
     words = {
         NonNegativeInt: "an integer from 0 to 2^63 - 1",
         PositiveInt: "an integer from 1 to 2^63 - 1",
+        Amount: "a number from 0 to 1e30",
         FiniteFloat: "a finite number",
         str: "a string",
         bool: "true or false",

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from inspector.core import snapshot, strict_json, typed_json
+from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     Array,
@@ -29,10 +30,12 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
+    ScheduledOperation,
     Seconds,
     Shard,
     Snapshot,
     Source,
+    Transfer,
 )
 
 SCHEMA = json.loads(snapshot.SCHEMA_PATH.read_text(encoding="utf-8"))
@@ -40,7 +43,9 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 # What every key may be, drawn from each field's own annotation, and then made to fit together.
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
-naturals = st.one_of(st.integers(0, 9), st.integers(0, 2**63 - 1))
+naturals = st.one_of(
+    st.integers(0, 9), st.integers(0, 2**20)
+)  # whose sums and products are allowed
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), numbers, texts),
@@ -52,18 +57,20 @@ extras = st.dictionaries(texts.map(lambda key: f"later {key}"), plain, max_size=
 
 def of(kind: type, **chosen: st.SearchStrategy) -> st.SearchStrategy:
     """Records of a kind, their fields drawn by annotation except for those that are chosen."""
-    return st.builds(kind, **(by_field(kind) | chosen))
+    return st.builds(kind, **(by_field(kind) | CONSISTENT.get(kind, {}) | chosen))
 
 
 @functools.cache
 def by_field(kind: type) -> dict[str, st.SearchStrategy]:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     return {name: by_annotation(hint) for name, hint in hints.items()} | {"extra": extras}
 
 
 @functools.cache
 def by_annotation(hint: Any) -> st.SearchStrategy:
-    simple = {int: naturals, float: numbers, str: texts, bool: st.booleans(), Any: plain}
+    simple = {typed_json.NonNegativeInt: naturals, typed_json.PositiveInt: st.integers(1, 9)}
+    simple |= {typed_json.FiniteFloat: numbers, typed_json.Amount: st.floats(0, 1e30)}
+    simple |= {int: naturals, str: texts, bool: st.booleans(), Any: plain}
     if hint in simple:
         return simple[hint]
     if dataclasses.is_dataclass(hint):
@@ -81,6 +88,25 @@ def by_annotation(hint: Any) -> st.SearchStrategy:
     if arguments[-1] is Ellipsis:
         return st.lists(by_annotation(arguments[0]), max_size=3).map(tuple)
     return st.tuples(*(by_annotation(argument) for argument in arguments))
+
+
+# Fields that depend on other records: drawn so that they fit to all of them.
+CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
+    Collective: {
+        "op": st.sampled_from(OPS),
+        "mesh_axes": st.none() | st.just(()),
+        "group_size": st.none() | st.just(1),
+        "groups": st.none() | st.integers(0, 1),
+        "device_groups": st.none() | st.lists(st.just((0,)), max_size=2).map(tuple),
+        "source_target_pairs": st.none() | st.lists(st.just((0, 0)), max_size=2).map(tuple),
+    },
+    ScheduledOperation: {"collective": st.none()},
+    Transfer: {
+        "sources": st.just((0, 1)),
+        "targets": st.just((0, 2)),
+        "routes": st.lists(st.just((1, 2, 64)), max_size=2).map(tuple),
+    },
+}
 
 
 @st.composite
@@ -349,6 +375,14 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
     return value
 
 
+COLLECTIVE = EXAMPLE.to_json()["programs"][0]["collectives"][0]
+
+
+def collective(key: str, to: Any) -> Any:
+    """EXAMPLE with one key of its collective changed."""
+    return changed("programs", 0, "collectives", 0, key, to=to)
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -400,6 +434,27 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
             ["programs[0].collectives[0].executions is 1.5", "an integer"],
         ),
         (changed("programs", 0, "seconds", "steps", to=[0.1, None]), ["seconds.steps[1] is null"]),
+        (collective("op", to="all-gossip"), ["collectives[0].op is 'all-gossip'", "all-reduce"]),
+        (collective("mesh_axes", to=["pipe"]), ["mesh_axes has 'pipe'", "data, model"]),
+        (collective("mesh_axes", to=["data", "data"]), ["mesh_axes has an axis twice"]),
+        (collective("group_size", to=0), ["collectives[0].group_size is 0", "from 1"]),
+        (collective("group_size", to=2**21), ["collectives[0].group_size is 2097152", "at most"]),
+        (collective("groups", to=2**62), ["collectives[0].groups is 4611", "at most"]),
+        (
+            collective("device_groups", to=[[0, 2**20]]),
+            ["device_groups[0] has the device 1048576", "below"],
+        ),
+        (collective("source_target_pairs", to=[[2**40, 0]]), ["source_target_pairs[0]", "below"]),
+        (collective("payload_bytes", to=-1), ["collectives[0].payload_bytes is -1", "from 0"]),
+        (
+            changed("programs", 0, "collectives", to=2 * [COLLECTIVE | {"executions": 2**60}]),
+            ["programs[0].collectives: the sum of", "at most"],
+        ),
+        (changed("programs", 0, "seconds", "first", to=-0.5), ["seconds.first is -0.5", "from 0"]),
+        (changed("programs", 0, "seconds", "first", to=1e31), ["seconds.first is 1e+31", "1e30"]),
+        (changed("arrays", 0, "bytes", to=2**63 - 1), ["arrays: the sum of bytes", "at most"]),
+        (changed("arrays", 0, "bytes_per_device", to=2**61), ["bytes_per_device", "at most"]),
+        (changed("arrays", 0, "shape", to=[2**40, 2**40]), ["'params/kernel': shape", "at most"]),
         (changed("findings", 0, "level", to="fatal"), ["findings[0].level is 'fatal'", "error"]),
     ],
     ids=lambda part: part[0][:40] if isinstance(part, list) else "",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.core.typed_json import Amount, NonNegativeInt, Record
 
 ChangeKind = Literal["rule", "swap", "constraint", "axis", "spec"]
 
@@ -29,8 +29,8 @@ class LayoutCost(Record):
 
     state_bytes: NonNegativeInt | None
     wire_bytes: dict[str, NonNegativeInt | None]
-    flops: FiniteFloat | None
-    seconds: FiniteFloat | None = None
+    flops: Amount | None
+    seconds: Amount | None = None
 
     @property
     def wire_total(self) -> int | None:

@@ -8,7 +8,14 @@ from typing import Literal
 from inspector.core.snapshot.arrays import Spec
 from inspector.core.snapshot.origins import Origin
 from inspector.core.snapshot.schedule import Schedule
-from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
+from inspector.core.typed_json import (
+    OMIT_NONE,
+    Amount,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Record,
+)
 
 Stage = Literal["propagated", "compiled", "run"]
 
@@ -64,6 +71,8 @@ class Collective(Record):
         the mesh's devices. None for other operations.
       device_groups: The groups, each device as its index in the mesh's devices. None if whole mesh axes form
         the groups, or if unknown.
+      written_groups: The groups as the compiled text writes them, cut off if they are long. None if they are
+        listed, or if whole mesh axes form them.
       arrays: Paths of the arrays of this Snapshot that it moves. None if this was not analyzed.
       origins: The origin of the sharding over each mesh axis.
       network: `dcn` if it sends between TPU slices, over the data center network. None for other networks.
@@ -76,7 +85,7 @@ class Collective(Record):
     executions: NonNegativeInt | None
     conditional: bool
     mesh_axes: tuple[str, ...] | None
-    group_size: NonNegativeInt | None
+    group_size: PositiveInt | None
     groups: NonNegativeInt | None
     payload_bytes: NonNegativeInt | None
     wire_bytes_per_device: NonNegativeInt | None
@@ -88,6 +97,7 @@ class Collective(Record):
     arrays: tuple[str, ...] | None = None
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
     network: str | None = field(default=None, metadata=OMIT_NONE)
+    written_groups: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,7 @@ class MatmulFlops(Record):
     """
 
     dtype: str
-    flops: FiniteFloat
+    flops: Amount
 
 
 @dataclass(frozen=True)
@@ -154,9 +164,9 @@ class Work(Record):
       not_counted: Targets of the custom calls that are not in these figures.
     """
 
-    flops: FiniteFloat | None
+    flops: Amount | None
     matmul: tuple[MatmulFlops, ...] | None
-    bytes_accessed: FiniteFloat | None
+    bytes_accessed: Amount | None
     not_counted: tuple[str, ...] = ()
 
 
@@ -172,7 +182,7 @@ class OperationTime(Record):
 
     kind: str
     events: NonNegativeInt
-    seconds: FiniteFloat
+    seconds: Amount
 
 
 @dataclass(frozen=True)
@@ -186,7 +196,7 @@ class Trace(Record):
     """
 
     steps: NonNegativeInt
-    seconds: FiniteFloat
+    seconds: Amount
     operations: tuple[OperationTime, ...]
 
 
@@ -201,8 +211,8 @@ class Timeit(Record):
       loops: Number of calls in each run.
     """
 
-    mean: FiniteFloat
-    deviation: FiniteFloat
+    mean: Amount
+    deviation: Amount
     runs: NonNegativeInt
     loops: NonNegativeInt
 
@@ -219,10 +229,10 @@ class Seconds(Record):
       timeit: Seconds of one call, measured as %%timeit does. None if not measured.
     """
 
-    lower: FiniteFloat | None = None
-    compile: FiniteFloat | None = None
-    first: FiniteFloat | None = None
-    steps: tuple[FiniteFloat, ...] = ()
+    lower: Amount | None = None
+    compile: Amount | None = None
+    first: Amount | None = None
+    steps: tuple[Amount, ...] = ()
     timeit: Timeit | None = None
 
 
@@ -260,12 +270,12 @@ class Prediction(Record):
       exposed: Seconds of communication that does not overlap with computation, by mesh axis.
     """
 
-    seconds: FiniteFloat
-    low: FiniteFloat
-    high: FiniteFloat
+    seconds: Amount
+    low: Amount
+    high: Amount
     chip: str
-    compute: FiniteFloat | None = None
-    exposed: dict[str, FiniteFloat] = field(default_factory=dict)
+    compute: Amount | None = None
+    exposed: dict[str, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -345,7 +355,7 @@ class Program(Record):
     """
 
     name: str
-    flops_per_device: FiniteFloat | None = None
+    flops_per_device: Amount | None = None
     memory: Memory | None = None
     collectives: tuple[Collective, ...] | None = None
     seconds: Seconds | None = None

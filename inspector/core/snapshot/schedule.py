@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_NONE, Amount, NonNegativeInt, Record
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ScheduledOperation(Record):
     name: str
     opcode: str
     cycles: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
-    flops: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
+    flops: Amount | None = field(default=None, metadata=OMIT_NONE)
     dtype: str | None = field(default=None, metadata=OMIT_NONE)
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

@@ -1,0 +1,198 @@
+"""Check that a Snapshot does not contradict itself, so that nothing that shows it needs to.
+
+The types of the records have checked each field alone: integers have 63 bits, amounts are finite and not
+negative. Here are the rules for several fields. Sums are checked because tables and NumPy have 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from inspector.core.collectives import OPERATIONS
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot.arrays import Array, Mesh
+from inspector.core.snapshot.contents import Snapshot, Transfer
+from inspector.core.snapshot.programs import Collective, Program
+from inspector.core.typed_json import LARGEST
+
+_TOO_LARGE = "but must be at most 2^63 - 1"
+# Of one program, which can run on another mesh than that of the Snapshot. The largest TPU slice has 8,960.
+_MOST_DEVICES = 2**20
+
+
+def check(snapshot: Snapshot, what: str) -> None:
+    """Check a Snapshot. `what` names it in errors.
+
+    Raises:
+      InvalidInput: a field contradicts another one.
+    """
+    mesh = snapshot.mesh
+    if mesh is not None:
+        _check_mesh(mesh, f"{what}: mesh")
+    _check_arrays(snapshot, what)
+    for key in ("programs", "propagated"):
+        for i, program in enumerate(getattr(snapshot, key) or ()):
+            _check_program(program, mesh, f"{what}: {key}[{i}]")
+    if snapshot.transfer is not None:
+        _check_transfer(snapshot.transfer, f"{what}: transfer")
+    _check_sum((one.bytes for one in snapshot.live or ()), f"{what}: live", "bytes")
+
+
+def _check_mesh(mesh: Mesh, where: str) -> None:
+    names: set[str] = set()
+    for i, axis in enumerate(mesh.axes):
+        if axis.name in names:
+            raise InvalidInput(
+                f"{where}.axes[{i}].name is {shown(axis.name)}, but each axis must have a unique name"
+            )
+        names.add(axis.name)
+    if len(mesh.devices) != mesh.size:
+        # Do not print the product of the axes: it can have more digits than Python converts.
+        raise InvalidInput(
+            f"{where}.devices has {len(mesh.devices)} entries, but the axes have sizes "
+            f"{shown('x'.join(map(str, mesh.shape)))}"
+        )
+    if len(set(mesh.devices)) != mesh.size:
+        raise InvalidInput(f"{where}.devices has a device twice, but each must occur once")
+    if mesh.processes is not None and len(mesh.processes) != mesh.size:
+        raise InvalidInput(
+            f"{where}.processes has {len(mesh.processes)} entries, "
+            f"but must have one for each of {mesh.size} devices"
+        )
+
+
+# --- Arrays ---------------------------------------------------------------------------------------
+
+
+def _check_arrays(snapshot: Snapshot, what: str) -> None:
+    names = set(snapshot.mesh.axis_names) if snapshot.mesh else set()
+    paths: set[str] = set()
+    for array in snapshot.arrays:
+        if array.path in paths:
+            raise InvalidInput(f"{what}: the array {shown(array.path)} occurs twice")
+        paths.add(array.path)
+        where = f"{what}: {shown(array.path, 200)}"
+        rank = None if array.shape is None else len(array.shape)
+        for label in ("spec", "logical_axes", "shard_shape"):
+            entries = getattr(array, label)
+            if entries is not None and rank is not None and len(entries) != rank:
+                raise InvalidInput(
+                    f"{where} has {len(entries)} entries in {label}, "
+                    f"but must have one for each of {rank} dimensions"
+                )
+        if array.shape is not None and math.prod(array.shape) > LARGEST:
+            raise InvalidInput(
+                f"{where}: shape is {shown(str(array.shape))}, but its product must be at most 2^63 - 1"
+            )
+        used = [axis for entry in array.spec or () for axis in entry or ()]
+        for axis in used:
+            if axis not in names:
+                raise InvalidInput(
+                    f"{where} is sharded over {shown(axis)}, but the mesh has no such axis"
+                )
+        if len(set(used)) != len(used):
+            raise InvalidInput(f"{where} has a mesh axis twice in its spec, but may use it once")
+        _check_shards(array, where)
+    devices = snapshot.mesh.size if snapshot.mesh else 1
+    _check_sum((one.bytes for one in snapshot.arrays), f"{what}: arrays", "bytes")
+    held = (one.bytes_per_device for one in snapshot.arrays)
+    _check_sum(held, f"{what}: arrays", "bytes_per_device on all devices", devices)
+
+
+def _check_shards(array: Array, where: str) -> None:
+    if array.shape is None:
+        if array.shards is not None:
+            raise InvalidInput(f"{where} has shards, but no shape")
+        return
+    for i, shard in enumerate(array.shards or ()):
+        if len(shard.index) != len(array.shape) or not all(
+            start <= stop <= size
+            for (start, stop), size in zip(shard.index, array.shape, strict=True)
+        ):
+            ranges = ", ".join(f"{start}:{stop}" for start, stop in shard.index)
+            raise InvalidInput(
+                f"{where}: shards[{i}].index is {shown(f'[{ranges}]')}, but must be a range "
+                f"inside each dimension of {shown(str(array.shape))}"
+            )
+
+
+# --- Programs -------------------------------------------------------------------------------------
+
+
+def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
+    collectives = program.collectives or ()
+    for i, one in enumerate(collectives):
+        _check_collective(one, mesh, f"{where}.collectives[{i}]")
+    for label in ("payload_bytes", "wire_bytes_per_device"):
+        every = ((one.executions or 0) * (getattr(one, label) or 0) for one in collectives)
+        devices = mesh.size if mesh else 1
+        _check_sum(every, f"{where}.collectives", f"executions × {label} on all devices", devices)
+    _check_sum((one.executions for one in collectives), f"{where}.collectives", "executions")
+    if program.memory is not None:
+        memory = program.memory
+        parts = (memory.arguments, memory.outputs, memory.temporaries, memory.code)
+        _check_sum(parts, f"{where}.memory", "bytes")
+    if program.schedule is not None:
+        for computation in program.schedule.computations:
+            for operation in computation.operations:
+                if operation.collective is not None and operation.collective >= len(collectives):
+                    raise InvalidInput(
+                        f"{where}.schedule: {shown(operation.name)} has the collective "
+                        f"{operation.collective}, but must have the position of one of {len(collectives)}"
+                    )
+
+
+def _check_collective(one: Collective, mesh: Mesh | None, where: str) -> None:
+    # A compiler can have a new operation, whose traffic is unknown.
+    if one.op not in OPERATIONS and one.wire_bytes_per_device is not None:
+        raise InvalidInput(
+            f"{where}.op is {shown(one.op)}, but must be one of {', '.join(OPERATIONS)} if "
+            "wire_bytes_per_device is known"
+        )
+    for label in ("group_size", "groups"):
+        if (getattr(one, label) or 0) > _MOST_DEVICES:
+            raise InvalidInput(
+                f"{where}.{label} is {getattr(one, label)}, but must be at most {_MOST_DEVICES:,}"
+            )
+    for label in ("device_groups", "source_target_pairs"):
+        for i, group in enumerate(getattr(one, label) or ()):
+            if group and max(group) >= _MOST_DEVICES:
+                raise InvalidInput(
+                    f"{where}.{label}[{i}] has the device {max(group)}, but must have positions below "
+                    f"{_MOST_DEVICES:,}"
+                )
+    if mesh is None:
+        return
+    for axis in one.mesh_axes or ():
+        if axis not in mesh.sizes:
+            raise InvalidInput(
+                f"{where}.mesh_axes has {shown(axis)}, but must only have axes of the mesh: "
+                f"{shown(', '.join(mesh.axis_names), 200)}"
+            )
+    if len(set(one.mesh_axes or ())) != len(one.mesh_axes or ()):
+        raise InvalidInput(f"{where}.mesh_axes has an axis twice, but must have each once")
+
+
+def _check_transfer(transfer: Transfer, where: str) -> None:
+    for label in ("sources", "targets"):
+        devices = getattr(transfer, label)
+        if len(set(devices)) != len(devices):
+            raise InvalidInput(f"{where}.{label} has a device twice, but each must occur once")
+    sources, targets = set(transfer.sources), set(transfer.targets)
+    for i, (source, target, _) in enumerate(transfer.routes):
+        for device, known, label in ((source, sources, "sources"), (target, targets, "targets")):
+            if device not in known:
+                raise InvalidInput(
+                    f"{where}.routes[{i}] has the device {device}, but must have one of {label}"
+                )
+    _check_sum((route[2] for route in transfer.routes), f"{where}.routes", "bytes")
+    for label in ("elements", "bytes", "kept", "moved"):
+        amounts = (getattr(one, label) for one in transfer.arrays)
+        _check_sum(amounts, f"{where}.arrays", label)
+
+
+def _check_sum(amounts: Iterable[int | None], where: str, label: str, times: int = 1) -> None:
+    total = sum(amount or 0 for amount in amounts) * times
+    if total > LARGEST:
+        raise InvalidInput(f"{where}: the sum of {label} is about {total:.2e}, {_TOO_LARGE}")
