@@ -145,8 +145,9 @@ def fitted_table(
     before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
     chips = {one.chip.name: one.chip for one in programs}
-    constants = {name: fitting.fitted(programs, chip) for name, chip in chips.items()}
-    without = fitting.left_out(programs)
+    known = fitting.Predictions()
+    constants = {name: fitting.fitted(programs, chip, known) for name, chip in chips.items()}
+    without = fitting.left_out(programs, known)
     by_name = {one.name: one for one in programs}
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     rows = []
@@ -173,7 +174,7 @@ def fitted_table(
         rows.append(replace(row, before_compile=without_compile.get(run.name)))
     changed = {
         name: {
-            field: value
+            field: round(value, 4)
             for field, value in asdict(each).items()
             if value != getattr(default_constants(chips[name]), field)
         }

@@ -55,28 +55,55 @@ class MeasuredProgram:
     seconds: float
 
 
-def fitted(runs: Sequence[MeasuredProgram], chip: Chip) -> Constants:
+class Predictions:
+    """Predicted seconds of programs by constants. Each is simulated once, because fits repeat them."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Links] = {}
+        self._seconds: dict[tuple[str, Constants], float | None] = {}
+
+    def seconds(self, run: MeasuredProgram, constants: Constants) -> float | None:
+        """Return the predicted seconds of a run; None if unknown. Runs are told apart by their names."""
+        key = run.name, constants
+        if key not in self._seconds:
+            if run.name not in self._links:
+                self._links[run.name] = links_of_program(run.program, run.mesh, run.chip)
+            links = self._links[run.name]
+            found = predicted(run.program, run.mesh, run.chip, links, constants)
+            self._seconds[key] = found.seconds
+        return self._seconds[key]
+
+
+def fitted(
+    runs: Sequence[MeasuredProgram], chip: Chip, predictions: Predictions | None = None
+) -> Constants:
     """Return the constants that fit the runs of a chip best."""
     own = [run for run in runs if run.chip.name == chip.name]
     best = default_constants(chip)
     names = list(_GRID) if len(own) >= _RUNS_FOR_ALL else list(_GRID)[:1]
     if len(own) < _RUNS_FOR_ONE:
         return best
-    links = [links_of_program(run.program, run.mesh, run.chip) for run in own]
+    known = predictions or Predictions()
     for _ in range(_ROUNDS):
         for name in names:
             tried = [replace(best, **{name: value}) for value in _GRID[name]]
-            best = min(tried, key=lambda constants: _error(own, links, constants))
+            best = min(tried, key=lambda constants: _error(own, known, constants))
     return best
 
 
-def left_out(runs: Sequence[MeasuredProgram]) -> dict[str, float]:
+def left_out(
+    runs: Sequence[MeasuredProgram], predictions: Predictions | None = None
+) -> dict[str, float]:
     """Return the seconds of each run, predicted with constants fitted without the runs of its model."""
+    known = predictions or Predictions()
+    fits: dict[tuple[str, str], Constants] = {}
     found: dict[str, float] = {}
     for run in runs:
-        others = [one for one in runs if one.model != run.model]
-        constants = fitted(others, run.chip)
-        seconds = predicted(run.program, run.mesh, run.chip, constants=constants).seconds
+        key = run.model, run.chip.name
+        if key not in fits:
+            others = [one for one in runs if one.model != run.model]
+            fits[key] = fitted(others, run.chip, known)
+        seconds = known.seconds(run, fits[key])
         if seconds is not None:
             found[run.name] = seconds
     return found
@@ -155,10 +182,12 @@ def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
     return run.compute / constants.of(run.chip) + inside + run.between_slices
 
 
-def _error(runs: Sequence[MeasuredProgram], links: Sequence[Links], constants: Constants) -> float:
+def _error(
+    runs: Sequence[MeasuredProgram], predictions: Predictions, constants: Constants
+) -> float:
     errors = []
-    for run, link in zip(runs, links, strict=True):
-        seconds = predicted(run.program, run.mesh, run.chip, link, constants).seconds
+    for run in runs:
+        seconds = predictions.seconds(run, constants)
         if seconds:
             errors.append(abs(math.log(run.seconds / seconds)))
     return sum(errors) / len(errors) if errors else math.inf
