@@ -261,15 +261,16 @@ def mesh_shape(devices: int, axes: int) -> tuple[int, ...]:
 
 def mesh_shapes(devices: int, axes: int) -> list[tuple[int, ...]]:
     """Return every mesh with these numbers of devices and axes, the most even first."""
-    return sorted(_factorings(devices, axes), key=lambda shape: (sum(shape), shape))
+    return sorted(factorings(devices, axes), key=lambda shape: (sum(shape), shape))
 
 
-def _factorings(number: int, factors: int) -> Iterator[tuple[int, ...]]:
-    """Yield every ordered factorization of `number` into `factors` whole numbers."""
+def factorings(number: int, factors: int, least: int = 1) -> Iterator[tuple[int, ...]]:
+    """Yield every ordered factorization of `number` into `factors` whole numbers from `least` up."""
     if factors == 1:
-        yield (number,)
+        if number >= least:
+            yield (number,)
         return
-    for first in range(1, number + 1):
+    for first in range(least, number + 1):
         if number % first == 0:
-            for rest in _factorings(number // first, factors - 1):
+            for rest in factorings(number // first, factors - 1, least):
                 yield (first, *rest)

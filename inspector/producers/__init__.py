@@ -14,6 +14,7 @@ JOBS = {
     "compile": "inspector.producers.compile:compile_job",
     "compile_lowered": "inspector.producers.program_run.for_target:compile_lowered",
     "effects": "inspector.producers.propagation.effects:effects",
+    "evaluate": "inspector.producers.propagation.evaluate:evaluate",
     "run": "inspector.producers.run:run_job",
     "exchange": "inspector.producers.host_local_arrays:exchange",
     "import": "inspector.producers.import_file:import_job",

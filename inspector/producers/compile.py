@@ -34,13 +34,14 @@ _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"
 def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Worker job: compile a layout in JSON and return a Snapshot of kind `tpu` or `gpu` as JSON.
 
-    The payload can have the result of the job `abstract` as `state`.
+    The payload can have the result of the job `abstract` as `state`, and the name of the `only` program.
     """
     layout, known = layouts.from_json(payload["layout"]), payload.get("state")
     if known is not None:
         known = typed_json.decode(AbstractState, known, "the abstract arrays")
     target = targets.parse(layout.target)
-    return compile_layout(layout, target, report, layout.device_order, known).to_json()
+    order, only = layout.device_order, payload.get("only")
+    return compile_layout(layout, target, report, order, known, only).to_json()
 
 
 def compile_layout(
@@ -49,6 +50,7 @@ def compile_layout(
     report: Report,
     order: DeviceOrder = "row-major",
     known: AbstractState | None = None,
+    only: str | None = None,
 ) -> Snapshot:
     """Compile init, train step and inference for a target. Nothing is allocated or run.
 
@@ -57,6 +59,7 @@ def compile_layout(
 
     Args:
       known: the abstract arrays of the layout; None to trace them.
+      only: the name of the program to compile; None for all of them.
     Raises:
       InvalidInput: the mesh does not fit the target, a dimension is not divisible, or the compiler fails.
     """
@@ -73,7 +76,7 @@ def compile_layout(
     watched: list[Watched] = []
     with tracing(layout, mesh):
         compiled = compile_all(
-            signatures(model, layout, mesh),
+            [one for one in signatures(model, layout, mesh) if only in (None, one.name)],
             lambda name: AheadOfTimeProgram(name, report, target),
             mesh_of_record,
             watched,

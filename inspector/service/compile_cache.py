@@ -150,7 +150,7 @@ class CompileCache:
 def key_of_layout(layout: Layout) -> str:
     """Return the key for compiling this layout with the installed versions."""
     fields = set(layout.to_json()) - _RUN_FIELDS
-    return key_of({"layout": layout.key(*fields), "versions": _versions()})
+    return key_of({"layout": layout.key(*fields), "versions": versions()})
 
 
 def key_of(request: Mapping[str, Any]) -> str:
@@ -160,7 +160,7 @@ def key_of(request: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     versions = {}
     for package in _COMPILERS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

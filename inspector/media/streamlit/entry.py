@@ -40,6 +40,7 @@ layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", de
 main_pages = [
     layout,
     page_of("board_page", "Board", ":material/view_column:", "board"),
+    page_of("search_page", "Search", ":material/search:", "search"),
     page_of("open_page", "Open", ":material/file_open:", "open"),
     page_of("library_page", "Library", ":material/bookmarks:", "library"),
 ]

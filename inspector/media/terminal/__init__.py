@@ -31,6 +31,7 @@ _PLACES = {
     "explain": ("explain_verb", "explain"),
     "predict": ("predict_verb", "predict"),
     "accuracy": ("accuracy_verb", "accuracy"),
+    "search": ("search_verb", "search"),
     "audit": ("read_verbs", "audit"),
     "compare": ("compare_verbs", "compare"),
     "report": ("compare_verbs", "report"),

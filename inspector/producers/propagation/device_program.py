@@ -77,11 +77,13 @@ class DeviceProgram:
       text: HLO text.
       operations: for each collective by its instruction name, the operation of the propagated module. They
         are valid as long as the module is.
+      products: the same for each matrix product.
       not_partitioned: names of operations that Shardy left without explicit collectives.
     """
 
     text: str
     operations: dict[str, Any]
+    products: dict[str, Any]
     not_partitioned: tuple[str, ...]
 
 
@@ -96,10 +98,16 @@ class _Scope:
 
 
 class Writer:
-    """Writes one module. `mesh` maps axis names to sizes, in mesh order."""
+    """Writes one module.
 
-    def __init__(self, module: Any, mesh: dict[str, int]) -> None:
+    Args:
+      mesh: the sizes of the mesh axes by name, in mesh order.
+      locations: whether to write the name stack and the source line of each operation.
+    """
+
+    def __init__(self, module: Any, mesh: dict[str, int], locations: bool = True) -> None:
         self._mesh = mesh
+        self._locations = locations
         self._functions = {
             ir.StringAttr(operation.attributes["sym_name"]).value: operation
             for operation in module.body.operations
@@ -110,6 +118,7 @@ class Writer:
         self._caller: tuple[str, str, int] = ("", "", 0)
         self._count = 0
         self._operations: dict[str, Any] = {}
+        self._products: dict[str, Any] = {}
         self._not_partitioned: list[str] = []
         self._groups: dict[tuple, str] = {}
         self._shapes: dict[tuple[Any, Any], str] = {}
@@ -128,6 +137,7 @@ class Writer:
         return DeviceProgram(
             "\n".join([header, *self._computations]),
             self._operations,
+            self._products,
             tuple(self._not_partitioned),
         )
 
@@ -165,7 +175,7 @@ class Writer:
         name = self._new(opcode)
         scope.shapes[name] = shape
         parts = [*attributes]
-        if operation is not None:
+        if operation is not None and self._locations:
             parts += _metadata(*self._described(operation.location))
         tail = "".join(f", {part}" for part in parts)
         listed = ", ".join(f"%{one}" for one in operands)
@@ -216,6 +226,8 @@ class Writer:
         if len(shapes) == 1:
             name = self._emit(scope, opcode, shapes[0], operands, attributes, operation)
             scope.names[operation.results[0]] = name
+            if opcode == "dot":
+                self._products[name] = operation
             return
         name = self._emit(scope, opcode, _tuple(shapes), operands, attributes, operation)
         self._take_apart(scope, name, operation.results, shapes)

@@ -11,7 +11,6 @@ from jaxlib.mlir import ir
 
 from inspector.core import typed_json
 from inspector.core.abstract import AbstractState
-from inspector.core.collectives import traffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.sharding_errors import sentence
 from inspector.core.snapshot import Program
@@ -39,6 +38,7 @@ from inspector.producers.propagation.template import (
     template_of,
     template_of_program,
 )
+from inspector.search.evaluated import wire_bytes_of
 
 _CONSTRAINT = "sdy.sharding_constraint"
 
@@ -121,15 +121,11 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
     if uneven is not None:
         raise InvalidInput(uneven.message)
     found = _propagated(variant, current, program)
-    wire: dict[str, int | None] = {} if found.collectives is not None else {UNKNOWN_AXES: None}
-    for row in traffic(found.collectives or ()):
-        key = UNKNOWN_AXES if row.mesh_axes is None else ",".join(row.mesh_axes)
-        before, more = wire.get(key, 0), row.wire_bytes_per_device
-        wire[key] = None if before is None or more is None else before + more
+    wire = wire_bytes_of(found)
     products = found.work.matmul if found.work else None
     return LayoutCost(
         state_totals(planned).per_device,
-        wire,
+        {UNKNOWN_AXES: None} if wire is None else wire,
         None if products is None else sum(each.flops for each in products),
         None if chip is None else _seconds(found, layout, chip),
     )

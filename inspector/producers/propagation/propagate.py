@@ -120,7 +120,7 @@ def _with_or_without_origins(
     return propagated_program(lowered, Setting.of(layout), logical, origins=False)
 
 
-def _spec(given: tuple[Rule, ...], names: Spec) -> Spec:
+def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
     """Return the mesh axes of dimensions from their logical axes."""
     return rules.partition_spec([axes[0] if axes else None for axes in names], given)
 
@@ -138,7 +138,9 @@ def propagated_program(
     """
     module = lowered.module
     if logical:
-        module = shardy.rewrite(module, setting.mesh.sizes, functools.partial(_spec, setting.rules))
+        module = shardy.rewrite(
+            module, setting.mesh.sizes, functools.partial(partition_spec, setting.rules)
+        )
     return described_program(
         shardy.propagate(module, origins),
         lowered,

@@ -54,13 +54,14 @@ class Propagated:
     conflicts: tuple[Conflicting, ...]
 
 
-def propagate(module: Any, origins: bool = True) -> Propagated:
+def propagate(module: Any, origins: bool = True, verify: bool = True) -> Propagated:
     """Run propagation, and make the transfers between devices explicit.
 
     Args:
       module: an `ir.Module` with `sdy.sharding` attributes. It is not changed.
       origins: record where shardings come from. Shardy's debug option for it ends the process for some
         programs that draw random numbers, and for a full `shard_map` in a loop, which is refused.
+      verify: let MLIR verify the module after each pass, a third of the time.
 
     Raises:
       InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
@@ -74,19 +75,25 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
                 raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
             manager = passmanager.PassManager.parse(propagation)
             # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
-            manager.enable_verifier(not origins)
+            manager.enable_verifier(verify and not origins)
             manager.run(copy)
             constraints = constraints_of(copy)
             history = History(copy)
             erase_marks(copy)
-            passmanager.PassManager.parse(export).run(copy)
+            _run(export, copy, verify)
             conflicts = partitioner.insert_reshards(copy, mesh_sizes(copy), history)
-            passmanager.PassManager.parse(after).run(copy)
+            _run(after, copy, verify)
         except ir.MLIRError as error:
             raise InvalidInput(
                 f"Shardy cannot propagate shardings through this program: {_reason(str(error))}"
             ) from None
     return Propagated(copy, constraints, history, conflicts)
+
+
+def _run(pipeline: str, module: Any, verify: bool) -> None:
+    manager = passmanager.PassManager.parse(pipeline)
+    manager.enable_verifier(verify)
+    manager.run(module)
 
 
 def mesh_sizes(module: Any) -> dict[str, int]:

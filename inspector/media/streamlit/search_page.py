@@ -1,0 +1,275 @@
+"""The Search page: what to search, the search while it runs, and its result."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+
+from inspector.compare import board as boards
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import seconds_text
+from inspector.layout import Layout
+from inspector.layout.script import script
+from inspector.machines import targets
+from inspector.machines.hardware import CHIPS
+from inspector.media.streamlit import (
+    downloads,
+    job_progress,
+    page_switch,
+    pins,
+    planning,
+    render,
+    session,
+)
+from inspector.media.streamlit.job_progress import Progress, Task
+from inspector.media.streamlit.plain_text import plain
+from inspector.search import result as results
+from inspector.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
+from inspector.search.space import MOST_CANDIDATES, space_of
+from inspector.sections import search as section
+from inspector.service import inspection
+from inspector.service.search import registry
+from inspector.service.search.registry import Request, Watched
+from inspector.service.search.run import DEFAULT_BUDGET
+
+_JOB = "search"
+_MEASURED = "Emulated devices"
+_MOST_BUDGET = 200  # compiles of one search from a page
+_OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
+_KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
+_PHASES = {"propagate": 0.0, "verify": 0.4, "compile": 0.45, "done": 1.0}
+_SHARES = {"propagate": 0.4, "verify": 0.05, "compile": 0.55, "done": 0.0}
+
+
+def show() -> None:
+    """Draw the fields, the progress of the search, and its result."""
+    st.markdown("### Search")
+    layout = session.last_layout()
+    service = inspection.shared()
+    st.caption(
+        f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
+        "the Layout page. All candidates are propagated, the most promising ones are compiled."
+    )
+    if planning.planned(service, layout) is None:
+        return
+    state = service.known_state(layout)
+    assert state is not None
+    fields = _fields(layout)
+    chip = layout.machine.chip if layout.machine else CHIPS.get(fields["chip"])
+    try:
+        space = space_of(layout, state, fields["locks"], fields["vary"])
+        _refuse_without_compiler(layout, fields["budget"])
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        return
+    request = Request(space, chip, fields["budget"], fields["objective"])
+    watched = registry.shared().get(request)
+    _buttons(request, watched)
+    if watched is None:
+        st.info(
+            f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), and up to {request.budget} "
+            "compiles. The search goes on if you leave this page or close it.",
+            icon=":material/info:",
+        )
+        return
+    if watched.running:
+        _watch(watched, request)
+        return
+    if watched.error:
+        st.error(plain(watched.error), icon=":material/error:")
+    _show_result(watched.result(), layout)
+
+
+def _machine_text(layout: Layout) -> str:
+    return layout.machine.text if layout.machine else f"{layout.devices} devices"
+
+
+def _refuse_without_compiler(layout: Layout, budget: int) -> None:
+    if layout.machine is not None and budget:
+        missing = targets.missing_compiler(layout.machine)
+        if missing is not None:
+            raise InvalidInput(missing)
+
+
+def _fields(layout: Layout) -> dict:
+    """Draw the fields and return their values."""
+    kept = st.session_state.setdefault(
+        _KEPT,
+        {"objective": "time", "budget": DEFAULT_BUDGET, "locks": "", "vary": ""},
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        objective = st.selectbox(
+            "Least",
+            list(OBJECTIVES),
+            index=list(OBJECTIVES).index(kept["objective"]),
+            format_func=_OBJECTIVES.__getitem__,
+            key="search_objective",
+            width=170,
+        )
+        budget = st.number_input(
+            "Compiles, at most",
+            0,
+            _MOST_BUDGET,
+            kept["budget"],
+            key="search_budget",
+            width=150,
+            help="The compiler confirms the best candidates. A large model takes minutes for each.",
+        )
+        locks = st.text_input(
+            "Keep",
+            kept["locks"],
+            key="search_locks",
+            width=260,
+            placeholder="mesh, tensor=8, vocab=tensor",
+            help="What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
+            "as tensor=8, or the rule of a logical axis such as vocab=tensor.",
+        )
+        vary = st.text_input(
+            "Also vary",
+            kept["vary"],
+            key="search_vary",
+            width=260,
+            placeholder="remat=none,full; batch=64,128",
+            help="Other fields with their values, separated by semicolons: a size of the model, donate or "
+            "device_order. Times are compared for each example of the batch.",
+        )
+        chip = None
+        if layout.machine is None:
+            chip = st.selectbox(
+                "Time on",
+                [_MEASURED, *CHIPS],
+                format_func=lambda name: CHIPS[name].title if name in CHIPS else name,
+                key="search_chip",
+                width=190,
+                help="Measured on emulated devices of this machine, or predicted for a chip.",
+            )
+    kept |= {"objective": objective, "budget": budget, "locks": locks, "vary": vary}
+    return {
+        "objective": objective,
+        "budget": int(budget),
+        "locks": [part.strip() for part in locks.split(",") if part.strip()],
+        "vary": [part.strip() for part in vary.split(";") if part.strip()],
+        "chip": chip,
+    }
+
+
+def _buttons(request: Request, watched: Watched | None) -> None:
+    """Draw the button that starts or continues the search."""
+    if watched is not None and watched.running:
+        return
+    if watched is None:
+        label, kind = "Start search", "primary"
+    elif watched.stopped or watched.error:
+        label, kind = "Continue search", "primary"
+    else:
+        return
+    if st.button(label, key="start_search", type=kind, icon=":material/search:"):
+        registry.shared().start(request)
+        st.rerun()
+
+
+def _watch(watched: Watched, request: Request) -> None:
+    """Draw the progress with Stop, and what was found so far."""
+    key = request.key()
+    if job_progress.subject(_JOB) != key:
+
+        def make() -> Task:
+            return Task(
+                progress=lambda: _progress(watched),
+                finish=lambda: None,
+                cancel=watched.stop,
+                subject=key,
+                abandon=lambda: None,  # it goes on without the browser
+                draw=lambda: _draw_first(watched),
+            )
+
+        job_progress.start(_JOB, make)
+    job_progress.show(_JOB)
+
+
+def _progress(watched: Watched) -> Progress | None:
+    if not watched.running:
+        return None
+    state = watched.progress()
+    share = _PHASES[state.phase]
+    if state.total:
+        share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
+    if watched.stopped:
+        return Progress("Stopping", share)
+    return Progress(section.progress_text(state), share, f"{seconds_text(state.seconds)} elapsed.")
+
+
+def _draw_first(watched: Watched) -> None:
+    found = watched.result()
+    if found.candidates:
+        render.show([section.picture(found), section.summary(found), section.table(found)])
+
+
+def _show_result(found: SearchResult, layout: Layout) -> None:
+    whole = section.section(found)
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            st.caption("Select a layout to see why it is better, to open it or to pin it.")
+        else:
+            _show_one(section.listed(found)[row], found, layout)
+
+    render.show([whole], {section.TABLE: pick})
+    downloads.draw(
+        "Result",
+        lambda: json.dumps(results.to_json(found)),
+        "search.json",
+        "search_download",
+        help="All candidates with their figures and reasons.",
+    )
+
+
+def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
+    """Draw why one candidate differs from the current layout, and what can be done with it."""
+    chosen = layout_of(one)
+    with st.container(border=True):
+        st.markdown(f"**{plain(section.name_of(one))}**")
+        render.show([section.why(found, one)])
+        with st.container(horizontal=True, gap="small"):
+            st.button(
+                "Open",
+                key="search_open",
+                icon=":material/open_in_new:",
+                type="primary",
+                on_click=session.put,
+                args=(chosen,),
+            )
+            pin = st.button("Compare on the board", key="search_pin", icon=":material/view_column:")
+            downloads.draw(
+                "Code",
+                lambda: script(chosen),
+                "layout.py",
+                "search_code",
+                mime="text/x-python",
+                icon=":material/code:",
+            )
+        if st.session_state.get("search_open"):
+            page_switch.to(page_switch.LAYOUT)
+        if pin:
+            _pin(chosen, section.name_of(one), layout)
+
+
+def _pin(chosen: Layout, name: str, layout: Layout) -> None:
+    """Put the current layout and the chosen one on the board, and open it."""
+    service = inspection.shared()
+    board = pins.board()
+    try:
+        with st.spinner("Propagating both layouts …"):
+            for title, one in (("Current layout", layout), (name, chosen)):
+                if any(pin.snapshot.layout == one.to_json() for pin in board.pins):
+                    continue
+                found = service.cached_compile(one)
+                if found is None:
+                    found = service.with_programs(service.plan(one), one)
+                board = board.pinned(boards.free_name(title, board.names), found)
+            pins.put(board)
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        return
+    page_switch.to(page_switch.BOARD)

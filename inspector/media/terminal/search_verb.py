@@ -1,0 +1,160 @@
+"""`search`: the best layouts for a model on a machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+from inspector.core import output
+from inspector.core.errors import InvalidInput
+from inspector.layout import Layout
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.media.terminal import options as shared
+from inspector.media.terminal import render
+from inspector.media.terminal.layout_options import LAYOUT, layout_of
+from inspector.media.terminal.options import CHIP, JSON, argument, verb
+from inspector.search import result as results
+from inspector.search.progress import Progress
+from inspector.search.result import OBJECTIVES
+from inspector.search.space import space_of
+from inspector.sections import search as section
+from inspector.service.search import executors
+from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
+
+
+@verb(
+    "search",
+    "find the best layouts for a model on a machine: propagate all, compile the most promising",
+    *LAYOUT,
+    CHIP,
+    argument(
+        "--budget",
+        metavar="N",
+        default=str(DEFAULT_BUDGET),
+        help=f"the most compiles, {DEFAULT_BUDGET} by default; 0 only propagates",
+    ),
+    argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default=OBJECTIVES[0],
+        help="what the best layout has the least of: time of a step, memory, or traffic between devices",
+    ),
+    argument(
+        "--lock",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="keep mesh, rules, the size of a mesh axis such as tensor=8, or the rule of a logical axis such "
+        "as vocab=tensor; may be repeated",
+    ),
+    argument(
+        "--vary",
+        metavar="FIELD=A,B",
+        action="append",
+        default=[],
+        help="also try these values of a size, donate or device_order, such as remat=none,full; may be "
+        "repeated",
+    ),
+    argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="run on the Dask cluster of this scheduler, such as tcp://scheduler:8786",
+    ),
+    argument("--workers", metavar="N", help="tasks at once; by default one for each core"),
+    argument(
+        "-o", "--output", metavar="RESULT.json", help="also write all candidates to this file"
+    ),
+    JSON,
+)
+def search(options: argparse.Namespace) -> None:
+    """Search, and print the best layouts."""
+    if options.output is not None:
+        output.refuse_unwritable(options.output)
+    budget = shared.number(
+        options.budget, "--budget", f"a number from 0 to {MOST_BUDGET:,}", 0, MOST_BUDGET
+    )
+    workers = None
+    if options.workers is not None:
+        workers = shared.number(options.workers, "--workers", "a number from 1 to 1,000", 1, 1000)
+    layout = layout_of(options)
+    chip = _chip(layout, shared.chip_of(options))
+    with shared.workers() as service:
+        state = service.start_state(layout).wait().answer()
+    space = space_of(layout, state, options.lock, options.vary)
+    print(f"{space.count():,} candidates", file=sys.stderr, flush=True)
+    with _executor(options.dask, workers) as executor:
+        search = Search(
+            space,
+            chip,
+            executor,
+            budget,
+            options.objective,
+            on_progress=_Printed(),
+            workers=workers or executors.local_workers(),
+        )
+        with _stopped_by_interrupt(search):
+            found = search.run()
+    if options.output is not None:
+        results.write(found, options.output)
+    if options.json:
+        shared.print_json(results.to_json(found))
+    else:
+        render.show([section.section(found)])
+
+
+def _chip(layout: Layout, chosen: Chip | None) -> Chip | None:
+    if layout.machine is not None:
+        if (missing := targets.missing_compiler(layout.machine)) is not None:
+            raise InvalidInput(missing)
+        return layout.machine.chip
+    if layout.target not in ("cpu", "plan"):
+        raise InvalidInput(
+            f"target is {layout.target}, but must be cpu, plan with --budget 0, or a machine such as "
+            "tpu:v5e:4x4"
+        )
+    return chosen
+
+
+@contextlib.contextmanager
+def _executor(address: str | None, workers: int | None) -> Iterator[Executor]:
+    with executors.local(workers) if address is None else executors.dask(address) as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def _stopped_by_interrupt(search: Search) -> Iterator[None]:
+    """Let the first Ctrl-C stop the search, which then prints what it found."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        search.stop()
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Printed:
+    """Print progress to standard error: with Rich on a terminal, else a line for each phase."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._bar: object | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        words = section.progress_text(progress)
+        if sys.stderr.isatty():
+            print(f"\r\x1b[2K{words}", end="", file=sys.stderr, flush=True)
+            if progress.phase == "done":
+                print(file=sys.stderr)
+        elif progress.phase != self._phase or progress.phase == "compile":
+            print(words, file=sys.stderr, flush=True)
+        self._phase = progress.phase

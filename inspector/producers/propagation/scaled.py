@@ -1,0 +1,218 @@
+"""The same propagated program on meshes that differ only in the sizes of their axes.
+
+Propagation decides by the names of mesh axes which axis shards which dimension. So programs that differ only
+in the sizes of their mesh axes are propagated once. The bytes of each collective and the FLOPs of each
+matrix product then follow from the axes that shard their operands: a value whose dimensions are sharded
+over `fsdp` and `tensor` has global bytes / (fsdp × tensor) on each device.
+
+The partitioner compares costs in a few places, so that another size can lead to other transfers. Callers
+propagate the mesh itself before they rely on a program.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.flops import product
+from inspector.core.collectives import OPERATIONS
+from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
+from inspector.producers.propagation import device_program, shardy
+from inspector.producers.propagation.propagate import Setting, partition_spec
+from inspector.producers.propagation.shardings import (
+    MANUAL,
+    axes_of_dimensions,
+    result_shardings,
+    sharding_of,
+)
+from inspector.producers.propagation.template import Lowered
+
+Axes = frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A collective of whole mesh axes: its payload summed over all devices' different parts."""
+
+    collective: Collective
+    global_bytes: int
+    sharded: Axes
+
+
+@dataclass(frozen=True)
+class ScaledProgram:
+    """A propagated program that can be computed for other sizes of its mesh axes.
+
+    Attributes:
+      program: the program on the mesh that was propagated.
+      scalable: whether `on` can compute others. Not if it has a `shard_map`, a part of an axis, or a
+        dimension that its axes do not divide.
+    """
+
+    program: Program
+    scalable: bool
+    moved: tuple[_Moved, ...]
+    products: Mapping[tuple[str, Axes], float]
+
+    def on(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program on a mesh with these sizes of the same axes."""
+        devices = math.prod(sizes.values())
+        collectives = []
+        for each in self.moved:
+            one = each.collective
+            payload = -(-each.global_bytes // math.prod(sizes[axis] for axis in each.sharded))
+            group = math.prod(sizes[axis] for axis in one.mesh_axes or ())
+            if OPERATIONS[one.op].route == "pairs":
+                wire, group_size, groups = payload, one.group_size, one.groups
+            else:
+                wire = OPERATIONS[one.op].wire_bytes(payload, group)
+                group_size, groups = group, devices // group
+            collectives.append(
+                replace(
+                    one,
+                    payload_bytes=payload,
+                    wire_bytes_per_device=wire,
+                    group_size=group_size,
+                    groups=groups,
+                )
+            )
+        flops: dict[str, float] = {}
+        for (dtype, axes), number in self.products.items():
+            ways = math.prod(sizes[axis] for axis in axes)
+            flops[dtype] = flops.get(dtype, 0.0) + number / ways
+        matmul = tuple(MatmulFlops(dtype, number) for dtype, number in flops.items())
+        return replace(
+            self.program,
+            collectives=tuple(collectives),
+            flops_per_device=None,
+            work=Work(None, matmul, None),
+        )
+
+
+def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledProgram:
+    """Propagate a program, and return it with what other sizes of the mesh axes need.
+
+    The program has no origins, arrays or conflicts.
+
+    Raises:
+      InvalidInput: Shardy refuses the program.
+    """
+    module = lowered.module
+    if logical:
+        mapping = functools.partial(partition_spec, setting.rules)
+        module = shardy.rewrite(module, setting.mesh.sizes, mapping)
+    propagated = shardy.propagate(module, origins=False, verify=False)
+    with propagated.module.context:
+        writer = device_program.Writer(propagated.module, setting.mesh.sizes, locations=False)
+        written = writer.write()
+        (read,) = hlo.parse(written.text)
+        analysis = Analysis(read)
+        collectives = hlo.collectives(read, setting.mesh, analysis)
+        work = hlo.work(read, analysis)
+        program = Program(
+            lowered.name,
+            stage="propagated",
+            flops_per_device=work.flops,
+            collectives=collectives,
+            work=work,
+        )
+        moved = _moved(collectives, written, setting.mesh)
+        products = _products(read, analysis, written, setting.mesh)
+    scalable = (
+        moved is not None
+        and products is not None
+        and not written.not_partitioned
+        and not _has_manual_part(propagated.module)
+        and _adds_up(products, setting.mesh, work)
+    )
+    return ScaledProgram(program, scalable, moved or (), products or {})
+
+
+def _moved(
+    collectives: tuple[Collective, ...], written: device_program.DeviceProgram, mesh: Mesh
+) -> tuple[_Moved, ...] | None:
+    """Return the collectives with the axes of their payloads; None if one is not of whole axes."""
+    found = []
+    for one in collectives:
+        operation = written.operations.get(one.name)
+        if operation is None or one.mesh_axes is None or one.payload_bytes is None or one.network:
+            return None
+        is_result = OPERATIONS[one.op].payload == "result"
+        if is_result:
+            shardings = list(result_shardings(operation))
+        else:
+            shardings = [sharding_of(value) for value in operation.operands]
+        every = [_whole_axes(sharding) for sharding in shardings]
+        if len(set(every)) != 1 or every[0] is None:
+            return None
+        axes = every[0]
+        ways = math.prod(mesh.sizes[axis] for axis in axes)
+        found.append(_Moved(one, one.payload_bytes * ways, axes))
+    return tuple(found)
+
+
+def _products(
+    module: hlo.Module,
+    analysis: Analysis,
+    written: device_program.DeviceProgram,
+    mesh: Mesh,
+) -> dict[tuple[str, Axes], float] | None:
+    """Return the FLOPs of all devices by operand type and the axes that share the work; None if unknown."""
+    found: dict[tuple[str, Axes], float] = {}
+    for computation, instruction in module.instructions:
+        each = product(computation, instruction)
+        if each is None:
+            continue
+        times = analysis.runs[computation.name].count
+        operation = written.products.get(instruction.name)
+        if operation is None or each.flops is None or each.dtype is None or times is None:
+            return None
+        shardings = [sharding_of(value) for value in operation.operands]
+        every = [_whole_axes(one) for one in (*shardings, *result_shardings(operation))]
+        if None in every:
+            return None
+        axes = frozenset[str]().union(*(one for one in every if one is not None))
+        ways = math.prod(mesh.sizes[axis] for axis in axes)
+        key = (each.dtype, axes)
+        found[key] = found.get(key, 0.0) + float(each.flops) * times * ways
+    return found
+
+
+def _adds_up(products: Mapping[tuple[str, Axes], float], mesh: Mesh, work: Work) -> bool:
+    """Return whether the FLOPs by axes are those of the program on its own mesh."""
+    if work.matmul is None:
+        return False
+    own = sum(
+        number / math.prod(mesh.sizes[axis] for axis in axes)
+        for (_, axes), number in products.items()
+    )
+    return math.isclose(own, sum(each.flops for each in work.matmul), rel_tol=1e-9)
+
+
+def _whole_axes(sharding: Any) -> Axes | None:
+    """Return the mesh axes of a sharding; None if one is only a part of an axis."""
+    if sharding is None:
+        return frozenset()
+    axes = [axis for dimension in axes_of_dimensions(sharding) for axis in dimension]
+    if any(part is not None for _, part in axes):
+        return None
+    return frozenset(name for name, _ in axes)
+
+
+def _has_manual_part(module: Any) -> bool:
+    found = False
+
+    def visit(operation: Any) -> Any:
+        nonlocal found
+        found |= operation.name == MANUAL
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    return found

@@ -1,0 +1,101 @@
+"""What a search knows about one candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inspector.core.collectives import traffic
+from inspector.core.snapshot import Mesh, Program
+from inspector.core.snapshot.effects import UNKNOWN_AXES
+from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.emulated import emulated_seconds
+from inspector.machines.prediction.predicted import Predicted, predicted
+
+Stage = Literal["propagated", "compiled", "rejected"]
+
+
+@dataclass(frozen=True)
+class Evaluated(Record):
+    """The cost of one candidate. None means unknown.
+
+    Attributes:
+      stage: How far the candidate came.
+      reason: Why it was rejected, or why its step is unknown.
+      fits: Whether it fits into the memory of a device. Only the compiler knows that it does.
+      seconds, low, high: Predicted seconds of one step with their interval.
+      state_bytes: Bytes of the train state and the batch on one device, a lower bound of the peak.
+      peak_bytes: The compiler's peak on one device; what the program needs if the compiler rejected it.
+      wire_bytes: Bytes that one device sends in one step, by mesh axes joined by commas.
+      scaled: Whether it was computed from the propagation of another mesh with the same axes.
+      measured: Median seconds of the measured steps on emulated devices.
+    """
+
+    stage: Stage
+    reason: str | None = None
+    fits: bool | None = None
+    seconds: FiniteFloat | None = None
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+    state_bytes: NonNegativeInt | None = None
+    peak_bytes: NonNegativeInt | None = None
+    wire_bytes: dict[str, NonNegativeInt | None] | None = None
+    scaled: bool = False
+    measured: FiniteFloat | None = None
+
+
+def evaluated(
+    program: Program,
+    mesh: Mesh,
+    chip: Chip | None,
+    stage: Stage,
+    fits: bool | None,
+    state_bytes: int | None,
+    peak_bytes: int | None = None,
+    scaled: bool = False,
+) -> Evaluated:
+    """Return the cost of a candidate from its program on a mesh of such chips.
+
+    chip: None for emulated devices, whose time before a run has no interval.
+    """
+    if chip is None:
+        return Evaluated(
+            stage=stage,
+            fits=fits,
+            seconds=emulated_seconds(program, mesh),
+            state_bytes=state_bytes,
+            peak_bytes=peak_bytes,
+            wire_bytes=wire_bytes_of(program),
+            scaled=scaled,
+        )
+    found: Predicted = predicted(program, mesh, chip)
+    return Evaluated(
+        stage=stage,
+        reason=found.unknown[0] if found.seconds is None and found.unknown else None,
+        fits=fits,
+        seconds=found.seconds,
+        low=found.low,
+        high=found.high,
+        state_bytes=state_bytes,
+        peak_bytes=peak_bytes,
+        wire_bytes=wire_bytes_of(program),
+        scaled=scaled,
+    )
+
+
+def rejected(reason: str, **known: int | None) -> Evaluated:
+    """Return a rejected candidate."""
+    return Evaluated("rejected", reason, **known)  # type: ignore[arg-type]
+
+
+def wire_bytes_of(program: Program) -> dict[str, int | None] | None:
+    """Return the bytes that a device sends in one run, by mesh axes joined by commas."""
+    if program.collectives is None:
+        return None
+    found: dict[str, int | None] = {}
+    for row in traffic(program.collectives):
+        key = UNKNOWN_AXES if row.mesh_axes is None else ",".join(row.mesh_axes)
+        before, more = found.get(key, 0), row.wire_bytes_per_device
+        found[key] = None if before is None or more is None else before + more
+    return found

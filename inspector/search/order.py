@@ -1,0 +1,179 @@
+"""The order of candidates, which one to compile next, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inspector.search.evaluated import Evaluated
+from inspector.search.result import Objective
+
+# Compiled candidates from which the ratio of compiled to propagated time is taken. Below it, the published
+# runs give the interval.
+ENOUGH_COMPILED = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A candidate as the order sees it.
+
+    Attributes:
+      key: Identifies the candidate.
+      propagated: Its cost before a compile; None if it was compiled without.
+      compiled: Its cost from the compiler, if known.
+      examples: Examples of one step, by which its time is divided.
+      memory_key: Candidates with the same key have the same activations on each device.
+    """
+
+    key: str
+    propagated: Evaluated | None
+    compiled: Evaluated | None
+    examples: float
+    memory_key: str
+
+    @property
+    def cost(self) -> Evaluated | None:
+        """The best known cost."""
+        return self.compiled or self.propagated
+
+
+def value(cost: Evaluated, examples: float, objective: Objective) -> float:
+    """Return what is to be small: seconds for each example, bytes on a device, or bytes that it sends."""
+    if objective == "memory":
+        known = cost.peak_bytes if cost.peak_bytes is not None else cost.state_bytes
+        return math.inf if known is None else known / examples
+    if objective == "traffic":
+        if cost.wire_bytes is None or None in cost.wire_bytes.values():
+            return math.inf
+        return sum(each or 0 for each in cost.wire_bytes.values()) / examples
+    seconds = cost.measured if cost.measured is not None else cost.seconds
+    return math.inf if seconds is None else seconds / examples
+
+
+def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
+    """Return all candidates, the best first: compiled ones that fit, propagated, others, rejected."""
+
+    def rank(one: Figure) -> tuple[int, float, float, str]:
+        cost = one.cost
+        if cost is None or cost.stage == "rejected":
+            return 3, math.inf, math.inf, one.key
+        group = 1 if one.compiled is None else 0 if one.compiled.fits is not False else 2
+        return (
+            group,
+            value(cost, one.examples, objective),
+            cost.state_bytes or math.inf,
+            one.key,
+        )
+
+    return sorted(figures, key=rank)
+
+
+def best_of(figures: Iterable[Figure], objective: Objective) -> Figure | None:
+    """Return the best compiled candidate that fits."""
+    fitting = [
+        one
+        for one in figures
+        if one.compiled is not None
+        and one.compiled.stage == "compiled"
+        and one.compiled.fits is not False
+        and math.isfinite(value(one.compiled, one.examples, objective))
+    ]
+    return ranked(fitting, objective)[0] if fitting else None
+
+
+def next_to_compile(
+    figures: Sequence[Figure], objective: Objective, capacity: int | None, most: int
+) -> list[Figure]:
+    """Return the most promising candidates that are not compiled. It is empty if none can be the best.
+
+    A candidate can be the best if the lower end of its interval is below the best compiled figure. Those that
+    probably do not fit come last: a compiled one with the same activations on each device needed too much.
+
+    Args:
+      capacity: bytes of a device; None if unknown.
+    """
+    best = best_of(figures, objective)
+    limit = math.inf if best is None else _compiled_value(best, objective)
+    low = _lowest_ratio(figures, objective)
+    waiting = []
+    for one in figures:
+        cost = one.propagated
+        if one.compiled is not None or cost is None or cost.stage == "rejected":
+            continue
+        figure = value(cost, one.examples, objective)
+        lowest = _low(cost, one.examples, objective) if low is None else figure * low
+        if math.isfinite(figure) and lowest < limit:
+            waiting.append((_may_fit(one, figures, capacity), figure, cost.state_bytes or 0, one))
+    waiting.sort(key=lambda each: (not each[0], each[1], each[2], each[3].key))
+    return [one for *_, one in waiting[:most]]
+
+
+def pareto(figures: Iterable[Figure]) -> set[str]:
+    """Return the keys of candidates that no other one beats in both time and memory.
+
+    Compiled candidates that fit are compared with each other. Without any, the propagated ones are.
+    """
+    every = list(figures)
+    compiled = [one for one in every if one.compiled and one.compiled.fits is not False]
+    chosen = [one for one in compiled or every if one.cost and one.cost.stage != "rejected"]
+    points = sorted(
+        (value(one.cost, one.examples, "time"), value(one.cost, 1, "memory"), one.key)
+        for one in chosen
+        if one.cost
+    )
+    found: set[str] = set()
+    least = math.inf
+    for seconds, count, key in points:
+        if math.isfinite(seconds) and count < least:
+            found.add(key)
+            least = count
+    return found
+
+
+def _compiled_value(one: Figure, objective: Objective) -> float:
+    return math.inf if one.compiled is None else value(one.compiled, one.examples, objective)
+
+
+def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
+    if objective == "time" and cost.low is not None:
+        return cost.low / examples
+    # Without published runs, half of it. Memory is a lower bound already.
+    return value(cost, examples, objective) * (1.0 if objective == "memory" else 0.5)
+
+
+def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | None:
+    """Return how far the compiled figure was below the propagated one at most, in this search.
+
+    Ratios of one model on one machine differ less than those of published runs. A margin of one median
+    deviation is kept. None below `ENOUGH_COMPILED`.
+    """
+    ratios = []
+    for one in figures:
+        if one.compiled is None or one.propagated is None or one.compiled.stage != "compiled":
+            continue
+        before = value(one.propagated, one.examples, objective)
+        after = value(one.compiled, one.examples, objective)
+        if 0 < before < math.inf and 0 < after < math.inf:
+            ratios.append(after / before)
+    if len(ratios) < ENOUGH_COMPILED:
+        return None
+    middle = statistics.median(ratios)
+    spread = statistics.median(abs(ratio - middle) for ratio in ratios)
+    return max(min(ratios) - spread, 0.0)
+
+
+def _may_fit(one: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:
+    """Return False if a compiled candidate with the same activations predicts more than the capacity."""
+    if capacity is None or one.propagated is None:
+        return True
+    own = one.propagated.state_bytes
+    for other in figures:
+        cost = other.compiled
+        if other.memory_key != one.memory_key or cost is None or cost.peak_bytes is None:
+            continue
+        before = other.propagated.state_bytes if other.propagated else cost.state_bytes
+        if before is not None and own is not None and cost.peak_bytes - before + own > capacity:
+            return False
+    return True

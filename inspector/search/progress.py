@@ -1,0 +1,26 @@
+"""The state of a running search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inspector.search.result import Counts
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a search at one moment.
+
+    Attributes:
+      phase: `propagate`, `verify` (propagate the best on their own mesh), `compile` or `done`.
+      done, total: Tasks of this phase, and how many it has at most.
+      seconds_left: Estimated seconds until the end of this phase; None before the first task ended.
+    """
+
+    phase: str
+    done: int
+    total: int
+    counts: Counts
+    seconds: float
+    seconds_left: float | None
+    version: int

@@ -1,0 +1,160 @@
+"""The result of a search, as a record and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inspector.core import output, strict_json, typed_json
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.layout import Layout, from_json
+from inspector.search.evaluated import Evaluated
+
+FORMAT = "sharding-search"
+VERSION = 1
+OBJECTIVES = ("time", "memory", "traffic")
+Objective = Literal["time", "memory", "traffic"]
+
+
+@dataclass(frozen=True)
+class Candidate(Evaluated):
+    """One candidate: its layout and its cost.
+
+    Attributes:
+      layout: The layout as JSON.
+      pareto: Whether no other candidate is better in both time and memory.
+      current: Whether it is the layout that the search began with.
+      propagated_seconds: Predicted seconds before the compile.
+    """
+
+    layout: dict[str, Any] | None = None
+    pareto: bool = False
+    current: bool = False
+    propagated_seconds: FiniteFloat | None = None
+
+
+@dataclass(frozen=True)
+class Counts(Record):
+    """Number of candidates by what happened to them.
+
+    Attributes:
+      considered: All.
+      propagated: Those whose step was predicted without a compile, also if they were compiled later.
+      exact: Those of them that were propagated on their own mesh. The others were scaled.
+      compiled: Those that the compiler accepted or found too large.
+      rejected: Those that cannot run.
+    """
+
+    considered: NonNegativeInt = 0
+    propagated: NonNegativeInt = 0
+    exact: NonNegativeInt = 0
+    compiled: NonNegativeInt = 0
+    rejected: NonNegativeInt = 0
+
+
+@dataclass(frozen=True)
+class SearchResult(Record):
+    """The result of a search, perhaps an unfinished one.
+
+    Attributes:
+      target: The machine.
+      chip: Name of the chip of predicted times.
+      created: When the search ended, in ISO 8601.
+      counts: The candidates by what happened to them.
+      candidates: The best first: compiled, then propagated, then rejected ones.
+      best: Index of the best compiled candidate that fits. None if none was found.
+      objective: What the best one has the least of.
+      finished: Why the search ended; None if it was stopped.
+      message: What the user should know: why there is no best layout, or that the search was stopped.
+    """
+
+    target: str
+    chip: str | None
+    created: str
+    counts: Counts
+    candidates: tuple[Candidate, ...]
+    best: NonNegativeInt | None
+    objective: Objective = "time"
+    finished: str | None = None
+    message: str | None = None
+    format: Literal["sharding-search"] = "sharding-search"
+    version: Literal[1] = 1
+
+    @property
+    def best_candidate(self) -> Candidate | None:
+        """The best compiled candidate that fits."""
+        return None if self.best is None else self.candidates[self.best]
+
+    @property
+    def current(self) -> Candidate | None:
+        """The layout that the search began with."""
+        return next((one for one in self.candidates if one.current), None)
+
+
+def candidate(
+    layout: Layout, cost: Evaluated, propagated: Evaluated | None, pareto: bool, current: bool
+) -> Candidate:
+    """Return a candidate with its best known cost, and the time of its propagation."""
+    return Candidate(
+        **{name: getattr(cost, name) for name in Evaluated.__dataclass_fields__},
+        layout=layout.to_json(),
+        pareto=pareto,
+        current=current,
+        propagated_seconds=None if propagated is None else propagated.seconds,
+    )
+
+
+def to_json(result: SearchResult) -> dict[str, Any]:
+    """Return the result as JSON, the format and version first."""
+    plain: dict[str, Any] = typed_json.encode(result)
+    return {"format": plain.pop("format"), "version": plain.pop("version"), **plain}
+
+
+def from_plain(value: Any, what: str) -> SearchResult:
+    """Read a result from parsed JSON; errors call it `what`.
+
+    Raises:
+      InvalidInput: it is not a search result, or one of its layouts or its best index is not valid.
+    """
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise InvalidInput(f"{what} is not a search result: its format must be {FORMAT!r}")
+    if isinstance(value.get("version"), int) and value["version"] > VERSION:
+        raise InvalidInput(
+            f"{what} has version {shown(value['version'])}, but this program reads up to {VERSION}"
+        )
+    found = typed_json.decode(SearchResult, value, what)
+    if found.best is not None and found.best >= len(found.candidates):
+        raise InvalidInput(
+            f"{what}: best is {found.best}, but there are {len(found.candidates)} candidates"
+        )
+    return found
+
+
+def read(path: str | os.PathLike[str]) -> SearchResult:
+    """Read a result from a file.
+
+    Raises:
+      InvalidInput: the file cannot be read or is not a search result.
+    """
+    return from_plain(strict_json.read(path), str(path))
+
+
+def write(result: SearchResult, path: str | os.PathLike[str]) -> None:
+    """Write a result to a file.
+
+    Raises:
+      InvalidInput: the file cannot be written.
+    """
+    output.write_text(json.dumps(to_json(result), allow_nan=False) + "\n", path)
+
+
+def layout_of(one: Candidate, what: str = "the candidate") -> Layout:
+    """Return the layout of a candidate.
+
+    Raises:
+      InvalidInput: it has no valid layout.
+    """
+    return from_json(one.layout, what)

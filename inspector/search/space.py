@@ -1,0 +1,346 @@
+"""The candidates of a search: every mesh of the machine with every combination of roles of its axes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from inspector.core.abstract import AbstractState
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import Rule, partition_spec
+from inspector.layout import MOST_AXES, Layout, from_json, specs_from_rules
+from inspector.layout.fields import parse_rules
+from inspector.layout.presets import factorings, fitting
+from inspector.search.roles import (
+    MESH_ORDER,
+    LogicalAxes,
+    Role,
+    logical_axes_of,
+    roles_of,
+    rules_of,
+)
+
+MOST_CANDIDATES = 20_000  # ten minutes of propagation on one core
+# Fields that a search can vary besides the mesh and the rules: these, and the sizes of the model.
+VARIED = ("donate", "device_order")
+
+
+@dataclass(frozen=True)
+class Locks:
+    """What a search must keep.
+
+    Attributes:
+      mesh: Keep the mesh: names and sizes of its axes.
+      rules: Keep the rules, specs or patterns, and the names of the mesh axes.
+      sizes: The size of some mesh axes by name; 1 for an axis that must be absent.
+      logical: Rules of some logical axes.
+    """
+
+    mesh: bool = False
+    rules: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    logical: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Candidates that differ only in the sizes of their mesh axes."""
+
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """All candidates for one layout.
+
+    Attributes:
+      layout: The layout to improve. Its model, sizes and target are kept.
+      axes: The logical axes of the model by their part in it; None for a model without logical axes, of which
+        only the sizes of the mesh axes vary.
+      vary: Values of other fields by name, as text.
+    """
+
+    layout: Layout
+    axes: LogicalAxes | None
+    locks: Locks = Locks()
+    vary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def count(self) -> int:
+        """Return the number of candidates, without making them."""
+        meshes = {
+            names: sum(1 for _ in self._shapes(names))
+            for names in dict.fromkeys(names for names, _ in self._uses())
+        }
+        one = sum(meshes[names] for names, _ in self._uses())
+        others = math.prod(len(values) for values in self.vary.values())
+        return (one + len(self._seeds())) * others
+
+    def groups(self) -> Iterator[Group]:
+        """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
+        for layout in self._variations():
+            for seed in self._seeds(layout):
+                yield Group((seed,))
+            for names, rules in self._uses():
+                layouts = tuple(
+                    self._candidate(layout, names, shape, rules) for shape in self._shapes(names)
+                )
+                if layouts:
+                    yield Group(layouts)
+
+    def _variations(self) -> Iterator[Layout]:
+        """Yield the layout with each combination of values of the varied fields."""
+        plain = self.layout.to_json()
+        sizes = plain["sizes"]
+        for values in itertools.product(*self.vary.values()):
+            changed = dict(zip(self.vary, values, strict=True))
+            own = {**sizes, **{name: text for name, text in changed.items() if name in sizes}}
+            fields = {name: text for name, text in changed.items() if name not in sizes}
+            yield from_json({**plain, **fields, "sizes": own}) if changed else self.layout
+
+    def _seeds(self, layout: Layout | None = None) -> list[Layout]:
+        layout = layout or self.layout
+        seeds = {layout.key("mesh", "axes", "rules", "specs", "state_specs"): layout}
+        if self.axes is not None and self.locks == Locks():
+            for preset in fitting(layout.entry):
+                one = without_single_axes(preset.applied_to(layout))
+                seeds.setdefault(one.key("mesh", "axes", "rules", "specs"), one)
+        return list(seeds.values())
+
+    def _uses(self) -> Iterator[tuple[tuple[str, ...], tuple[Rule, ...] | None]]:
+        """Yield the names of the mesh axes with their rules; None keeps those of the layout."""
+        if self.axes is None or self.locks.rules:
+            yield self.layout.axis_names, None
+            return
+        entry, axes = self.layout.entry, self.axes
+        for roles in self._roles(axes):
+            names = tuple(role.axis for role in roles)
+            if all(set(kept) <= set(names) for _, kept in self.locks.logical):
+                yield names, rules_of(roles, entry, axes, self.locks.logical)
+
+    def _roles(self, axes: LogicalAxes) -> Iterator[tuple[Role, ...]]:
+        """Yield the roles of the mesh axes, with fewer axes first."""
+        every = roles_of(axes)
+        if self.locks.mesh:
+            anything = tuple(dict.fromkeys(role.logical for use in every.values() for role in use))
+            yield from itertools.product(
+                *(
+                    every.get(name) or tuple(Role(name, logical) for logical in anything)
+                    for name in self.layout.axis_names
+                )
+            )
+            return
+        for count in range(1, MOST_AXES + 1):
+            for names in itertools.combinations(every, count):
+                yield from itertools.product(*(every[name] for name in names))
+
+    def _shapes(self, names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
+        """Yield the sizes of mesh axes with these names that the locks allow."""
+        if self.locks.mesh:
+            yield self.layout.mesh_shape
+            return
+        wanted = self.locks.sizes
+        if any(size > 1 and name not in names for name, size in wanted.items()):
+            return
+        least = 1 if self.axes is None or self.locks.rules else 2
+        for shape in factorings(self.layout.devices, len(names), least):
+            sizes = dict(zip(names, shape, strict=True))
+            if all(sizes.get(name, 1) == size for name, size in wanted.items()):
+                yield shape
+
+    def _candidate(
+        self,
+        layout: Layout,
+        names: tuple[str, ...],
+        shape: tuple[int, ...],
+        rules: tuple[Rule, ...] | None,
+    ) -> Layout:
+        changed = layout.on_mesh(shape, names)
+        if rules is None:
+            return changed
+        if layout.entry.has_rules:
+            return replace(changed, rules=rules)
+        return replace(changed, specs=specs_from_rules(layout.entry, rules))
+
+
+def space_of(
+    layout: Layout,
+    state: AbstractState,
+    locks: Sequence[str] = (),
+    vary: Sequence[str] = (),
+) -> Space:
+    """Return the candidates for a layout.
+
+    Args:
+      locks: `mesh`, `rules`, the size of a mesh axis such as `tensor=8`, or the rule of a logical axis such
+        as `vocab=tensor`.
+      vary: other fields with their values, such as `remat=none,full`.
+
+    Raises:
+      InvalidInput: a lock or a varied field is malformed, they contradict each other, or there are more than
+        `MOST_CANDIDATES`.
+    """
+    searched = (layout.entry.has_rules or layout.entry.partitions) and state.names == "logical"
+    axes = logical_axes_of(layout.entry, state) if searched else None
+    if axes is not None and not any(roles_of(axes)):
+        raise InvalidInput(
+            f"model {layout.model} names no dimensions of its batch or parameters, so layouts do not differ"
+        )
+    space = Space(layout, axes, _locks(locks, layout, axes), _vary(vary, layout))
+    count = space.count()
+    if count > MOST_CANDIDATES:
+        raise InvalidInput(
+            f"the search has {count:,} candidates, at most {MOST_CANDIDATES:,} are allowed: lock mesh, "
+            f"rules, or the size of a mesh axis such as {MESH_ORDER[-1]}=8"
+            + (", or vary fewer values" if vary else "")
+        )
+    if not any(True for _ in _meshes(space)):
+        raise InvalidInput(
+            f"no mesh of {layout.devices} devices has {_text(space.locks.sizes)}: the locks contradict "
+            "each other"
+        )
+    return space
+
+
+def without_single_axes(layout: Layout) -> Layout:
+    """Return the layout without mesh axes of size 1, if that leaves one. Rules lose these axes."""
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    kept = {name: size for name, size in sizes.items() if size > 1}
+    if not kept or len(kept) == len(sizes):
+        return layout
+    changed = layout.on_mesh(tuple(kept.values()), tuple(kept))
+    rules = tuple(
+        (name, tuple(axis for axis in axes if axis in kept)) for name, axes in layout.rules
+    )
+    if layout.entry.rules_semantics == "linen":
+        # A rule to no axis is final, which a rule that lost its axes was not.
+        rules = tuple(
+            rule
+            for rule, (_, before) in zip(rules, layout.rules, strict=True)
+            if rule[1] or not before
+        )
+    specs = {
+        place: tuple(tuple(axis for axis in axes or () if axis in kept) or None for axes in spec)
+        for place, spec in layout.specs.items()
+    }
+    return replace(changed, rules=tuple(dict.fromkeys(rules)), specs=specs)
+
+
+def _meshes(space: Space) -> Iterator[tuple[int, ...]]:
+    for names, _ in space._uses():
+        yield from space._shapes(names)
+
+
+def _locks(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> Locks:
+    found = Locks()
+    roles = roles_of(axes) if axes else {}
+    names = dict.fromkeys((*roles, *layout.axis_names))
+    logical = layout.entry.logical_axes
+    for text in texts:
+        name, separator, value = (part.strip() for part in text.partition("="))
+        if text.strip() == "mesh":
+            found = replace(found, mesh=True)
+        elif text.strip() == "rules":
+            found = replace(found, rules=True)
+        elif separator and name in names:
+            if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:9]) <= 10**6:
+                raise InvalidInput(
+                    f"lock is {shown(text)}, but the size of mesh axis {name} must be a number from 1 up"
+                )
+            if found.sizes.get(name, int(value)) != int(value):
+                raise InvalidInput(f"lock {shown(text)} contradicts {name}={found.sizes[name]}")
+            found = replace(found, sizes={**found.sizes, name: int(value)})
+        elif separator and name in logical and layout.entry.has_rules:
+            allowed = tuple(names)
+            found = replace(found, logical=(*found.logical, *parse_rules(text, allowed)))
+        else:
+            raise InvalidInput(
+                f"lock is {shown(text)}, but must be mesh, rules, the size of a mesh axis "
+                f"({', '.join(names)}) such as {next(iter(names))}=2, or the rule of a logical axis "
+                f"({', '.join(logical) or 'the model has none'})"
+            )
+    product = math.prod(found.sizes.values())
+    if layout.devices % product:
+        raise InvalidInput(
+            f"locks {_text(found.sizes)} need a multiple of {product} devices, but "
+            f"{layout.target} has {layout.devices}"
+        )
+    if found.mesh and found.rules:
+        raise InvalidInput("locks mesh and rules together leave nothing to search")
+    if found.mesh and found.sizes:
+        raise InvalidInput(f"lock mesh contradicts {_text(found.sizes)}: the mesh has its sizes")
+    return found
+
+
+def _vary(texts: Sequence[str], layout: Layout) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    allowed = (*VARIED, *layout.sizes)
+    for text in texts:
+        name, _, values = (part.strip() for part in text.partition("="))
+        listed = tuple(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
+        if name not in allowed or not listed:
+            raise InvalidInput(
+                f"vary is {shown(text)}, but must be a field with values such as remat=none,full; the fields "
+                f"are {', '.join(allowed)}"
+            )
+        found[name] = listed
+        for value in listed:  # each must be allowed
+            sizes = layout.to_json()["sizes"]
+            plain = layout.to_json()
+            if name in sizes:
+                plain["sizes"] = {**sizes, name: value}
+            else:
+                plain[name] = value
+            from_json(plain, "vary")
+    return found
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return " and ".join(f"{name}={size}" for name, size in sizes.items()) or "these axes"
+
+
+def activations_key(layout: Layout, axes: LogicalAxes | None) -> str:
+    """Return text that candidates share if their activations have the same size on each device."""
+    if axes is None:
+        return layout.key("mesh", "sizes")
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    ways = []
+    for name in (axes.batch, *axes.sequence, *axes.experts, *axes.parallel):
+        rule = next((given for logical, given in layout.rules if logical == name), ())
+        ways.append(math.prod(sizes[axis] for axis in rule))
+    return f"{ways} {layout.key('sizes')} {layout.donate}"
+
+
+def identity(layout: Layout) -> str:
+    """Return text that two layouts share if they are equal up to the names of mesh axes.
+
+    Rules are equal if they shard each logical axis, and each two of them in one array, alike.
+    """
+    place = {name: str(number) for number, name in enumerate(layout.axis_names)}
+    plain = layout.to_json()
+    for name in ("axes", "rules", "specs"):
+        plain.pop(name, None)
+    if layout.entry.has_rules:
+        renamed = tuple(
+            (name, tuple(place.get(axis, axis) for axis in axes)) for name, axes in layout.rules
+        )
+        plain["use"] = _use(renamed, tuple(layout.entry.logical_axes), layout.entry.rules_semantics)
+    else:
+        plain["use"] = [
+            (name, [[place.get(axis, axis) for axis in axes or ()] for axes in spec])
+            for name, spec in sorted(layout.specs.items())
+        ]
+    return json.dumps(plain, sort_keys=True)
+
+
+@functools.lru_cache(maxsize=4096)
+def _use(rules: tuple[Rule, ...], names: tuple[str, ...], semantics: str) -> str:
+    """Return the mesh axes that the rules give each logical axis and each two of them."""
+    if semantics != "linen":
+        return repr(sorted(dict(rules).items()))
+    arrays = [(one,) for one in names]
+    arrays += [(one, other) for one in names for other in names if one != other]
+    return repr([partition_spec(array, rules) for array in arrays])

@@ -1,0 +1,280 @@
+"""The result of a search: the best layouts, why they are, and the candidates in time and memory."""
+
+from __future__ import annotations
+
+from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
+from inspector.figures.search_front import search_front
+from inspector.layout import Layout
+from inspector.search.progress import Progress
+from inspector.search.result import Candidate, SearchResult, layout_of
+from inspector.sections.section import (
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Folded,
+    Picture,
+    Section,
+    Table,
+    listing,
+    notice,
+    text,
+)
+
+SHOWN = 12  # candidates of the table
+TABLE = "search"
+_PHASES = {
+    "propagate": "Propagating candidates",
+    "verify": "Propagating the best candidates on their own mesh",
+    "compile": "Compiling the most promising candidates",
+    "done": "Done",
+}
+_ENDS = {
+    "budget": "Ended because the budget of compiles is spent; others could be better.",
+    "none better": "Ended because no other candidate can be better within its interval.",
+}
+
+
+def section(found: SearchResult) -> Section:
+    """Return the picture, the best layout and the table of the best candidates."""
+    blocks: list[Block] = []
+    if found.message:
+        blocks.append(notice("warning" if found.best is None else "info", found.message))
+    shown = [one for one in found.candidates if one.stage != "rejected" and one.seconds is not None]
+    if shown:
+        blocks.append(picture(found))
+    blocks.append(summary(found))
+    if found.finished in _ENDS:
+        blocks.append(text(_ENDS[found.finished], quiet=True))
+    if shown:
+        blocks.append(table(found))
+    rejected = reasons(found)
+    if rejected is not None:
+        blocks.append(rejected)
+    return Section("search", "Search", tuple(blocks))
+
+
+def picture(found: SearchResult) -> Picture:
+    """Return the candidates by time and memory."""
+    return Picture.of("search_front", _statement(found), search_front, found)
+
+
+def _statement(found: SearchResult) -> str:
+    best = found.best_candidate
+    words = "Time of a step against memory of a device, one point for each candidate."
+    return words if best is None else f"{words} The best is {name_of(best)} with {time_text(best)}."
+
+
+def summary(found: SearchResult) -> Facts:
+    """Return the best layout, the time that it saves, and the number of candidates."""
+    best, current = found.best_candidate, found.current
+    facts = []
+    if best is not None:
+        facts.append(Fact("Best layout", name_of(best), time_text(best)))
+        compared = current is not None and current.stage == best.stage and not best.current
+        if compared and current is not None and current.seconds and best.seconds:
+            facts.append(
+                Fact(
+                    "Against the current layout",
+                    f"{best.seconds / current.seconds - 1:+.0%}",
+                    f"{time_text(current)}, {_STAGES[current.stage]}",
+                )
+            )
+    counts = found.counts
+    facts.append(
+        Fact(
+            "Candidates",
+            f"{counts.considered:,}",
+            f"{counts.propagated:,} propagated ({counts.exact:,} on their own mesh), "
+            f"{counts.compiled:,} compiled, {counts.rejected:,} rejected",
+        )
+    )
+    return Facts(tuple(facts))
+
+
+_STAGES = {"propagated": "propagated", "compiled": "compiled", "rejected": "rejected"}
+
+
+def table(found: SearchResult) -> Table:
+    """Return the best candidates and the current one."""
+    return Table.of(
+        TABLE,
+        listed(found),
+        {
+            "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
+            "Rules": rules_text,
+            "Step:seconds": lambda one: one.measured or one.seconds,
+            Column(
+                "Propagated", "seconds", "Predicted seconds of a step before the compile"
+            ): lambda one: one.propagated_seconds,
+            "From:seconds": lambda one: one.low,
+            "To:seconds": lambda one: one.high,
+            Column("Memory", "bytes", "The compiler's peak on one device"): lambda one: (
+                one.peak_bytes
+            ),
+            Column(
+                "State", "bytes", "Train state and batch on one device, a lower bound of its memory"
+            ): lambda one: one.state_bytes,
+            "Sent:bytes": lambda one: _sent(one),
+            "Source": stage_text,
+        },
+    )
+
+
+def listed(found: SearchResult) -> list[Candidate]:
+    """Return the candidates of the table, in order."""
+    valid = [one for one in found.candidates if one.stage != "rejected"]
+    chosen = valid[:SHOWN]
+    if found.current is not None and found.current not in chosen:
+        chosen.append(found.current)
+    return chosen
+
+
+def why(found: SearchResult, one: Candidate) -> Section:
+    """Return the differences from the layout that the search began with, each with its effect."""
+    current = found.current
+    if current is None or one.current:
+        sentences = ["This is the layout that the search began with."] if one.current else []
+        return Section(
+            "search_why", "Use of the mesh axes", (listing(*sentences, rules_text(one)),)
+        )
+    before, after = layout_of(current), layout_of(one)
+    items = [f"Mesh: {name_of(current)} → {name_of(one)}."]
+    axes_before, axes_after = axes_of_logical(before), axes_of_logical(after)
+    for name in dict.fromkeys((*axes_before, *axes_after)):
+        was, now = axes_before.get(name), axes_after.get(name)
+        if was != now:
+            items.append(f"{name}: sharded over {was or 'nothing'} → {now or 'nothing'}.")
+    for name, value in after.to_json()["sizes"].items():
+        if value != before.sizes.get(name):
+            items.append(f"{name}: {before.sizes.get(name)} → {value}.")
+    items += [
+        f"Sends over {axes}: {bytes_text(was)} → {bytes_text(now)} for each device and step."
+        for axes, was, now in _traffic(current, one)
+        if was != now
+    ]
+    if current.state_bytes is not None and one.state_bytes is not None:
+        items.append(
+            f"Train state and batch on one device: {bytes_text(current.state_bytes)} → "
+            f"{bytes_text(one.state_bytes)}."
+        )
+    if one.stage == current.stage and one.seconds and current.seconds:
+        items.append(
+            f"Step, {one.stage}: {seconds_text(current.seconds)} → {seconds_text(one.seconds)} "
+            f"({one.seconds / current.seconds - 1:+.0%})."
+        )
+    elif one.propagated_seconds and current.propagated_seconds:
+        change = one.propagated_seconds / current.propagated_seconds - 1
+        items.append(
+            f"Step, propagated: {seconds_text(current.propagated_seconds)} → "
+            f"{seconds_text(one.propagated_seconds)} ({change:+.0%})."
+        )
+    return Section("search_why", "Differences from the current layout", (listing(*items),))
+
+
+def axes_of_logical(layout: Layout) -> dict[str, str]:
+    """Return the mesh axes of the first rule of each logical axis, or of each place with a spec."""
+    if not layout.rules:
+        return {place: ", ".join(map(str, spec)) for place, spec in layout.specs.items()}
+    found: dict[str, str] = {}
+    for name, axes in layout.rules:
+        found.setdefault(name, " and ".join(axes))
+    return found
+
+
+def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
+    was, now = before.wire_bytes or {}, after.wire_bytes or {}
+    return [
+        (axes.replace(",", " and "), was.get(axes) or 0, now.get(axes) or 0)
+        for axes in dict.fromkeys((*was, *now))
+    ]
+
+
+def stage_text(one: Candidate) -> str:
+    """Return how far a candidate came, in a word."""
+    if one.stage == "compiled":
+        return "compiled, does not fit" if one.fits is False else "compiled"
+    if one.stage == "propagated":
+        return "propagated on another mesh" if one.scaled else "propagated"
+    return "rejected"
+
+
+def reasons(found: SearchResult) -> Folded | None:
+    """Return the reasons of rejected candidates, the most frequent first."""
+    by_reason: dict[str, list[Candidate]] = {}
+    for one in found.candidates:
+        if one.stage == "rejected":
+            by_reason.setdefault(one.reason or "unknown", []).append(one)
+    if not by_reason:
+        return None
+    rows = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    count = sum(len(every) for _, every in rows)
+    return Folded(
+        f"{counted(count, 'rejected candidate')}, with the reason",
+        (
+            Table.of(
+                "search_rejected",
+                rows[:50],
+                {
+                    "Candidates:number": lambda row: len(row[1]),
+                    "Such as": lambda row: name_of(row[1][0]),
+                    "Reason": lambda row: row[0],
+                },
+            ),
+        ),
+    )
+
+
+def progress_text(progress: Progress) -> str:
+    """Return the state of a search in one line."""
+    words = _PHASES[progress.phase]
+    if progress.total:
+        words += f": {progress.done:,} of {progress.total:,}"
+    if progress.seconds_left is not None:
+        words += f", about {seconds_text(progress.seconds_left)} left"
+    return words
+
+
+def name_of(one: Candidate) -> str:
+    """Return the mesh of a candidate: `fsdp 16 × tensor 4`."""
+    layout = layout_of(one)
+    return mesh_sizes_text(layout.axis_names, layout.mesh_shape)
+
+
+def rules_text(one: Candidate) -> str:
+    """Return what each mesh axis shards: `fsdp: batch, embed; tensor: mlp, heads`."""
+    return use_text(layout_of(one))
+
+
+def use_text(layout: Layout) -> str:
+    """Return the logical axes that each mesh axis of a layout shards."""
+    found: dict[str, list[str]] = {axis: [] for axis in layout.axis_names}
+    for name, axes in layout.rules:
+        for axis in axes:
+            if name not in found.get(axis, [name]):
+                found[axis].append(name)
+    if not layout.rules:
+        for place, spec in layout.specs.items():
+            for sharding in spec:
+                for axis in sharding or ():
+                    if place not in found[axis]:
+                        found[axis].append(place)
+    return "; ".join(f"{axis}: {', '.join(names) or 'nothing'}" for axis, names in found.items())
+
+
+def time_text(one: Candidate) -> str:
+    """Return the time of a step with its interval."""
+    if one.measured is not None:
+        return f"{seconds_text(one.measured)} measured"
+    if one.seconds is None:
+        return one.reason or "unknown"
+    if one.low is None or one.high is None:
+        return f"{seconds_text(one.seconds)}, interval unknown"
+    return f"{seconds_text(one.seconds)} ({seconds_text(one.low)} to {seconds_text(one.high)})"
+
+
+def _sent(one: Candidate) -> int | None:
+    if one.wire_bytes is None:
+        return None
+    known = [count for count in one.wire_bytes.values() if count is not None]
+    return sum(known) if len(known) == len(one.wire_bytes) else None

@@ -1,0 +1,1 @@
+"""Run a search: tasks in worker processes, on this machine or on a Dask cluster."""

@@ -1,0 +1,54 @@
+"""Executors of search tasks: this machine, or a Dask cluster. Both are a `concurrent.futures.Executor`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from inspector.core.errors import InvalidInput, shown
+
+_CONNECT_SECONDS = 10  # until a scheduler that does not answer is reported
+
+
+def local_workers() -> int:
+    """Return how many tasks this machine runs at once."""
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def local(workers: int | None = None) -> Iterator[Executor]:
+    """Run tasks in worker processes of this machine; a thread waits for each."""
+    executor = ThreadPoolExecutor(workers or local_workers(), "search")
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def dask(address: str) -> Iterator[Executor]:
+    """Run tasks on the Dask cluster of a scheduler such as `tcp://scheduler:8786`.
+
+    Raises:
+      InvalidInput: dask.distributed is not installed, or the scheduler does not answer.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InvalidInput(
+            "--dask needs dask.distributed, which is not installed: pip install 'sharding-inspector[dask]'"
+        ) from None
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidInput(
+            f"--dask is {shown(address)}, but no Dask scheduler answers there: {reason}"
+        ) from None
+    try:
+        # A task is pure: equal ones may share a result, and a lost one is run again.
+        yield client.get_executor(pure=False, retries=2)
+    finally:
+        client.close(timeout=_CONNECT_SECONDS)

@@ -1,0 +1,415 @@
+"""Run one search: propagate all candidates, compile the most promising, and keep what was found."""
+
+from __future__ import annotations
+
+import concurrent.futures as futures
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text
+from inspector.layout import Layout
+from inspector.layout.plan import now
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.memory import capacity_of
+from inspector.search.evaluated import Evaluated, rejected
+from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked
+from inspector.search.progress import Progress
+from inspector.search.result import Candidate, Counts, Objective, SearchResult, candidate
+from inspector.search.space import Group, Space, identity
+from inspector.service import compile_cache
+from inspector.service.compile_cache import CompileCache
+from inspector.service.search import task
+
+DEFAULT_BUDGET = 8  # compiles
+MOST_BUDGET = 10_000
+EXACT_AT_LEAST = 16  # candidates that are propagated on their own mesh before any is compiled
+_MOST_ROUNDS = 6  # of exact propagation: each can bring other candidates to the front
+_IN_FLIGHT = 4  # tasks for each worker that are submitted at once
+
+OUT_OF_BUDGET = "budget"
+NONE_BETTER = "none better"
+
+
+@dataclass
+class _Entry:
+    layout: Layout
+    memory_key: str
+    examples: float
+    propagated: Evaluated | None = None
+    compiled: Evaluated | None = None
+
+
+@dataclass
+class Search:
+    """A search that can be watched and stopped from other threads.
+
+    Attributes:
+      chip: The chip of predicted times; None to measure steps on emulated devices.
+      budget: The most compiles, those from the cache included.
+      round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
+        alone, so that the number of workers does not change the result.
+    """
+
+    space: Space
+    chip: Chip | None
+    executor: Executor
+    budget: int = DEFAULT_BUDGET
+    objective: Objective = "time"
+    store: CompileCache = field(default_factory=lambda: store())
+    on_progress: Callable[[Progress], None] | None = None
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self._entries: dict[str, _Entry] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._began = time.monotonic()
+        self._version = 0
+        self._progress = Progress("propagate", 0, 0, Counts(), 0.0, None, 0)
+        self._finished: str | None = None
+        self._message: str | None = None
+        self._total = 0
+
+    @property
+    def _chip_name(self) -> str | None:
+        return None if self.chip is None else self.chip.name
+
+    @property
+    def round_size(self) -> int:
+        return max(1, self.budget // 4)
+
+    def run(self) -> SearchResult:
+        """Search until no candidate can be better, the budget is spent, or it is stopped.
+
+        Raises:
+          InvalidInput: no task can run, such as without the compiler of the target.
+        """
+        self._total = self.space.count()
+        try:
+            self._propagate(self.space.groups())
+            self._verify()
+            self._compile()
+        except _Stopped:
+            self._message = "Stopped. The same search continues from what was found."
+        self._report("done", 0, 0, None)
+        return self.result()
+
+    def stop(self) -> None:
+        """Cancel all tasks. `run` then returns what was found."""
+        self._stop.set()
+        task.stop(self.name)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def progress(self) -> Progress:
+        """Return the state at this moment."""
+        return self._progress
+
+    def result(self) -> SearchResult:
+        """Return what is known so far, the best candidates first."""
+        with self._lock:
+            figures = self._figures()
+            entries = dict(self._entries)
+        front = pareto(figures)
+        current = identity(self.space.layout)
+        order = ranked(figures, self.objective)
+        best = best_of(figures, self.objective)
+        listed: list[Candidate] = []
+        for one in order:
+            entry = entries[one.key]
+            cost = entry.compiled or entry.propagated
+            if cost is not None:
+                listed.append(
+                    candidate(
+                        entry.layout, cost, entry.propagated, one.key in front, one.key == current
+                    )
+                )
+        index = None
+        if best is not None:
+            index = next(n for n, one in enumerate(order) if one.key == best.key)
+        return SearchResult(
+            target=self.space.layout.target,
+            chip=self._chip_name,
+            created=now(),
+            counts=self._counts(entries.values()),
+            candidates=tuple(listed),
+            best=index,
+            objective=self.objective,
+            finished=self._finished,
+            message=self._message or (None if best is not None else self._why_none(figures)),
+        )
+
+    # --- Phases -----------------------------------------------------------------------------------
+
+    def _propagate(self, groups: Iterable[Group]) -> None:
+        """Propagate all candidates, most of them scaled from another mesh of their group."""
+
+        def calls() -> Iterator[tuple[tuple[Layout, ...], bool]]:
+            for group in groups:
+                new = []
+                for layout in group.layouts:
+                    key = identity(layout)
+                    if key not in self._entries:
+                        self._entries[key] = self._entry(layout)
+                        new.append(layout)
+                if new:
+                    yield tuple(new), False
+
+        self._run_propagations("propagate", calls(), self._total)
+
+    def _verify(self) -> None:
+        """Propagate the best candidates on their own mesh, until the best ones all were."""
+        wanted = max(EXACT_AT_LEAST, 2 * self.budget)
+        for _ in range(_MOST_ROUNDS):
+            front = [
+                self._entries[one.key].layout
+                for one in ranked(self._figures(), self.objective)[:wanted]
+                if one.propagated is not None and one.propagated.scaled
+            ]
+            if not front:
+                return
+            self._run_propagations("verify", (((one,), True) for one in front), len(front))
+
+    def _run_propagations(
+        self, phase: str, calls: Iterator[tuple[tuple[Layout, ...], bool]], total: int
+    ) -> None:
+        done = 0
+        began = time.monotonic()
+
+        def submit(call: tuple[tuple[Layout, ...], bool]) -> _Task:
+            layouts, exact = call
+            plain = [one.to_json() for one in layouts]
+            return self._task(("propagate", plain, self._chip_name, exact), layouts)
+
+        for layouts, answer in self._in_window(calls, submit):
+            with self._lock:
+                for layout, cost in zip(layouts, answer, strict=True):
+                    self._entries[identity(layout)].propagated = cost
+            done += len(layouts)
+            self._report(phase, done, total, began)
+
+    def _compile(self) -> None:
+        """Compile the most promising candidates, some in each round, until none can be better."""
+        began, done = time.monotonic(), 0
+        capacity = capacity_of(self.chip) if self.chip and self.space.layout.machine else None
+        while done < self.budget:
+            most = min(self.round_size, self.budget - done)
+            chosen = next_to_compile(self._figures(), self.objective, capacity, most)
+            if not done:
+                # The current layout comes first: the others are compared with it.
+                chosen = self._with_current(chosen, most)
+            if not chosen:
+                self._finished = NONE_BETTER
+                return
+            self._report("compile", done, self.budget, began if done else None)
+
+            def submit(one: Figure) -> _Task:
+                layout = self._entries[one.key].layout
+                return self._task(("compile", layout.to_json(), self._chip_name), (layout,))
+
+            for layouts, (cost,) in self._in_window(iter(chosen), submit):
+                with self._lock:
+                    entry = self._entries[identity(layouts[0])]
+                    entry.compiled = _with_state(cost, entry.propagated)
+                done += 1
+                self._report("compile", done, self.budget, began)
+        self._finished = OUT_OF_BUDGET
+
+    def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
+        current = identity(self.space.layout)
+        own = [one for one in self._figures() if one.key == current]
+        valid = [one for one in own if one.propagated and one.propagated.stage == "propagated"]
+        return [*valid, *(one for one in chosen if one.key != current)][: max(most, 1)]
+
+    # --- Tasks ------------------------------------------------------------------------------------
+
+    def _task(self, request: tuple[Any, ...], layouts: tuple[Layout, ...]) -> _Task:
+        """Return a task that is submitted, or done already if its answer is stored."""
+        key = compile_cache.key_of(
+            {"search": json.dumps(request), "versions": compile_cache.versions()}
+        )
+        kept = self.store.get(key)
+        if kept is not None:
+            try:
+                plain = json.loads(kept)
+                known = [typed_json.decode(Evaluated, one, "the cache") for one in plain]
+                if len(known) == len(layouts):
+                    return _Task(layouts, None, key, known)
+            except (InvalidInput, ValueError, TypeError):
+                pass
+        kind, *arguments = request
+        function = task.propagate if kind == "propagate" else task.compile_layout
+        return _Task(layouts, self.executor.submit(function, self.name, *arguments), key, None)
+
+    def _in_window(
+        self, calls: Iterator[Any], submit: Callable[[Any], _Task]
+    ) -> Iterator[tuple[tuple[Layout, ...], list[Evaluated]]]:
+        """Yield the answers as they come, with a bounded number of submitted tasks."""
+        waiting: dict[Future[Any], _Task] = {}
+        most = _IN_FLIGHT * max(self.workers, 1)
+        exhausted = False
+        try:
+            while not exhausted or waiting:
+                while not exhausted and len(waiting) < most:
+                    self._check()
+                    call = next(calls, None)
+                    if call is None:
+                        exhausted = True
+                        break
+                    submitted = submit(call)
+                    if submitted.future is None:
+                        yield submitted.layouts, submitted.known or []
+                    else:
+                        waiting[submitted.future] = submitted
+                if waiting:
+                    ended, _ = futures.wait(
+                        waiting, timeout=0.2, return_when=futures.FIRST_COMPLETED
+                    )
+                    self._check()
+                    for future in ended:
+                        done = waiting.pop(future)
+                        yield done.layouts, self._answer(done)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _answer(self, done: _Task) -> list[Evaluated]:
+        assert done.future is not None
+        try:
+            answer = done.future.result()
+        except InvalidInput as error:
+            if self._stop.is_set():
+                raise _Stopped from None
+            return [rejected(str(error))] * len(done.layouts)
+        except futures.CancelledError:
+            if self._stop.is_set():
+                raise _Stopped from None
+            raise InvalidInput(
+                "the scheduler ended or cancelled a task: start the same search again, which continues from "
+                "what was found"
+            ) from None
+        except Exception as error:  # of another machine, such as a lost worker
+            raise InvalidInput(
+                f"a task was lost ({type(error).__name__}): start the same search again, which continues "
+                "from what was found"
+            ) from None
+        listed = answer if isinstance(answer, list) else [answer]
+        found = [typed_json.decode(Evaluated, one, "the worker's answer") for one in listed]
+        self.store.put(done.key, json.dumps(listed))
+        return found
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+
+    # --- State ------------------------------------------------------------------------------------
+
+    def _entry(self, layout: Layout) -> _Entry:
+        examples = layout.sizes.get("batch", 1)
+        return _Entry(
+            layout,
+            activationsidentity(layout, self.space.axes),
+            float(examples) if isinstance(examples, (int, float)) else 1.0,
+        )
+
+    def _figures(self) -> list[Figure]:
+        return [
+            Figure(key, entry.propagated, entry.compiled, entry.examples, entry.memory_key)
+            for key, entry in self._entries.items()
+        ]
+
+    def _report(self, phase: str, done: int, total: int, began: float | None) -> None:
+        self._version += 1
+        left = None
+        if began is not None and done > total / 50:  # the first ones wait for workers
+            left = (time.monotonic() - began) / done * max(total - done, 0)
+        with self._lock:
+            counts = self._counts(self._entries.values())
+        self._progress = Progress(
+            phase, done, total, counts, time.monotonic() - self._began, left, self._version
+        )
+        if self.on_progress is not None:
+            self.on_progress(self._progress)
+
+    def _counts(self, entries: Iterable[_Entry]) -> Counts:
+        listed = list(entries)
+        costs = [(entry.propagated, entry.compiled) for entry in listed]
+        return Counts(
+            considered=max(len(listed), self._total if self._finished is None else 0),
+            propagated=sum(1 for one, _ in costs if one and one.stage == "propagated"),
+            exact=sum(
+                1 for one, _ in costs if one and one.stage == "propagated" and not one.scaled
+            ),
+            compiled=sum(1 for _, one in costs if one and one.stage == "compiled"),
+            rejected=sum(
+                1 for one, other in costs if (last := other or one) and last.stage == "rejected"
+            ),
+        )
+
+    def _why_none(self, figures: Sequence[Figure]) -> str | None:
+        """Return why there is no best layout: the closest one, and what it lacks."""
+        if self.chip is None:
+            return None
+        capacity = capacity_of(self.chip)
+        too_large = [
+            one.compiled.peak_bytes
+            for one in figures
+            if one.compiled and one.compiled.fits is False and one.compiled.peak_bytes
+        ]
+        if too_large:
+            return closest_text("compiled", min(too_large), capacity)
+        if any(one.propagated and one.propagated.stage == "propagated" for one in figures):
+            return None
+        state = [
+            one.propagated.state_bytes
+            for one in figures
+            if one.propagated and one.propagated.state_bytes
+        ]
+        if state and min(state) > capacity:
+            return closest_text("state", min(state), capacity)
+        return "No layout can run: each one has a dimension that its mesh axes do not divide."
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A submitted task, or one whose answer is known."""
+
+    layouts: tuple[Layout, ...]
+    future: Future[Any] | None
+    key: str
+    known: list[Evaluated] | None
+
+
+class _Stopped(Exception):
+    """The search was stopped."""
+
+
+def store() -> CompileCache:
+    """Return the answers of tasks of all searches on this machine."""
+    return CompileCache(compile_cache.folder() / "search.sqlite3")
+
+
+def closest_text(basis: str, needed: int, capacity: int) -> str:
+    """Return that no layout fits, with the bytes that the closest one lacks."""
+    what = "needs" if basis == "compiled" else "needs at least"
+    return (
+        f"No layout fits. The closest one {what} {bytes_text(needed)} on one device, which has "
+        f"{bytes_text(capacity)}: {bytes_text(needed - capacity)} are missing."
+    )
+
+
+def _with_state(cost: Evaluated, before: Evaluated | None) -> Evaluated:
+    if cost.state_bytes is None and before is not None:
+        return replace(cost, state_bytes=before.state_bytes)
+    return cost

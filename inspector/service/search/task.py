@@ -1,0 +1,174 @@
+"""The tasks of a search: functions of JSON, which an executor runs here or on another machine.
+
+Each starts worker processes of this project where it runs, and returns small records. It shares compiled
+Snapshots through the compile cache of that machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from inspector.core import snapshot, strict_json, typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.core.totals import totals
+from inspector.layout import Layout, from_json
+from inspector.machines import hardware, out_of_memory, targets
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.memory import STATE_AND_BATCH, fit
+from inspector.model import own_model
+from inspector.search.evaluated import Evaluated, evaluated, rejected, wire_bytes_of
+from inspector.service import compile_cache
+from inspector.service.compile_cache import CompileCache
+from inspector.service.engine import Environment, Job, Pool
+from inspector.service.own_model_registration import register_own
+
+PROPAGATION_TIMEOUT = 600.0  # seconds; a group of 35 meshes of a large model takes about five
+COMPILE_TIMEOUT = 3600.0  # seconds, as for a compile from the page
+
+_lock = threading.Lock()
+_pools: dict[str, Pool] = {}
+_running: dict[str, set[Job[Any]]] = {}  # by search
+_stopped: set[str] = set()
+
+
+def propagate(
+    search: str, layouts: list[dict[str, Any]], chip: str | None, exact: bool
+) -> list[dict[str, Any]]:
+    """Return the `Evaluated` of each layout by propagation, all of one group.
+
+    Raises:
+      InvalidInput: the worker failed.
+    """
+    _register(layouts[0])
+    payload = {"layouts": layouts, "chip": chip, "exact": exact}
+    job = _pool("propagate").submit("evaluate", payload, Environment(1), PROPAGATION_TIMEOUT)
+    found: list[dict[str, Any]] = _answer(search, job)["evaluated"]
+    return found
+
+
+def compile_layout(search: str, layout: dict[str, Any], chip: str | None) -> dict[str, Any]:
+    """Return the `Evaluated` of a layout from its compiled train step.
+
+    Without a chip, the step is run on emulated devices, and its measured time counts.
+
+    Raises:
+      InvalidInput: the worker failed or was stopped.
+    """
+    _register(layout)
+    asked = from_json(layout)
+    found = _compiled(search, asked)
+    if isinstance(found, str):
+        return typed_json.encode(rejected(found))
+    return typed_json.encode(cost_of(found, None if chip is None else hardware.chip(chip)))
+
+
+def cost_of(found: Snapshot, chip: Chip | None) -> Evaluated:
+    """Return the cost of a compiled layout on chips of this kind, or of a measured one."""
+    state = totals(found, STATE_AND_BATCH).per_device
+    short = out_of_memory.findings(found)
+    if short:
+        needed = max((one.extra.get("needed", 0) for one in short), default=None)
+        return Evaluated(
+            "compiled", short[0].message, fits=False, state_bytes=state, peak_bytes=needed
+        )
+    program = found.program("train_step") or next(iter(found.programs), None)
+    if program is None or found.mesh is None:
+        return rejected("it has no program", state_bytes=state)
+    peak = program.memory.peak if program.memory else None
+    if chip is not None:
+        memory = fit(found, chip)
+        peak = peak or memory.needed
+        return evaluated(program, found.mesh, chip, "compiled", memory.fits, state, peak)
+    steps = program.seconds.steps if program.seconds else None
+    if not steps:
+        return rejected("its steps were not measured", state_bytes=state)
+    return Evaluated(
+        "compiled",
+        seconds=statistics.median(steps),
+        state_bytes=state,
+        peak_bytes=peak,
+        wire_bytes=wire_bytes_of(program),
+        measured=statistics.median(steps),
+    )
+
+
+def stop(search: str) -> None:
+    """Cancel the tasks of a search that run in this process."""
+    with _lock:
+        _stopped.add(search)
+        jobs = list(_running.get(search, ()))
+    for job in jobs:
+        job.cancel()
+
+
+def _compiled(search: str, layout: Layout) -> Snapshot | str:
+    """Return the Snapshot of a compiled layout, from the cache if it is there, or why it cannot run."""
+    cache = CompileCache()
+    machine = layout.machine
+    whole = compile_cache.key_of_layout(layout)
+    # A compile of the page has all programs. A search needs one, which takes two thirds of the time.
+    only = next(iter(layout.entry.programs), None)
+    key = compile_cache.key_of({"whole": whole, "only": only})
+    for kept in () if machine is None else filter(None, (cache.get(whole), cache.get(key))):
+        with contextlib.suppress(InvalidInput):
+            return snapshot.from_json(strict_json.parse(kept, "the cache"), "the cache")
+    if machine is not None:
+        if (missing := targets.missing_compiler(machine)) is not None:
+            raise InvalidInput(missing)
+        environment, kind = Environment(1, targets.environment(machine)), "compile"
+    else:
+        environment, kind = Environment(layout.devices), "run"
+    payload: dict[str, Any] = {"layout": layout.to_json()}
+    payload |= {"memory": None} if machine is None else {"only": only}
+    job = _pool("compile").submit(kind, payload, environment, COMPILE_TIMEOUT)
+    try:
+        found = snapshot.from_json(_answer(search, job), "the worker's answer")
+    except InvalidInput as error:
+        with _lock:
+            if search in _stopped:
+                raise
+        return str(error)
+    if machine is not None:
+        cache.put(key, snapshot.dumps(found))
+    return found
+
+
+def _answer(search: str, job: Job[dict[str, Any]]) -> dict[str, Any]:
+    with _kept(search, job):
+        return job.wait().answer()
+
+
+@contextlib.contextmanager
+def _kept(search: str, job: Job[Any]) -> Iterator[None]:
+    """Let `stop` cancel the job."""
+    with _lock:
+        stopped = search in _stopped
+        _running.setdefault(search, set()).add(job)
+    if stopped:
+        job.cancel()
+    try:
+        yield
+    finally:
+        with _lock:
+            _running[search].discard(job)
+
+
+def _pool(name: str) -> Pool:
+    """Return the worker processes for one kind of task, started when they are first needed."""
+    with _lock:
+        if name not in _pools:
+            _pools[name] = Pool(os.cpu_count() or 1)
+        return _pools[name]
+
+
+def _register(layout: dict[str, Any]) -> None:
+    """Register the user's own model in this process, which may be on another machine."""
+    name = layout.get("model")
+    if isinstance(name, str) and own_model.FORM.fullmatch(name):
+        register_own(name)
