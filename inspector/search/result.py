@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from inspector.core import output, strict_json, typed_json
@@ -15,6 +16,7 @@ from inspector.search.evaluated import Evaluated
 
 FORMAT = "sharding-search"
 VERSION = 1
+SCHEMA_PATH = Path(__file__).with_name("result.schema.json")
 OBJECTIVES = ("time", "memory", "traffic")
 Objective = Literal["time", "memory", "traffic"]
 
@@ -80,8 +82,6 @@ class SearchResult(Record):
     objective: Objective = "time"
     finished: str | None = None
     message: str | None = None
-    format: Literal["sharding-search"] = "sharding-search"
-    version: Literal[1] = 1
 
     @property
     def best_candidate(self) -> Candidate | None:
@@ -110,7 +110,7 @@ def candidate(
 def to_json(result: SearchResult) -> dict[str, Any]:
     """Return the result as JSON, the format and version first."""
     plain: dict[str, Any] = typed_json.encode(result)
-    return {"format": plain.pop("format"), "version": plain.pop("version"), **plain}
+    return {"format": FORMAT, "version": VERSION, **plain}
 
 
 def from_plain(value: Any, what: str) -> SearchResult:
@@ -121,11 +121,15 @@ def from_plain(value: Any, what: str) -> SearchResult:
     """
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InvalidInput(f"{what} is not a search result: its format must be {FORMAT!r}")
-    if isinstance(value.get("version"), int) and value["version"] > VERSION:
+    version = value.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InvalidInput(f"{what}: version is {shown(version)}, but must be {VERSION}")
+    if version > VERSION:
         raise InvalidInput(
-            f"{what} has version {shown(value['version'])}, but this program reads up to {VERSION}"
+            f"{what} has version {shown(version)}, but this program reads up to {VERSION}"
         )
-    found = typed_json.decode(SearchResult, value, what)
+    plain = {key: part for key, part in value.items() if key not in ("format", "version")}
+    found = typed_json.decode(SearchResult, plain, what)
     if found.best is not None and found.best >= len(found.candidates):
         raise InvalidInput(
             f"{what}: best is {found.best}, but there are {len(found.candidates)} candidates"

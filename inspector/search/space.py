@@ -341,6 +341,6 @@ def _use(rules: tuple[Rule, ...], names: tuple[str, ...], semantics: str) -> str
     """Return the mesh axes that the rules give each logical axis and each two of them."""
     if semantics != "linen":
         return repr(sorted(dict(rules).items()))
-    arrays = [(one,) for one in names]
+    arrays: list[tuple[str, ...]] = [(one,) for one in names]
     arrays += [(one, other) for one in names for other in names if one != other]
     return repr([partition_spec(array, rules) for array in arrays])

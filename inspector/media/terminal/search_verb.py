@@ -82,7 +82,7 @@ def search(options: argparse.Namespace) -> None:
     if options.workers is not None:
         workers = shared.number(options.workers, "--workers", "a number from 1 to 1,000", 1, 1000)
     layout = layout_of(options)
-    chip = _chip(layout, shared.chip_of(options))
+    chip = _chip(layout, shared.chip_of(options), budget)
     with shared.workers() as service:
         state = service.start_state(layout).wait().answer()
     space = space_of(layout, state, options.lock, options.vary)
@@ -107,12 +107,15 @@ def search(options: argparse.Namespace) -> None:
         render.show([section.section(found)])
 
 
-def _chip(layout: Layout, chosen: Chip | None) -> Chip | None:
+def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:
     if layout.machine is not None:
-        if (missing := targets.missing_compiler(layout.machine)) is not None:
+        missing = targets.missing_compiler(layout.machine) if budget else None
+        if missing is not None:
             raise InvalidInput(missing)
         return layout.machine.chip
-    if layout.target not in ("cpu", "plan"):
+    if layout.target == "plan" and not budget:
+        return chosen
+    if layout.target != "cpu":
         raise InvalidInput(
             f"target is {layout.target}, but must be cpu, plan with --budget 0, or a machine such as "
             "tpu:v5e:4x4"

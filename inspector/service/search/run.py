@@ -23,7 +23,7 @@ from inspector.search.evaluated import Evaluated, rejected
 from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked
 from inspector.search.progress import Progress
 from inspector.search.result import Candidate, Counts, Objective, SearchResult, candidate
-from inspector.search.space import Group, Space, identity
+from inspector.search.space import Group, Space, activations_key, identity
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import task
@@ -245,17 +245,31 @@ class Search:
                 plain = json.loads(kept)
                 known = [typed_json.decode(Evaluated, one, "the cache") for one in plain]
                 if len(known) == len(layouts):
-                    return _Task(layouts, None, key, known)
+                    return _Task(layouts, key, request, None, known)
             except (InvalidInput, ValueError, TypeError):
-                pass
+                pass  # a damaged entry is computed again
+        return _Task(layouts, key, request, self._submitted(request), None)
+
+    def _submitted(self, request: tuple[Any, ...]) -> Future[Any]:
+        """Submit a task.
+
+        Raises:
+          InvalidInput: the executor takes no more tasks, such as after the end of a Dask scheduler.
+        """
         kind, *arguments = request
         function = task.propagate if kind == "propagate" else task.compile_layout
-        return _Task(layouts, self.executor.submit(function, self.name, *arguments), key, None)
+        try:
+            return self.executor.submit(function, self.name, *arguments)
+        except Exception as error:  # of any executor
+            raise _lost(error) from None
 
     def _in_window(
         self, calls: Iterator[Any], submit: Callable[[Any], _Task]
     ) -> Iterator[tuple[tuple[Layout, ...], list[Evaluated]]]:
-        """Yield the answers as they come, with a bounded number of submitted tasks."""
+        """Yield the answers as they come, with a bounded number of submitted tasks.
+
+        A lost task is submitted again. If the search ends early, finished tasks are still stored.
+        """
         waiting: dict[Future[Any], _Task] = {}
         most = _IN_FLIGHT * max(self.workers, 1)
         exhausted = False
@@ -272,41 +286,42 @@ class Search:
                         yield submitted.layouts, submitted.known or []
                     else:
                         waiting[submitted.future] = submitted
-                if waiting:
-                    ended, _ = futures.wait(
-                        waiting, timeout=0.2, return_when=futures.FIRST_COMPLETED
-                    )
-                    self._check()
-                    for future in ended:
-                        done = waiting.pop(future)
-                        yield done.layouts, self._answer(done)
+                if not waiting:
+                    continue
+                ended, _ = futures.wait(waiting, timeout=0.2, return_when=futures.FIRST_COMPLETED)
+                self._check()
+                for future in ended:
+                    done = waiting.pop(future)
+                    answer = self._answer(done)
+                    if answer is None:
+                        again = replace(
+                            done, future=self._submitted(done.request), attempts=done.attempts + 1
+                        )
+                        assert again.future is not None
+                        waiting[again.future] = again
+                    else:
+                        yield done.layouts, answer
         finally:
-            for future in waiting:
+            for future, left in waiting.items():
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    self.store.put(left.key, json.dumps(_listed(future.result())))
                 future.cancel()
 
-    def _answer(self, done: _Task) -> list[Evaluated]:
+    def _answer(self, done: _Task) -> list[Evaluated] | None:
+        """Return the costs of a task's layouts, or None if the task was lost and can be tried again."""
         assert done.future is not None
         try:
-            answer = done.future.result()
+            answer = _listed(done.future.result())
         except InvalidInput as error:
-            if self._stop.is_set():
-                raise _Stopped from None
+            self._check()
             return [rejected(str(error))] * len(done.layouts)
-        except futures.CancelledError:
-            if self._stop.is_set():
-                raise _Stopped from None
-            raise InvalidInput(
-                "the scheduler ended or cancelled a task: start the same search again, which continues from "
-                "what was found"
-            ) from None
-        except Exception as error:  # of another machine, such as a lost worker
-            raise InvalidInput(
-                f"a task was lost ({type(error).__name__}): start the same search again, which continues "
-                "from what was found"
-            ) from None
-        listed = answer if isinstance(answer, list) else [answer]
-        found = [typed_json.decode(Evaluated, one, "the worker's answer") for one in listed]
-        self.store.put(done.key, json.dumps(listed))
+        except (Exception, futures.CancelledError) as error:  # of another machine
+            self._check()
+            if done.attempts < task.ATTEMPTS:
+                return None
+            raise _lost(error) from None
+        found = [typed_json.decode(Evaluated, one, "the worker's answer") for one in answer]
+        self.store.put(done.key, json.dumps(answer))
         return found
 
     def _check(self) -> None:
@@ -319,7 +334,7 @@ class Search:
         examples = layout.sizes.get("batch", 1)
         return _Entry(
             layout,
-            activationsidentity(layout, self.space.axes),
+            activations_key(layout, self.space.axes),
             float(examples) if isinstance(examples, (int, float)) else 1.0,
         )
 
@@ -386,13 +401,26 @@ class _Task:
     """A submitted task, or one whose answer is known."""
 
     layouts: tuple[Layout, ...]
-    future: Future[Any] | None
     key: str
+    request: tuple[Any, ...]
+    future: Future[Any] | None
     known: list[Evaluated] | None
+    attempts: int = 1
 
 
 class _Stopped(Exception):
     """The search was stopped."""
+
+
+def _lost(error: BaseException) -> InvalidInput:
+    return InvalidInput(
+        f"a task of the search was lost ({type(error).__name__}): start the same search again, which "
+        "continues from what was found"
+    )
+
+
+def _listed(answer: Any) -> list[Any]:
+    return answer if isinstance(answer, list) else [answer]
 
 
 def store() -> CompileCache:

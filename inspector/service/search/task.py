@@ -7,10 +7,11 @@ Snapshots through the compile cache of that machine.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from inspector.core import snapshot, strict_json, typed_json
@@ -26,10 +27,12 @@ from inspector.search.evaluated import Evaluated, evaluated, rejected, wire_byte
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Environment, Job, Pool
+from inspector.service.engine.pool import WorkerStatus
 from inspector.service.own_model_registration import register_own
 
 PROPAGATION_TIMEOUT = 600.0  # seconds; a group of 35 meshes of a large model takes about five
 COMPILE_TIMEOUT = 3600.0  # seconds, as for a compile from the page
+ATTEMPTS = 3  # of a task whose worker died
 
 _lock = threading.Lock()
 _pools: dict[str, Pool] = {}
@@ -47,8 +50,10 @@ def propagate(
     """
     _register(layouts[0])
     payload = {"layouts": layouts, "chip": chip, "exact": exact}
-    job = _pool("propagate").submit("evaluate", payload, Environment(1), PROPAGATION_TIMEOUT)
-    found: list[dict[str, Any]] = _answer(search, job)["evaluated"]
+    submit = functools.partial(
+        _pool("propagate").submit, "evaluate", payload, Environment(1), PROPAGATION_TIMEOUT
+    )
+    found: list[dict[str, Any]] = _answer(search, submit)["evaluated"]
     return found
 
 
@@ -126,9 +131,9 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
         environment, kind = Environment(layout.devices), "run"
     payload: dict[str, Any] = {"layout": layout.to_json()}
     payload |= {"memory": None} if machine is None else {"only": only}
-    job = _pool("compile").submit(kind, payload, environment, COMPILE_TIMEOUT)
+    submit = functools.partial(_pool("compile").submit, kind, payload, environment, COMPILE_TIMEOUT)
     try:
-        found = snapshot.from_json(_answer(search, job), "the worker's answer")
+        found = snapshot.from_json(_answer(search, submit), "the worker's answer")
     except InvalidInput as error:
         with _lock:
             if search in _stopped:
@@ -139,9 +144,20 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
     return found
 
 
-def _answer(search: str, job: Job[dict[str, Any]]) -> dict[str, Any]:
-    with _kept(search, job):
-        return job.wait().answer()
+def _answer(search: str, submit: Callable[[], Job[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the answer of a job. If its worker died, submit it again.
+
+    Raises:
+      InvalidInput: the request is refused, the search was stopped, or workers died `ATTEMPTS` times.
+    """
+    for _ in range(ATTEMPTS):
+        job = submit()
+        with _kept(search, job):
+            status = job.wait().status()
+        # A refused request has no details; a worker that died has its last output.
+        if status.state != "failed" or status.details is None:
+            break
+    return job.answer()
 
 
 @contextlib.contextmanager
@@ -172,3 +188,19 @@ def _register(layout: dict[str, Any]) -> None:
     name = layout.get("model")
     if isinstance(name, str) and own_model.FORM.fullmatch(name):
         register_own(name)
+
+
+def workers() -> tuple[WorkerStatus, ...]:
+    """Return the worker processes of tasks in this process."""
+    with _lock:
+        pools = list(_pools.values())
+    return tuple(worker for pool in pools for worker in pool.workers())
+
+
+def close() -> None:
+    """Stop all worker processes of tasks in this process."""
+    with _lock:
+        pools = list(_pools.values())
+        _pools.clear()
+    for pool in pools:
+        pool.close()

@@ -1,0 +1,52 @@
+"""Programs scaled to other sizes of the mesh axes, against the propagation of these meshes."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.layout import Layout
+from inspector.producers.propagation.propagate import Setting
+from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
+from inspector.producers.propagation.template import template_of
+from tests.producers.propagation.test_propagate import SMALL, TENSOR, wire_bytes
+
+CASES = {
+    "mlp": ({"axes": "data,model", "depth": "64", "batch": "64"}, ("2x4", "8x2", "4x8", "16x1")),
+    "mlp with device axes": (
+        {"model": "mlp", "axes": "data,model", "depth": "64", "batch": "64"},
+        ("2x4", "8x2", "4x8"),
+    ),
+    "mlp on two slices": (
+        {"target": "tpu:v5e:2x2*2", "axes": "data,fsdp", "depth": "64", "batch": "64",
+         "rules": "batch=data+fsdp,embed=fsdp"},
+        ("2x4", "4x2"),
+    ),
+    "transformer, fsdp and tensor": (
+        {"model": "transformer", "axes": "fsdp,tensor", **SMALL, "batch": "64", "heads": "8",
+         "rules": f"{TENSOR},batch=fsdp,embed=fsdp"},
+        ("2x4", "8x2", "16x4", "4x2"),
+    ),
+}  # fmt: skip
+
+
+def scaled(layout: Layout) -> ScaledProgram:
+    template = template_of(layout)
+    lowered = next(one for one in template.programs if one.name == "train_step")
+    return scaled_program(lowered, Setting.of(layout), template.logical)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_and_flops_are_those_of_the_other_mesh(name):
+    fields, meshes = CASES[name]
+    every = [layouts.parse({"target": "plan", **fields, "mesh": mesh}).unwrap() for mesh in meshes]
+    first = scaled(every[0])
+    assert first.scalable
+    own = first.on(every[0].mesh().sizes)
+    assert own.collectives == first.program.collectives
+    for layout in every[1:]:
+        exact, found = scaled(layout).program, first.on(layout.mesh().sizes)
+        assert wire_bytes(found) == wire_bytes(exact), layout.mesh_shape
+        assert sum(one.flops for one in found.work.matmul) == pytest.approx(
+            sum(one.flops for one in exact.work.matmul)
+        )

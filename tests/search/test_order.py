@@ -1,0 +1,123 @@
+"""Order, Pareto front and stop of a search, against brute force."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inspector.search.evaluated import Evaluated, rejected
+from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked, value
+
+seconds = st.floats(1e-6, 1e3)
+sizes = st.integers(1, 2**40)
+
+
+def propagated(number: float, state: int = 1) -> Evaluated:
+    return Evaluated(
+        "propagated", seconds=number, low=number * 0.8, high=number * 1.3, state_bytes=state
+    )
+
+
+def compiled(number: float, peak: int = 1, fits: bool | None = True) -> Evaluated:
+    return Evaluated("compiled", seconds=number, peak_bytes=peak, state_bytes=1, fits=fits)
+
+
+def figure(key: str, before: Evaluated | None, after: Evaluated | None = None, same: str = ""):
+    return Figure(key, before, after, 1.0, same or key)
+
+
+@st.composite
+def figures(draw) -> list[Figure]:
+    found = []
+    for number in range(draw(st.integers(1, 12))):
+        before = draw(
+            st.one_of(
+                st.builds(propagated, seconds, sizes), st.just(rejected("it does not divide"))
+            )
+        )
+        after = None
+        if before.stage == "propagated":
+            after = draw(st.one_of(st.none(), st.builds(compiled, seconds, sizes, st.booleans())))
+        found.append(figure(str(number), before, after))
+    return found
+
+
+@given(figures())
+@settings(deadline=None)
+def test_the_front_has_every_candidate_that_no_other_beats_in_both(found):
+    fits = [one for one in found if one.compiled and one.compiled.fits is not False]
+    chosen = fits or [one for one in found if one.cost and one.cost.stage != "rejected"]
+    points = {
+        one.key: (value(one.cost, 1, "time"), value(one.cost, 1, "memory"))
+        for one in chosen
+        if one.cost
+    }
+    front = pareto(found)
+    for key, (time, memory) in points.items():
+        beaten = any(
+            other != key and t <= time and m <= memory and (t, m) != (time, memory)
+            for other, (t, m) in points.items()
+        )
+        if key in front:
+            assert not beaten
+        else:
+            assert beaten or (time, memory) in [points[one] for one in front]
+
+
+@given(figures())
+@settings(deadline=None)
+def test_the_best_is_the_fastest_compiled_one_that_fits(found):
+    fits = [one.compiled.seconds for one in found if one.compiled and one.compiled.fits]
+    best = best_of(found, "time")
+    if not fits:
+        assert best is None
+    else:
+        assert best is not None and best.compiled is not None
+        assert best.compiled.seconds == min(fits)
+        assert ranked(found, "time")[0].key == best.key
+
+
+@given(figures(), st.integers(1, 5))
+@settings(deadline=None)
+def test_only_candidates_that_can_be_better_are_compiled(found, most):
+    best = best_of(found, "time")
+    chosen = next_to_compile(found, "time", None, most)
+    assert len(chosen) <= most
+    for one in chosen:
+        assert one.compiled is None and one.propagated is not None
+        assert one.propagated.stage == "propagated"
+    waiting = [one for one in found if one.propagated.stage == "propagated" and not one.compiled]
+    if best is None:
+        assert len(chosen) == min(most, len(waiting))
+
+
+def test_the_search_ends_if_no_interval_reaches_the_best():
+    done = [figure("a", propagated(1.0), compiled(1.0))]
+    far, near = figure("far", propagated(1.3)), figure("near", propagated(1.2))
+    assert [one.key for one in next_to_compile([*done, far, near], "time", None, 5)] == ["near"]
+
+
+def test_ratios_of_this_search_replace_the_interval_of_published_runs():
+    # All compiled layouts took twice the propagated time, so one at 0.9 can win and one at 1.01 cannot.
+    done = [figure(str(n), propagated(1.0 + n), compiled(2.0 + 2 * n)) for n in range(3)]
+    waiting = [figure("wins", propagated(0.9)), figure("loses", propagated(1.01))]
+    assert [one.key for one in next_to_compile([*done, *waiting], "time", None, 5)] == ["wins"]
+
+
+def test_what_probably_does_not_fit_is_compiled_last():
+    too_large = figure("a", propagated(1.0, state=10), compiled(1.0, 120, fits=False), "same")
+    like_it = figure("b", propagated(1.0, state=20), None, "same")
+    other = figure("c", propagated(1.5, state=20), None, "another")
+    assert [one.key for one in next_to_compile([too_large, like_it, other], "time", 100, 5)] == [
+        "c",
+        "b",
+    ]
+
+
+def test_time_is_compared_for_each_example():
+    small = Figure("small", propagated(1.0), None, 8.0, "")
+    large = Figure("large", propagated(1.5), None, 16.0, "")
+    assert [one.key for one in ranked([small, large], "time")] == ["large", "small"]
+    assert math.isinf(value(Evaluated("propagated"), 1.0, "time"))

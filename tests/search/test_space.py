@@ -1,0 +1,159 @@
+"""Candidates of a search, against brute force, Flax's rules, and the presets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inspector import layout as layouts
+from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.errors import InvalidInput
+from inspector.core.rules import partition_spec
+from inspector.layout import Layout, presets
+from inspector.search import space as spaces
+from inspector.search.space import Space, identity, space_of
+
+TRANSFORMER = {"model": "transformer", "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"}
+
+
+def layout(**fields: str) -> Layout:
+    return layouts.parse(TRANSFORMER | fields).unwrap()
+
+
+def state(**arrays: tuple[str, str, tuple[int, ...]]) -> AbstractState:
+    """Arrays by path: group, names joined by spaces, and shape."""
+    return AbstractState(
+        "logical",
+        tuple(
+            AbstractArray(path, group, shape, "float32", 4, tuple((n,) for n in names.split()))
+            for path, (group, names, shape) in arrays.items()
+        ),
+        {},
+    )
+
+
+STATE = state(
+    tokens=("batch", "batch seq", (8, 128)),
+    table=("params", "vocab embed", (1024, 256)),
+    query=("params", "embed heads head_dim", (256, 8, 32)),
+    key=("params", "embed kv_heads head_dim", (256, 4, 32)),
+    up=("params", "embed mlp", (256, 512)),
+)
+
+
+def every(space: Space) -> list[Layout]:
+    return [one for group in space.groups() for one in group.layouts]
+
+
+def test_the_logical_axes_by_their_part_in_the_model():
+    found = space_of(layout(), STATE).axes
+    assert found is not None
+    assert (found.batch, found.sequence, found.width) == ("batch", ("seq",), "embed")
+    assert set(found.parallel) == {"heads", "kv_heads", "mlp", "vocab"}  # not the width of a head
+
+
+@pytest.mark.parametrize(
+    ("locks", "vary"),
+    [((), ()), (("tensor=4",), ()), (("tensor=1",), ("remat=none,full",)), (("mesh",), ())],
+)
+def test_the_count_is_the_number_of_candidates(locks, vary):
+    space = space_of(layout(), STATE, locks, vary)
+    found = every(space)
+    assert len(found) == space.count()
+    assert all(math.prod(one.mesh_shape) == 16 for one in found)
+    if "tensor=4" in locks:
+        seeds = len(space._seeds())
+        sizes = [dict(zip(one.axis_names, one.mesh_shape, strict=True)) for one in found[seeds:]]
+        assert {one.get("tensor", 1) for one in sizes} == {4}
+    if vary:
+        assert {one.sizes["remat"] for one in found} == {"none", "full"}
+
+
+@given(st.integers(1, 256), st.integers(1, 4), st.integers(1, 2))
+@settings(max_examples=60, deadline=None)
+def test_factorings_are_all_ordered_factorizations(number, factors, least):
+    def brute(rest: int, count: int) -> int:
+        if count == 0:
+            return rest == 1
+        return sum(brute(rest // d, count - 1) for d in range(least, rest + 1) if rest % d == 0)
+
+    found = list(presets.factorings(number, factors, least))
+    assert len(found) == len(set(found)) == brute(number, factors)
+    assert all(math.prod(one) == number and min(one) >= least for one in found)
+
+
+def test_fsdp_and_tensor_shard_parameters_and_activations_as_the_preset_does():
+    preset = next(one for one in presets.TRANSFORMER_PRESETS if one.name == "FSDP + tensor")
+    wanted = preset.applied_to(layout())
+    arrays = (
+        ("embed", "mlp"), ("vocab", "embed"), ("embed", "heads", "head_dim"),
+        ("batch", "seq", "embed"), ("batch", "seq", "heads", "head_dim"), ("batch", "seq", "mlp"),
+        ("batch", "seq", "vocab"),
+    )  # fmt: skip
+    same = [
+        one
+        for one in every(space_of(layout(), STATE))
+        if one.axis_names == wanted.axis_names
+        and one.mesh_shape == wanted.mesh_shape
+        and all(partition_spec(a, one.rules) == partition_spec(a, wanted.rules) for a in arrays)
+    ]
+    assert same
+
+
+def test_layouts_with_other_names_of_mesh_axes_are_equal():
+    one = layout(mesh="4x4", axes="data,tensor", rules="mlp=tensor,batch=data")
+    other = layout(mesh="4x4", axes="x,y", rules="batch=x,mlp=y")
+    assert identity(one) == identity(other)
+    assert identity(one) != identity(layout(mesh="4x4", axes="y,x", rules="batch=x,mlp=y"))
+    assert identity(one) != identity(replace(one, rules=one.rules[:1]))
+    # The order of rules matters only if one array has both axes.
+    first = layout(mesh="16", axes="x", rules="batch=x,embed=x")
+    assert identity(first) != identity(layout(mesh="16", axes="x", rules="embed=x,batch=x"))
+
+
+@pytest.mark.parametrize(
+    "lock", ["tensor=3", "tensor=32", "unknown=2", "tensor=0", "tensor", "mlp"]
+)
+def test_bad_locks_are_named(lock):
+    with pytest.raises(InvalidInput, match=lock.partition("=")[0]):
+        space_of(layout(), STATE, [lock])
+
+
+@pytest.mark.parametrize(
+    "locks", [("mesh", "rules"), ("mesh", "tensor=4"), ("tensor=4", "tensor=2")]
+)
+def test_contradictory_locks_are_refused(locks):
+    with pytest.raises(InvalidInput, match=r"contradict|nothing to search"):
+        space_of(layout(), STATE, locks)
+
+
+@pytest.mark.parametrize("vary", ["remat", "remat=", "remat=never", "mesh=2x8", "steps=1,2"])
+def test_bad_varied_fields_are_refused(vary):
+    with pytest.raises(InvalidInput, match=vary.partition("=")[0]):
+        space_of(layout(), STATE, (), [vary])
+
+
+def test_a_huge_space_is_counted_and_refused_at_once():
+    values = ",".join(str(16 * n) for n in range(1, 40))
+    with pytest.raises(InvalidInput, match=f"at most {spaces.MOST_CANDIDATES:,}.*lock mesh"):
+        space_of(
+            layout(target="tpu:v5p:16x16x16", mesh="4096"),
+            STATE,
+            (),
+            [f"batch={values}", f"seq={values}", f"mlp={values}"],
+        )
+
+
+def test_a_prime_number_of_devices_has_meshes_of_one_axis():
+    found = every(space_of(layout(target="plan", mesh="7"), STATE))
+    assert {one.mesh_shape for one in found if len(one.mesh_shape) == 1} == {(7,)}
+    assert all(sorted(one.mesh_shape)[-1] == 7 for one in found)
+
+
+def test_a_model_without_named_dimensions_is_refused():
+    with pytest.raises(InvalidInput, match="names no dimensions"):
+        space_of(layout(), state(w=("params", "", ())))

@@ -1,0 +1,189 @@
+"""Searches on emulated devices: the result against all candidates, stop and continue, lost workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from inspector import layout as layouts
+from inspector.core import strict_json
+from inspector.core.errors import InvalidInput
+from inspector.machines.hardware import CHIPS
+from inspector.search import result as results
+from inspector.search import schema
+from inspector.search.result import SearchResult
+from inspector.search.space import Space, space_of
+from inspector.service.compile_cache import CompileCache
+from inspector.service.search import task
+from inspector.service.search.run import Search
+
+CHIP = CHIPS["v5e"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers_end() -> Iterator[None]:
+    yield
+    task.close()
+
+
+@pytest.fixture
+def space(service) -> Space:
+    """A space of eight devices, whose propagations take seconds."""
+    layout = layouts.parse({"mesh": "8", "axes": "data", "depth": "64", "steps": "2"}).unwrap()
+    return space_of(layout, service.start_state(layout).wait().answer())
+
+
+@pytest.fixture
+def store(tmp_path) -> CompileCache:
+    return CompileCache(tmp_path / "search.sqlite3")
+
+
+def search(
+    space: Space, store: CompileCache, workers: int = 2, executor: Executor | None = None, **options
+) -> SearchResult:
+    with ThreadPoolExecutor(workers) as threads:
+        options = {"budget": 0, "chip": CHIP} | options
+        return Search(
+            space, executor=executor or threads, store=store, workers=workers, **options
+        ).run()
+
+
+def layouts_of(found: SearchResult) -> list[object]:
+    return [(one.layout, one.seconds, one.stage) for one in found.candidates]
+
+
+class NoTasks(Executor):
+    def submit(self, function: Callable, /, *arguments, **settings) -> Future:
+        raise AssertionError("a stored answer was computed again")
+
+
+def test_every_candidate_is_propagated_and_the_best_come_first(space, store):
+    found = search(space, store)
+    valid = [one for one in found.candidates if one.stage == "propagated"]
+    seconds = [one.seconds for one in valid]
+    assert seconds == sorted(seconds) and found.best is None
+    assert found.counts.propagated == len(valid) and found.counts.compiled == 0
+    assert found.counts.propagated + found.counts.rejected == len(found.candidates)
+    assert sum(one.current for one in found.candidates) == 1
+    # Equal up to the names of mesh axes, candidates are listed once.
+    assert len({json.dumps(one.layout) for one in found.candidates}) == len(found.candidates)
+    plain = results.to_json(found)
+    Draft202012Validator(json.loads(schema.text())).validate(plain)
+    assert results.from_plain(json.loads(json.dumps(plain)), "it") == found
+
+
+def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(
+    space, store, tmp_path
+):
+    one = search(space, CompileCache(tmp_path / "another.sqlite3"), workers=1)
+    two = search(space, store, workers=2)
+    assert layouts_of(one) == layouts_of(two)
+    again = search(space, store, executor=NoTasks())
+    assert layouts_of(again) == layouts_of(two)
+
+
+def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store):
+    layout = layouts.parse(
+        {"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}
+    ).unwrap()
+    space = space_of(layout, service.start_state(layout).wait().answer())
+    found = search(space, store, chip=None, budget=2)
+    compiled = [one for one in found.candidates if one.stage == "compiled"]
+    assert 1 <= len(compiled) <= 2 and any(one.current for one in compiled)
+    best = found.best_candidate
+    assert best is not None and best.measured == min(one.measured for one in compiled)
+    assert best.peak_bytes
+
+
+def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
+    began = threading.Event()
+
+    def progress(state) -> None:
+        if state.done:
+            began.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        running = Search(space, CHIP, threads, 0, store=store, on_progress=progress)
+        thread = threading.Thread(target=running.run)
+        thread.start()
+        assert began.wait(60)
+        running.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+    kept = running.result()
+    assert len(kept.candidates) > 0 and "Stopped" in (kept.message or "")
+    whole = search(space, store)
+    assert len(whole.candidates) >= len(kept.candidates)
+
+
+def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
+    expected = search(space, CompileCache(tmp_path / "another.sqlite3"))
+    killed = []
+
+    def kill(state) -> None:
+        if len(killed) < 3:
+            for worker in task.workers():
+                if worker.busy and worker.pid not in killed:
+                    os.kill(worker.pid, signal.SIGKILL)
+                    killed.append(worker.pid)
+                    break
+
+    with ThreadPoolExecutor(2) as threads:
+        found = Search(space, CHIP, threads, 0, store=store, on_progress=kill, workers=2).run()
+    assert killed
+    assert layouts_of(found) == layouts_of(expected)
+
+
+def test_a_lost_task_ends_the_search_with_a_sentence_and_the_next_one_continues(space, store):
+    class Broken(ThreadPoolExecutor):
+        count = 0
+
+        def submit(self, function, /, *arguments, **settings):
+            Broken.count += 1
+            if Broken.count > 5:
+                lost: Future = Future()
+                lost.set_exception(ConnectionError("gone"))
+                return lost
+            return super().submit(function, *arguments, **settings)
+
+    with Broken(2) as threads, pytest.raises(InvalidInput, match="continues"):
+        Search(space, CHIP, threads, 0, store=store).run()
+    assert Broken.count > 6  # it was tried again
+    kept = store.usage().count
+    assert kept > 0
+    assert search(space, store).counts.propagated
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"format": "sharding-snapshot"}, "format"),
+        ({"version": 2}, "version 2"),
+        ({"version": "1"}, "version"),
+        ({"best": 7}, "best"),
+        ({"candidates": [{}]}, "candidates"),
+        ({"counts": {"considered": -1}}, "counts"),
+    ],
+)
+def test_bad_results_are_refused(change, named):
+    plain = {
+        "format": "sharding-search", "version": 1, "target": "cpu", "chip": None, "created": "now",
+        "counts": {"considered": 0, "propagated": 0, "exact": 0, "compiled": 0, "rejected": 0},
+        "candidates": [], "best": None,
+    }  # fmt: skip
+    assert results.from_plain(dict(plain), "it").target == "cpu"
+    with pytest.raises(InvalidInput, match=named):
+        results.from_plain(plain | change, "it")
+
+
+def test_the_schema_file_is_the_generated_one():
+    """If this fails, run `python -m inspector.search.schema`."""
+    assert results.SCHEMA_PATH.read_text(encoding="utf-8") == schema.text()
+    assert strict_json.parse(schema.text(), "it")
