@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import secrets
 import stat
+import time
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput
+
+_TOKEN_BYTES = 8
+_STALE = 600.0  # seconds; the content of a file is in memory, so writing it takes less
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
@@ -36,22 +42,67 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
         if os.path.exists(path) and not os.path.isfile(path):
             Path(path).write_bytes(content)
             return
-        target = Path(os.path.realpath(path))
-        # The name of the temporary file must not exceed the limit of the file system.
-        beside = target.with_name(f".{target.name[:32]}.{secrets.token_hex(8)}")
-        try:
-            with open(beside, "xb") as file:
-                file.write(content)
-            if target.exists():
-                beside.chmod(stat.S_IMODE(target.stat().st_mode))
-            os.replace(beside, target)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}") from None
     except ValueError as error:  # a zero byte in the path
         raise InvalidInput(f"{str(path)!r} cannot be written: {error}") from None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write a temporary file in the same folder, and rename it."""
+    # The name of the temporary file must not exceed the limit of the file system.
+    prefix = f".{target.name[:32]}."
+    beside = target.with_name(prefix + secrets.token_hex(_TOKEN_BYTES))
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    try:
+        file = _nameless_file(target.parent)
+        nameless = file is not None
+        if file is None:
+            _remove_stale(target.parent, prefix)
+            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with open(file, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            if mode is not None:
+                os.fchmod(file, mode)
+            if nameless:
+                _name(file, beside)
+        os.replace(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _nameless_file(folder: Path) -> int | None:
+    """Return a new file without a name, which a killed process does not leave behind.
+
+    Return None if the system (macOS) or the file system (NFS) has none.
+    """
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except OSError:
+        return None
+
+
+def _name(file: int, path: Path) -> None:
+    """Give a name to an open file that has none."""
+    folder = os.open(path.parent, os.O_PATH)
+    try:
+        # Only with a folder does Python follow the link to the open file.
+        os.link(f"/proc/self/fd/{file}", path.name, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _remove_stale(folder: Path, prefix: str) -> None:
+    """Remove the temporary files that killed processes left when they wrote this target."""
+    for path in folder.glob(glob.escape(prefix) + "[0-9a-f]" * 2 * _TOKEN_BYTES):
+        with contextlib.suppress(OSError):  # another process may remove it at the same time
+            if time.time() - path.lstat().st_mtime > _STALE:
+                path.unlink()
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from inspector.core import output
 from inspector.core.errors import InvalidInput
+from tests.paths import ROOT
 
 
 def contents(folder: Path) -> list[str]:
@@ -173,3 +177,43 @@ def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path, mode: int) -> No
     path.chmod(mode)
     output.write_text("new", path)
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == mode
+
+
+KILLED = """
+import os, signal, sys
+from inspector.core import output
+if sys.argv[2] == "named":
+    output._nameless_file = lambda folder: None
+os.fchmod = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # written, but not yet renamed
+output.write_bytes(b"new" * 100_000, sys.argv[1])
+"""
+
+
+def killed_while_writing(target: Path, way: str) -> None:
+    target.write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(target), way], cwd=ROOT, timeout=60)
+    assert done.returncode == -signal.SIGKILL and target.read_text() == "old"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no files without a name")
+def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
+    killed_while_writing(tmp_path / "a.json", "nameless")
+    assert contents(tmp_path) == ["a.json"]
+
+
+def test_what_a_killed_process_left_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test file systems that have no files without a name."""
+    target = tmp_path / "a.json"
+    killed_while_writing(target, "named")
+    (left,) = set(contents(tmp_path)) - {"a.json"}
+    others = [".a.json.txt", ".b.json.0123456789abcdef"]
+    for name in (left, *others):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / ".a.json.0123456789abcdef").touch()  # another process writes it
+    monkeypatch.setattr(output, "_nameless_file", lambda folder: None)
+    output.write_text("new", target)
+    assert target.read_text() == "new"
+    assert contents(tmp_path) == sorted([".a.json.0123456789abcdef", *others, "a.json"])

@@ -171,8 +171,9 @@ def _arrays(mesh: Mesh) -> tuple[Array, ...]:
         bytes=240,
         shards=tuple(Shard(n, ((n, n + 1), (0, 6)), 0, n // 4) for n in range(8)),
     )
+    on_host = Array("params/numpy", "params", (4, 4), "float32", bytes=64, shards=())
     batch = samples.array("batch/x", (8, 64), (("data",), None), mesh, ("batch", "embed"))
-    return (kernel, boxed, *others[1:], batch, activation, uneven)
+    return (kernel, boxed, *others[1:], on_host, batch, activation, uneven)
 
 
 def snapshot() -> Snapshot:
