@@ -123,11 +123,17 @@ def orders(swept: Sequence[Sweep]) -> tuple[Block, ...]:
     """Return whether predictions order the layouts of each sweep as measured."""
     known = [one for one in swept if one.pairs]
     right, pairs = sum(one.right for one in known), sum(one.pairs for one in known)
-    said = (
-        f"{right} of {counted(pairs, 'pair')} in the right order, in {len(known)} of "
-        f"{counted(len(swept), 'sweep')}. The others have no two layouts that are runs of this file and "
-        "differ by more than 10%."
-    )
+    if known:
+        said = (
+            f"{right} of {counted(pairs, 'pair')} in the right order, in {len(known)} of "
+            f"{counted(len(swept), 'sweep')}. The others have no two layouts that are runs of this file "
+            "and differ by more than 10%."
+        )
+    else:
+        said = (
+            "unknown, because no sweep has two layouts that are runs of this file and differ by more "
+            "than 10%."
+        )
     table = Table.of(
         "accuracy_sweeps",
         list(swept),
