@@ -33,6 +33,7 @@ TARGETS = ("cpu", LOCAL, "plan")
 DEVICE_ORDERS = ("row-major", "torus")
 AXIS_TYPES = ("auto", "explicit")
 
+MOST_RULES = 250  # the editor draws each of them; the longest of the published lists has 76
 MOST_OPTIONS = 100  # options of the compiler
 
 # The default bound of sizes: JSON keeps every whole number up to it.
@@ -268,9 +269,12 @@ def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
     Raises:
       InvalidInput: a rule is malformed or names a mesh axis that the mesh lacks.
     """
-    return tuple(
-        parse_rule(entry, axis_names) for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()
-    )
+    entries = [entry for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()]
+    if len(entries) > MOST_RULES:
+        raise InvalidInput(
+            f"rules has {len(entries):,} entries, but must have at most {MOST_RULES}"
+        )
+    return tuple(parse_rule(entry, axis_names) for entry in entries)
 
 
 def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:

@@ -48,7 +48,7 @@ from inspector.service.restoration import Restoration
 
 # Seconds that a job may take, by its name among the producers' jobs.
 TIMEOUTS = {
-    "abstract": 120.0,  # 1,024 layers in a Python loop take about ten
+    "abstract": 60.0,  # 1,024 layers in a Python loop take about ten
     "propagate": 120.0,  # a transformer of 32 scanned layers takes one
     "effects": 1800.0,  # a mixture of experts with four layers in a loop takes about 40
     "run": 900.0,  # the default layout takes three
@@ -60,6 +60,10 @@ TIMEOUTS = {
     "board": 300.0,
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
+
+# Processes that read shapes: a model that takes long to trace does not make others wait. The second one starts
+# when the first is busy.
+PLANNERS = 2
 
 # Only shapes are read here, so one worker with one device serves every mesh.
 _PLANNER = Environment(devices=1)
@@ -97,7 +101,7 @@ class _Results(Generic[AnyRecord]):
 class Inspection:
     """Answer requests for layouts with worker processes.
 
-    `run_workers` bounds the processes that run layouts. One more process reads shapes, and another reads
+    `run_workers` bounds the processes that run layouts. `PLANNERS` more read shapes, and another reads
     files, so that neither waits for a run. `memory` is how many bytes of this machine a run may use; None
     measures it before each run.
     """
@@ -110,7 +114,7 @@ class Inspection:
     ) -> None:
         self.compiled = compiled or CompileCache()
         self._runs = Pool(run_workers or min(2, os.cpu_count() or 1))
-        self._shapes = Pool(1)
+        self._shapes = Pool(PLANNERS)
         self._effects = Pool(1)  # so that a plan never waits for effects
         self._imports = Pool(1)
         self._memory = memory

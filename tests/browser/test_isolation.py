@@ -98,7 +98,7 @@ def test_no_worker_outlives_a_killed_server(open_context, another_server):
     dashboard.start_run()
     expect(progress(dashboard)).to_contain_text("Measuring")
     workers = another_server.workers()
-    assert len(workers) == 2, "the planner and the run's worker"
+    assert len(workers) >= 2, "the planners and the run's worker"
     another_server.signal(signal.SIGKILL)
     until(lambda: not any(map(alive, workers)), "the end of the workers")
 
