@@ -133,7 +133,7 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
         memory = program.memory
         parts = (memory.arguments, memory.outputs, memory.temporaries, memory.code)
         _check_sum(parts, f"{where}.memory", "bytes")
-    if program.schedule is not None:
+    if program.schedule is not None and program.collectives is not None:
         for computation in program.schedule.computations:
             for operation in computation.operations:
                 if operation.collective is not None and operation.collective >= len(collectives):

@@ -47,7 +47,8 @@ def texts(elements) -> str:
 
 def with_collectives(found: Snapshot, collectives: tuple[Collective, ...] | None) -> Snapshot:
     programs = tuple(
-        dataclasses.replace(program, collectives=collectives) for program in found.programs
+        dataclasses.replace(program, collectives=collectives, schedule=None)
+        for program in found.programs
     )
     return dataclasses.replace(found, programs=programs)
 
@@ -149,6 +150,7 @@ def test_names_are_escaped(shown, found: Snapshot) -> None:
     hostile = dataclasses.replace(
         first,
         op="<b>all</b>-reduce",
+        wire_bytes_per_device=None,
         op_name="jit(step)/jvp(Net)/<img src=x>/[a](b)/dot_general",
         source="[x](http://example.org):1",
     )
