@@ -135,7 +135,7 @@ def test_the_dashboard_escapes_names(name: str) -> None:
     for element in (*page.markdown, *page.caption, *page.info):
         outside_code = re.sub(r"`[^`]*`", "", element.value)
         assert not re.search(r"(?<!\\)(<img|:red\[|\]\(|\$x|\*\*b)", outside_code)
-    assert page.dataframe[0].value["Path"][0] == name
+    assert page.dataframe[0].value["Path"][0] == one_line(name)
 
 
 def test_html_has_every_block_and_embeds_the_figure_as_data() -> None:

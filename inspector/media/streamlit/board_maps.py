@@ -6,6 +6,7 @@ import streamlit as st
 
 from inspector.compare import difference
 from inspector.compare.board import Board
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
@@ -26,7 +27,9 @@ def show(board: Board) -> None:
     if st.session_state.get(KEY) not in paths:
         st.session_state[KEY] = _first(board, paths)
     with screenshot_mode.controls("maps"):
-        path = st.selectbox("Array", paths, key=KEY, label_visibility="collapsed")
+        path = st.selectbox(
+            "Array", paths, format_func=one_line, key=KEY, label_visibility="collapsed"
+        )
     held: Held = [(_array(pin.snapshot, path), pin.snapshot.mesh) for pin in board.pins]
     known = [
         (array, mesh)

@@ -10,6 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.core.printable import one_line
 from inspector.media.streamlit import picture_buttons
 
 # Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
@@ -42,6 +43,7 @@ def draw(
     figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None] | None = None
 ) -> None:
     """Draw a figure. `on_pick` is called with the custom data of the clicked point, or with None."""
+    alt = one_line(alt)
     settings: dict[str, Any] = {}
     if on_pick is not None:
 

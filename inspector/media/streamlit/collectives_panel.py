@@ -9,6 +9,7 @@ import streamlit as st
 from inspector.compiled.causes import conflicts_of
 from inspector.compiled.op_name import PHASES
 from inspector.core.formatting import counted
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit import program_choice, render, selection
@@ -83,7 +84,7 @@ def _show_one(snapshot: Snapshot, program: Program, one: Collective) -> None:
     with st.container(border=True):
         render.show(collectives.cause(program, one).blocks)
         if one.op_name:
-            st.code(one.op_name, language=None, wrap_lines=True)
+            st.code(one_line(one.op_name), language=None, wrap_lines=True)
         known = {array.path for array in snapshot.arrays}
         paths = [path for path in one.arrays or () if path in known]
         if one.arrays is None:

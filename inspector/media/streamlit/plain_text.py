@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from inspector.core.printable import one_line
+
 # Streamlit makes links of bare addresses even where their characters are escaped; an invisible word
 # joiner inside them prevents it. Names of icons and of its logo become pictures in the same way.
 _ADDRESS = re.compile(
@@ -16,7 +18,8 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|<>$:~-])")
 def plain(text: str) -> str:
     """Return text from a URL, file or field so that Streamlit shows it unchanged.
 
-    Markdown, LaTeX, directives of Streamlit and addresses are escaped.
+    Markdown, LaTeX, directives of Streamlit and addresses are escaped. Characters that move, hide or reorder
+    others are replaced.
     """
-    unlinked = _ADDRESS.sub(rf"\1{_WORD_JOINER}", text.replace("\n", " "))
+    unlinked = _ADDRESS.sub(rf"\1{_WORD_JOINER}", one_line(text))
     return _MARKDOWN.sub(r"\\\1", unlinked)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from inspector.core.printable import one_line
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections.programs import title
 
@@ -19,9 +20,13 @@ def choose(names: Sequence[str], key: str) -> str:
     if st.session_state.get(key) not in names:
         st.session_state[key] = FIRST if FIRST in names else names[0]
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
-        # A list shows names as they are; it reads no Markdown.
+        # A list reads no Markdown.
         return st.selectbox(
-            "Program", names, format_func=title, key=key, label_visibility="collapsed"
+            "Program",
+            names,
+            format_func=lambda name: one_line(title(name)),
+            key=key,
+            label_visibility="collapsed",
         )
     return st.segmented_control(
         "Program",

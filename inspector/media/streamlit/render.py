@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.core.printable import one_line, printable
 from inspector.media.streamlit import chart, page_width, table
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import section
@@ -91,7 +92,9 @@ def _draw(block: section.Block, page: _Page) -> None:
         case section.Facts(facts):
             row = st.grid(len(facts), min_column_width=_LEAST_FACT_PX)
             for fact in facts:
-                row.metric(plain(fact.label), fact.value, help=fact.help and plain(fact.help))
+                row.metric(
+                    plain(fact.label), one_line(fact.value), help=fact.help and plain(fact.help)
+                )
         case section.Table():
             _draw_table(block, page)
         case section.Picture():
@@ -104,7 +107,8 @@ def _draw(block: section.Block, page: _Page) -> None:
             with st.expander(plain(summary)):
                 show(blocks, page.picks, page.width_px)
         case section.Preformatted(text, language):
-            st.code(text, language=language, wrap_lines=False)
+            lines = (printable(line.expandtabs()) for line in text.splitlines())
+            st.code("\n".join(lines), language=language, wrap_lines=False)
         case section.Section(_, heading, blocks):
             st.markdown(f"##### {plain(heading)}")
             show(blocks, page.picks, page.width_px)

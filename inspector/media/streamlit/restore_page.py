@@ -12,6 +12,7 @@ from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot, Transfer
 from inspector.core.totals import state_totals
 from inspector.figures.device_grid import transfer_map
@@ -324,7 +325,7 @@ def _draw_map(moved: Transfer, before: Snapshot, after: Snapshot) -> None:
     paths = [row.path for row in moved.arrays]
     if st.session_state.get("restore_array") not in paths:
         st.session_state["restore_array"] = ALL_ARRAYS
-    path = st.selectbox("Array", [ALL_ARRAYS, *paths], key="restore_array")
+    path = st.selectbox("Array", [ALL_ARRAYS, *paths], format_func=one_line, key="restore_array")
     title, parts = "Bytes from device to device", None
     if path != ALL_ARRAYS:
         title = f"{path}: bytes from device to device"

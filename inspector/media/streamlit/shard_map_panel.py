@@ -10,6 +10,7 @@ import streamlit as st
 
 from inspector.core import sharding
 from inspector.core.formatting import dimension_text
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
@@ -52,6 +53,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     st.selectbox(
         "Array",
         [candidate.path for candidate in snapshot.arrays],
+        format_func=one_line,
         key=selection.KEY,
         label_visibility="collapsed",
         persist_state="session",

@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from inspector.core.formatting import numbered
+from inspector.core.printable import one_line
 from inspector.media.streamlit import selection
 from inspector.media.streamlit.plain_text import plain
 
@@ -19,8 +21,17 @@ def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any
     column_config = dict(settings.pop("column_config", {}))
     if "Path" in columns:
         column_config["Path"] = st.column_config.TextColumn(width=PATH_PIXELS, pinned=True)
+    headings = dict(zip(columns, numbered(map(one_line, columns)), strict=True))
+    printed = {
+        headings[heading]: [one_line(cell) if isinstance(cell, str) else cell for cell in cells]
+        for heading, cells in columns.items()
+    }
     return st.dataframe(
-        pd.DataFrame(columns), hide_index=True, key=key, column_config=column_config, **settings
+        pd.DataFrame(printed),
+        hide_index=True,
+        key=key,
+        column_config={headings[name]: one for name, one in column_config.items()},
+        **settings,
     )
 
 
