@@ -61,8 +61,8 @@ TIMEOUTS = {
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
 
-# Processes that read shapes: a model that takes long to trace does not make others wait. The second one starts
-# when the first is busy.
+# Processes that read shapes, so that a model that takes long to trace does not make others wait. The second
+# one starts when the first is busy.
 PLANNERS = 2
 
 # Only shapes are read here, so one worker with one device serves every mesh.
