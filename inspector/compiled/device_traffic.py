@@ -147,7 +147,8 @@ def _groups_of(one: Collective, mesh: Mesh) -> Group | None:
 
 
 def _on_mesh(groups: Sequence[Sequence[int]], mesh: Mesh) -> bool:
-    return all(0 <= position < mesh.size for group in groups for position in group)
+    devices = mesh.size
+    return all(0 <= min(group) and max(group) < devices for group in groups if group)
 
 
 def _members(groups: Group, mesh: Mesh) -> list[np.ndarray]:
