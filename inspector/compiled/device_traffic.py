@@ -148,7 +148,7 @@ def _groups_of(one: Collective, mesh: Mesh) -> Group | None:
 
 def _on_mesh(groups: Sequence[Sequence[int]], mesh: Mesh) -> bool:
     devices = mesh.size
-    return all(0 <= min(group) and max(group) < devices for group in groups if group)
+    return all(min(group) >= 0 and max(group) < devices for group in groups if group)
 
 
 def _members(groups: Group, mesh: Mesh) -> list[np.ndarray]:
