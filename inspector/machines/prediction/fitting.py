@@ -34,8 +34,8 @@ _GRID: Mapping[str, tuple[float, ...]] = {
 }
 _SHARES = tuple(step / 50 for step in range(51))
 _ROUNDS = 3  # over all constants
-# With fewer runs only the first constant is fitted, with fewer than that none.
-_RUNS_FOR_ALL, _RUNS_FOR_ONE = 4, 2
+# With fewer runs only the first constant is fitted, with runs of fewer models none.
+_RUNS_FOR_ALL, _RUNS_FOR_ONE, _MODELS = 4, 2, 2
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def fitted(
     own = [run for run in runs if run.chip.name == chip.name]
     best = default_constants(chip)
     names = list(_GRID) if len(own) >= _RUNS_FOR_ALL else list(_GRID)[:1]
-    if len(own) < _RUNS_FOR_ONE:
-        return best
+    if len({run.model for run in own}) < _MODELS:
+        return best  # nothing would show whether the fit is right for another model
     known = predictions or Predictions()
     for _ in range(_ROUNDS):
         for name in names:
