@@ -21,6 +21,8 @@ from inspector.sections.section import (
     text,
 )
 
+_NOTHING_COMPILED = "Nothing was compiled: the compiler may choose other collectives."
+
 SHOWN = 12  # candidates of the table
 TABLE = "search"
 _PHASES = {
@@ -45,7 +47,8 @@ def section(found: SearchResult) -> Section:
         blocks.append(picture(found))
     blocks.append(summary(found))
     if found.finished in _ENDS:
-        blocks.append(text(_ENDS[found.finished], quiet=True))
+        compiled = found.counts.compiled or found.finished != "budget"
+        blocks.append(text(_ENDS[found.finished] if compiled else _NOTHING_COMPILED, quiet=True))
     if shown:
         blocks.append(table(found))
     rejected = reasons(found)
@@ -103,12 +106,13 @@ def table(found: SearchResult) -> Table:
         {
             "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
             "Rules": rules_text,
-            "Step:seconds": lambda one: one.measured or one.seconds,
+            "Step": lambda one: seconds_text(one.measured or one.seconds),
             Column(
-                "Propagated", "seconds", "Predicted seconds of a step before the compile"
-            ): lambda one: one.propagated_seconds,
-            "From:seconds": lambda one: one.low,
-            "To:seconds": lambda one: one.high,
+                "Interval", "text", "Where eight of ten measured steps are expected"
+            ): interval_text,
+            Column(
+                "Propagated", "text", "Predicted seconds of a step before the compile"
+            ): lambda one: seconds_text(one.propagated_seconds),
             Column("Memory", "bytes", "The compiler's peak on one device"): lambda one: (
                 one.peak_bytes
             ),
@@ -270,7 +274,16 @@ def time_text(one: Candidate) -> str:
         return one.reason or "unknown"
     if one.low is None or one.high is None:
         return f"{seconds_text(one.seconds)}, interval unknown"
-    return f"{seconds_text(one.seconds)} ({seconds_text(one.low)} to {seconds_text(one.high)})"
+    return f"{seconds_text(one.seconds)} ({interval_text(one)})"
+
+
+def interval_text(one: Candidate) -> str:
+    """Return the ends of the interval of a predicted time."""
+    if one.measured is not None:
+        return "measured"
+    if one.low is None or one.high is None:
+        return "unknown"
+    return f"{seconds_text(one.low)} to {seconds_text(one.high)}"
 
 
 def _sent(one: Candidate) -> int | None:

@@ -38,12 +38,15 @@ _MEASURED = "Emulated devices"
 _MOST_BUDGET = 200  # compiles of one search from a page
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
+_LEAVE = "search_leave"
 _PHASES = {"propagate": 0.0, "verify": 0.4, "compile": 0.45, "done": 1.0}
 _SHARES = {"propagate": 0.4, "verify": 0.05, "compile": 0.55, "done": 0.0}
 
 
 def show() -> None:
     """Draw the fields, the progress of the search, and its result."""
+    if st.session_state.pop(_LEAVE, False):
+        page_switch.to(page_switch.LAYOUT)
     st.markdown("### Search")
     layout = session.last_layout()
     service = inspection.shared()
@@ -215,7 +218,7 @@ def _show_result(found: SearchResult, layout: Layout) -> None:
         else:
             _show_one(section.listed(found)[row], found, layout)
 
-    render.show([whole], {section.TABLE: pick})
+    render.show(whole.blocks, {section.TABLE: pick})
     downloads.draw(
         "Result",
         lambda: json.dumps(results.to_json(found)),
@@ -237,7 +240,7 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 key="search_open",
                 icon=":material/open_in_new:",
                 type="primary",
-                on_click=session.put,
+                on_click=_open,
                 args=(chosen,),
             )
             pin = st.button("Compare on the board", key="search_pin", icon=":material/view_column:")
@@ -249,10 +252,13 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 mime="text/x-python",
                 icon=":material/code:",
             )
-        if st.session_state.get("search_open"):
-            page_switch.to(page_switch.LAYOUT)
         if pin:
             _pin(chosen, section.name_of(one), layout)
+
+
+def _open(layout: Layout) -> None:
+    session.put(layout)
+    st.session_state[_LEAVE] = True  # a callback cannot switch pages
 
 
 def _pin(chosen: Layout, name: str, layout: Layout) -> None:

@@ -1,0 +1,36 @@
+"""The Search page: a search of a small model, its picture, the reasons of one layout, and opening it."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+SMALL = "?target=tpu:v5e:2x2&mesh=4&axes=data&depth=64&layers=1&batch=16"
+
+
+def test_a_search_shows_the_best_layouts_and_opens_one(open_dashboard) -> None:
+    dashboard = open_dashboard(SMALL)
+    dashboard.page.get_by_role("link", name="Search").click()
+    expect(dashboard.main().get_by_role("heading", name="Search")).to_be_visible()
+    dashboard.settle()
+    dashboard.type("Compiles, at most", "0")
+    dashboard.screenshot("search_before")
+    dashboard.click("start_search")
+    table = dashboard.keyed("search").locator("canvas").first
+    expect(table).to_be_visible()
+    expect(dashboard.main()).to_contain_text("Candidates")
+    dashboard.wait_for_figure("search_front")
+    for window in dashboard.in_windows():
+        dashboard.screenshot(f"search_{window}")
+        assert not [one for one in dashboard.texts_drawn("search_front") if one["out"] > 1], window
+    table.scroll_into_view_if_needed()
+    dashboard.wait_for_stillness()
+    box = table.bounding_box()
+    assert box is not None
+    dashboard.page.mouse.click(box["x"] + 15, box["y"] + 50)  # selects the first row
+    expect(dashboard.main()).to_contain_text("Differences from the current layout")
+    dashboard.screenshot("search_why")
+    dashboard.click("search_open")
+    expect(dashboard.page).to_have_url(re.compile("mesh="))
+    expect(dashboard.field("Mesh")).to_be_visible()
