@@ -84,7 +84,11 @@ def best_of(figures: Iterable[Figure], objective: Objective) -> Figure | None:
 
 
 def next_to_compile(
-    figures: Sequence[Figure], objective: Objective, capacity: int | None, most: int
+    figures: Sequence[Figure],
+    objective: Objective,
+    capacity: int | None,
+    most: int,
+    everything: bool = False,
 ) -> list[Figure]:
     """Return the most promising candidates that are not compiled. It is empty if none can be the best.
 
@@ -93,9 +97,10 @@ def next_to_compile(
 
     Args:
       capacity: bytes of a device; None if unknown.
+      everything: also those that cannot be the best.
     """
     best = best_of(figures, objective)
-    limit = math.inf if best is None else _compiled_value(best, objective)
+    limit = math.inf if best is None or everything else _compiled_value(best, objective)
     low = _lowest_ratio(figures, objective)
     waiting = []
     for one in figures:

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple
 
-from inspector.checks.policy import array_rules, program_rules, snapshot_rules
+from inspector.checks.policy import array_rules, program_rules, search_rule, snapshot_rules
 from inspector.checks.policy.fields import Fields, nearest
 from inspector.checks.policy.outcome import Check, Outcome
 from inspector.core import input_file
@@ -26,6 +26,7 @@ RULES: dict[str, Callable[[Fields], Check]] = {
     "collectives": program_rules.collectives,
     "specs": snapshot_rules.specs,
     "findings": snapshot_rules.findings,
+    "search": search_rule.search,
 }
 
 

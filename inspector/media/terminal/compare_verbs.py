@@ -19,7 +19,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media import report as reports
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import render
+from inspector.media.terminal import render, search_files
 from inspector.media.terminal.options import CHIP, SNAPSHOT, argument, one_of, verb
 from inspector.sections import comparison, paired_times
 from inspector.sections.comparison import Named
@@ -33,7 +33,12 @@ _TIMING = "--time-together"
 @verb(
     "compare",
     "compare Snapshots: differences with their causes, figures side by side, PartitionSpecs",
-    argument("snapshots", nargs="+", metavar="SNAPSHOT.json", help="two or more"),
+    argument(
+        "snapshots",
+        nargs="+",
+        metavar="SNAPSHOT.json",
+        help="two or more; the result of a search has the best layouts",
+    ),
     argument(
         "-o",
         "--output",
@@ -59,10 +64,6 @@ _TIMING = "--time-together"
 def compare(options: argparse.Namespace) -> None:
     """Compare the Snapshots, and print the result or write it to the file."""
     paths = options.snapshots
-    if len(paths) < 2:
-        raise InvalidInput("compare needs at least two Snapshots, but was given one")
-    allowed = f"a number from 1 to {len(paths)}"
-    baseline = shared.number(options.baseline, "--baseline", allowed, 1, len(paths)) - 1
     chip = shared.chip_of(options)
     suffix = None
     if options.output is not None:
@@ -74,8 +75,13 @@ def compare(options: argparse.Namespace) -> None:
         rounds = shared.number(options.time_together, _TIMING, allowed, LEAST_ROUNDS, MOST_ROUNDS)
         if suffix not in (None, ".json"):
             raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
-    found = difference.aligned([audit.audited(snapshot.read(path)) for path in paths])
-    named = list(zip(shared.snapshot_names(paths), found, strict=True))
+    read = search_files.read_all(paths)
+    if len(read) < 2:
+        raise InvalidInput("compare needs at least two Snapshots, but was given one")
+    allowed = f"a number from 1 to {len(read)}"
+    baseline = shared.number(options.baseline, "--baseline", allowed, 1, len(read)) - 1
+    found = difference.aligned([audit.audited(one) for _, one in read])
+    named = [(name, one) for (name, _), one in zip(read, found, strict=True)]
     times = None
     if rounds is not None:
         times = _time_together([found for _, found in named], rounds, baseline)
@@ -140,7 +146,7 @@ def _progress(status: Status) -> str:
         "snapshots",
         nargs="+",
         metavar="SNAPSHOT.json",
-        help="the others are compared with the first",
+        help="the others are compared with the first; the result of a search has the best layouts",
     ),
     argument("-o", "--output", required=True, metavar="X.html|X.md"),
     CHIP,
@@ -169,10 +175,10 @@ def report(options: argparse.Namespace) -> None:
         if len(given) > len(options.snapshots):
             count = counted(len(options.snapshots), "Snapshot")
             raise InvalidInput(f"{option} is given {len(given)} times, but there is {count}")
-    names = shared.snapshot_names(options.snapshots, options.name)
-    found = [snapshot.read(path) for path in options.snapshots]
+    named = search_files.read_all(options.snapshots, options.name)
+    names = [name for name, _ in named]
     notes = {name: note for name, note in zip(names, options.note, strict=False) if note}
-    reports.write(list(zip(names, found, strict=True)), options.output, chip, notes)
+    reports.write(named, options.output, chip, notes)
 
 
 @verb(

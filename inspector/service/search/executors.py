@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 
+RECONNECT_SECONDS = 5.0
 _CONNECT_SECONDS = 10  # until a scheduler that does not answer is reported
+
+
+class ClusterExecutor(Executor):
+    """An executor whose scheduler can be lost. Its futures then never end, so its user asks `connected`."""
+
+    def __init__(self, executor: Executor, client: Any) -> None:
+        self._executor = executor
+        self._client = client
+        self._lost_at: float | None = None
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submit a task to the cluster."""
+        return self._executor.submit(function, *args, **kwargs)
+
+    def connected(self) -> bool:
+        """Return False if the scheduler has not answered for `RECONNECT_SECONDS`."""
+        if self._client.status == "running":
+            self._lost_at = None
+            return True
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+        return time.monotonic() - self._lost_at < RECONNECT_SECONDS
 
 
 def local_workers() -> int:
@@ -49,6 +74,8 @@ def dask(address: str) -> Iterator[Executor]:
         ) from None
     try:
         # A task is pure: equal ones may share a result, and a lost one is run again.
-        yield client.get_executor(pure=False, retries=2)
+        yield ClusterExecutor(client.get_executor(pure=False, retries=2), client)
     finally:
-        client.close(timeout=_CONNECT_SECONDS)
+        # Without a scheduler, it waits for one until the timeout.
+        with suppress(TimeoutError):
+            client.close(timeout=_CONNECT_SECONDS if client.status == "running" else 1)

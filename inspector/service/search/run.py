@@ -27,6 +27,7 @@ from inspector.search.space import Group, Space, activations_key, identity
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import task
+from inspector.service.search.executors import ClusterExecutor
 
 DEFAULT_BUDGET = 8  # compiles
 MOST_BUDGET = 10_000
@@ -54,6 +55,7 @@ class Search:
     Attributes:
       chip: The chip of predicted times; None to measure steps on emulated devices.
       budget: The most compiles, those from the cache included.
+      exhaustive: Compile all candidates up to the budget, also those that cannot be the best.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
     """
@@ -66,6 +68,7 @@ class Search:
     store: CompileCache = field(default_factory=lambda: store())
     on_progress: Callable[[Progress], None] | None = None
     workers: int = 1
+    exhaustive: bool = False
 
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
@@ -205,7 +208,9 @@ class Search:
         capacity = capacity_of(self.chip) if self.chip and self.space.layout.machine else None
         while done < self.budget:
             most = min(self.round_size, self.budget - done)
-            chosen = next_to_compile(self._figures(), self.objective, capacity, most)
+            chosen = next_to_compile(
+                self._figures(), self.objective, capacity, most, self.exhaustive
+            )
             if not done:
                 # The current layout comes first: the others are compared with it.
                 chosen = self._with_current(chosen, most)
@@ -290,6 +295,8 @@ class Search:
                     continue
                 ended, _ = futures.wait(waiting, timeout=0.2, return_when=futures.FIRST_COMPLETED)
                 self._check()
+                if isinstance(self.executor, ClusterExecutor) and not self.executor.connected():
+                    raise _lost(ConnectionError())
                 for future in ended:
                     done = waiting.pop(future)
                     answer = self._answer(done)

@@ -114,15 +114,10 @@ def stop(search: str) -> None:
 
 def _compiled(search: str, layout: Layout) -> Snapshot | str:
     """Return the Snapshot of a compiled layout, from the cache if it is there, or why it cannot run."""
-    cache = CompileCache()
     machine = layout.machine
-    whole = compile_cache.key_of_layout(layout)
-    # A compile of the page has all programs. A search needs one, which takes two thirds of the time.
-    only = next(iter(layout.entry.programs), None)
-    key = compile_cache.key_of({"whole": whole, "only": only})
-    for kept in () if machine is None else filter(None, (cache.get(whole), cache.get(key))):
-        with contextlib.suppress(InvalidInput):
-            return snapshot.from_json(strict_json.parse(kept, "the cache"), "the cache")
+    known = cached(layout)
+    if known is not None:
+        return known
     if machine is not None:
         if (missing := targets.missing_compiler(machine)) is not None:
             raise InvalidInput(missing)
@@ -130,7 +125,7 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
     else:
         environment, kind = Environment(layout.devices), "run"
     payload: dict[str, Any] = {"layout": layout.to_json()}
-    payload |= {"memory": None} if machine is None else {"only": only}
+    payload |= {"memory": None} if machine is None else {"only": _only(layout)}
     submit = functools.partial(_pool("compile").submit, kind, payload, environment, COMPILE_TIMEOUT)
     try:
         found = snapshot.from_json(_answer(search, submit), "the worker's answer")
@@ -140,8 +135,31 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
                 raise
         return str(error)
     if machine is not None:
-        cache.put(key, snapshot.dumps(found))
+        CompileCache().put(_key(layout), snapshot.dumps(found))
     return found
+
+
+def cached(layout: Layout) -> Snapshot | None:
+    """Return the Snapshot of an earlier compile for a machine, by a search or from the page."""
+    if layout.machine is None:
+        return None  # another run measures other times
+    cache = CompileCache()
+    for key in (compile_cache.key_of_layout(layout), _key(layout)):
+        kept = cache.get(key)
+        if kept is not None:
+            with contextlib.suppress(InvalidInput):
+                return snapshot.from_json(strict_json.parse(kept, "the cache"), "the cache")
+    return None
+
+
+def _only(layout: Layout) -> str | None:
+    """Return the program that a search compiles: the train step, which takes two thirds of the time."""
+    return next(iter(layout.entry.programs), None)
+
+
+def _key(layout: Layout) -> str:
+    whole = compile_cache.key_of_layout(layout)
+    return compile_cache.key_of({"whole": whole, "only": _only(layout)})
 
 
 def _answer(search: str, submit: Callable[[], Job[dict[str, Any]]]) -> dict[str, Any]:

@@ -63,3 +63,54 @@ def test_no_layout_fits_is_said_with_the_missing_bytes():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "No layout fits" in done.stdout and "missing" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory, _workers_end) -> str:
+    """A search of eight emulated devices, of whose candidates one is compiled for a chip."""
+    path = tmp_path_factory.mktemp("search") / "result.json"
+    done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "2", "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    return str(path)
+
+
+def test_compare_and_report_take_the_best_layouts_of_a_result(result, tmp_path):
+    compared = tmp_path / "compared.json"
+    assert inspector("compare", result, "-o", str(compared)).returncode == 0
+    found = results.read(result)
+    plain = json.loads(compared.read_text())
+    assert len(plain["snapshots"]) == 4
+    assert any("current" in one["name"] for one in plain["snapshots"])
+    report = tmp_path / "report.md"
+    assert inspector("report", result, "-o", str(report)).returncode == 0
+    best = found.best_candidate
+    assert best is not None and best.layout is not None
+    assert report.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("within", "status"), [(0, 1), (100, 0)])
+def test_check_demands_a_layout_close_to_the_best_one(result, tmp_path, within, status):
+    """The plan of the layout that the search began with, against the best propagated time."""
+    found = results.read(result)
+    best, current = found.best_candidate, found.current
+    assert best is not None and current is not None
+    # A slower plan: no rules, so that each device does all the work.
+    plan = tmp_path / "plan.json"
+    done = inspector("inspect", *SMALL, "--rules", "hidden=", "--target", "plan", "-o", str(plan))
+    assert done.returncode == 0, done.stderr
+    policy = tmp_path / "policy.toml"
+    least = best.propagated_seconds
+    assert least
+    policy.write_text(f"[search]\nresult = {json.dumps(result)}\nwithin_percent = {within}\n")
+    checked = inspector("check", str(plan), "--policy", str(policy))
+    predicted = json.loads(inspector("predict", str(plan), "--chip", "v5e", "--json").stdout)
+    expected = 0 if predicted["seconds"] <= least * (1 + within / 100) else 1
+    assert checked.returncode == expected, checked.stderr
+    assert status in (expected, 1)
+
+
+def test_a_policy_with_a_missing_result_is_refused(tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[search]\nresult = "none.json"\nwithin_percent = 5\n')
+    checked = inspector("check", "any.json", "--policy", str(policy))
+    assert checked.returncode == 2 and "none.json" in checked.stderr

@@ -1,0 +1,94 @@
+"""Search against exhaustive truth: the best layout that a search finds, and the best of all compiled ones.
+
+Each problem is small enough to compile every candidate. Prints for each the regret (the time of the layout
+found over that of the best one, minus 1), the compiles that the search needed, and the candidates per second
+of propagation and prediction. Compiled candidates are kept in the cache, so that a second run takes seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import closing
+
+from inspector import layout as layouts
+from inspector.machines import targets
+from inspector.search.order import value
+from inspector.search.result import SearchResult
+from inspector.search.space import Space, space_of
+from inspector.service.inspection import Inspection
+from inspector.service.search import executors, task
+from inspector.service.search.run import Search
+
+SHARE = 0.25  # of the candidates, that the search may compile
+
+_DENSE = {
+    "model": "transformer", "layers": "2", "scan": "true", "embed": "512", "mlp": "2048", "heads": "16",
+    "kv_heads": "8", "head_dim": "64", "vocab": "8192", "batch": "32", "seq": "512",
+    "dtype": "bfloat16",
+}  # fmt: skip
+_MOE = {
+    "model": "moe", "layers": "2", "scan": "true", "embed": "256", "mlp": "512", "heads": "8",
+    "kv_heads": "8", "head_dim": "32", "vocab": "4096", "experts": "8", "batch": "16", "seq": "256",
+}  # fmt: skip
+_SMALL = {
+    "model": "transformer", "layers": "2", "scan": "true", "embed": "128", "mlp": "512", "heads": "8",
+    "kv_heads": "8", "head_dim": "16", "vocab": "1024", "batch": "16", "seq": "64", "steps": "7",
+}  # fmt: skip
+PROBLEMS = {
+    "dense, 8 H100": {**_DENSE, "target": "gpu:h100:8", "mesh": "8", "axes": "fsdp"},
+    "experts, 8 H100": {**_MOE, "target": "gpu:h100:8", "mesh": "8", "axes": "fsdp"},
+    "dense, 16 v5e": {**_DENSE, "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"},
+    "experts, 16 v5e": {**_MOE, "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"},
+    "dense, 8 emulated": {**_SMALL, "target": "cpu", "mesh": "8", "axes": "data"},
+}
+
+
+def problem(name: str, most: int = 100_000) -> str:
+    """Compile all candidates of a problem, or the `most` best before a compile. Return how a search does."""
+    fields = PROBLEMS[name]
+    rules = {"rules": "batch=fsdp,embed=fsdp"} if fields["axes"] == "fsdp" else {}
+    layout = layouts.parse({**rules, **fields}).unwrap()
+    machine = layout.machine
+    missing = targets.missing_compiler(machine) if machine else None
+    if missing is not None:
+        return f"{name}: {missing}"
+    with closing(Inspection(run_workers=1)) as service:
+        space = space_of(layout, service.start_state(layout).wait().answer())
+    chip = machine.chip if machine else None
+    with executors.local() as executor:
+        workers = executors.local_workers()
+        began = time.perf_counter()
+        Search(space, chip, executor, 0, workers=workers).run()
+        propagation = time.perf_counter() - began
+        truth = Search(space, chip, executor, most, workers=workers, exhaustive=True).run()
+        budget = math.ceil(SHARE * min(truth.counts.propagated, most))
+        found = Search(space, chip, executor, budget, workers=workers).run()
+    return _text(name, space, truth, found, propagation)
+
+
+def _text(
+    name: str, space: Space, truth: SearchResult, found: SearchResult, propagation: float
+) -> str:
+    best, chosen = truth.best_candidate, found.best_candidate
+    if best is None or chosen is None:
+        return f"{name}: no layout fits"
+    regret = value(chosen, 1, "time") / value(best, 1, "time") - 1
+    compiled = [
+        one for one in truth.candidates if one.stage == "compiled" and one.fits is not False
+    ]
+    order = sorted(compiled, key=lambda one: one.propagated_seconds or math.inf)
+    place = next(n for n, one in enumerate(order, 1) if one.layout == best.layout)
+    return (
+        f"{name}: regret {regret:.1%} with {found.counts.compiled} of {truth.counts.compiled} compiles "
+        f"({found.finished}); {space.count()} candidates, {found.counts.propagated} feasible; the best "
+        f"layout is number {place} before a compile; propagation {propagation:.1f} s"
+    )
+
+
+def report() -> str:
+    """Return one line for each problem. The first run compiles about a thousand small programs."""
+    try:
+        return "\n".join(problem(name) for name in PROBLEMS)
+    finally:
+        task.close()

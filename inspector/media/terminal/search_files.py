@@ -1,0 +1,39 @@
+"""Read Snapshots for `compare` and `report`, where the result of a search stands for its best layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.core import snapshot, strict_json
+from inspector.core.formatting import numbered
+from inspector.core.snapshot import Snapshot
+from inspector.media.terminal import options as shared
+from inspector.search import result as results
+
+
+def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str, Snapshot]]:
+    """Return names and Snapshots of files. A search result gives the current layout and the best ones.
+
+    Args:
+      given: the names of the first Snapshots.
+
+    Raises:
+      InvalidInput: a file is neither a Snapshot nor a search result.
+    """
+    names: list[str] = []
+    found: list[Snapshot] = []
+    for path in paths:
+        plain = strict_json.read(path)
+        if not isinstance(plain, dict) or plain.get("format") != results.FORMAT:
+            found.append(snapshot.from_json(plain, path))
+            names += shared.snapshot_names([path])
+            continue
+        # Imported late: a comparison of Snapshots needs no workers.
+        from inspector.service.search.snapshots import snapshots_of
+
+        result = results.from_plain(plain, path)
+        with shared.workers() as service:
+            for name, one in snapshots_of(result, service):
+                names.append(name)
+                found.append(one)
+    return list(zip(numbered([*given, *names[len(given) :]]), found, strict=True))

@@ -1,0 +1,33 @@
+"""Snapshots of the best layouts of a search, to compare and report them."""
+
+from __future__ import annotations
+
+from inspector.core.formatting import mesh_sizes_text, numbered
+from inspector.core.snapshot import Snapshot
+from inspector.search.result import SearchResult, layout_of
+from inspector.service.inspection import Inspection
+from inspector.service.search import task
+
+MOST = 4  # layouts, the current one included
+
+
+def snapshots_of(
+    found: SearchResult, service: Inspection, most: int = MOST
+) -> list[tuple[str, Snapshot]]:
+    """Return names and Snapshots: the layout that the search began with, then the best ones.
+
+    Compiled ones come from the cache. Others are plans with propagated programs.
+
+    Raises:
+      InvalidInput: a layout is not valid, or its model cannot be traced.
+    """
+    chosen = [one for one in found.candidates if one.current]
+    chosen += [one for one in found.candidates if not one.current and one.stage != "rejected"]
+    made, names = [], []
+    for one in chosen[:most]:
+        layout = layout_of(one)
+        snapshot = task.cached(layout)
+        made.append(snapshot or service.with_programs(service.plan(layout), layout))
+        name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
+        names.append(f"{name} (current)" if one.current else name)
+    return list(zip(numbered(names), made, strict=True))
