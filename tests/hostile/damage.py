@@ -52,7 +52,8 @@ def _replace(document: Any, holder: Any, key: Any, draw: random.Random) -> None:
         (bool, (True, False, None)), (int, INTEGERS), (float, FLOATS), (str, TEXTS),
     )  # fmt: skip
     pool = next((values for kind, values in pools if isinstance(old, kind)), OTHERS)
-    holder[key] = draw.choice(pool if draw.random() < 0.97 else OTHERS)
+    # A copy, because a later change can be inside of it.
+    holder[key] = copy.deepcopy(draw.choice(pool if draw.random() < 0.97 else OTHERS))
 
 
 def _nothing(document: Any, holder: Any, key: Any, draw: random.Random) -> None:
