@@ -58,6 +58,29 @@ class Counts(Record):
 
 
 @dataclass(frozen=True)
+class Sensitivity(Record):
+    """The best layout under one condition, by propagation, and the place of the one that was best before.
+
+    Attributes:
+      condition: What changed, such as `batch 512` or `tpu:v5p:4x4x8`.
+      devices: Number of devices.
+      layout: The best layout under this condition.
+      seconds: Its predicted seconds. None if no layout is known to run.
+      kept: The best layout here with the rules that were best before.
+      kept_seconds: Its predicted seconds.
+      kept_place: Its place among all candidates, from 1.
+    """
+
+    condition: str
+    devices: NonNegativeInt
+    layout: dict[str, Any] | None = None
+    seconds: FiniteFloat | None = None
+    kept: dict[str, Any] | None = None
+    kept_seconds: FiniteFloat | None = None
+    kept_place: NonNegativeInt | None = None
+
+
+@dataclass(frozen=True)
 class SearchResult(Record):
     """The result of a search, perhaps an unfinished one.
 
@@ -70,6 +93,7 @@ class SearchResult(Record):
       best: Index of the best compiled candidate that fits. None if none was found.
       objective: What the best one has the least of.
       finished: Why the search ended; None if it was stopped.
+      sensitivity: The best layouts under changed conditions; empty if they were not searched.
       message: What the user should know: why there is no best layout, or that the search was stopped.
     """
 
@@ -82,6 +106,7 @@ class SearchResult(Record):
     objective: Objective = "time"
     finished: str | None = None
     message: str | None = None
+    sensitivity: tuple[Sensitivity, ...] = ()
 
     @property
     def best_candidate(self) -> Candidate | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
+from typing import Any
+
+from inspector.core.formatting import and_text, bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.figures.search_front import search_front
-from inspector.layout import Layout
+from inspector.layout import Layout, from_json
 from inspector.search.progress import Progress
 from inspector.search.result import Candidate, SearchResult, layout_of
 from inspector.sections.section import (
@@ -16,6 +18,7 @@ from inspector.sections.section import (
     Picture,
     Section,
     Table,
+    Text,
     listing,
     notice,
     text,
@@ -29,6 +32,7 @@ _PHASES = {
     "propagate": "Propagating candidates",
     "verify": "Propagating the best candidates on their own mesh",
     "compile": "Compiling the most promising candidates",
+    "sensitivity": "Searching under other conditions",
     "done": "Done",
 }
 _ENDS = {
@@ -51,6 +55,8 @@ def section(found: SearchResult) -> Section:
         blocks.append(text(_ENDS[found.finished] if compiled else _NOTHING_COMPILED, quiet=True))
     if shown:
         blocks.append(table(found))
+    if found.sensitivity:
+        blocks += [sensitivity_sentence(found), sensitivity_table(found)]
     rejected = reasons(found)
     if rejected is not None:
         blocks.append(rejected)
@@ -192,6 +198,46 @@ def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
         (axes.replace(",", " and "), was.get(axes) or 0, now.get(axes) or 0)
         for axes in dict.fromkeys((*was, *now))
     ]
+
+
+def sensitivity_sentence(found: SearchResult) -> Text:
+    """Return under which conditions the rules of the best layout stay the best."""
+    stays = [one.condition for one in found.sensitivity if one.kept_place == 1]
+    others = [one.condition for one in found.sensitivity if one.seconds and one.kept_place != 1]
+    if not stays and not others:
+        return text("Under other conditions, no layout is known to run.")
+    words = []
+    if stays:
+        words.append(f"The best layout keeps its rules for {and_text(stays)}.")
+    if others:
+        words.append(f"Other rules are better for {and_text(others)}.")
+    return text(" ".join(words), " Predicted without a compile.")
+
+
+def sensitivity_table(found: SearchResult) -> Table:
+    """Return the best layout under each condition, and the one with the rules that are best now."""
+    return Table.of(
+        "search_sensitivity",
+        found.sensitivity,
+        {
+            "Condition": lambda one: one.condition,
+            "Devices:number": lambda one: one.devices,
+            "Best layout": lambda one: _mesh_of(one.layout),
+            "Its step": lambda one: seconds_text(one.seconds),
+            "Best with the rules of now": lambda one: _mesh_of(one.kept),
+            Column(
+                "Step", "text", "Of the best layout with the rules that are best now"
+            ): lambda one: seconds_text(one.kept_seconds),
+            "Place:number": lambda one: one.kept_place,
+        },
+    )
+
+
+def _mesh_of(layout: dict[str, Any] | None) -> str:
+    if layout is None:
+        return "none"
+    found = from_json(layout, "the layout")
+    return mesh_sizes_text(found.axis_names, found.mesh_shape)
 
 
 def stage_text(one: Candidate) -> str:

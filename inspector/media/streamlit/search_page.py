@@ -39,8 +39,8 @@ _MOST_BUDGET = 200  # compiles of one search from a page
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
 _LEAVE = "search_leave"
-_PHASES = {"propagate": 0.0, "verify": 0.4, "compile": 0.45, "done": 1.0}
-_SHARES = {"propagate": 0.4, "verify": 0.05, "compile": 0.55, "done": 0.0}
+_PHASES = {"propagate": 0.0, "verify": 0.3, "compile": 0.35, "sensitivity": 0.7, "done": 1.0}
+_SHARES = {"propagate": 0.3, "verify": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0}
 
 
 def show() -> None:
@@ -66,7 +66,7 @@ def show() -> None:
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
         return
-    request = Request(space, chip, fields["budget"], fields["objective"])
+    request = Request(space, chip, fields["budget"], fields["objective"], fields["sensitivity"])
     watched = registry.shared().get(request)
     _buttons(request, watched)
     if watched is None:
@@ -99,7 +99,13 @@ def _fields(layout: Layout) -> dict:
     """Draw the fields and return their values."""
     kept = st.session_state.setdefault(
         _KEPT,
-        {"objective": "time", "budget": DEFAULT_BUDGET, "locks": "", "vary": ""},
+        {
+            "objective": "time",
+            "budget": DEFAULT_BUDGET,
+            "locks": "",
+            "vary": "",
+            "sensitivity": False,
+        },
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         objective = st.selectbox(
@@ -147,10 +153,24 @@ def _fields(layout: Layout) -> dict:
                 width=190,
                 help="Measured on emulated devices of this machine, or predicted for a chip.",
             )
-    kept |= {"objective": objective, "budget": budget, "locks": locks, "vary": vary}
+    others = st.checkbox(
+        "Also under other conditions",
+        kept["sensitivity"],
+        key="search_sensitivity",
+        help="Without a compile: twice the batch and sequence, half, twice and four times the devices, and "
+        "another chip.",
+    )
+    kept |= {
+        "objective": objective,
+        "budget": budget,
+        "locks": locks,
+        "vary": vary,
+        "sensitivity": others,
+    }
     return {
         "objective": objective,
         "budget": int(budget),
+        "sensitivity": others,
         "locks": [part.strip() for part in locks.split(",") if part.strip()],
         "vary": [part.strip() for part in vary.split(";") if part.strip()],
         "chip": chip,

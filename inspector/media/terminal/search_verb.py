@@ -61,6 +61,12 @@ from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
         "repeated",
     ),
     argument(
+        "--sensitivity",
+        action="store_true",
+        help="also search, without a compile, for twice the batch and sequence, for half, twice and four "
+        "times the devices, and for another chip",
+    ),
+    argument(
         "--dask",
         metavar="ADDRESS",
         help="run on the Dask cluster of this scheduler, such as tcp://scheduler:8786",
@@ -96,6 +102,7 @@ def search(options: argparse.Namespace) -> None:
             options.objective,
             on_progress=_Printed(),
             workers=workers or executors.local_workers(),
+            sensitivity=options.sensitivity,
         )
         with _stopped_by_interrupt(search):
             found = search.run()

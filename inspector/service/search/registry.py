@@ -30,6 +30,7 @@ class Request:
     chip: Chip | None
     budget: int
     objective: Objective
+    sensitivity: bool = False
 
     def key(self) -> str:
         """Return text that two requests share only if they are equal."""
@@ -40,6 +41,7 @@ class Request:
                 self.chip and self.chip.name,
                 self.budget,
                 self.objective,
+                self.sensitivity,
                 (locks.mesh, locks.rules, sorted(locks.sizes.items()), locks.logical),
                 sorted(self.space.vary.items()),
             )
@@ -134,6 +136,7 @@ class Searches:
                 request.budget,
                 request.objective,
                 workers=executors.local_workers(),
+                sensitivity=request.sensitivity,
             )
             watched = self._known[request.key()] = Watched(search)
         thread = threading.Thread(

@@ -19,10 +19,19 @@ from inspector.layout import Layout
 from inspector.layout.plan import now
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import capacity_of
+from inspector.search.conditions import conditions, sensitivity
 from inspector.search.evaluated import Evaluated, rejected
 from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked
 from inspector.search.progress import Progress
-from inspector.search.result import Candidate, Counts, Objective, SearchResult, candidate
+from inspector.search.result import (
+    Candidate,
+    Counts,
+    Objective,
+    SearchResult,
+    Sensitivity,
+    candidate,
+    layout_of,
+)
 from inspector.search.space import Group, Space, activations_key, identity
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
@@ -56,6 +65,7 @@ class Search:
       chip: The chip of predicted times; None to measure steps on emulated devices.
       budget: The most compiles, those from the cache included.
       exhaustive: Compile all candidates up to the budget, also those that cannot be the best.
+      sensitivity: Also search without a compile under changed conditions.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
     """
@@ -69,6 +79,7 @@ class Search:
     on_progress: Callable[[Progress], None] | None = None
     workers: int = 1
     exhaustive: bool = False
+    sensitivity: bool = False
 
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
@@ -81,6 +92,8 @@ class Search:
         self._finished: str | None = None
         self._message: str | None = None
         self._total = 0
+        self._inner: Search | None = None
+        self._sensitivity: list[Sensitivity] = []
 
     @property
     def _chip_name(self) -> str | None:
@@ -101,6 +114,8 @@ class Search:
             self._propagate(self.space.groups())
             self._verify()
             self._compile()
+            if self.sensitivity:
+                self._change_conditions()
         except _Stopped:
             self._message = "Stopped. The same search continues from what was found."
         self._report("done", 0, 0, None)
@@ -110,6 +125,9 @@ class Search:
         """Cancel all tasks. `run` then returns what was found."""
         self._stop.set()
         task.stop(self.name)
+        inner = self._inner
+        if inner is not None:
+            inner.stop()
 
     @property
     def stopped(self) -> bool:
@@ -150,6 +168,7 @@ class Search:
             best=index,
             objective=self.objective,
             finished=self._finished,
+            sensitivity=tuple(self._sensitivity),
             message=self._message or (None if best is not None else self._why_none(figures)),
         )
 
@@ -230,6 +249,36 @@ class Search:
                 done += 1
                 self._report("compile", done, self.budget, began)
         self._finished = OUT_OF_BUDGET
+
+    def _change_conditions(self) -> None:
+        """Search without a compile under each changed condition, and rank the best layout there."""
+        figures = self._figures()
+        best = best_of(figures, self.objective) or next(iter(ranked(figures, self.objective)), None)
+        if best is None:
+            return
+        before = self._entries[best.key].layout
+        every, began = list(conditions(self.space.layout)), time.monotonic()
+        locks = replace(self.space.locks, mesh=False)
+        for number, condition in enumerate(every):
+            self._report("sensitivity", number, len(every), began)
+            machine = condition.layout.machine
+            inner = Search(
+                Space(condition.layout, self.space.axes, locks),
+                machine.chip if machine else self.chip,
+                self.executor,
+                budget=0,
+                objective=self.objective,
+                store=self.store,
+                workers=self.workers,
+            )
+            self._inner = inner
+            self._check()
+            found = inner.run()
+            self._check()
+            layouts = [layout_of(one) for one in found.candidates]
+            self._sensitivity.append(
+                sensitivity(condition, before, list(found.candidates), layouts)
+            )
 
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)

@@ -32,6 +32,15 @@ def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     assert again.candidates == found.candidates
 
 
+def test_other_conditions_are_searched_without_a_compile():
+    done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "0", "--sensitivity", "--json")
+    assert done.returncode == 0, done.stderr
+    found = results.from_plain(json.loads(done.stdout), "standard output")
+    assert [one.condition for one in found.sensitivity][1:] == ["batch 16"]
+    assert found.sensitivity[0].kept_place == 1 and found.sensitivity[0].seconds
+    assert found.counts.compiled == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
