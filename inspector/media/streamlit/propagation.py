@@ -12,6 +12,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED, with_programs
+from inspector.media.streamlit import background_rerun
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
@@ -90,7 +91,7 @@ def make_way(service: Inspection, layout: Layout) -> None:
 
 def _poll(service: Inspection, layout: Layout) -> None:
     if _is_finished(service, layout):
-        st.rerun()
+        background_rerun.rerun()
     st.info(
         "Propagating shardings through the programs, without a compile …",
         icon=":material/hourglass_top:",
@@ -99,14 +100,14 @@ def _poll(service: Inspection, layout: Layout) -> None:
 
 def _poll_rest(service: Inspection, layout: Layout) -> None:
     if service.knows_all_programs(layout):
-        st.rerun()
+        background_rerun.rerun()
     running: _Running | None = st.session_state.get(_REST)
     if running is None or running.layout != layout:
         origins = st.session_state.get(_ORIGINS, True)
         _start(service, layout, origins, key=_REST)
     elif running.job.state == "done":
         running.job.answer()  # the service then knows all programs
-        st.rerun()
+        background_rerun.rerun()
 
 
 def _is_finished(service: Inspection, layout: Layout) -> bool:

@@ -18,7 +18,13 @@ from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.layout import Layout
 from inspector.machines import hardware
-from inspector.media.streamlit import chip_choice, mesh_fields, page_width, screenshot_mode
+from inspector.media.streamlit import (
+    background_rerun,
+    chip_choice,
+    mesh_fields,
+    page_width,
+    screenshot_mode,
+)
 from inspector.model import ModelEntry
 from inspector.model.built_in.catalogue import CATALOGUE
 
@@ -66,6 +72,7 @@ def begin(on_layout_page: bool) -> None:
     widgets that are not drawn. On return to the Layout page, the last layout is put into both.
     """
     state = st.session_state
+    in_background = background_rerun.take()
     was_on_layout_page, state.on_layout_page = state.get("on_layout_page"), on_layout_page
     if "last_layout" not in state and not on_layout_page:
         put(layouts.parse(layouts.opening_fields()).unwrap())
@@ -74,7 +81,7 @@ def begin(on_layout_page: bool) -> None:
         state.written_query = state.url_sent = None
     elif on_layout_page and _query() == state.get("written_query"):
         state.url_sent = None
-    elif on_layout_page and not _is_late():
+    elif on_layout_page and not _is_late(in_background):
         # A link, or the back button of the browser.
         fields = _query()
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
@@ -330,15 +337,17 @@ def write_url() -> None:
     st.session_state.written_query = query
 
 
-def _is_late() -> bool:
+def _is_late(in_background: bool) -> bool:
     """Return whether the browser has not yet applied the last URL that it was sent.
 
     The browser applies a URL after it has drawn the figures. A click before that sends the old URL, like
-    the back button, but it also changes a widget.
+    the back button, but it also changes a widget. A rerun that background work asked for sends it too.
     """
     sent: _UrlSent | None = st.session_state.get("url_sent")
     if sent is None or sent.before != _query():
         return False
+    if in_background:
+        return True
     values = _widget_values()
     # A widget may have appeared or disappeared since.
     return any(values[key] != sent.values[key] for key in values.keys() & sent.values.keys())
