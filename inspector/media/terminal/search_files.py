@@ -36,4 +36,6 @@ def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str,
             for name, one in snapshots_of(result, service):
                 names.append(name)
                 found.append(one)
-    return list(zip(numbered([*given, *names[len(given) :]]), found, strict=True))
+    # Names that the user gave stay as they are.
+    unique = [*given, *list(numbered([*given, *names[len(given) :]]))[len(given) :]]
+    return list(zip(unique, found, strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 from inspector.core.errors import InvalidInput, shown
 
 RECONNECT_SECONDS = 5.0
-_CONNECT_SECONDS = 10  # until a scheduler that does not answer is reported
+_CONNECT_SECONDS = 5  # until a scheduler that does not answer is reported
 
 
 class ClusterExecutor(Executor):
