@@ -11,6 +11,7 @@ import flax
 import jax
 import jaxlib
 import optax
+from cachetools import LRUCache, cached
 from jax.sharding import AbstractMesh
 
 from inspector import layout as layouts
@@ -20,6 +21,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import nnx
 from inspector.core.snapshot import Group, Program
 from inspector.layout import Layout
+from inspector.layout.plan import state_key
 from inspector.model import Model
 from inspector.producers.build import (
     abstract_batch,
@@ -41,6 +43,12 @@ def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     """Worker job: return the AbstractState of a layout in JSON as JSON. One device is enough."""
     report("trace")
     return typed_json.encode(abstract_state(layouts.from_json(payload["layout"])))
+
+
+@cached(LRUCache(32), key=state_key)
+def cached_state(layout: Layout) -> AbstractState:
+    """Return `abstract_state`, from the cache if a layout with the same arrays was traced."""
+    return abstract_state(layout)
 
 
 def abstract_state(layout: Layout) -> AbstractState:

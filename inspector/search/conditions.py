@@ -51,9 +51,9 @@ def conditions(layout: Layout) -> Iterator[Condition]:
 def sensitivity(
     condition: Condition, before: Layout, candidates: list[Candidate], layouts: list[Layout]
 ) -> Sensitivity:
-    """Return how the best layout of before ranks among the candidates under a condition, the best first.
+    """Return the rank of the best layout of the search among the candidates under a condition.
 
-    layouts: those of the candidates, in the same order.
+    before: the best layout of the search. candidates: the best first. layouts: theirs, in the same order.
     """
     valid = [
         (one, layout)
@@ -78,7 +78,7 @@ def sensitivity(
 
 
 def _use(layout: Layout) -> str:
-    """Return what layouts share that shard the same dimensions over axes of the same names."""
+    """Return text that two layouts share if axes of the same names shard the same dimensions."""
     plain = replace(
         layout.on_mesh((1,) * len(layout.axis_names), layout.axis_names), target="plan", sizes={}
     )

@@ -59,14 +59,14 @@ class Counts(Record):
 
 @dataclass(frozen=True)
 class Sensitivity(Record):
-    """The best layout under one condition, by propagation, and the place of the one that was best before.
+    """The best layout under one condition, by propagation, and the rank of the rules that the search found.
 
     Attributes:
       condition: What changed, such as `batch 512` or `tpu:v5p:4x4x8`.
       devices: Number of devices.
       layout: The best layout under this condition.
       seconds: Its predicted seconds. None if no layout is known to run.
-      kept: The best layout here with the rules that were best before.
+      kept: The best layout here with the rules that the search found.
       kept_seconds: Its predicted seconds.
       kept_place: Its place among all candidates, from 1.
     """

@@ -25,7 +25,7 @@ from inspector.search.roles import (
 )
 
 MOST_CANDIDATES = 20_000  # ten minutes of propagation on one core
-# Fields that a search can vary besides the mesh and the rules: these, and the sizes of the model.
+# Fields that a search can vary in addition to the mesh, the rules and the sizes of the model.
 VARIED = ("donate", "device_order")
 
 
@@ -103,12 +103,21 @@ class Space:
 
     def _seeds(self, layout: Layout | None = None) -> list[Layout]:
         layout = layout or self.layout
+        if not self._keeps_locks(layout):
+            return []
         seeds = {layout.key("mesh", "axes", "rules", "specs", "state_specs"): layout}
         if self.axes is not None and self.locks == Locks():
             for preset in fitting(layout.entry):
                 one = without_single_axes(preset.applied_to(layout))
                 seeds.setdefault(one.key("mesh", "axes", "rules", "specs"), one)
         return list(seeds.values())
+
+    def _keeps_locks(self, layout: Layout) -> bool:
+        """Return whether the layout has the locked sizes and rules, so that it can be the best."""
+        sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+        return all(sizes.get(name, 1) == size for name, size in self.locks.sizes.items()) and all(
+            rule in layout.rules for rule in self.locks.logical
+        )
 
     def _uses(self) -> Iterator[tuple[tuple[str, ...], tuple[Rule, ...] | None]]:
         """Yield the names of the mesh axes with their rules; None keeps those of the layout."""

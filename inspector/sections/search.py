@@ -86,7 +86,7 @@ def summary(found: SearchResult) -> Facts:
                 Fact(
                     "Against the current layout",
                     f"{best.seconds / current.seconds - 1:+.0%}",
-                    f"{time_text(current)}, {_STAGES[current.stage]}",
+                    f"{time_text(current)}, {current.stage}",
                 )
             )
     counts = found.counts
@@ -99,9 +99,6 @@ def summary(found: SearchResult) -> Facts:
         )
     )
     return Facts(tuple(facts))
-
-
-_STAGES = {"propagated": "propagated", "compiled": "compiled", "rejected": "rejected"}
 
 
 def table(found: SearchResult) -> Table:
@@ -215,7 +212,7 @@ def sensitivity_sentence(found: SearchResult) -> Text:
 
 
 def sensitivity_table(found: SearchResult) -> Table:
-    """Return the best layout under each condition, and the one with the rules that are best now."""
+    """Return the best layout under each condition, and the best one with the rules that the search found."""
     return Table.of(
         "search_sensitivity",
         found.sensitivity,
@@ -224,9 +221,9 @@ def sensitivity_table(found: SearchResult) -> Table:
             "Devices:number": lambda one: one.devices,
             "Best layout": lambda one: _mesh_of(one.layout),
             "Its step": lambda one: seconds_text(one.seconds),
-            "Best with the rules of now": lambda one: _mesh_of(one.kept),
+            "Best with the same rules": lambda one: _mesh_of(one.kept),
             Column(
-                "Step", "text", "Of the best layout with the rules that are best now"
+                "Step", "text", "Of the best layout with the rules that the search found"
             ): lambda one: seconds_text(one.kept_seconds),
             "Place:number": lambda one: one.kept_place,
         },

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import streamlit as st
 
-from inspector.compare import board as boards
-from inspector.compare.board import Board
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
@@ -15,11 +13,10 @@ from inspector.core.snapshot import Effect, Effects, Snapshot
 from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit import (
+    board_pair,
     chip_choice,
     job_progress,
-    page_switch,
     page_width,
-    pins,
     program_choice,
     render,
 )
@@ -33,7 +30,6 @@ from inspector.service.inspection import Inspection
 _JOB = "effects"
 _ENDED = "effects_ended"  # the key of the job that failed or was cancelled
 _PROGRAMS = ("train_step", "apply", "init")
-_CURRENT = "Current layout"
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -169,34 +165,4 @@ def _show_one(service: Inspection, layout: Layout, effect: Effect) -> None:
         elif effect.cost is not None and st.button(
             "Compare on the board", key="effects_pin", icon=":material/view_column:", type="primary"
         ):
-            try:
-                with st.spinner("Propagating both layouts …"):
-                    pins.put(_with_pair(service, layout, effect))
-            except InvalidInput as error:
-                st.error(plain(str(error)), icon=":material/error:")
-            else:
-                page_switch.to(page_switch.BOARD)
-
-
-def _with_pair(service: Inspection, layout: Layout, effect: Effect) -> Board:
-    """Return the board with the plans of this layout, as the baseline, and of the changed layout.
-
-    Raises:
-      InvalidInput: the board is full.
-    """
-    board = pins.board()
-    for name, one in ((_CURRENT, layout), (effect.label, from_json(effect.layout))):
-        position = next(
-            (n for n, pin in enumerate(board.pins) if _is_plan(pin.snapshot, one)), None
-        )
-        if position is None:
-            position = len(board.pins)
-            snapshot = service.with_programs(service.plan(one), one)
-            board = board.pinned(boards.free_name(name, board.names), snapshot)
-        if one is layout:
-            board = board.compared_to(position)
-    return board
-
-
-def _is_plan(snapshot: Snapshot, layout: Layout) -> bool:
-    return snapshot.source.kind == "plan" and snapshot.layout == layout.to_json()
+            board_pair.compare(service, layout, effect.label, from_json(effect.layout))

@@ -6,7 +6,6 @@ import json
 
 import streamlit as st
 
-from inspector.compare import board as boards
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.layout import Layout
@@ -14,10 +13,10 @@ from inspector.layout.script import script
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.media.streamlit import (
+    board_pair,
     downloads,
     job_progress,
     page_switch,
-    pins,
     planning,
     render,
     session,
@@ -273,29 +272,9 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 icon=":material/code:",
             )
         if pin:
-            _pin(chosen, section.name_of(one), layout)
+            board_pair.compare(inspection.shared(), layout, section.name_of(one), chosen)
 
 
 def _open(layout: Layout) -> None:
     session.put(layout)
     st.session_state[_LEAVE] = True  # a callback cannot switch pages
-
-
-def _pin(chosen: Layout, name: str, layout: Layout) -> None:
-    """Put the current layout and the chosen one on the board, and open it."""
-    service = inspection.shared()
-    board = pins.board()
-    try:
-        with st.spinner("Propagating both layouts …"):
-            for title, one in (("Current layout", layout), (name, chosen)):
-                if any(pin.snapshot.layout == one.to_json() for pin in board.pins):
-                    continue
-                found = service.cached_compile(one)
-                if found is None:
-                    found = service.with_programs(service.plan(one), one)
-                board = board.pinned(boards.free_name(title, board.names), found)
-            pins.put(board)
-    except InvalidInput as error:
-        st.error(plain(str(error)), icon=":material/error:")
-        return
-    page_switch.to(page_switch.BOARD)

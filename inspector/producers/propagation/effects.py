@@ -10,7 +10,6 @@ from cachetools import LRUCache, cached
 from jaxlib.mlir import ir
 
 from inspector.core import typed_json
-from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.sharding_errors import sentence
 from inspector.core.snapshot import Program
@@ -25,11 +24,11 @@ from inspector.core.snapshot.effects import (
 from inspector.core.totals import state_totals
 from inspector.layout import Layout, from_json
 from inspector.layout.changes import changes
-from inspector.layout.plan import INDIVISIBLE, plan, state_key
+from inspector.layout.plan import INDIVISIBLE, plan
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.step_model import modelled
-from inspector.producers.abstract import abstract_state
+from inspector.producers.abstract import cached_state
 from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.propagate import Setting, propagated_program
 from inspector.producers.propagation.template import (
@@ -116,7 +115,7 @@ def _constraints_in_code(layout: Layout, program: str) -> list[_Variant]:
 
 def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -> LayoutCost:
     layout = variant.layout or current
-    planned = plan(layout, _state(layout))
+    planned = plan(layout, cached_state(layout))
     uneven = next((one for one in planned.findings if one.code == INDIVISIBLE), None)
     if uneven is not None:
         raise InvalidInput(uneven.message)
@@ -143,11 +142,6 @@ def _seconds(program: Program, layout: Layout, chip: Chip) -> float | None:
     return sum(known) if len(known) == len(terms) else None
 
 
-@cached(LRUCache(32), key=state_key)
-def _state(layout: Layout) -> AbstractState:
-    return abstract_state(layout)
-
-
 def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, str]:
     layout = variant.layout or current
     fields = ("model", "sizes", "mesh", "axes", "rules", "specs", "unconstrained", "axis_types")
@@ -169,7 +163,7 @@ def _propagated(variant: _Variant, current: Layout, program: str) -> Program:
 def forget() -> None:
     """Empty the caches of propagated programs and abstract arrays."""
     _propagated.cache_clear()
-    _state.cache_clear()
+    cached_state.cache_clear()
 
 
 def _named(template: Template, program: str) -> Lowered:

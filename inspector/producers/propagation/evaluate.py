@@ -6,20 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cachetools import LRUCache, cached
-
 from inspector.core import typed_json
-from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import totals
 from inspector.layout import Layout, from_json
-from inspector.layout.plan import INDIVISIBLE, plan, state_key
+from inspector.layout.plan import INDIVISIBLE, plan
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH, fit
-from inspector.producers.abstract import abstract_state
+from inspector.producers.abstract import cached_state
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
 from inspector.producers.propagation.template import template_of, watched_program
@@ -49,7 +46,7 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, exact: bool) -> list[Eva
     planned: dict[int, Snapshot] = {}
     for number, layout in enumerate(layouts):
         try:
-            planned[number] = plan(layout, _state(layout))
+            planned[number] = plan(layout, cached_state(layout))
         except InvalidInput as error:
             found[number] = rejected(str(error))
             continue
@@ -136,11 +133,6 @@ def _cost(
 
 def _state_bytes(planned: Snapshot) -> int | None:
     return totals(planned, STATE_AND_BATCH).per_device
-
-
-@cached(LRUCache(32), key=state_key)
-def _state(layout: Layout) -> AbstractState:
-    return abstract_state(layout)
 
 
 def _scaled(layout: Layout) -> ScaledProgram:

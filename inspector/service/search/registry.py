@@ -102,10 +102,6 @@ class Watched:
         """Stop it; what was found is kept."""
         self._search.stop()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for its end. Return whether it ended."""
-        return self._ended.wait(timeout)
-
 
 class Searches:
     """Runs one search after another, because each uses all cores."""

@@ -183,7 +183,8 @@ class Search:
                 for layout in group.layouts:
                     key = identity(layout)
                     if key not in self._entries:
-                        self._entries[key] = self._entry(layout)
+                        with self._lock:  # another thread may be reading the result
+                            self._entries[key] = self._entry(layout)
                         new.append(layout)
                 if new:
                     yield tuple(new), False

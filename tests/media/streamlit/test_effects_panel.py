@@ -12,7 +12,7 @@ from inspector.compare.board import Board
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Effect, Effects, LayoutCost
-from inspector.media.streamlit import effects_panel
+from inspector.media.streamlit import board_pair
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
@@ -116,10 +116,14 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
         layout = layouts.from_json({"model": "logical_mlp", "mesh": "2x4", "sizes": {"depth": 64}})
         changed = layout.to_json() | {"rules": [["batch", ["data"]]]}
         effect = Effect("rule", "Remove hidden → model", changed, COST)
-        monkeypatch.setattr(effects_panel.pins, "board", lambda: pinned[-1] if pinned else start)
+        monkeypatch.setattr(board_pair.pins, "board", lambda: pinned[-1] if pinned else start)
         start = Board()
         for _ in range(2):  # the second time, both are on the board
-            pinned.append(effects_panel._with_pair(service, layout, effect))
+            pinned.append(
+                board_pair._with_pair(
+                    service, layout, effect.label, layouts.from_json(effect.layout)
+                )
+            )
             assert pinned[-1].names == ("Current layout", "Remove hidden → model")
             assert pinned[-1].baseline == 0
         assert all(one.programs for one in pinned[-1].snapshots)
