@@ -1,5 +1,8 @@
-# Serves the dashboard: docker build -t sharding-inspector . && docker run -p 8501:8501 sharding-inspector
-# Behind another host name, add it to the command: --server.allowedHosts=my.host
+# Serves the dashboard for a team, see docs/how-to/team.md:
+#   docker build -t sharding-inspector .
+#   docker run -p 8501:8501 -v $PWD/secrets.toml:/secrets.toml:ro sharding-inspector --secrets /secrets.toml
+# For one user, who alone reaches the port:
+#   docker run -p 127.0.0.1:8501:8501 sharding-inspector --insecure-open
 FROM python:3.13-slim
 
 # Chromium draws figures as PNG and SVG.
@@ -8,11 +11,14 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 COPY . /source
-RUN pip install --no-cache-dir /source && rm -rf /source
+RUN pip install --no-cache-dir '/source[team]' && rm -rf /source
 
 RUN useradd --create-home inspector
 USER inspector
 WORKDIR /home/inspector
 
 EXPOSE 8501
-CMD ["sharding-inspector", "dashboard", "--server.address=0.0.0.0", "--server.headless=true"]
+# Docker waits this long after SIGTERM only with: docker stop --time 75
+STOPSIGNAL SIGTERM
+HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8501/ready', timeout=5)"]
+ENTRYPOINT ["sharding-inspector", "serve", "--address", "0.0.0.0"]

@@ -2,6 +2,6 @@
 
 import streamlit as st
 
-from inspector.media.streamlit.server import PAGES, lifespan
+from inspector.media.streamlit.server import MIDDLEWARE, PAGES, ROUTES, lifespan
 
-app = st.App(PAGES, lifespan=lifespan)
+app = st.App(PAGES, lifespan=lifespan, routes=ROUTES, middleware=MIDDLEWARE)

@@ -7,12 +7,14 @@ It owns the worker processes and never imports JAX itself. Each `start_*` method
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from cachetools import LRUCache
 
@@ -40,11 +42,14 @@ from inspector.layout.plan import (
     with_propagated,
 )
 from inspector.machines import targets
-from inspector.service import compile_cache
+from inspector.service import audit_log, compile_cache, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
-from inspector.service.engine import Environment, Job, Pool
+from inspector.service.engine import LOCAL, Environment, Job, Limits, Pool, Requester
+from inspector.service.engine.pool import Event, Listed
+from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.restoration import Restoration
+from inspector.service.subject import subject_of
 
 # Seconds that a job may take, by its name among the producers' jobs.
 TIMEOUTS = {
@@ -103,7 +108,9 @@ class Inspection:
 
     `run_workers` bounds the processes that run layouts. `PLANNERS` more read shapes, and another reads
     files, so that neither waits for a run. `memory` is how many bytes of this machine a run may use; None
-    measures it before each run.
+    measures it before each run. `limits` bounds the runs of one owner; `on_event` is told about all of them.
+
+    An Inspection starts jobs for the command line. `of` returns the same service for another requester.
     """
 
     def __init__(
@@ -111,12 +118,18 @@ class Inspection:
         run_workers: int | None = None,
         memory: int | None = None,
         compiled: CompileCache | None = None,
+        limits: Limits = NO_LIMITS,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.compiled = compiled or CompileCache()
-        self._runs = Pool(run_workers or min(2, os.cpu_count() or 1))
-        self._shapes = Pool(PLANNERS)
-        self._effects = Pool(1)  # so that a plan never waits for effects
-        self._imports = Pool(1)
+        self._requester = LOCAL
+        workers = run_workers or min(2, os.cpu_count() or 1)
+        self._runs = Pool(workers, limits=limits, on_event=on_event)
+        self._shapes = Pool(PLANNERS)  # at most one job of a session, which takes seconds
+        self._effects = Pool(
+            1, limits=limits, on_event=on_event
+        )  # so that a plan never waits for it
+        self._imports = Pool(1, limits=limits, on_event=on_event)
         self._memory = memory
         self._states = _Results(AbstractState, 64)  # a trace each
         self._programs = _Results(PropagatedPrograms, 64)
@@ -130,10 +143,66 @@ class Inspection:
         """Start the worker that reads shapes, which the first plan needs."""
         self._shapes.warm(_PLANNER)
 
+    def of(self, requester: Requester) -> Self:
+        """Return this service for another requester. Both share workers and results."""
+        other = copy.copy(self)
+        other._requester = requester
+        return other
+
     def close(self) -> None:
         """Stop all workers."""
-        for pool in (self._runs, self._shapes, self._effects, self._imports):
+        for pool in self._pools:
             pool.close()
+
+    @property
+    def _pools(self) -> tuple[Pool, ...]:
+        return (self._runs, self._effects, self._imports, self._shapes)
+
+    # --- Jobs of all owners ----------------------------------------------------------------------
+
+    def jobs(self) -> tuple[tuple[str, Listed], ...]:
+        """Return the running and queued jobs of all owners, each with the name of its queue.
+
+        Jobs that read shapes take a moment and are left out.
+        """
+        queues = {"runs": self._runs, "effects": self._effects, "files": self._imports}
+        return tuple((name, one) for name, pool in queues.items() for one in pool.jobs())
+
+    def cancel(self, queue: str, number: int) -> None:
+        """Cancel a job of this requester.
+
+        Raises:
+          InvalidInput: the job has ended, or belongs to others.
+        """
+        pools = {"runs": self._runs, "effects": self._effects, "files": self._imports}
+        pools[queue].cancel(number, self._requester.owner)
+
+    def sessions(self) -> set[str]:
+        """Return the browser sessions that wait for a job."""
+        return set().union(*(pool.sessions() for pool in self._pools))
+
+    def leave(self, session: str) -> None:
+        """Cancel the jobs of a browser session that has ended."""
+        for pool in self._pools:
+            pool.leave(session)
+
+    def drain(self, seconds: float) -> bool:
+        """Start no more jobs, and wait for those that run. Return whether all ended in this time."""
+        until = time.monotonic() + seconds
+        # Pages still need shapes until their server stops.
+        pools = (self._runs, self._effects, self._imports)
+        for pool in pools:
+            pool.drain()
+        left = [one for one in pools if not one.wait_until_idle(until - time.monotonic())]
+        return not left
+
+    def is_ready(self) -> bool:
+        """Return whether a worker has started. If there is none, start one, for a later call."""
+        workers = self._shapes.workers()
+        if not workers:
+            with contextlib.suppress(RuntimeError):  # closed
+                self.warm()
+        return any(worker.answered for worker in workers)
 
     # --- Plans -----------------------------------------------------------------------------------
 
@@ -324,7 +393,7 @@ class Inspection:
         for side in (saved_plan, planned):
             refuse_indivisible(side)
             self._refuse_too_large(side)
-        return Restoration(self._runs, saved_layout, layout, planned, self._memory)
+        return Restoration(self._runs, saved_layout, layout, planned, self._memory, self._requester)
 
     def start_assembly(self, assembly: Assembly) -> Job[Assembled]:
         """Assemble an array from pieces."""
@@ -400,7 +469,10 @@ class Inspection:
         environment: Environment,
         decode: Callable[[dict[str, Any]], Answer],
     ) -> Job[Answer]:
-        return pool.submit(kind, payload, environment, TIMEOUTS[kind]).decoded(decode)
+        job = pool.submit(
+            kind, payload, environment, TIMEOUTS[kind], self._requester, subject_of(payload)
+        )
+        return job.decoded(decode)
 
     def _available(self) -> int:
         return emulation.available_bytes() if self._memory is None else self._memory
@@ -414,7 +486,8 @@ class Inspection:
 def shared() -> Inspection:
     """Return the one service of this process."""
     temporary_folder.remove_stale()
-    return Inspection()
+    settings = serving.current()
+    return Inspection(limits=settings.limits, on_event=audit_log.shared().job)
 
 
 def _decoded(kind: type[AnyRecord]) -> Callable[[dict[str, Any]], AnyRecord]:

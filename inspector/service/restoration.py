@@ -21,7 +21,8 @@ from inspector.guides.restore import transfer
 from inspector.guides.restore.checkpoint import Restored, Saved
 from inspector.layout import Layout
 from inspector.service.agreement import disagreements
-from inspector.service.engine import Environment, Job, Pool, Status
+from inspector.service.engine import LOCAL, Environment, Job, Pool, Requester, Status
+from inspector.service.subject import subject_of
 
 TIMEOUT = 900.0  # seconds for each of the two jobs
 UNEQUAL = "unequal-after-restore"
@@ -74,6 +75,7 @@ class Restoration:
         layout: Layout,
         planned: Snapshot,
         memory: int | None = None,
+        requester: Requester = LOCAL,
     ) -> None:
         refuse_different(saved_layout, layout)
         sums = state_totals(planned)
@@ -84,6 +86,7 @@ class Restoration:
         self.planned = planned
         self._pool = pool
         self._memory = memory
+        self._requester = requester
         self._lock = threading.Lock()
         self._stage: Stage = "save"
         self._job: Job | None = None
@@ -172,7 +175,12 @@ class Restoration:
                 return None
             self._stage = stage
             self._job = self._pool.submit(
-                f"{stage}_checkpoint", payload, Environment(layout.devices), TIMEOUT
+                f"{stage}_checkpoint",
+                payload,
+                Environment(layout.devices),
+                TIMEOUT,
+                self._requester,
+                subject_of(payload),
             )
         return self._job.wait().result
 

@@ -13,11 +13,10 @@ from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.guides.assembly import snapshot as assembly_snapshot
 from inspector.guides.assembly.script import script
-from inspector.media.streamlit import chart, guide_form, mesh_fields
+from inspector.media.streamlit import chart, guide_form, mesh_fields, user
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
-from inspector.service import inspection
 
 FIELD_PX = 195  # six fields fit a line of a window of 1440 pixels
 COLUMN_PX = 370  # three figures fit there, two in a window of 800 pixels
@@ -163,7 +162,7 @@ def provenance_line(assembly: Assembly, assembled: Assembled) -> str:
 
 
 def _assembled(assembly: Assembly) -> Assembled | None:
-    service = inspection.shared()
+    service = user.service()
     return guide_form.result(
         "assemble",
         assembly.key(),

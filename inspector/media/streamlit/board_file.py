@@ -10,9 +10,8 @@ from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.temporary_folder import TemporaryFolder
-from inspector.media.streamlit import chip_choice, pins, waiting
+from inspector.media.streamlit import chip_choice, pins, user, waiting
 from inspector.media.streamlit.plain_text import plain
-from inspector.service import inspection
 
 _MEBIBYTE = 1024**2
 _FILE = "board_file"
@@ -77,7 +76,7 @@ def _read(uploaded: UploadedFile) -> Board | InvalidInput:
     try:
         path = folder.path / "board.json"
         path.write_bytes(uploaded.getbuffer())
-        job = inspection.shared().start_board(path, uploaded.name)
+        job = user.service().start_board(path, uploaded.name)
         opened = waiting.wait_for(job, "Reading the file …")
     except InvalidInput as error:
         opened = error

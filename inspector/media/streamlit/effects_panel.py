@@ -19,11 +19,11 @@ from inspector.media.streamlit import (
     page_width,
     program_choice,
     render,
+    user,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import effects as section
-from inspector.service import inspection
 from inspector.service.engine import Job, Status
 from inspector.service.inspection import Inspection
 
@@ -44,7 +44,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     with chosen:
         names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
         program = program_choice.choose(names, "effects_program")
-    service = inspection.shared()
+    service = user.service()
     known = service.known_effects(layout, program, chip.name) or _recorded(snapshot, program, chip)
     if known is not None:
         _show_known(service, layout, known)

@@ -7,9 +7,9 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from inspector.media.streamlit import layout_page, run_folder, session
+from inspector.media.streamlit import layout_page, run_folder, session, sign_in
 from inspector.media.streamlit.plain_text import plain
-from inspector.service import own_model_registration
+from inspector.service import own_model_registration, serving
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
 ICON = (
@@ -25,6 +25,9 @@ st.set_page_config(
     layout="wide",
     initial_sidebar_state=340,  # pixels; a rule fits a line
 )
+
+if not sign_in.passed():
+    st.stop()
 
 
 def page_of(module: str, title: str, icon: str, url_path: str) -> StreamlitPage:
@@ -54,7 +57,13 @@ guides = [
     page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
     page_of("accuracy_page", "Accuracy", ":material/target:", "accuracy"),
 ]
-page = st.navigation({"": main_pages, "Guides": guides}, position="top")
+pages = {"": main_pages, "Guides": guides}
+if serving.current().providers:
+    account = st.Page(
+        sign_in.show_account, title="Account", icon=":material/account_circle:", url_path="account"
+    )
+    main_pages.append(account)
+page = st.navigation(pages, position="top")
 session.begin(on_layout_page=page is layout)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")

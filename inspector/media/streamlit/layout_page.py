@@ -18,11 +18,11 @@ from inspector.media.streamlit import (
     session,
     snapshot_panels,
     summary_panel,
+    user,
 )
 from inspector.media.streamlit.editor import Editor
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import sharding_errors
-from inspector.service import inspection
 from inspector.service.inspection import Inspection
 
 _OF_PROGRAMS = ("Collectives", "Train state", "Time")  # panels that show propagated programs
@@ -30,7 +30,7 @@ _OF_PROGRAMS = ("Collectives", "Train state", "Time")  # panels that show propag
 
 def show() -> None:
     """Draw the page."""
-    service = inspection.shared()
+    service = user.service()
     service.warm()  # JAX starts in the planner while the sidebar is drawn
     parsed = session.parsed()
     if parsed.value is not None:

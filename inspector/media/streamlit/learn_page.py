@@ -11,11 +11,10 @@ from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
-from inspector.media.streamlit import chart, downloads, guide_form, mesh_fields
+from inspector.media.streamlit import chart, downloads, guide_form, mesh_fields, user
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
-from inspector.service import inspection
 
 FIELD_PX = 180
 FIGURE_PX = 330  # two figures fit side by side in a window of 800 pixels
@@ -46,7 +45,7 @@ def show() -> None:
     if (request := _draw_fields(guide)) is not None and (
         guide not in taken or taken[guide].request != request
     ):
-        service = inspection.shared()
+        service = user.service()
         result = service.known_tutorial(request) or guide_form.result(
             "learn",
             repr(request),

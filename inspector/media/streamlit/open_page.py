@@ -21,12 +21,12 @@ from inspector.media.streamlit import (
     page_width,
     snapshot_panels,
     summary_panel,
+    user,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.readers import archive, limits
 from inspector.sections import unknown
-from inspector.service import inspection
 from inspector.service.engine import Status
 
 OPENED = "opened_snapshot"  # (name, Snapshot); the Library page sets it too
@@ -120,7 +120,7 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: s
     names = [_file_name(upload.name) for upload in uploads]
     if len(set(names)) != len(names):
         raise InvalidInput("two files have the same name")
-    service, folder = inspection.shared(), TemporaryFolder()
+    service, folder = user.service(), TemporaryFolder()
     try:
         inside = folder.path / "files"
         try:

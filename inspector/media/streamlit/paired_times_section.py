@@ -20,12 +20,12 @@ from inspector.media.streamlit import (
     render,
     run_panel,
     screenshot_mode,
+    user,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import paired_times as section_of_times
 from inspector.sections.section import Folded, text
-from inspector.service import inspection
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 
@@ -40,7 +40,7 @@ _ROUNDS_PX = 130
 def show(pins: Pins, baseline: int) -> None:
     """Draw the section. `baseline` is the index of the pin that the others are compared with."""
     if not screenshot_mode.on():
-        _show_controls(inspection.shared(), pins, baseline)
+        _show_controls(user.service(), pins, baseline)
     if (last := st.session_state.get(_RESULT)) is not None:
         _show_result(*last, pins, baseline)
 

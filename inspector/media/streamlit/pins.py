@@ -17,8 +17,7 @@ from inspector.compare.board_link import LinkedPin
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
-from inspector.media.streamlit import chip_choice, screenshot_mode, waiting
-from inspector.service import inspection
+from inspector.media.streamlit import chip_choice, screenshot_mode, user, waiting
 from inspector.service.inspection import Inspection
 
 _BOARD, _WRITTEN = "board", "board_query"
@@ -79,7 +78,7 @@ def read_link() -> None:
         st.session_state[chip_choice.KEY] = linked.chip
     made = before
     if linked.pins:
-        service = inspection.shared()
+        service = user.service()
         linked_pins = []
         for pin in linked.pins:
             try:

@@ -19,11 +19,10 @@ from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.processes import snapshot as processes_snapshot
 from inspector.guides.processes.script import script
-from inspector.media.streamlit import chart, guide_form, mesh_fields
+from inspector.media.streamlit import chart, guide_form, mesh_fields, user
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
-from inspector.service import inspection
 
 COLUMN_PX = 304  # three figures side by side in a window of 1440 pixels with a sidebar
 
@@ -43,7 +42,7 @@ def show() -> None:
     if (request := parsed.value) is None:
         guide_form.show_problems(parsed.problems)
         return
-    service = inspection.shared()
+    service = user.service()
     exchanged = guide_form.result(
         "processes",
         request.key(),

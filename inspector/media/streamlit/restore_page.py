@@ -28,6 +28,7 @@ from inspector.media.streamlit import (
     preset_pills,
     session,
     table,
+    user,
 )
 from inspector.media.streamlit.guide_form import Fields
 from inspector.media.streamlit.job_progress import Progress, Task
@@ -62,7 +63,7 @@ _JOB = "restore"
 
 def show() -> None:
     """Draw the page: both layouts, the run and its verdict, and the bytes that move."""
-    service = inspection.shared()
+    service = user.service()
     saved = session.last_layout()
     st.markdown("### Restore a train state under another layout")
     left, right = st.columns([2, 3], gap="large")

@@ -20,6 +20,7 @@ from inspector.media.streamlit import (
     planning,
     render,
     session,
+    user,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
@@ -27,7 +28,6 @@ from inspector.search import result as results
 from inspector.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.search.space import MOST_CANDIDATES, space_of
 from inspector.sections import search as section
-from inspector.service import inspection
 from inspector.service.search import registry
 from inspector.service.search.registry import Request, Watched
 from inspector.service.search.run import DEFAULT_BUDGET
@@ -48,7 +48,7 @@ def show() -> None:
         page_switch.to(page_switch.LAYOUT)
     st.markdown("### Search")
     layout = session.last_layout()
-    service = inspection.shared()
+    service = user.service()
     st.caption(
         f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
         "the Layout page. All candidates are propagated, the most promising ones are compiled."
@@ -187,20 +187,24 @@ def _buttons(request: Request, watched: Watched | None) -> None:
     else:
         return
     if st.button(label, key="start_search", type=kind, icon=":material/search:"):
-        registry.shared().start(request)
-        st.rerun()
+        try:
+            registry.shared().start(request, user.current())
+        except InvalidInput as error:
+            st.error(plain(str(error)), icon=":material/error:")
+        else:
+            st.rerun()
 
 
 def _watch(watched: Watched, request: Request) -> None:
     """Draw the progress with Stop, and what was found so far."""
-    key = request.key()
+    key, owner = request.key(), user.current().owner
     if job_progress.subject(_JOB) != key:
 
         def make() -> Task:
             return Task(
-                progress=lambda: _progress(watched),
+                progress=lambda: _progress(watched, owner),
                 finish=lambda: None,
-                cancel=watched.stop,
+                cancel=lambda: registry.shared().leave(watched, owner),
                 subject=key,
                 abandon=lambda: None,  # it goes on without the browser
                 draw=lambda: _draw_first(watched),
@@ -210,16 +214,22 @@ def _watch(watched: Watched, request: Request) -> None:
     job_progress.show(_JOB)
 
 
-def _progress(watched: Watched) -> Progress | None:
+def _progress(watched: Watched, owner: str) -> Progress | None:
     if not watched.running:
         return None
+    if (place := registry.shared().place(watched)) is not None:
+        label = f"Waiting for another search, place {place} in the queue"
+        return Progress(label, 0.0, "Starts when the searches before it have ended.")
     state = watched.progress()
     share = _PHASES[state.phase]
     if state.total:
         share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
     if watched.stopped:
         return Progress("Stopping", share)
-    return Progress(section.progress_text(state), share, f"{seconds_text(state.seconds)} elapsed.")
+    note = f"{seconds_text(state.seconds)} elapsed."
+    if all(one.owner != owner for one in watched.requesters):
+        note += " It goes on for other users."
+    return Progress(section.progress_text(state), share, note)
 
 
 def _draw_first(watched: Watched) -> None:
@@ -272,7 +282,7 @@ def _show_one(one: Candidate, found: SearchResult, layout: Layout) -> None:
                 icon=":material/code:",
             )
         if pin:
-            board_pair.compare(inspection.shared(), layout, section.name_of(one), chosen)
+            board_pair.compare(user.service(), layout, section.name_of(one), chosen)
 
 
 def _open(layout: Layout) -> None:

@@ -25,9 +25,8 @@ from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
 from inspector.guides.variants import Variants
 from inspector.layout import Layout
-from inspector.media.streamlit import planning, run_panel, session, table
+from inspector.media.streamlit import planning, run_panel, session, table, user
 from inspector.media.streamlit.plain_text import plain
-from inspector.service import inspection
 
 TREE_PX = 620  # two fit side by side in a window of 1440 pixels
 
@@ -39,7 +38,7 @@ PAIRS = {
 
 def show() -> None:
     """Draw the choice of a pair, the verdict, the costs after a run, and both trees."""
-    service = inspection.shared()
+    service = user.service()
     layout = session.last_layout()
     st.markdown("### Two ways to write one model")
     st.caption("Layout of the Layout page: " + plain(_layout_words(layout)))

@@ -39,6 +39,7 @@ _PLACES = {
     "code": ("make_verbs", "code"),
     "library": ("library_verb", "library"),
     "dashboard": ("dashboard_verb", "dashboard"),
+    "serve": ("serve_verb", "serve"),
 }
 PROGRAM = "sharding-inspector"
 DEBUG = "SHARDING_INSPECTOR_DEBUG"

@@ -5,12 +5,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from inspector.core import program_run
 from inspector.media.terminal.options import argument, verb
 
 SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspector_app.py"
+MODEL = argument(
+    "--model",
+    action="append",
+    default=[],
+    metavar="PACKAGE.MODULE:FUNCTION",
+    help="add your own model to the list of models; may be repeated",
+)
+
+
+def model_arguments(names: Sequence[str]) -> list[str]:
+    """Return the arguments of the server for the models of --model, which come last."""
+    models = [argument for name in names for argument in ("--model", name)]
+    return ["--", *models] if models else []
 
 
 def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +41,7 @@ def _pass_on_other_options(parser: argparse.ArgumentParser) -> None:
     "dashboard",
     "start the dashboard, at http://127.0.0.1:8501 unless the options say otherwise",
     _pass_on_other_options,
-    argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="PACKAGE.MODULE:FUNCTION",
-        help="add your own model to the list of models; may be repeated",
-    ),
+    MODEL,
     argument(
         "--run",
         dest="recorded",
@@ -46,7 +54,6 @@ def dashboard(options: argparse.Namespace) -> None:
     if options.recorded is not None:
         program_run.read(options.recorded)
         os.environ[program_run.FOLDER_VARIABLE] = os.path.abspath(options.recorded)
-    models = [argument for name in options.model for argument in ("--model", name)]
     command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), *options.unknown]
     sys.stdout.flush()
-    os.execv(sys.executable, [*command, *(["--", *models] if models else [])])
+    os.execv(sys.executable, [*command, *model_arguments(options.model)])

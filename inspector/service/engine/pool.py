@@ -11,17 +11,33 @@ import math
 import os
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from cachetools import LRUCache
+
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted
 from inspector.service.engine import protocol
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import Job, Status, unchanged
 from inspector.service.engine.process import Process, process_name
+from inspector.service.engine.requester import (
+    LOCAL,
+    NO_LIMITS,
+    NO_SUBJECT,
+    Limits,
+    Requester,
+    Subject,
+)
 from inspector.service.engine.run import Caller, Run
+from inspector.service.engine.turns import in_turn
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
 CLOSING = 5.0  # seconds that `close` waits for killed workers; they are gone in milliseconds
+MOST_OWNERS = 4096  # whose last turn is remembered
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +53,7 @@ class Worker:
     stopping: bool = False  # killed, but its end was not seen yet
     kill_at: float | None = None  # end of the grace after a cancel, on the monotonic clock
     unusable: str | None = None  # why JAX did not start in it
+    answered: bool = False  # it has sent a message
 
     def due(self) -> float:
         """Return when the clock must act on it, on the monotonic clock; infinity for never."""
@@ -61,11 +78,51 @@ class Worker:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """One worker at one moment."""
+    """One worker at one moment. `answered` is whether it has sent a message, so that it is known to work."""
 
     pid: int
     environment: Environment
     busy: bool
+    answered: bool = True
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A queued or running run at one moment.
+
+    Attributes:
+      requesters: those that wait for it; equal requests share a run.
+      age: seconds since it was submitted.
+      pid: the process id of its worker; None while it is queued.
+    """
+
+    number: int
+    kind: str
+    subject: Subject
+    requesters: tuple[Requester, ...]
+    status: Status
+    age: float
+    pid: int | None
+
+    def belongs_to(self, owner: str) -> bool:
+        return any(one.owner == owner for one in self.requesters)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a request of an owner, for the audit log.
+
+    Attributes:
+      outcome: the final state of an ended run, or why a request was refused; None for a start.
+      seconds: from the beginning of the run to its end; None unless it began and ended.
+    """
+
+    event: Literal["start", "end", "cancel", "refuse"]
+    requester: Requester
+    kind: str
+    subject: Subject
+    outcome: str | None = None
+    seconds: float | None = None
 
 
 class Pool:
@@ -76,20 +133,33 @@ class Pool:
     has `grace` seconds to stop before its worker is killed. Raises ValueError if `workers` is not a
     positive integer.
 
+    Owners take turns (`in_turn`), and `limits` bounds the runs of each. `on_event` is called for each
+    start, end, cancel and refusal, with the lock held, so it must return at once.
+
     One lock guards all state, also that of runs and workers. While it is held, the only thing waited for
     is the start of a process. Threads of a process call `_on_message` and `_on_end` only.
     """
 
     def __init__(
-        self, workers: int = 2, *, jobs: str = "inspector.producers", grace: float = GRACE
+        self,
+        workers: int = 2,
+        *,
+        jobs: str = "inspector.producers",
+        grace: float = GRACE,
+        limits: Limits = NO_LIMITS,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ValueError(f"`workers` is {workers!r}; it must be a whole number from 1 up.")
         self._limit = workers
         self._table = jobs
         self._grace = grace
+        self._limits = limits
+        self._on_event = on_event
         self._lock = threading.Condition()  # notified whenever anything below changes
-        self._queue: list[Run] = []
+        self._queue: list[Run] = []  # in the order of submission
+        self._order: list[Run] | None = None  # the queue in the order of turns, if it is known
+        self._begun: LRUCache[str, int] = LRUCache(MOST_OWNERS)  # by owner, when the last run began
         self._workers: list[Worker] = []
         self._shared: dict[tuple[str, str, Environment], Run] = {}  # queued or running
         self._to_warm: list[Environment] = []  # to be warmed when there is room
@@ -97,6 +167,7 @@ class Pool:
         self._uses = itertools.count(1)
         self._watch: threading.Thread | None = None
         self._closed = False
+        self._draining = False
         self._owner = os.getpid()
         atexit.register(self.close)
 
@@ -106,13 +177,16 @@ class Pool:
         payload: dict[str, Any],
         environment: Environment,
         timeout: float | None = 600.0,
+        requester: Requester = LOCAL,
+        subject: Subject = NO_SUBJECT,
     ) -> Job[dict[str, Any]]:
         """Queue a job, and return at once.
 
         A job that is queued or running with the same payload and environment is shared. `timeout` is in
         seconds from when a worker begins the run, None for no limit; the longest of all callers counts.
-        Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive, and
-        RuntimeError after `close`.
+        Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,
+        RuntimeError after `close`, and InvalidInput if the owner has too many queued runs or the server
+        is shutting down.
         """
         if timeout is not None and not timeout > 0:
             raise ValueError(f"`timeout` is {timeout!r}; it must be a number of seconds above 0.")
@@ -121,18 +195,31 @@ class Pool:
         with self._lock:
             self._open()
             run = self._shared.get(key)
+            reason = self._why_refused(run, requester)
+            if reason is not None:
+                self._report("refuse", requester, kind, subject, reason)
+                raise InvalidInput(reason)
             if run is None:
                 # A copy, so that the caller may change its dict later.
                 run = Run(
-                    next(self._numbers), kind, json.loads(text), environment, key, timeout=timeout
+                    next(self._numbers),
+                    kind,
+                    json.loads(text),
+                    environment,
+                    key,
+                    timeout=timeout,
+                    subject=subject,
                 )
                 self._shared[key] = run
                 self._queue.append(run)
             elif run.timeout is not None:
                 run.timeout = None if timeout is None else max(run.timeout, timeout)
-            run.callers += 1
+            caller = Caller(run, requester)
+            joined = run.state == "running"
+            run.callers.append(caller)
+            if joined:
+                self._report("start", requester, kind, subject)
             self._assign()
-            caller = Caller(run)
             return Job(
                 functools.partial(self._status, caller),
                 functools.partial(self._cancel, caller),
@@ -154,9 +241,84 @@ class Pool:
         """Return all workers that are not being stopped."""
         with self._lock:
             return tuple(
-                WorkerStatus(worker.process.pid, worker.environment, worker.run is not None)
+                WorkerStatus(
+                    worker.process.pid, worker.environment, worker.run is not None, worker.answered
+                )
                 for worker in self._workers
                 if not worker.stopping
+            )
+
+    def jobs(self) -> tuple[Listed, ...]:
+        """Return all runs: the running ones, then the queued ones in the order in which they begin."""
+        with self._lock:
+            now = time.monotonic()
+            running = [
+                (worker.run, worker.process.pid)
+                for worker in self._workers
+                if worker.run is not None and not worker.run.finished
+            ]
+            running.sort(key=lambda pair: pair[0].number)
+            queued = [(run, None) for run in self._in_turn()]
+            return tuple(
+                Listed(
+                    run.number,
+                    run.kind,
+                    run.subject,
+                    tuple(dict.fromkeys(caller.requester for caller in run.callers)),
+                    run.status(None if pid is not None else place),
+                    now - run.submitted,
+                    pid,
+                )
+                for place, (run, pid) in enumerate([*running, *queued], 1 - len(running))
+            )
+
+    def cancel(self, number: int, owner: str) -> None:
+        """Cancel the part of one owner in a run. It stops when no other owner waits for it.
+
+        Raises:
+          InvalidInput: the run has ended, or belongs to others.
+        """
+        with self._lock:
+            callers = self._callers(lambda run, caller: run.number == number)
+            if not callers:
+                raise InvalidInput(f"job {number} has ended")
+            own = [caller for caller in callers if caller.requester.owner == owner]
+            if not own:
+                requester = callers[0].requester
+                raise InvalidInput(
+                    f"job {number} belongs to {requester.name}, who alone can cancel it"
+                )
+            for caller in own:
+                self._cancel(caller)
+
+    def sessions(self) -> set[str]:
+        """Return the browser sessions that wait for a run."""
+        with self._lock:
+            callers = self._callers(lambda run, caller: caller.requester.session is not None)
+            return {str(caller.requester.session) for caller in callers}
+
+    def leave(self, session: str) -> None:
+        """Cancel the jobs of a browser session that has ended."""
+        with self._lock:
+            for caller in self._callers(lambda run, caller: caller.requester.session == session):
+                self._cancel(caller)
+
+    def drain(self) -> None:
+        """Refuse new jobs and cancel the queued ones. Running ones go on."""
+        with self._lock:
+            self._draining = True
+            for run in list(self._queue):
+                error = "The server is shutting down: this run was not started."
+                self._finish(run, "cancelled", error=error)
+            self._queue.clear()
+            self._order = None
+            self._lock.notify_all()
+
+    def wait_until_idle(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the end of all runs. Return whether they have ended."""
+        with self._lock:
+            return self._lock.wait_for(
+                lambda: not self._queue and not any(self._running()), max(timeout, 0.0)
             )
 
     def close(self) -> None:
@@ -195,7 +357,7 @@ class Pool:
             if caller.cancelled is not None:
                 return caller.cancelled
             run = caller.run
-            return run.status(self._queue.index(run) + 1 if run.state == "queued" else None)
+            return run.status(self._in_turn().index(run) + 1 if run.state == "queued" else None)
 
     def _wait(self, caller: Caller, timeout: float | None) -> None:
         with self._lock:
@@ -213,8 +375,10 @@ class Pool:
             if run.state == "running":
                 error = f"Cancelled during {before.phase}, after {before.elapsed:.1f} s."
             caller.cancelled = replace(before, state="cancelled", place=None, error=error)
-            run.callers -= 1
-            if run.callers == 0:
+            self._report_end("cancel", run, caller.requester, "cancelled")
+            run.callers.remove(caller)
+            self._order = None
+            if not run.callers:
                 self._abandon(run, "cancelled", error)
             self._lock.notify_all()
 
@@ -228,19 +392,73 @@ class Pool:
             self._watch = threading.Thread(target=self._watch_clock, name="pool clock", daemon=True)
             self._watch.start()
 
+    def _why_refused(self, run: Run | None, requester: Requester) -> str | None:
+        """Return why the owner may not join this run or start a new one, or None."""
+        if self._draining:
+            return "the server is shutting down and starts no new jobs"
+        most = self._limits.queued
+        if most is None or requester.owner == LOCAL.owner:
+            return None
+        if run is not None and (run.state != "queued" or requester.owner in run.owners):
+            return None
+        if sum(1 for one in self._queue if requester.owner in one.owners) < most:
+            return None
+        return (
+            f"{counted(most, 'job')} of yours already {'waits' if most == 1 else 'wait'} in the queue, the "
+            "most allowed: wait until one begins, or cancel one on the Jobs page"
+        )
+
+    def _callers(self, wanted: Callable[[Run, Caller], bool]) -> list[Caller]:
+        """Return callers of queued and running runs."""
+        return [
+            caller
+            for run in [*self._queue, *self._running()]
+            for caller in run.callers
+            if wanted(run, caller)
+        ]
+
+    def _running(self) -> list[Run]:
+        runs = [worker.run for worker in self._workers if worker.run is not None]
+        return [run for run in runs if not run.finished]
+
+    def _running_by_owner(self) -> Counter[str]:
+        return Counter(owner for run in self._running() for owner in run.owners)
+
+    def _in_turn(self) -> list[Run]:
+        """Return the queued runs in the order in which they begin."""
+        if self._order is None:
+            owners = [run.owners for run in self._queue]
+            begun = {one: self._begun[one] for run in owners for one in run if one in self._begun}
+            order = in_turn(owners, self._running_by_owner(), begun)
+            self._order = [self._queue[index] for index in order]
+        return self._order
+
+    def _next(self) -> Run | None:
+        """Return the queued run that begins next, or None if all belong to owners at their limit."""
+        most = self._limits.running
+        if most is None:
+            return next(iter(self._in_turn()), None)
+        running = self._running_by_owner()
+        for run in self._in_turn():
+            if any(owner == LOCAL.owner or running[owner] < most for owner in run.owners):
+                return run
+        return None
+
     def _assign(self) -> None:
         """Assign queued runs to workers. Called after every change."""
-        while self._queue:
-            run = self._queue[0]
+        self._order = None
+        while (run := self._next()) is not None:
             try:
                 worker = self._free_worker(run.environment)
             except (OSError, ValueError) as error:
-                self._queue.pop(0)
+                self._queue.remove(run)
+                self._order = None
                 self._finish(run, "failed", error=f"A worker could not be started: {error}.")
                 continue
             if worker is None:
                 break
-            self._queue.pop(0)
+            self._queue.remove(run)
+            self._order = None
             self._begin(worker, run)
         while self._to_warm and not self._queue:
             environment = self._to_warm[0]
@@ -286,6 +504,10 @@ class Pool:
         run.begin()
         worker.run = run
         worker.last_used = next(self._uses)
+        for owner in run.owners:
+            self._begun[owner] = worker.last_used
+        for requester in dict.fromkeys(caller.requester for caller in run.callers):
+            self._report("start", requester, run.kind, run.subject)
         worker.process.send(
             protocol.encode("run", run=run.number, job=run.kind, payload=run.payload)
         )
@@ -296,12 +518,32 @@ class Pool:
         for name, value in outcome.items():
             setattr(run, name, value)
         run.state = state
+        for requester in dict.fromkeys(caller.requester for caller in run.callers):
+            self._report_end("end", run, requester, state)
         if self._shared.get(run.key) is run:
             del self._shared[run.key]
         if state == "failed":
             _log.info("%s on %s failed: %s", run.kind, run.environment, run.error)
             if run.details:
                 _log.debug("%s", run.details)
+
+    def _report_end(
+        self, event: Literal["end", "cancel"], run: Run, requester: Requester, outcome: str
+    ) -> None:
+        seconds = time.monotonic() - run.began if run.phases else None
+        self._report(event, requester, run.kind, run.subject, outcome, seconds)
+
+    def _report(
+        self,
+        event: Literal["start", "end", "cancel", "refuse"],
+        requester: Requester,
+        kind: str,
+        subject: Subject,
+        outcome: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        if self._on_event is not None:
+            self._on_event(Event(event, requester, kind, subject, outcome, seconds))
 
     def _abandon(self, run: Run, state: str, error: str) -> None:
         """Remove a run from the queue, or have its worker stop it."""
@@ -325,6 +567,7 @@ class Pool:
         with self._lock:
             kind = message["kind"]
             run = worker.run
+            worker.answered = True
             if kind == "unusable":
                 worker.unusable = message["error"]
                 _log.warning("%s", worker.unusable)
@@ -365,6 +608,8 @@ class Pool:
                     # It ended before it began the job, so another worker can run it.
                     run.state, run.phases = "queued", []
                     self._queue.insert(0, run)
+                    for owner in run.owners:
+                        self._begun.pop(owner, None)  # it gets its turn again
                 else:
                     error, details = worker.explain_end(run), worker.process.stderr()
                     self._finish(run, "failed", error=error, details=details)

@@ -8,6 +8,7 @@ from typing import Any
 
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import FINAL, FIRST_PHASE, Status
+from inspector.service.engine.requester import NO_SUBJECT, Requester, Subject
 
 
 @dataclass(eq=False)
@@ -20,7 +21,9 @@ class Run:
     environment: Environment
     key: tuple[str, str, Environment]
     timeout: float | None  # seconds from when it begins; None for no limit
-    callers: int = 0  # callers that wait for it
+    subject: Subject = NO_SUBJECT
+    submitted: float = field(default_factory=time.monotonic)
+    callers: list[Caller] = field(default_factory=list)  # those that wait for it
     attempts: int = 0  # workers that it was sent to
     picked_up: bool = False  # a worker has begun to execute it
     state: str = "queued"
@@ -36,6 +39,11 @@ class Run:
     def finished(self) -> bool:
         """Whether the outcome is final. A worker may still be busy with stopping it."""
         return self.state in FINAL
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The owners that wait for it, each once, the first one first."""
+        return tuple(dict.fromkeys(caller.requester.owner for caller in self.callers))
 
     @property
     def deadline(self) -> float:
@@ -88,4 +96,5 @@ class Caller:
     """One caller of a run. `cancelled` is the status when this caller cancelled."""
 
     run: Run
+    requester: Requester
     cancelled: Status | None = None

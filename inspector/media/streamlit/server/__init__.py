@@ -11,10 +11,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import streamlit as st
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.service import inspection, own_model_registration
+from inspector.media.streamlit.server import json_log, shutdown
+from inspector.media.streamlit.server.closed_tabs import ClosedTabs
+from inspector.media.streamlit.server.middleware import READY, SafeAnswers
+from inspector.service import audit_log, inspection, own_model_registration, serving
+from inspector.service.search import registry
 
 OPEN_FILES = 8192  # a session with a page has about three
 PAGES = Path(__file__).parents[1] / "entry.py"
@@ -23,16 +31,40 @@ PAGES = Path(__file__).parents[1] / "entry.py"
 @contextlib.asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Register the models of the command line, start JAX in a worker, and end all workers at the end."""
+    settings = serving.current()
+    if settings.json_log:
+        json_log.install()
     own_model_registration.register_all(sys.argv[1:])
     _allow_open_files()
-    service = inspection.shared()
+    service, searches = inspection.shared(), registry.shared()
+    tabs = ClosedTabs(service, searches)
+    tabs.start()
+    if settings.shutdown_seconds is not None:
+        _ending.append(shutdown.install(service, searches, settings.shutdown_seconds))
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
     # Plotly fails if it makes a figure while another session's thread imports pandas.
     importlib.import_module("pandas")
     try:
         yield
     finally:
+        tabs.stop()
         service.close()
+        audit_log.shared().close()
+
+
+async def _ready(_: Request) -> PlainTextResponse:
+    """Answer a load balancer: 200 if workers start and new jobs are accepted, otherwise 503."""
+    if any(one.began for one in _ending):
+        return PlainTextResponse("shutting down", 503)
+    if not inspection.shared().is_ready():
+        return PlainTextResponse("no worker has started", 503)
+    return PlainTextResponse("ready")
+
+
+# What `st.App` gets beside the pages.
+ROUTES = [Route(READY, _ready)]
+MIDDLEWARE = [Middleware(SafeAnswers)]
+_ending: list[shutdown.GracefulShutdown] = []
 
 
 def _allow_open_files() -> None:

@@ -6,6 +6,6 @@ name a user's own module could have.
 
 import streamlit as st
 
-from inspector.media.streamlit.server import PAGES, lifespan
+from inspector.media.streamlit.server import MIDDLEWARE, PAGES, ROUTES, lifespan
 
-app = st.App(PAGES, lifespan=lifespan)
+app = st.App(PAGES, lifespan=lifespan, routes=ROUTES, middleware=MIDDLEWARE)

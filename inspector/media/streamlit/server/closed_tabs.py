@@ -1,0 +1,73 @@
+"""Cancel the jobs of browser sessions that have ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from streamlit import runtime
+
+from inspector.service.inspection import Inspection
+from inspector.service.search.registry import Searches
+
+GRACE_SECONDS = (
+    60.0  # for a connection that is lost for a moment; Streamlit keeps the session longer
+)
+_CHECK_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ClosedTabs:
+    """Watches the sessions that wait for jobs. Their jobs end `grace` seconds after their connection.
+
+    Searches go on, but a session without a signed-in user no longer owns them.
+    """
+
+    def __init__(
+        self,
+        service: Inspection,
+        searches: Searches,
+        connected: Callable[[str], bool] | None = None,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
+        self._service = service
+        self._searches = searches
+        self._connected = connected or _is_connected
+        self._grace = grace
+        self._lost: dict[str, float] = {}  # when it was first seen without a connection
+        self._end = threading.Event()
+
+    def start(self) -> None:
+        """Watch in a thread until `stop`."""
+        threading.Thread(target=self._watch, name="closed tabs", daemon=True).start()
+
+    def stop(self) -> None:
+        self._end.set()
+
+    def check(self, now: float) -> None:
+        """Cancel the jobs of sessions that are gone for `grace` seconds.
+
+        `now` is on the monotonic clock.
+        """
+        waiting = self._service.sessions() | self._searches.sessions()
+        gone = {session for session in waiting if not self._connected(session)}
+        self._lost = {session: self._lost.get(session, now) for session in gone}
+        for session, since in self._lost.items():
+            if now - since >= self._grace:
+                _log.info("session %s is closed: its jobs are cancelled", session)
+                self._service.leave(session)
+                self._searches.forget(session)
+
+    def _watch(self) -> None:
+        while not self._end.wait(_CHECK_SECONDS):
+            try:
+                self.check(time.monotonic())
+            except Exception:  # the thread must go on
+                _log.exception("The sessions could not be checked.")
+
+
+def _is_connected(session: str) -> bool:
+    return runtime.exists() and runtime.get_instance().is_active_session(session)

@@ -1,0 +1,45 @@
+"""The log of the server as JSON lines on standard error."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import sys
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes time (UTC), level, logger and message of a record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def install() -> None:
+    """Send all log records of this process to standard error as JSON, those of Streamlit included.
+
+    Streamlit gives each of its loggers a handler of its own when the logger is made, so loggers that are made
+    later get one here too.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    from streamlit import logger as streamlit_logger
+
+    def setup_formatter(logger: logging.Logger) -> None:
+        logger.handlers = [handler]
+
+    streamlit_logger.setup_formatter = setup_formatter
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger) and logger.handlers:
+            logger.handlers = [handler]
+            logger.propagate = False

@@ -1,0 +1,77 @@
+"""End a team server: running jobs finish within a limit, and no new ones begin."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from inspector.service.inspection import Inspection
+from inspector.service.search.registry import Searches
+
+# Seconds after the last job for pages to fetch its result.
+_FETCH_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class GracefulShutdown:
+    """Handles SIGTERM. The first one lets jobs finish for at most `seconds`, the second ends them.
+
+    `stop` ends the server. It is called from a thread.
+    """
+
+    def __init__(
+        self, service: Inspection, searches: Searches, seconds: float, stop: Callable[[], None]
+    ) -> None:
+        self._service = service
+        self._searches = searches
+        self._seconds = seconds
+        self._stop = stop
+        self.began = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self.began:
+            self._stop()
+            return
+        self.began = True
+        threading.Thread(target=self._drain, name="shutdown", daemon=True).start()
+
+    def _drain(self) -> None:
+        busy = bool(self._service.jobs() or self._searches.listed())
+        _log.warning("shutting down: no new jobs; running jobs have %.0f seconds", self._seconds)
+        until = time.monotonic() + self._seconds
+        try:
+            # Both refuse new jobs at once; then the waiting begins.
+            searching = threading.Thread(target=self._searches.drain, args=(self._seconds,))
+            searching.start()
+            finished = self._service.drain(self._seconds)
+            searching.join(max(until - time.monotonic(), 0.0))
+            finished = finished and not searching.is_alive()
+            _log.warning("all jobs ended" if finished else "the time is over: jobs are cancelled")
+            if busy and finished:
+                time.sleep(min(_FETCH_SECONDS, max(until - time.monotonic(), 0.0)))
+        finally:
+            self._stop()
+
+
+def install(service: Inspection, searches: Searches, seconds: float) -> GracefulShutdown:
+    """Handle SIGTERM in this process, whose handler is that of uvicorn. Call it in the main thread."""
+    before: Any = signal.getsignal(signal.SIGTERM)
+    server = getattr(before, "__self__", None)
+
+    def stop() -> None:
+        if hasattr(server, "should_exit"):
+            server.should_exit = True  # uvicorn's way to stop from the program; exit status 0
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+
+    shutdown = GracefulShutdown(service, searches, seconds, stop)
+    signal.signal(signal.SIGTERM, shutdown)
+    return shutdown

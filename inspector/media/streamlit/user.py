@@ -1,0 +1,81 @@
+"""The user of a session: who starts its jobs, and owns what it saves.
+
+With sign-in, the user is what the provider signed. Streamlit checks the signature when a session begins. A
+browser sends nothing else that is read here. Without sign-in, each browser session is a user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from inspector.core.printable import one_line
+from inspector.service import inspection, serving
+from inspector.service.engine import Requester
+from inspector.service.inspection import Inspection
+
+_LONGEST_NAME = 80  # characters of a user's name
+
+
+def current() -> Requester:
+    """Return the user of this session.
+
+    Raises:
+      PermissionError: sign-in is required, and nobody who is allowed has signed in.
+    """
+    session = _session()
+    if not serving.current().providers:
+        number = hashlib.sha256(session.encode()).hexdigest()[:4]
+        return Requester(f"session {session}", f"Session {number}", session)
+    if (reason := problem()) is not None:
+        raise PermissionError(reason)
+    return signed_in()
+
+
+def is_signed_in() -> bool:
+    """Return whether a provider has signed who uses this session, allowed or not."""
+    claims = _claims()
+    return claims.get("is_logged_in") is True and bool(claims.get("sub") and claims.get("iss"))
+
+
+def problem() -> str | None:
+    """Return why the user of this session may not use a server with sign-in, or None."""
+    if not is_signed_in():
+        return "nobody has signed in"
+    domains = serving.current().domains
+    claims = _claims()
+    if domains and claims.get("email_verified") is not True:
+        return f"{signed_in().name} has no verified e-mail address, which this server requires"
+    domain = str(claims.get("email", "")).rpartition("@")[2].lower()
+    if domains and domain not in domains:
+        return (
+            f"{signed_in().name} is not a user of this server, which is for {' and '.join(domains)}"
+        )
+    return None
+
+
+def signed_in() -> Requester:
+    """Return the user that the provider signed, allowed or not."""
+    claims = _claims()
+    # Only both together identify a user. An e-mail address can be given to another person.
+    owner = f"{claims['iss']} {claims['sub']}"
+    named = [claims.get(key) for key in ("email", "preferred_username", "name")]
+    name = next((one for one in named if isinstance(one, str) and one.strip()), claims["sub"])
+    return Requester(owner, one_line(str(name)).strip()[:_LONGEST_NAME], _session(), signed_in=True)
+
+
+def service() -> Inspection:
+    """Return the service, with the user as the owner of the jobs that it starts."""
+    return inspection.shared().of(current())
+
+
+def _session() -> str:
+    context = get_script_run_ctx()
+    return "" if context is None else context.session_id
+
+
+def _claims() -> dict[str, Any]:
+    return dict(st.user.to_dict())

@@ -1,0 +1,113 @@
+"""The audit log of a team server: who ran what, and who changed the library.
+
+One JSON object a line. Each line is appended with one write, so several servers can share a file, and a tool
+can rotate it. The log has names and digests, but no secrets and no contents of Snapshots.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import logging
+import os
+import queue
+import threading
+from typing import Any
+
+from inspector.core.errors import InvalidInput
+from inspector.service import serving
+from inspector.service.engine import Requester
+from inspector.service.engine.pool import Event
+
+_WRITE_SECONDS = 5.0  # that `close` waits for lines that are not written yet
+
+_log = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """Appends lines to a file, which only its user can read. Without a path, does nothing.
+
+    A thread writes, so that no caller waits for the disk.
+
+    Raises:
+      InvalidInput: the file cannot be written.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if path is not None:
+            try:
+                self._append(b"")
+            except OSError as error:
+                raise InvalidInput(
+                    f"the audit log {path} cannot be written: {error.strerror}"
+                ) from None
+            self._thread = threading.Thread(target=self._write_all, name="audit log", daemon=True)
+            self._thread.start()
+
+    def job(self, event: Event) -> None:
+        """Record the start, end, cancel or refusal of a job."""
+        seconds = None if event.seconds is None else round(event.seconds, 3)
+        self._record(
+            f"job-{event.event}",
+            event.requester,
+            what=event.kind,
+            layout=event.subject.layout,
+            target=event.subject.target,
+            outcome=event.outcome,
+            seconds=seconds,
+        )
+
+    def library(self, event: str, requester: Requester, name: str, outcome: str) -> None:
+        """Record a change of the library, or its refusal."""
+        self._record(f"library-{event}", requester, what=name, outcome=outcome)
+
+    def sign_in(self, requester: Requester, outcome: str) -> None:
+        """Record the first page of a signed-in session, or that the user was refused."""
+        self._record("sign-in", requester, outcome=outcome)
+
+    def close(self) -> None:
+        """Wait until all lines are written."""
+        if self._thread is not None:
+            self._lines.put(None)
+            self._thread.join(_WRITE_SECONDS)
+            self._thread = None
+
+    def _record(self, event: str, requester: Requester, **facts: Any) -> None:
+        if self._thread is None:
+            return
+        now = datetime.datetime.now(datetime.UTC)
+        line = {
+            "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "event": event,
+            "user": requester.name,
+            "user_id": requester.owner,
+            "session": requester.session,
+            **facts,
+        }
+        self._lines.put(json.dumps(line).encode() + b"\n")
+
+    def _write_all(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._append(line)
+            except OSError as error:
+                _log.error("The audit log %s cannot be written: %s", self.path, error.strerror)
+
+    def _append(self, line: bytes) -> None:
+        assert self.path is not None
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            if line:
+                os.write(file, line)
+        finally:
+            os.close(file)
+
+
+@functools.cache
+def shared() -> AuditLog:
+    """Return the audit log of this process."""
+    return AuditLog(serving.current().audit_log)

@@ -1,0 +1,60 @@
+"""Who asked for a job, what it does, and how many jobs one owner may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Requester:
+    """The owner of a job.
+
+    Attributes:
+      owner: identifies the owner: a signed-in user, or a browser session.
+      name: the owner's name, as shown to others.
+      session: the browser session that waits for the job; None outside of a browser.
+      signed_in: the owner is a user, who remains when the browser session ends.
+    """
+
+    owner: str
+    name: str
+    session: str | None = None
+    signed_in: bool = False
+
+
+# The command line and the server's own jobs. They have no limits.
+LOCAL = Requester("", "this machine")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a job does, for the list of jobs and the audit log.
+
+    Attributes:
+      title: the model and the mesh; empty without a layout.
+      target: the target of the layout; None without a layout.
+      layout: a digest of the layout's JSON, or of the whole request without a layout.
+    """
+
+    title: str = ""
+    target: str | None = None
+    layout: str | None = None
+
+
+NO_SUBJECT = Subject()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many runs one owner may have. None stands for no limit.
+
+    Attributes:
+      running: runs at the same time. Others of the same owner wait, also if a worker is free.
+      queued: runs that wait. Another one is refused.
+    """
+
+    running: int | None = None
+    queued: int | None = None
+
+
+NO_LIMITS = Limits()

@@ -1,0 +1,37 @@
+"""Jobs of a closed tab end after the grace, those of a tab that comes back do not."""
+
+from __future__ import annotations
+
+from inspector.media.streamlit.server.closed_tabs import ClosedTabs
+
+
+class Waiting:
+    """Sessions that wait for jobs, as the service and the searches list them."""
+
+    def __init__(self, *sessions: str) -> None:
+        self.left = set(sessions)
+
+    def sessions(self) -> set[str]:
+        return set(self.left)
+
+    def leave(self, session: str) -> None:
+        self.left.discard(session)
+
+    forget = leave
+
+
+def test_jobs_end_after_the_grace() -> None:
+    jobs, searches, connected = Waiting("open", "closed", "lost"), Waiting("closed"), {"open"}
+    tabs = ClosedTabs(jobs, searches, connected.__contains__, grace=60.0)  # type: ignore[arg-type]
+    tabs.check(100.0)
+    tabs.check(159.0)
+    assert jobs.left == {"open", "closed", "lost"}
+    connected.add("lost")  # connected again
+    tabs.check(159.5)
+    connected.discard("lost")
+    tabs.check(160.0)
+    assert jobs.left == {"open", "lost"} and searches.left == set()
+    tabs.check(219.0)
+    assert "lost" in jobs.left
+    tabs.check(220.0)
+    assert jobs.left == {"open"}

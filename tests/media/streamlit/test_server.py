@@ -1,0 +1,96 @@
+"""What the server adds to Streamlit: headers, refused host names, JSON logs, an orderly end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from streamlit import config
+
+from inspector.media.streamlit.server.json_log import JsonFormatter
+from inspector.media.streamlit.server.middleware import READY, SafeAnswers
+from inspector.media.streamlit.server.shutdown import GracefulShutdown
+from tests.service.engine.waiting import until
+
+HOSTS = "server.allowedHosts"
+
+
+@pytest.fixture
+def client():
+    before = config.get_option(HOSTS)
+    config.set_option(HOSTS, ["localhost", "*.my.org"])
+    app = Starlette(
+        routes=[Route(path, lambda _: PlainTextResponse("here")) for path in ("/page", READY)]
+    )
+    yield TestClient(SafeAnswers(app))
+    config.set_option(HOSTS, before)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:80", 200), ("a.my.org", 200), ("evil.example", 403), ("localhost.evil", 403)],
+)
+def test_only_known_host_names_get_answers(client: TestClient, host: str, status: int) -> None:
+    answer = client.get("/page", headers={"Host": host})
+    assert answer.status_code == status
+    assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
+    assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
+    # Load balancers ask by address.
+    assert client.get(READY, headers={"Host": host}).status_code == 200
+
+
+def test_a_log_record_is_one_line_of_json() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        record = logging.LogRecord(
+            "name", logging.ERROR, "f.py", 1, "%s\nb", ("a",), sys.exc_info()
+        )
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    plain = json.loads(line)
+    assert (plain["level"], plain["logger"], plain["message"]) == ("error", "name", "a\nb")
+    assert "ValueError" in plain["traceback"] and plain["time"].endswith("Z")
+
+
+class Slow:
+    """Jobs that end when they are released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.refused = False
+
+    def jobs(self) -> list[str]:
+        return []
+
+    listed = jobs
+
+    def drain(self, seconds: float) -> bool:
+        self.refused = True
+        return self.released.wait(seconds)
+
+
+def test_the_first_signal_waits_for_jobs_and_the_second_does_not() -> None:
+    service, searches, stopped = Slow(), Slow(), threading.Event()
+    ending = GracefulShutdown(service, searches, 60.0, stopped.set)  # type: ignore[arg-type]
+    ending(15, None)
+    until(lambda: service.refused and searches.refused)
+    assert ending.began and not stopped.is_set()
+    searches.released.set()
+    assert not stopped.wait(0.05)
+    ending(15, None)
+    assert stopped.is_set()
+    service.released.set()
+
+
+def test_jobs_are_waited_for_at_most_the_limit() -> None:
+    service, searches, stopped = Slow(), Slow(), threading.Event()
+    GracefulShutdown(service, searches, 0.05, stopped.set)(15, None)  # type: ignore[arg-type]
+    assert stopped.wait(10)

@@ -1,0 +1,55 @@
+"""The audit log: one JSON object a line, appended by several writers, readable by its user only."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.service.audit_log import AuditLog
+from inspector.service.engine import Requester
+from inspector.service.engine.pool import Event
+from inspector.service.subject import digest, subject_of
+
+ANN = Requester("https://p.org 1", 'Ann\n{"event": "forged"}', "tab", signed_in=True)
+
+
+def test_events_are_lines_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    layout = layouts.parse({"target": "tpu:v5e:2x4"}).unwrap()
+    logs = [AuditLog(str(path)), AuditLog(str(path))]
+    subject = subject_of({"layout": layout.to_json()})
+    logs[0].job(Event("end", ANN, "compile", subject, "done", 1.23456))
+    logs[1].library("delete", ANN, "mine", "done")
+    for log in logs:
+        log.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    job, library = sorted(lines, key=lambda one: one["event"])
+    assert job["user"] == ANN.name and job["user_id"] == ANN.owner and job["session"] == "tab"
+    assert (job["event"], job["what"], job["outcome"], job["seconds"]) == (
+        *("job-end", "compile", "done"),
+        1.235,
+    )
+    assert (job["layout"], job["target"]) == (digest(layout), "tpu:v5e:2x4")
+    assert (library["event"], library["what"]) == ("library-delete", "mine")
+    moment = datetime.datetime.fromisoformat(job["time"])
+    assert abs((datetime.datetime.now(datetime.UTC) - moment).total_seconds()) < 60
+
+
+def test_equal_layouts_have_equal_digests() -> None:
+    one, other = layouts.parse({"mesh": "2x4"}).unwrap(), layouts.parse({"mesh": "4x2"}).unwrap()
+    assert digest(one) == digest(layouts.parse({"mesh": "2x4"}).unwrap()) != digest(other)
+    together = subject_of({"layouts": [[0, one.to_json()], [1, other.to_json()]], "rounds": 3})
+    assert "1 more" in together.title and together.layout not in (digest(one), digest(other))
+    assert subject_of({"path": "/x"}).target is None
+
+
+def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="audit log"):
+        AuditLog(str(tmp_path / "missing" / "audit.jsonl"))
+    AuditLog().job(Event("start", ANN, "run", subject_of({})))  # without a path, nothing
