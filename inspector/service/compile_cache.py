@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import platformdirs
 
+from inspector.core import private_file
 from inspector.layout import Layout
 
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_CACHE"  # a folder instead of the user's cache folder
@@ -121,7 +122,7 @@ class CompileCache:
             return default
 
     def _connected(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_file.prepare(self.path)
         database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             database.execute("PRAGMA journal_mode = WAL")

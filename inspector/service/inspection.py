@@ -122,7 +122,7 @@ class Inspection:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.compiled = compiled or CompileCache()
-        self._requester = LOCAL
+        self.requester = LOCAL
         workers = run_workers or min(2, os.cpu_count() or 1)
         self._runs = Pool(workers, limits=limits, on_event=on_event)
         self._shapes = Pool(PLANNERS)  # at most one job of a session, which takes seconds
@@ -146,7 +146,7 @@ class Inspection:
     def of(self, requester: Requester) -> Self:
         """Return this service for another requester. Both share workers and results."""
         other = copy.copy(self)
-        other._requester = requester
+        other.requester = requester
         return other
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Inspection:
           InvalidInput: the job has ended, or belongs to others.
         """
         pools = {"runs": self._runs, "effects": self._effects, "files": self._imports}
-        pools[queue].cancel(number, self._requester.owner)
+        pools[queue].cancel(number, self.requester.owner)
 
     def sessions(self) -> set[str]:
         """Return the browser sessions that wait for a job."""
@@ -393,7 +393,7 @@ class Inspection:
         for side in (saved_plan, planned):
             refuse_indivisible(side)
             self._refuse_too_large(side)
-        return Restoration(self._runs, saved_layout, layout, planned, self._memory, self._requester)
+        return Restoration(self._runs, saved_layout, layout, planned, self._memory, self.requester)
 
     def start_assembly(self, assembly: Assembly) -> Job[Assembled]:
         """Assemble an array from pieces."""
@@ -470,7 +470,7 @@ class Inspection:
         decode: Callable[[dict[str, Any]], Answer],
     ) -> Job[Answer]:
         job = pool.submit(
-            kind, payload, environment, TIMEOUTS[kind], self._requester, subject_of(payload)
+            kind, payload, environment, TIMEOUTS[kind], self.requester, subject_of(payload)
         )
         return job.decoded(decode)
 

@@ -130,3 +130,11 @@ def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv(compile_cache.FOLDER_VARIABLE, os.fspath(tmp_path / "here"))
     CompileCache().put("a", "text")
     assert (tmp_path / "here" / "compiled.sqlite3").exists()
+
+
+def test_only_the_user_of_this_machine_reads_the_answers(tmp_path):
+    cache = CompileCache(tmp_path / "cache" / "compiled.sqlite3")
+    cache.put("key", "text")
+    assert cache.get("key") == "text"
+    assert cache.path.parent.stat().st_mode & 0o777 == 0o700
+    assert {one.stat().st_mode & 0o777 for one in cache.path.parent.iterdir()} == {0o600}

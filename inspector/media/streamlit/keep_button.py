@@ -6,8 +6,9 @@ import streamlit as st
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit import user
 from inspector.media.streamlit.plain_text import plain
-from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, NameTaken
+from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, NameTaken
 
 
 def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
@@ -61,7 +62,7 @@ def _save(snapshot: Snapshot, name_key: str, note_key: str, key: str, replace: b
     name = (state.get(name_key) or "").strip()
     state.pop(f"{key}:taken", None)
     try:
-        entry = Library().save(name, state.get(note_key) or "", snapshot, replace)
+        entry = user.library().save(name, state.get(note_key) or "", snapshot, replace)
     except NameTaken as error:
         state[f"{key}:taken"] = name
         state[f"{key}:problem"] = f"{error}. Enter another name, or replace the Snapshot."

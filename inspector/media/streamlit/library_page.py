@@ -1,4 +1,4 @@
-"""The Library page: search, open, pin, download, annotate and delete saved Snapshots."""
+"""The Library page: search, open, pin, download, annotate, rename, share and delete saved Snapshots."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import downloads, page_switch, pin_button, table
+from inspector.media.streamlit import downloads, page_switch, pin_button, table, user
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
-from inspector.service.library import LONGEST_NOTE, Entry, Library, Unreadable, export
+from inspector.service import serving
+from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export
 
 OPENED = "opened_snapshot"  # (name, Snapshot) for the Open page
 CHOSEN = "library_chosen"  # name of the selected Snapshot
@@ -31,7 +32,7 @@ def show() -> None:
     page = st.session_state.pop(_LEAVE_TO, None)
     if page is not None:
         page_switch.to(page)
-    library = Library()
+    library = user.library()
     st.markdown("### Library")
     if problem := st.session_state.pop(_PROBLEM, None):
         st.error(plain(problem), icon=":material/error:")
@@ -40,6 +41,8 @@ def show() -> None:
         _show_all(library, everything)
     except Unreadable as error:
         st.error(plain(str(error)), icon=":material/error:")
+        if serving.current().team:
+            return
         st.button(
             "Move file aside and start a new library",
             key="library_move_aside",
@@ -59,9 +62,9 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
         )
         return
     together = sum(entry.bytes for entry in everything)
-    st.caption(
-        f"{counted(len(everything), 'Snapshot')}, {bytes_text(together)} in {plain(str(library.path))}"
-    )
+    # The folders of a server are of no use to its users.
+    place = "" if serving.current().team else f" in {plain(str(library.path))}"
+    st.caption(f"{counted(len(everything), 'Snapshot')}, {bytes_text(together)}{place}")
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     with left:
         words = st.text_input(
@@ -94,6 +97,7 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
 
 def _show_table(found: Sequence[Entry]) -> None:
     names = [entry.name for entry in found]
+    owners = [_owner_text(entry) for entry in found]
     height = {"height": _TABLE_PX} if len(found) > 8 else {}
 
     def pick() -> None:
@@ -105,6 +109,7 @@ def _show_table(found: Sequence[Entry]) -> None:
         {
             "Name": names,
             "Note": [" ".join(entry.note.split())[:_NOTE_COLUMN_CHARACTERS] for entry in found],
+            **({"Owner": owners} if any(owners) else {}),
             "Target": [entry.target or entry.source for entry in found],
             "Model": [entry.model or "" for entry in found],
             "Mesh": [entry.mesh or "unknown" for entry in found],
@@ -123,6 +128,13 @@ def _show_table(found: Sequence[Entry]) -> None:
     )
 
 
+def _owner_text(entry: Entry) -> str:
+    """Return the owner, and whether others see the entry; empty if it has no owner."""
+    if entry.owner is None:
+        return ""
+    return f"{entry.owner} ({'shared' if entry.shared else 'private'})"
+
+
 def _chosen(found: Sequence[Entry]) -> Entry:
     """Return the selected entry, or the newest if the search does not find it."""
     by_name = {entry.name: entry for entry in found}
@@ -132,11 +144,14 @@ def _chosen(found: Sequence[Entry]) -> Entry:
 def _show_chosen(library: Library, entry: Entry) -> None:
     with st.container(border=True):
         st.markdown(f"#### {plain(entry.name)}")
+        if entry.owner is not None:
+            st.caption(f"Owner: {plain(_owner_text(entry))}")
         try:
             opened = _opened(library, entry)
         except InvalidInput as error:
             st.error(plain(str(error)), icon=":material/error:")
-            _draw_delete(entry)
+            if entry.changeable:
+                _draw_delete(entry)
             return
         st.caption(plain(provenance.line(opened)))
         st.markdown(
@@ -158,8 +173,11 @@ def _show_chosen(library: Library, entry: Entry) -> None:
                 "library_download",
                 help="Download this Snapshot as JSON.",
             )
-            _draw_note(entry)
-            _draw_delete(entry)
+            if entry.changeable:
+                _draw_share(entry)
+                _draw_note(entry)
+                _draw_rename(entry)
+                _draw_delete(entry)
 
 
 def _draw_open(entry: Entry, opened: Snapshot) -> None:
@@ -201,6 +219,29 @@ def _draw_note(entry: Entry) -> None:
         st.button("Save note", key="library_annotate", on_click=_annotate, args=(entry, key))
 
 
+def _draw_share(entry: Entry) -> None:
+    if entry.owner is None:
+        return  # everyone sees it
+    st.button(
+        "Make private" if entry.shared else "Share",
+        key="library_share",
+        icon=":material/lock:" if entry.shared else ":material/group:",
+        type="tertiary",
+        help="Only you see it." if entry.shared else "Let all users of this server open it.",
+        on_click=_share,
+        args=(entry,),
+    )
+
+
+def _draw_rename(entry: Entry) -> None:
+    with st.popover(
+        "Rename", icon=":material/edit:", type="tertiary", key="library_rename_popover"
+    ):
+        key = f"library_name:{entry.name}:{entry.saved}"
+        st.text_input("New name", value=entry.name, key=key, max_chars=LONGEST_NAME)
+        st.button("Save name", key="library_rename", on_click=_rename, args=(entry, key))
+
+
 def _draw_delete(entry: Entry) -> None:
     with st.popover(
         "Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"
@@ -236,14 +277,30 @@ def _text(library: Library, entry: Entry, opened: Snapshot) -> str:
 
 def _annotate(entry: Entry, key: str) -> None:
     try:
-        Library().annotate(entry.name, st.session_state.get(key) or "")
+        user.library().annotate(entry.name, st.session_state.get(key) or "")
     except InvalidInput as error:
         st.session_state[_PROBLEM] = str(error)
 
 
+def _share(entry: Entry) -> None:
+    try:
+        user.library().share(entry.name, not entry.shared)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+
+
+def _rename(entry: Entry, key: str) -> None:
+    try:
+        renamed = user.library().rename(entry.name, st.session_state.get(key) or "")
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+    else:
+        st.session_state[CHOSEN] = renamed.name
+
+
 def _delete(entry: Entry) -> None:
     try:
-        Library().delete(entry.name)
+        user.library().delete(entry.name)
     except InvalidInput as error:
         st.session_state[_PROBLEM] = str(error)
     else:
@@ -253,7 +310,7 @@ def _delete(entry: Entry) -> None:
 
 def _move_aside() -> None:
     try:
-        aside = Library().move_aside()
+        aside = user.library().move_aside()
     except InvalidInput as error:
         st.session_state[_PROBLEM] = str(error)
     else:

@@ -1,4 +1,4 @@
-"""The user of a session: who starts its jobs, and owns what it saves.
+"""The user of a session, who owns the jobs that it starts and the Snapshots that it saves.
 
 With sign-in, the user is what the provider signed. Streamlit checks the signature when a session begins. A
 browser sends nothing else that is read here. Without sign-in, each browser session is a user.
@@ -13,9 +13,10 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from inspector.core.printable import one_line
-from inspector.service import inspection, serving
+from inspector.service import audit_log, inspection, serving
 from inspector.service.engine import Requester
 from inspector.service.inspection import Inspection
+from inspector.service.library import Library
 
 _LONGEST_NAME = 80  # characters of a user's name
 
@@ -70,6 +71,13 @@ def signed_in() -> Requester:
 def service() -> Inspection:
     """Return the service, with the user as the owner of the jobs that it starts."""
     return inspection.shared().of(current())
+
+
+def library() -> Library:
+    """Return the library as this user sees it. On a server for one local user, that is all of it."""
+    if not serving.current().team:
+        return Library()
+    return Library(user=current(), on_change=audit_log.shared().library)
 
 
 def _session() -> str:

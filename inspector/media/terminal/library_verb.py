@@ -49,6 +49,11 @@ def _actions(parser: argparse.ArgumentParser) -> None:
                 argument("-o", "--output", required=True, metavar="SNAPSHOT.json|ALL.zip"),
             ),
         ),
+        (
+            "rename",
+            "give a Snapshot another name",
+            (argument("name", metavar="NAME"), argument("new_name", metavar="NEW")),
+        ),
         ("delete", "delete one Snapshot", (argument("name", metavar="NAME"),)),
     ):
         action = actions.add_parser(name, help=help)
@@ -56,7 +61,7 @@ def _actions(parser: argparse.ArgumentParser) -> None:
             add(action)
 
 
-@verb("library", "list, save, export and delete Snapshots of the library", _actions)
+@verb("library", "list, save, export, rename and delete Snapshots of the library", _actions)
 def library(options: argparse.Namespace) -> None:
     """Run one action on the library."""
     saved = Library()
@@ -68,6 +73,8 @@ def library(options: argparse.Namespace) -> None:
         print(one_line(f"saved {entry.name}, {bytes_text(entry.bytes)}"), file=sys.stderr)
     elif options.action == "delete":
         saved.delete(options.name)
+    elif options.action == "rename":
+        saved.rename(options.name, options.new_name)
     elif options.all:
         output.refuse_unwritable(options.output)
         output.write_bytes(export.zipped(saved, saved.entries()), options.output)
@@ -77,7 +84,10 @@ def library(options: argparse.Namespace) -> None:
 
 def _list(entries: Sequence[Entry], as_json: bool) -> None:
     if as_json:
-        shared.print_json([dataclasses.asdict(entry) for entry in entries])
+        plain = [dataclasses.asdict(entry) for entry in entries]
+        for one in plain:
+            del one["changeable"]  # the user of this machine can change all of them
+        shared.print_json(plain)
         return
     table = Table.of(
         "library",
@@ -90,6 +100,7 @@ def _list(entries: Sequence[Entry], as_json: bool) -> None:
             "Mesh": lambda entry: entry.mesh or "–",
             "Arrays:count": lambda entry: entry.arrays,
             "Size:bytes": lambda entry: entry.bytes,
+            "Owner": lambda entry: entry.owner or "–",
             "Note": lambda entry: entry.note,
         },
     )

@@ -22,6 +22,9 @@ class Entry:
 
     `saved` is a UTC time in ISO 8601. `state_bytes` and `per_device` are bytes of the train state. `bytes` is
     the compressed size in the file.
+
+    `owner` is the name of the user who saved it on a server with sign-in; others see it if it is `shared`.
+    Everyone sees an entry without an owner. `changeable` is whether who asked can change and delete it.
     """
 
     name: str
@@ -36,6 +39,9 @@ class Entry:
     state_bytes: int | None
     per_device: int | None
     bytes: int
+    owner: str | None = None
+    shared: bool = False
+    changeable: bool = True
 
 
 def checked_name(name: str) -> str:
@@ -66,8 +72,10 @@ def checked_note(note: str) -> str:
     return note
 
 
-def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str, Any]:
-    """Return a row of the table."""
+def described(
+    name: str, note: str, found: Snapshot, packed: bytes, owner_name: str | None = None
+) -> dict[str, Any]:
+    """Return the columns of the table that do not depend on other rows."""
     mesh = model = None
     if found.mesh is not None:
         mesh = mesh_text(found.mesh)
@@ -88,7 +96,7 @@ def described(name: str, note: str, found: Snapshot, packed: bytes) -> dict[str,
         "arrays": len(found.arrays),
         "state_bytes": _stored(totals.bytes),
         "per_device": _stored(totals.per_device),
-        "words": words(name, note, model, mesh, target, source),
+        "words": words(name, note, model, mesh, target, source, owner_name),
         "packed": packed,
     }
 

@@ -29,6 +29,7 @@ def zipped(library: Library, entries: Sequence[Entry]) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, entry in zip(files, entries, strict=True):
             row = dataclasses.asdict(entry)
+            del row["changeable"]  # by who exported it
             try:
                 archive.writestr(file, library.text(entry.name))
                 index.append({"file": file, **row})

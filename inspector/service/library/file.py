@@ -11,10 +11,11 @@ from pathlib import Path
 
 import platformdirs
 
+from inspector.core import private_file
 from inspector.core.errors import InvalidInput
 
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_LIBRARY"  # a folder instead of the user's data folder
-FORM = 1  # of the tables
+FORM = 2  # of the tables; a file of form 1 gets the columns of form 2
 APPLICATION = 0x53484C42  # "SHLB", the application id of the file
 _BUSY_SECONDS = 10.0  # to wait for another process that writes
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -36,9 +37,14 @@ CREATE TABLE snapshots (
   state_bytes INTEGER,
   per_device INTEGER,
   words TEXT NOT NULL,
-  packed BLOB NOT NULL
+  packed BLOB NOT NULL,
+  owner TEXT,
+  owner_name TEXT,
+  shared INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
+# From form 1, whose entries have no owner.
+_NEW_COLUMNS = ("owner TEXT", "owner_name TEXT", "shared INTEGER NOT NULL DEFAULT 0")
 
 
 class Unreadable(InvalidInput):
@@ -59,7 +65,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
       InvalidInput: it is unusable, and is left unchanged. `Unreadable` if moving it aside would help.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_file.prepare(path)
         with contextlib.closing(
             sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         ) as database:
@@ -106,7 +112,15 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     """Create the tables in an empty file. Refuse a file of another program before any change."""
     database.execute("BEGIN")  # a consistent read
     is_empty = _is_empty(database, path)
+    form = _form(database)
     database.execute("COMMIT")
+    if not is_empty and form == 1:
+        database.execute("BEGIN IMMEDIATE")
+        if _form(database) == 1:  # unless another process just did
+            for column in _NEW_COLUMNS:
+                database.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
+            database.execute(f"PRAGMA user_version = {FORM}")
+        database.execute("COMMIT")
     if is_empty:
         database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
         database.execute("BEGIN IMMEDIATE")
@@ -119,6 +133,10 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         # Readers then do not wait for a writer. If the file is in use, a later use sets this.
         with contextlib.suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode = WAL")
+
+
+def _form(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _is_empty(database: sqlite3.Connection, path: Path) -> bool:
@@ -134,7 +152,7 @@ def _is_empty(database: sqlite3.Connection, path: Path) -> bool:
             f"{path} is the database of another program and was left unchanged; "
             f"set {FOLDER_VARIABLE} to another folder, or move the file away"
         )
-    if form != FORM:
+    if not 1 <= form <= FORM:
         raise Unreadable(
             f"the library {path} has version {form}, but this program reads version {FORM}: "
             "open it with a newer Sharding Inspector"

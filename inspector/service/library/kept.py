@@ -1,17 +1,20 @@
-"""Save, find, open and delete Snapshots in the library."""
+"""Save, find, open, share and delete Snapshots in the library."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
+from inspector.service.engine import Requester
 from inspector.service.library import file
 from inspector.service.library.entry import (
     Entry,
@@ -26,7 +29,7 @@ MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
 
 _ENTRY = (
     "name, note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, "
-    "length(packed)"
+    "length(packed), owner_name, shared"
 )
 
 
@@ -35,10 +38,25 @@ class NameTaken(InvalidInput):
 
 
 class Library:
-    """The Snapshots in one file. Every method raises `InvalidInput` if the file is unusable."""
+    """The Snapshots in one file. Every method raises `InvalidInput` if the file is unusable.
 
-    def __init__(self, path: Path | None = None) -> None:
+    Args:
+      user: the user of a server for several people. A signed-in user sees and changes what is theirs, and
+        sees what is shared or has no owner. A user who is not signed in sees what is shared, and sees and
+        changes what has no owner. None is the user of this machine, who sees and changes everything.
+      on_change: is called with each change or its refusal: `save`, `annotate`, `rename`, `share` or `delete`,
+        the user, the name of the Snapshot, and the outcome.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        user: Requester | None = None,
+        on_change: Callable[[str, Requester, str, str], None] | None = None,
+    ) -> None:
         self.path = path or file.folder() / "library.sqlite3"
+        self._user = user
+        self._on_change = on_change
 
     def save(self, name: str, note: str, found: Snapshot, replace: bool = False) -> Entry:
         """Save a Snapshot under a name. Replace one of that name only with `replace`.
@@ -54,31 +72,44 @@ class Library:
                 f"the Snapshot has {bytes_text(len(text))}, but the library keeps at most "
                 f"{bytes_text(MOST_BYTES)} of one"
             )
-        entry = described(name, note, found, zlib.compress(text))
-        with self._writing() as database:
-            taken = database.execute("SELECT 1 FROM snapshots WHERE name = ?", [name]).fetchone()
+        owner = self._user if self._user is not None and self._user.signed_in else None
+        owner_name = None if owner is None else owner.name
+        entry = described(name, note, found, zlib.compress(text), owner_name)
+        entry |= {"owner": owner and owner.owner, "owner_name": owner_name, "shared": 0}
+        with self._writing("save", name) as database:
+            taken = database.execute(
+                "SELECT owner, owner_name, shared FROM snapshots WHERE name = ?", [name]
+            ).fetchone()
+            if taken and not self._may_change(taken[0]):
+                raise InvalidInput(
+                    f"the name {shown(name)} belongs to a Snapshot of another user: choose another name"
+                )
             if taken and not replace:
                 raise NameTaken(f"the library has a Snapshot named {shown(name)} already")
+            if taken:
+                entry |= dict(zip(("owner", "owner_name", "shared"), taken, strict=True))
             columns = ", ".join(entry)
             marks = ", ".join("?" * len(entry))
             database.execute(
                 f"INSERT OR REPLACE INTO snapshots ({columns}) VALUES ({marks})",
                 list(entry.values()),
             )
-            return _entry(database, name)
+            return self._entry(database, name)
 
     def entries(self, search: str = "") -> tuple[Entry, ...]:
-        """Return the entries that contain each word of `search`, ignoring case, newest first.
+        """Return the entries that the user sees and that contain each word of `search`, newest first.
 
-        The search covers name, note, model, mesh, target and source.
+        The search covers name, note, model, mesh, target, source and owner, and ignores case.
         """
         wanted = folded(search).split()
         with self._connected() as database:
             rows = database.execute(
-                f"SELECT words, {_ENTRY} FROM snapshots ORDER BY saved DESC, name"
+                f"SELECT words, owner, {_ENTRY} FROM snapshots ORDER BY saved DESC, name"
             )
             return tuple(
-                Entry(*row) for searched, *row in rows if all(one in searched for one in wanted)
+                self._made(owner, row)
+                for searched, owner, *row in rows
+                if self._may_see(owner, row[-1]) and all(one in searched for one in wanted)
             )
 
     def entry(self, name: str) -> Entry:
@@ -88,7 +119,7 @@ class Library:
           InvalidInput: the name is unknown.
         """
         with self._connected() as database:
-            return _entry(database, name)
+            return self._entry(database, name)
 
     def open(self, name: str) -> Snapshot:
         """Return a saved Snapshot.
@@ -106,9 +137,9 @@ class Library:
         """
         with self._connected() as database:
             found = database.execute(
-                "SELECT packed FROM snapshots WHERE name = ?", [name]
+                "SELECT packed, owner, shared FROM snapshots WHERE name = ?", [name]
             ).fetchone()
-        if found is None:
+        if found is None or not self._may_see(*found[1:]):
             raise _absent(name)
         try:
             unpacker = zlib.decompressobj()
@@ -128,23 +159,48 @@ class Library:
           InvalidInput: the name is unknown, or the note is too long.
         """
         note = checked_note(note)
-        with self._writing() as database:
-            entry = _entry(database, name)
-            searched = words(name, note, entry.model, entry.mesh, entry.target, entry.source)
-            database.execute(
-                "UPDATE snapshots SET note = ?, words = ? WHERE name = ?", [note, searched, name]
-            )
-            return _entry(database, name)
+        with self._writing("annotate", name) as database:
+            self._owned(database, name)
+            database.execute("UPDATE snapshots SET note = ? WHERE name = ?", [note, name])
+            return self._described_again(database, name)
+
+    def rename(self, name: str, new_name: str) -> Entry:
+        """Give a saved Snapshot another name.
+
+        Raises:
+          NameTaken: another Snapshot has the new name.
+          InvalidInput: the name is unknown or belongs to another user, or the new name is not allowed.
+        """
+        new_name = checked_name(new_name)
+        with self._writing("rename", name) as database:
+            self._owned(database, name)
+            taken = database.execute("SELECT 1 FROM snapshots WHERE name = ?", [new_name])
+            if new_name != name and taken.fetchone():
+                raise NameTaken(f"the library has a Snapshot named {shown(new_name)} already")
+            database.execute("UPDATE snapshots SET name = ? WHERE name = ?", [new_name, name])
+            return self._described_again(database, new_name)
+
+    def share(self, name: str, shared: bool) -> Entry:
+        """Let all users of the server see a Snapshot, or only its owner again.
+
+        Raises:
+          InvalidInput: the name is unknown, belongs to another user, or has no owner.
+        """
+        with self._writing("share" if shared else "unshare", name) as database:
+            if self._owned(database, name) is None:
+                raise InvalidInput(f"{shown(name)} has no owner, so everyone sees it already")
+            database.execute("UPDATE snapshots SET shared = ? WHERE name = ?", [int(shared), name])
+            return self._entry(database, name)
 
     def delete(self, name: str) -> None:
         """Delete one Snapshot.
 
         Raises:
-          InvalidInput: the name is unknown.
+          InvalidInput: the name is unknown, or belongs to another user.
         """
-        with self._writing() as database:
-            if not database.execute("DELETE FROM snapshots WHERE name = ?", [name]).rowcount:
-                raise _absent(name)
+        with self._writing("delete", name) as database:
+            self._owned(database, name)
+            database.execute("DELETE FROM snapshots WHERE name = ?", [name])
 
     def bytes(self) -> int:
         """Return the compressed bytes of all Snapshots."""
@@ -156,32 +212,82 @@ class Library:
         """Rename the file, so that a new library can start. Return the new path.
 
         Raises:
-          InvalidInput: the file cannot be renamed.
+          InvalidInput: the file cannot be renamed, or the user is not the one of this machine.
         """
+        if self._user is not None:
+            raise InvalidInput("only the user who runs the server can move the library aside")
         return file.move_aside(self.path)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Run one exclusive transaction; roll it back on an error."""
-        with self._connected() as database:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield database
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    database.execute("ROLLBACK")
-                raise
-            database.execute("COMMIT")
+    def _writing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
+        """Run one exclusive transaction; roll it back on an error. Report its outcome."""
+        try:
+            with self._connected() as database:
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield database
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):
+                        database.execute("ROLLBACK")
+                    raise
+                database.execute("COMMIT")
+        except InvalidInput as error:
+            self._report(event, name, str(error))
+            raise
+        self._report(event, name, "done")
+
+    def _report(self, event: str, name: str, outcome: str) -> None:
+        if self._on_change is not None and self._user is not None:
+            self._on_change(event, self._user, name, outcome)
 
     def _connected(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         return file.connected(self.path)
 
+    def _may_see(self, owner: str | None, shared: int) -> bool:
+        return bool(shared) or owner is None or self._may_change(owner)
 
-def _entry(database: sqlite3.Connection, name: str) -> Entry:
-    row = database.execute(f"SELECT {_ENTRY} FROM snapshots WHERE name = ?", [name]).fetchone()
-    if row is None:
-        raise _absent(name)
-    return Entry(*row)
+    def _may_change(self, owner: str | None) -> bool:
+        if self._user is None:
+            return True
+        return owner == (self._user.owner if self._user.signed_in else None)
+
+    def _owned(self, database: sqlite3.Connection, name: str) -> str | None:
+        """Return the owner of a Snapshot that the user may change.
+
+        Raises:
+          InvalidInput: the name is unknown, or belongs to another user.
+        """
+        found = database.execute(
+            "SELECT owner, owner_name, shared FROM snapshots WHERE name = ?", [name]
+        ).fetchone()
+        if found is None or not self._may_see(found[0], found[2]):
+            raise _absent(name)
+        if not self._may_change(found[0]):
+            whose = "has no owner" if found[0] is None else f"belongs to {found[1]}"
+            raise InvalidInput(f"the Snapshot {shown(name)} {whose}, so you cannot change it")
+        return found[0]
+
+    def _described_again(self, database: sqlite3.Connection, name: str) -> Entry:
+        """Update the words that are searched, and return the entry."""
+        entry = self._entry(database, name)
+        searched = words(
+            *(entry.name, entry.note, entry.model, entry.mesh, entry.target, entry.source),
+            entry.owner,
+        )
+        database.execute("UPDATE snapshots SET words = ? WHERE name = ?", [searched, name])
+        return entry
+
+    def _entry(self, database: sqlite3.Connection, name: str) -> Entry:
+        row = database.execute(
+            f"SELECT owner, {_ENTRY} FROM snapshots WHERE name = ?", [name]
+        ).fetchone()
+        if row is None or not self._may_see(row[0], row[-1]):
+            raise _absent(name)
+        return self._made(row[0], row[1:])
+
+    def _made(self, owner: str | None, row: Any) -> Entry:
+        *facts, shared = row
+        return replace(Entry(*facts), shared=bool(shared), changeable=self._may_change(owner))
 
 
 def _absent(name: str) -> InvalidInput:

@@ -1,0 +1,166 @@
+"""Whose Snapshot it is: what each user sees and changes, and files of the form without owners."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from inspector.core.errors import InvalidInput
+from inspector.service.engine import Requester
+from inspector.service.library import Library, file
+from tests.service.library.test_kept import FOUND, names
+
+ANN = Requester("https://p.org 1", "ann@my.org", "tab 1", signed_in=True)
+BEN = Requester("https://p.org 2", "ben@my.org", "tab 2", signed_in=True)
+GUEST = Requester("session 3", "Session 3", "3")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "kept" / "library.sqlite3"
+
+
+def test_each_user_sees_what_is_theirs_shared_or_has_no_owner(path: Path) -> None:
+    local, ann, ben, guest = Library(path), *(Library(path, one) for one in (ANN, BEN, GUEST))
+    local.save("local", "", FOUND)
+    ann.save("hers", "secret note", FOUND)
+    ann.save("shared", "", FOUND)
+    assert ann.share("shared", True).shared
+    assert {
+        one: set(names(library))
+        for one, library in zip("labg", (local, ann, ben, guest), strict=True)
+    } == {
+        "l": {"local", "hers", "shared"},
+        "a": {"local", "hers", "shared"},
+        "b": {"local", "shared"},
+        "g": {"local", "shared"},
+    }
+    assert names(ben, "secret") == [] and set(names(ben, "ann@my.org")) == {"shared"}
+    assert ben.open("shared") == FOUND
+    assert [ben.entry("shared").owner, ben.entry("local").owner] == ["ann@my.org", None]
+    for use in (ben.open, ben.text, ben.entry, ben.delete, guest.open):
+        with pytest.raises(InvalidInput, match="no Snapshot named 'hers'"):
+            use("hers")
+
+
+@pytest.mark.parametrize("user", [BEN, GUEST])
+def test_only_the_owner_changes_a_snapshot(path: Path, user: Requester) -> None:
+    ann, other = Library(path, ANN), Library(path, user)
+    ann.save("hers", "note", FOUND)
+    ann.share("hers", True)
+    assert ann.entry("hers").changeable and not other.entry("hers").changeable
+    for change in (
+        lambda: other.delete("hers"),
+        lambda: other.rename("hers", "mine"),
+        lambda: other.annotate("hers", "mine"),
+        lambda: other.share("hers", False),
+    ):
+        with pytest.raises(InvalidInput, match=r"ann@my\.org"):
+            change()
+    with pytest.raises(InvalidInput, match="another user"):
+        other.save("hers", "mine", FOUND, replace=True)
+    with pytest.raises(InvalidInput, match="move the library"):
+        other.move_aside()
+    assert ann.entry("hers").note == "note"
+    assert ann.rename("hers", "new name").name == "new name"
+    assert ann.save("new name", "again", FOUND, replace=True).shared, "replacing keeps the sharing"
+    assert names(other, "again") == ["new name"] and ann.open("new name") == FOUND
+    ann.share("new name", False)
+    assert names(other) == []
+    ann.delete("new name")
+
+
+def test_what_has_no_owner_is_changed_by_users_without_sign_in(path: Path) -> None:
+    local, guest, ann = Library(path), Library(path, GUEST), Library(path, ANN)
+    local.save("old", "", FOUND)
+    with pytest.raises(InvalidInput, match="has no owner"):
+        ann.delete("old")
+    guest.save("made by a guest", "", FOUND)
+    guest.annotate("old", "seen")
+    with pytest.raises(InvalidInput, match="has no owner"):
+        guest.share("old", True)
+    guest.delete("old")
+    ann.save("hers", "", FOUND)
+    local.delete("hers")
+    assert names(local) == ["made by a guest"]
+
+
+def test_changes_and_refusals_are_reported(path: Path) -> None:
+    events: list[tuple[str, str, str, str]] = []
+
+    def record(event: str, user: Requester, name: str, outcome: str) -> None:
+        events.append((event, user.owner, name, outcome))
+
+    ann, ben = (Library(path, one, record) for one in (ANN, BEN))
+    ann.save("hers", "", FOUND)
+    ann.share("hers", True)
+    with pytest.raises(InvalidInput):
+        ben.delete("hers")
+    ann.delete("hers")
+    assert [event[:3] for event in events] == [
+        ("save", ANN.owner, "hers"),
+        ("share", ANN.owner, "hers"),
+        ("delete", BEN.owner, "hers"),
+        ("delete", ANN.owner, "hers"),
+    ]
+    assert [event[3] == "done" for event in events] == [True, True, False, True]
+
+
+def older(path: Path) -> None:
+    """Turn a library into one of form 1."""
+    with sqlite3.connect(path) as database:
+        for column in ("owner", "owner_name", "shared"):
+            database.execute(f"ALTER TABLE snapshots DROP COLUMN {column}")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+
+
+def test_a_file_of_the_form_without_owners_is_read_by_many_at_once(path: Path) -> None:
+    Library(path).save("old", "note", FOUND)
+    older(path)
+    problems: list[BaseException] = []
+
+    def use(number: int) -> None:
+        try:
+            ann = Library(path, ANN)
+            assert "old" in names(ann)
+            ann.save(f"new {number}", "", FOUND)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert Library(path).entry("old").owner is None
+    assert names(Library(path, BEN)) == ["old"] and len(names(Library(path, ANN))) == 9
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone()[0] == file.FORM
+    database.close()
+
+
+def test_only_the_user_of_this_machine_reads_the_files(path: Path) -> None:
+    library = Library(path)
+    library.save("base", "", FOUND)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert {one.stat().st_mode & 0o777 for one in path.parent.iterdir()} == {0o600}
+    path.chmod(0o644)  # as earlier versions made it
+    library.save("other", "", FOUND)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o660)  # for a group of servers
+    library.save("third", "", FOUND)
+    assert path.stat().st_mode & 0o777 == 0o660
+
+
+def test_names_of_users_are_kept_as_they_are(path: Path) -> None:
+    for number, name in enumerate(("<b>x</b>", "'; DROP TABLE snapshots; --", "\u202e")):
+        user = Requester(f"p {number}", name, "s", signed_in=True)
+        Library(path, user).save(f"entry {number}", "", FOUND)
+        Library(path, user).share(f"entry {number}", True)
+        assert Library(path, BEN).entry(f"entry {number}").owner == name
+    assert len(names(Library(path))) == 3
