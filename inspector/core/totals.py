@@ -70,6 +70,28 @@ def totals(snapshot: Snapshot, groups: tuple[str, ...]) -> Totals:
     return Totals(len(arrays), once, device, None if mesh is None else everywhere, host)
 
 
+def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | None:
+    """Return the bytes of each group in the memory of the device with the most.
+
+    They add up to `totals(snapshot, groups).per_device`. Groups without arrays are left out. Return None if
+    the bytes of an array are unknown.
+    """
+    arrays = [array for array in counted_arrays(snapshot) if array.group in groups]
+    if not arrays or any(array.bytes_per_device is None for array in arrays):
+        return None
+    held = [array for array in arrays if not in_host_memory(array, snapshot.mesh)]
+    listed = shard_bytes(array for array in held if array.shards is not None)
+    fullest = max(listed, key=lambda device: listed[device], default=-1)
+    found: dict[str, int] = {}
+    for group in groups:
+        own = [array for array in held if array.group == group]
+        if own:
+            alike = sum(array.bytes_per_device or 0 for array in own if array.shards is None)
+            apart = shard_bytes(array for array in own if array.shards is not None)
+            found[group] = alike + apart[fullest]
+    return found
+
+
 def counted_program(snapshot: Snapshot) -> str | None:
     """Return the program whose inputs and outputs are counted, or None if all arrays are.
 

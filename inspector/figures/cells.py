@@ -48,7 +48,7 @@ def heatmaps(
     text_colors = np.array([palette.text_on(color) for color in colors], dtype=object)
     text_color = text_colors[np.where(z >= 0, z, 0)]
     faint = (z != highlight) if highlight is not None else np.zeros(z.shape, dtype=bool)
-    text_color[faint] = frame.MIDDLE_GREY
+    text_color[faint] = ""  # the color of the theme, which can be read on faded cells
     separator = separator_px(columns, rows)
     heatmaps = by_text_color(
         np.where(z >= 0, z, np.nan),
@@ -65,7 +65,7 @@ def heatmaps(
         hoverinfo="skip",
     )
     for heatmap in heatmaps:
-        if heatmap.textfont.color == frame.MIDDLE_GREY:
+        if heatmap.textfont.color is None:
             heatmap.colorscale = [(place, palette.faded(color)) for place, color in scale]
     return heatmaps
 
@@ -90,7 +90,7 @@ def by_text_color(
         settings |= {"hovertemplate": frame.HOVER_TEXT, "hoverongaps": False}
     heatmaps = []
     labelled = bool(texts.any())
-    for color in (palette.BLACK, palette.WHITE, frame.MIDDLE_GREY, ""):
+    for color in (palette.BLACK, palette.WHITE, ""):
         shown = (text_color == color) & ~np.isnan(z)
         if not shown.any():
             continue

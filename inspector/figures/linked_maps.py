@@ -137,8 +137,7 @@ def linked_maps(
         if one.grid is None:
             lines = map(labels.escape, frame.note_lines([one.absent], tile_px - 10))
             box = _Box(left, left, top + _HEAD_PX / 2, bottom)
-            grey = {"font": {"size": frame.NOTE_PX, "color": frame.MIDDLE_GREY}}
-            annotations.append(_text(lines, box, size, "middle") | grey)
+            annotations.append(_text(lines, box, size, "middle"))
             continue
         upper = top + _HEAD_PX
         box = _Box(left + _LEFT_PX, left + tile_px - right_px, upper, upper + map_px)

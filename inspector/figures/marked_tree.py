@@ -62,7 +62,7 @@ class _Cell:
     """One layout's part of a row.
 
     array: the first array of a leaf; None if the layout lacks it. size: the sum over all arrays of the row.
-    marked: drawn in the text color instead of grey.
+    marked: drawn in full color instead of faded.
     """
 
     array: Array | None
@@ -125,7 +125,7 @@ def marked_tree(
     return frame.plot(
         [
             _paths(rows, left),
-            *_texts(placed, labels.fitting(column_px - _GAP_PX, _TEXT_PX), measure),
+            _texts(placed, labels.fitting(column_px - _GAP_PX, _TEXT_PX), measure),
             _bars(placed, (column_px - _GAP_PX) / most, styles),
         ],
         width_px,
@@ -201,23 +201,15 @@ def _paths(rows: Sequence[Row], left: float) -> go.Scatter:
     )
 
 
-def _texts(
-    placed: Sequence[tuple[_Cell, Place]], room: int, measure: Measure
-) -> Iterable[go.Scatter]:
-    """Yield the texts of the cells: those as in the baseline in grey, the others in the text color."""
-    for marked in (True, False):
-        shown = [(cell, place) for cell, place in placed if cell.marked == marked]
-        if shown:
-            trace = cells.texts(
-                [(x, y + _ROW_PX / 2 - 2) for _, (x, y) in shown],
-                [_words(cell, room, measure) for cell, _ in shown],
-                hoverinfo=None,
-                customdata=[cell.hover for cell, _ in shown],
-                hovertemplate=frame.HOVER_TEXT,
-            )
-            if not marked:
-                trace.textfont.color = frame.MIDDLE_GREY
-            yield trace
+def _texts(placed: Sequence[tuple[_Cell, Place]], room: int, measure: Measure) -> go.Scatter:
+    """Return the texts of the cells; those that differ from the baseline are bold."""
+    return cells.texts(
+        [(x, y + _ROW_PX / 2 - 2) for _, (x, y) in placed],
+        [_words(cell, room, measure) for cell, _ in placed],
+        hoverinfo=None,
+        customdata=[cell.hover for cell, _ in placed],
+        hovertemplate=frame.HOVER_TEXT,
+    )
 
 
 def _words(cell: _Cell, room: int, measure: Measure) -> str:
@@ -311,7 +303,7 @@ def _note(columns: Sequence[Column], table: Sequence[_Cell], measure: Measure) -
         note = "bars: elements on each device (k, M, G: powers of 1000), because no bytes are known"
     parts = [f"{note}; colored by PartitionSpec"]
     if any(column.changed is not None for column in columns):
-        parts.append(f"{CHANGED} differs from the baseline, grey is equal")
+        parts.append(f"{CHANGED} differs from the baseline; faded bars are equal to it")
     leaves = [cell for cell in table if cell.leaf]
     if any(cell.array is None and not cell.mark for cell in leaves):
         parts.append(f"{_GONE_AS_IN_BASELINE} is {GONE}")

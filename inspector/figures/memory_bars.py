@@ -8,20 +8,25 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting
 from inspector.core.array_groups import ARRAY_GROUPS
-from inspector.core.statistics import sum_known
 from inspector.figures import bars, frame, palette
-from inspector.machines.prediction.memory import UNEXPLAINED, Breakdown
+from inspector.machines.prediction.memory import (
+    CODE,
+    NEEDED,
+    OUTPUTS,
+    TEMPORARIES,
+    UNEXPLAINED,
+    Breakdown,
+    segments,
+)
 
-OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 SHARED = "shared with outputs"
 PEAK = "peak"
-NEEDED = "needed, according to the compiler"
 
 # The capacity is drawn as a line if the bars then still take this share of the width up to it.
-_LEAST_SHARE = 0.3
+LEAST_SHARE = 0.3
 _STRIP_PX = 7
 
-_COLORS = {
+COLORS = {
     **{style.heading: style.color for style in ARRAY_GROUPS.values()},
     UNEXPLAINED: palette.UNKNOWN,
     OUTPUTS: ARRAY_GROUPS["output"].color,
@@ -49,7 +54,7 @@ def memory_bars(
         *(program.peak or 0 for program, _ in drawn),
     )
     limit, notes = None, []
-    if capacity is not None and longest >= _LEAST_SHARE * capacity:
+    if capacity is not None and longest >= LEAST_SHARE * capacity:
         limit = (capacity, f"{chip}: {formatting.bytes_text(capacity)}")
     elif capacity is not None:
         times = capacity / longest
@@ -61,32 +66,12 @@ def memory_bars(
         [_bar(program, parts) for program, parts in drawn],
         width_px,
         longest=longest,
-        order=[*_COLORS],
+        order=[*COLORS],
         limit=limit,
         more=lambda tops: _strips(drawn, tops) + _peaks(drawn, tops),
         heading="Memory on one device",
         notes=notes,
     )
-
-
-def segments(program: Breakdown) -> list[tuple[str, int]]:
-    """Return (name, bytes) of the parts that are known and not empty; they add up to the total.
-
-    For a program that does not fit, the compiler reports only the bytes that it needs.
-    """
-    outputs = sum_known(part.bytes for part in program.outputs if not part.in_host)
-    own = None if outputs is None else outputs - (program.aliased or 0)
-    named: list[tuple[str, int | None]] = [
-        (part.name, part.bytes) for part in program.arguments if not part.in_host
-    ]
-    named += [(OUTPUTS, own), (TEMPORARIES, program.temporaries)]
-    if program.code_on_device:
-        named.append((CODE, program.code))
-    # The unexplained rest is negative if a compiler packs an array tighter than its dtype.
-    parts = [(name, size) for name, size in named if size is not None and size > 0]
-    if program.total is None and not parts and program.peak and program.peak > 0:
-        return [(NEEDED, program.peak)]
-    return parts
 
 
 Drawn = Sequence[tuple[Breakdown, list[tuple[str, int]]]]
@@ -95,7 +80,7 @@ Drawn = Sequence[tuple[Breakdown, list[tuple[str, int]]]]
 def _bar(program: Breakdown, parts: list[tuple[str, int]]) -> bars.Bar:
     drawn = []
     for name, number in parts:
-        color, size = _COLORS.get(name, palette.UNKNOWN), formatting.bytes_text(number)
+        color, size = COLORS.get(name, palette.UNKNOWN), formatting.bytes_text(number)
         hatch = "/" if color == palette.UNKNOWN else ""
         hover = _hover(program, name, number)
         drawn.append(bars.Segment(name, number, color, hover, (f"{name} {size}", size), hatch))
@@ -128,7 +113,7 @@ def _strips(drawn: Drawn, tops: Sequence[float]) -> list[go.Bar]:
             x=[program.aliased for program, _ in shared],
             y=[top + bars.BAR_PX + 2 + _STRIP_PX / 2 for _, top in shared],
             width=_STRIP_PX,
-            marker={"color": _COLORS[OUTPUTS], "pattern": {"shape": "x"}},
+            marker={"color": COLORS[OUTPUTS], "pattern": {"shape": "x"}},
             customdata=[_hover(program, SHARED, program.aliased) for program, _ in shared],
             hovertemplate=frame.HOVER_TEXT,
         )

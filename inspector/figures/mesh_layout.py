@@ -19,6 +19,7 @@ from inspector.core.snapshot import Mesh
 from inspector.figures import cells, frame, lattice
 
 MOST_CELLS = 9_216  # the chips of the largest TPU slice that can be bought, of TPU7x
+SIDES_PX = 52  # tick labels and margins of a figure of a mesh
 _FEW_AXES = 3  # a heading has no room for more
 _CELL_HEIGHT_PX = (15, 88)
 _MOST_HEIGHT_PX = 480
@@ -155,7 +156,7 @@ def layout(
     grid: MeshGrid, mesh: Mesh, figure_width_px: float
 ) -> tuple[lattice.Sheet, float, float, str]:
     """Return (sheet, width, height, note) of a mesh in a figure of this width; a long side is wrapped."""
-    width = figure_width_px - 52  # tick labels and margins
+    width = figure_width_px - SIDES_PX
     unwrapped = grid.sheet(mesh)
     sheet = lattice.wrap_narrow(
         unwrapped,

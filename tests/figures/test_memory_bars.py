@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.array_groups import ARRAY_GROUPS
-from inspector.figures.memory_bars import NEEDED, OUTPUTS, PEAK, SHARED, memory_bars, segments
-from inspector.machines.prediction.memory import Breakdown, Part
+from inspector.figures.memory_bars import PEAK, SHARED, memory_bars
+from inspector.machines.prediction.memory import NEEDED, OUTPUTS, Breakdown, Part, segments
 from tests.figures import drawn
 
 MIB = 2**20

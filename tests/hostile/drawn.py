@@ -24,13 +24,13 @@ from inspector.model.built_in.catalogue import semantics
 from inspector.sections import (
     array,
     arrays,
-    board_picture,
     causes,
     collectives,
     comparison,
     devices,
     effects,
     findings,
+    glance,
     machine,
     memory,
     prediction,
@@ -128,7 +128,7 @@ def several(found: list[Snapshot]) -> Iterator[View]:
     )
     yield "compare", lambda: _draw(comparison.sections(aligned(), CHIP))
     yield "compare -o X.json", lambda: _json(difference.to_json(aligned(), 0, CHIP))
-    yield "board picture", lambda: _figure(board_picture.board_picture(aligned(), CHIP))
+    yield "glance", lambda: _draw(glance.sections(aligned(), CHIP))
     yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
     yield "board link", lambda: board_link.to_query(_board(named).aligned())
     yield "linked maps", lambda: _linked(aligned())

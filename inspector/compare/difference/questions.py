@@ -194,9 +194,7 @@ def program_rows(
       chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
       reference: the chip of the baseline.
     """
-    found = dict.fromkeys(program.name for each in snapshots for program in each.programs)
-    ordered = dict.fromkeys((*_FIRST, *found))
-    names = [name for name in ordered if name in found and name not in _LEFT_OUT]
+    names = program_names(snapshots)
     on_chip = f" on {chip.title}" if chip else ""
     rows = [row for name in names for row in _collectives(name, snapshots)]
     rows += [
@@ -219,6 +217,13 @@ def program_rows(
         for name in names
         for title, ask, note in times
     ]
+
+
+def program_names(snapshots: Sequence[Snapshot]) -> list[str]:
+    """Return the names of the programs that count when choosing a layout, the train step first."""
+    found = dict.fromkeys(program.name for each in snapshots for program in each.programs)
+    ordered = dict.fromkeys((*_FIRST, *found))
+    return [name for name in ordered if name in found and name not in _LEFT_OUT]
 
 
 def _ask(name: str, snapshots: Sequence[Snapshot], ask: _AskProgram) -> list[Statement]:

@@ -17,6 +17,8 @@ from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
 
 UNEXPLAINED = "not explained by arrays"
+OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
+NEEDED = "needed, according to the compiler"
 Basis = Literal["compiler", "parts", "state", "unknown"]
 STATE_AND_BATCH = (*totals.STATE_GROUPS, "batch")
 
@@ -172,6 +174,37 @@ def breakdowns(snapshot: Snapshot) -> tuple[Breakdown, ...]:
     """Return the memory of all programs with figures of the compiler."""
     every = (breakdown(snapshot, program) for program in snapshot.programs)
     return tuple(one for one in every if one is not None)
+
+
+def segments(program: Breakdown) -> list[tuple[str, int]]:
+    """Return (name, bytes) of the parts that are known and not empty; they add up to the total.
+
+    For a program that does not fit, the compiler reports only the bytes that it needs.
+    """
+    outputs = sum_known(part.bytes for part in program.outputs if not part.in_host)
+    own = None if outputs is None else outputs - (program.aliased or 0)
+    named: list[tuple[str, int | None]] = [
+        (part.name, part.bytes) for part in program.arguments if not part.in_host
+    ]
+    named += [(OUTPUTS, own), (TEMPORARIES, program.temporaries)]
+    if program.code_on_device:
+        named.append((CODE, program.code))
+    # The unexplained rest is negative if a compiler packs an array tighter than its dtype.
+    parts = [(name, size) for name, size in named if size is not None and size > 0]
+    if program.total is None and not parts and program.peak and program.peak > 0:
+        return [(NEEDED, program.peak)]
+    return parts
+
+
+def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
+    """Return (name, bytes) of the train state and the batch on the device with the most, by group.
+
+    They are a lower bound of what a program needs. Return None if the bytes are unknown.
+    """
+    held = totals.by_group(_packed(snapshot), STATE_AND_BATCH)
+    if held is None:
+        return None
+    return [(ARRAY_GROUPS[group].heading, number) for group, number in held.items() if number]
 
 
 def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:

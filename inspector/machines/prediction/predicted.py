@@ -25,7 +25,7 @@ from inspector.machines.prediction.calibration import (
     constants_of,
     default_constants,
 )
-from inspector.machines.prediction.simulation import Simulated, simulate
+from inspector.machines.prediction.simulation import Simulated, Totals, simulate
 from inspector.machines.prediction.step_model import modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
@@ -63,6 +63,7 @@ class Predicted:
       unknown: Why the step is unknown, one sentence for each reason.
       emulated: Whether the program was compiled for CPUs. The compiler of the chip fuses and schedules
         differently, so published runs say nothing about this prediction.
+      before_compile: Seconds by reason of a propagated program; None for others.
     """
 
     program: str
@@ -72,6 +73,14 @@ class Predicted:
     simulated: Simulated | None
     unknown: tuple[str, ...] = ()
     emulated: bool = False
+    before_compile: Totals | None = None
+
+    @property
+    def totals(self) -> Totals | None:
+        """Seconds by reason, without the fixed overhead of a step; None if the step is unknown."""
+        if self.seconds is None:
+            return None
+        return self.simulated.totals if self.simulated else self.before_compile
 
     @property
     def low(self) -> float | None:
@@ -103,7 +112,7 @@ class Predicted:
         """Return the prediction for a Snapshot; None if the step or its interval is unknown."""
         if self.seconds is None or self.low is None or self.high is None:
             return None
-        totals = self.simulated.totals if self.simulated else None
+        totals = self.totals
         return Prediction(
             seconds=self.seconds,
             low=self.low,
@@ -163,22 +172,22 @@ def before_compile(
     """
     bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
     known = constants or before_compile_constants()
-    seconds, unknown = 0.0, []
+    totals, unknown = Totals(), []
     for term in bounds.terms:
         if term.kind == "memory":
             continue  # unknown before fusion, and part of the efficiency
         if term.seconds is None:
             unknown.append(f"{term.name}: {term.basis}")
         elif term.kind == "compute":
-            seconds += term.seconds / known.of(chip.name)
+            totals.matrix += term.seconds / known.of(chip.name)
         else:
             across = term.between / default_constants(chip).dcn_efficiency
-            seconds += term.inside * known.exposed_share + across
-    if unknown or not seconds:
+            totals.exposed["+".join(term.axes or ())] = term.inside * known.exposed_share + across
+    if unknown or not totals.seconds:
         reasons = tuple(unknown) or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
     between = interval_of(chip.name, "before_compile")
-    return Predicted(program.name, chip, seconds, between, None)
+    return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
 
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:

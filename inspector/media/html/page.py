@@ -25,6 +25,7 @@ from inspector.sections import (
     comparison,
     effects,
     findings,
+    glance,
     memory,
     propagated_traffic,
     provenance,
@@ -62,7 +63,7 @@ def page(
     notes = notes or {}
     names = [name for name, _ in named]
     whole = Page(about=provenance.lines(named))
-    compared = comparison.sections(named, chip)
+    compared = (*glance.sections(named, chip), *comparison.sections(named, chip))
     rendered = replace(whole, about=()).render(compared)
     parts = [
         _part(f"snapshot-{number}", name, snapshot, chip, notes.get(name, ""), whole, len(named))

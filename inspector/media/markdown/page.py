@@ -15,6 +15,7 @@ from inspector.sections import (
     comparison,
     effects,
     findings,
+    glance,
     memory,
     propagated_traffic,
     provenance,
@@ -74,6 +75,7 @@ def _several(named: Named, chip: Chip | None) -> list[Block]:
     rows = difference.spec_rows([snapshot for _, snapshot in named])
     specs = comparison.specs(named, rows)
     return [
+        *glance.sections(named, chip),
         comparison.sentences(named, chip),
         comparison.board(named, chip),
         Folded(specs.heading, specs.blocks),

@@ -1,4 +1,4 @@
-"""The board's comparison: the largest differences in sentences, then the table."""
+"""The board's comparison: one picture, the largest differences in sentences, then the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inspector.core.formatting import counted
 from inspector.machines import hardware
 from inspector.media.streamlit import page_width, render, screenshot_mode
 from inspector.media.streamlit.plain_text import plain
-from inspector.sections import comparison
+from inspector.sections import comparison, glance
 from inspector.sections.section import Block, Columns, Strong, text
 
 _MOST_SENTENCES = 3  # of one layout; the others are in an expander
@@ -33,15 +33,19 @@ _STYLE = """<style>
 
 
 def show(board: Board) -> None:
-    """Draw the differences of each layout from the baseline, then the table."""
+    """Draw the layouts at a glance, the differences of each from the baseline, then the table."""
     chip = hardware.CHIPS[board.chip]
     named = [(name, audit.audited(snapshot)) for name, snapshot in board.named]
     st.html(_STYLE.replace("LEAST_WIDTH", str(14 + 6.5 * len(named))))
+    width_px = screenshot_mode.content_px(page_width.content_px())
+    found = glance.of(named, chip, board.baseline)
+    # In Screenshot mode, closed details are hidden.
+    render.show(glance.section(found).blocks, width_px=width_px)
     if len(named) == 1:
         st.caption(f"Pin another layout (at most {MOST_PINS}) to compare.")
     else:
         with st.container(key="board_sentences"):
-            _sentences(named, chip, board.baseline)
+            _sentences(named, chip, board.baseline, width_px)
     rows = difference.questions([snapshot for _, snapshot in named], board.baseline, chip)
     kept = _kept(rows, len(named))
     with st.container(key="board_table"):
@@ -52,7 +56,7 @@ def show(board: Board) -> None:
         render.show(comparison.legend(board.names[board.baseline], kept))
 
 
-def _sentences(named: comparison.Named, chip: hardware.Chip, baseline: int) -> None:
+def _sentences(named: comparison.Named, chip: hardware.Chip, baseline: int, width_px: int) -> None:
     """Draw few sentences, so that the table stays on the page."""
     brief = screenshot_mode.on()
     most = 1 if len(named) - 1 > _MOST_COLUMNS else _MOST_SENTENCES - brief
@@ -61,7 +65,6 @@ def _sentences(named: comparison.Named, chip: hardware.Chip, baseline: int) -> N
     changes = comparison.differences(named, chip, baseline, most, 1 if brief else most)
     for place, (name, blocks) in enumerate(changes):
         columns[place % len(columns)] += (text(Strong(name), " compared with ", against), *blocks)
-    width_px = screenshot_mode.content_px(page_width.content_px())
     render.show([Columns(tuple(columns))], width_px=width_px)
 
 

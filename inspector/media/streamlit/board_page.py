@@ -15,6 +15,7 @@ from inspector.media.streamlit import (
     board_file,
     board_maps,
     board_pins,
+    board_propagation,
     board_specs,
     chart,
     chip_choice,
@@ -26,6 +27,7 @@ from inspector.media.streamlit import (
 )
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
+from inspector.service import inspection
 
 SECTIONS: dict[str, Callable[[Board], None]] = {
     "Side by side": board_comparison.show,
@@ -39,6 +41,8 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
 def show() -> None:
     """Draw the page: the pins and the open section."""
     pins.read_link()
+    service = inspection.shared()
+    pins.complete(board_propagation.completed(service, pins.board()))
     screenshot_mode.hide_controls()
     _head()
     _notices()
@@ -47,6 +51,7 @@ def show() -> None:
         _empty(board)
     else:
         board_pins.show(board)
+        board_propagation.show(service, board)
         _sections(board.aligned())
         _in_the_link(board)
     screenshot_mode.write_provenance(board.named)

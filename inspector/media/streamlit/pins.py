@@ -39,6 +39,11 @@ def put(changed: Board) -> None:
         st.session_state.pop(key, None)
 
 
+def complete(changed: Board) -> None:
+    """Replace the Snapshots of the board by those of this one, which say more about the same layouts."""
+    st.session_state[_BOARD] = changed
+
+
 def change(make: Callable[[Board], Board]) -> bool:
     """Change the board in a callback. Return whether that worked; if not, `take_problem` returns why."""
     try:

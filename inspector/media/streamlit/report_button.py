@@ -8,12 +8,13 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.checks import audit
 from inspector.core.snapshot import Snapshot
+from inspector.figures import stamp
 from inspector.machines.hardware import Chip
 from inspector.media import report
-from inspector.media.streamlit import downloads, picture_buttons
+from inspector.media.streamlit import downloads, picture_buttons, screenshot_mode
 from inspector.media.streamlit.plain_text import plain
+from inspector.sections import glance, provenance
 
 _FORMS = {
     ".html": ("HTML", "text/html", "One file of 5 MB with interactive figures; opens offline."),
@@ -57,11 +58,10 @@ def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -
                 type="secondary",
                 help=f"{meaning} Takes a few seconds.",
             )
-    picture_buttons.draw(lambda: _board_picture(pins, chip), f"{key}:picture", "sharding-board")
+    picture_buttons.draw(lambda: _picture(pins, chip), f"{key}:picture", "sharding-board")
 
 
-def _board_picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
-    # Imported here so that pages start without what only a report needs.
-    from inspector.sections.board_picture import board_picture
-
-    return board_picture([(name, audit.audited(snapshot)) for name, snapshot in pins], chip)
+def _picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
+    """Return the layouts at a glance, as wide as a slide, with their provenance."""
+    figure = glance.figure(glance.of(pins, chip), screenshot_mode.WIDTH_PX)
+    return stamp.stamped_with(figure, provenance.lines(pins))

@@ -16,6 +16,7 @@ from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot, Source
+from inspector.service import inspection
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
@@ -113,6 +114,7 @@ def said(page: AppTest) -> str:
     return " ".join(texts).replace("\\", "").replace("\u2060", "")
 
 
+FSDP = "mesh.8 axes.fsdp rules.batch.fsdp~embed.fsdp layers.2 depth.64"
 LINK = {
     "pin": [
         "Data + tensor~~layers.2 depth.64",
@@ -141,6 +143,27 @@ def test_a_link_is_planned(page_of) -> None:
     assert [pin.snapshot.layout for pin in board_of(again).pins] == [
         pin.snapshot.layout for pin in board.pins
     ]
+
+
+def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
+    page = page_of(query={"pin": ["one~~layers.2 depth.64", "FSDP~~" + FSDP]})
+    service = inspection.shared()
+    for found in board_of(page).snapshots:
+        service.propagate(board_link.layout_of(found))
+    checked(page.run())
+    for found in board_of(page).snapshots:
+        assert found.program("train_step").stage == "propagated"
+    (picture,) = [one for one in page.get("plotly_chart") if one.key == "glance"]
+    for name in ("one", "FSDP"):
+        assert f"{name} unknown" not in picture.proto.alt and name in picture.proto.alt
+    # The table of the picture has the same bytes as the board's table.
+    (numbers,) = (one.value for one in page.markdown if one.value.startswith("| Amount"))
+    traffic = table_of(page)["train_step, all"]
+    (row,) = [
+        line for line in numbers.replace("\\", "").splitlines() if "Traffic of a step" in line
+    ]
+    for cell in traffic:
+        assert cell.split(" in ")[0].strip() in row
 
 
 def test_a_bad_link_gives_a_notice_and_the_rest_of_it(page_of) -> None:

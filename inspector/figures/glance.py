@@ -1,0 +1,629 @@
+"""Memory, time and traffic of several layouts in one figure: a column per layout, a row of bars per measure.
+
+Small maps of the mesh below the bars show what each device holds of some arrays. Texts follow the color of
+the theme, and signs and words say what is better, so nothing depends on a color.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import plotly.graph_objects as go
+
+from inspector.compare.difference import Answer
+from inspector.compare.glance import COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
+from inspector.core import sharding
+from inspector.core.formatting import mesh_text, spec_text
+from inspector.core.snapshot import Array, Mesh
+from inspector.figures import cells, frame, labels, memory_bars, mesh_layout, palette
+from inspector.figures.block_map import why_no_map
+from inspector.figures.lattice import Text
+from inspector.machines.prediction.memory import capacity_of
+
+HEADINGS = {
+    "memory": "Memory of a device",
+    "time": "Time of a step",
+    "traffic": "Traffic of a step",
+}
+_NOTES = {
+    "memory": "",
+    "time": "computation, and communication that it does not hide, by mesh axes",
+    "traffic": "bytes that a device sends, by mesh axes",
+}
+_COLUMN_PX = 340  # at most
+_WORDS_PX = 108  # columns at least this wide have room for `▼ −25% better`
+_INTERVAL_PX = 132  # and for the interval of a prediction
+_BAR_PX = 72  # the height of the highest bar
+_BAR_SHARE = 0.72  # of a column's width
+_UNKNOWN_PX = 26
+_LINE_PX = 14.5  # of text of `frame.TICK_PX`
+_NAME_PX = 13
+_MAP_PX = 44
+_ROW_GAP_PX = 12
+_SMALLEST_LABELLED_PX = 13  # lower segments have no text
+_SIDE_PX = 4
+_LEGEND_PX = 172  # of a legend at the left of the bars
+_NARROW_PX = 96  # columns would be narrower than this beside a legend: it is above the bars
+_ENTRY_PX = 19
+_SMALLEST_PX = 0.5  # lower segments have no entry in the legend
+_SIGNS = {"better": "▼", "worse": "▲", "equal": "=", "different": "≈", "not comparable": "∅"}
+
+_TIME_COLORS = {
+    COMPUTE: palette.OKABE_ITO[0],
+    COPIES: palette.OKABE_ITO[4],
+    OVERHEAD: palette.UNKNOWN,
+    MEASURED: palette.OKABE_ITO[0],
+}
+# Colors of mesh axes, the same for time and traffic; blue is computation.
+_AXES_COLORS = tuple(palette.OKABE_ITO[place] for place in (1, 2, 3, 6, 5, 4))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One layout: its name, its mesh, and the arrays of the maps; None for an array that it lacks."""
+
+    name: str
+    mesh: Mesh | None
+    arrays: tuple[Array | None, ...] = ()
+
+
+@dataclass
+class _Sheet:
+    """What is drawn so far, from the top down. `y` is in pixels below the top of the plot."""
+
+    columns: Sequence[Column]
+    baseline: int
+    width_px: float
+    left: float
+    each: float
+    y: float = 0.0
+    traces: list[Any] = field(default_factory=list)
+    axes: list[tuple[str, float, float, tuple[float, float]]] = field(default_factory=list)
+    legends: list[tuple[str, float]] = field(default_factory=list)
+    annotations: list[tuple[float | None, dict[str, Any]]] = field(default_factory=list)
+    shapes: list[dict[str, Any]] = field(default_factory=list)
+
+    def heading(self, title: str, notes: Sequence[str]) -> None:
+        """Add a bold title with notes after it, wrapped to the width of the figure."""
+        said = "; ".join(note for note in notes if note)
+        lines = frame.note_lines([f"{title}: {said}" if said else title], self.width_px)
+        first, *rest = map(labels.escape, lines)
+        written = labels.escape(title)
+        first = first.replace(written, f"<b>{written}</b>", 1)
+        self.annotations.append((self.y, {"text": "<br>".join([first, *rest]), "x": None}))
+        self.y += frame.NOTE_LINE_PX * len(lines) + 2
+
+    def axis(self, height: float, units: tuple[float, float]) -> str:
+        """Add a vertical axis of this height with these units at its ends, and return its number."""
+        name = str(len(self.axes) + 1) if self.axes else ""
+        self.axes.append((name, self.y, self.y + height, units))
+        self.y += height
+        return name
+
+
+def glance(
+    measures: Sequence[Measure],
+    columns: Sequence[Column],
+    baseline: int = 0,
+    paths: Sequence[str] = (),
+    *,
+    width_px: int = 960,
+) -> go.Figure:
+    """Return the figure.
+
+    Args:
+      columns: as many as the amounts of each measure. Each has an array per path.
+      baseline: the position of the column that the others are compared with.
+      paths: the arrays of the maps.
+    """
+    beside = (width_px - _LEGEND_PX - _SIDE_PX) / len(columns) >= _NARROW_PX
+    left = _LEGEND_PX if beside else _SIDE_PX
+    each = min((width_px - left - _SIDE_PX) / len(columns), _COLUMN_PX)
+    sheet = _Sheet(columns, baseline, width_px, left, each)
+    axes_colors = _colors_of_axes(measures)
+    _draw_names(sheet)
+    for measure in measures:
+        _draw_measure(sheet, measure, axes_colors)
+    for number, path in enumerate(paths):
+        _draw_maps(sheet, number, path)
+    return _figure(sheet)
+
+
+def mark(answer: Answer, words: bool = True) -> str:
+    """Return `▼ −25% better`, `▲ +8% worse`, `= equal` or `∅ not comparable`; empty if unknown.
+
+    `words` is whether there is room for more than the sign and the change.
+    """
+    if answer.verdict == "baseline":
+        return "baseline"
+    sign = _SIGNS.get(answer.verdict)
+    if sign is None:
+        return ""
+    said = answer.verdict if words or answer.verdict == "equal" else ""
+    return " ".join(part for part in (sign, answer.change, said) if part)
+
+
+def limit_note(measure: Measure) -> str:
+    """Return the memory of a device of the chip, and how far the bars are below it; empty if unknown."""
+    if measure.kind != "memory" or measure.chip is None:
+        return ""
+    capacity = capacity_of(measure.chip)
+    said = f"{measure.chip.title} has {measure.text(capacity)}"
+    if _draws_limit(measure):
+        return f"{said}, the thick line"
+    highest = _highest(measure)
+    if not highest:
+        return said
+    times = capacity / highest
+    return f"{said}, {times:,.{0 if times >= 10 else 1}f} times the highest bar"
+
+
+def stage_note(measure: Measure) -> str:
+    """Return what all amounts rest on; empty if the layouts differ in that."""
+    stages = {one.stage for one in measure.amounts if one.stage}
+    return stages.pop() if len(stages) == 1 else ""
+
+
+def _highest(measure: Measure) -> float:
+    return max(
+        max(one.known, one.value or 0, one.high or 0, one.measured or 0) for one in measure.amounts
+    )
+
+
+def _draws_limit(measure: Measure) -> bool:
+    limits = [one.limit for one in measure.amounts if one.limit is not None]
+    return bool(limits) and _highest(measure) >= memory_bars.LEAST_SHARE * min(limits)
+
+
+def _colors_of_axes(measures: Sequence[Measure]) -> dict[str, tuple[str, str]]:
+    """Return color and hatch by the name of mesh axes."""
+    names = sorted(
+        {
+            part.name
+            for one in measures
+            for amount in one.amounts
+            for part in amount.parts
+            if part.axes
+        }
+    )
+    hatches = itertools.product(palette.HATCHES, _AXES_COLORS)
+    return {name: (color, hatch) for name, (hatch, color) in zip(names, hatches, strict=False)}
+
+
+def _draw_names(sheet: _Sheet) -> None:
+    most = labels.fitting(sheet.each - 8, _NAME_PX)
+    small = labels.fitting(sheet.each - 8, frame.TICK_PX)
+    lines = 0
+    for place, column in enumerate(sheet.columns):
+        name = labels.wrapped(column.name, most, 2)
+        written = [f"<b>{labels.escape(line)}</b>" for line in name]
+        mesh = labels.wrapped(mesh_text(column.mesh, max_axes_of_size_1=0), small, 2)
+        written += [
+            f'<span style="font-size:{frame.TICK_PX}px">{labels.escape(line)}</span>'
+            for line in mesh
+        ]
+        settings = {"text": "<br>".join(written), "x": place, "font": {"size": _NAME_PX}}
+        sheet.annotations.append((0, settings))
+        lines = max(lines, len(written))
+    sheet.y += lines * _NAME_PX * 1.3 + _ROW_GAP_PX
+
+
+def _draw_measure(sheet: _Sheet, measure: Measure, axes: dict[str, tuple[str, str]]) -> None:
+    bars = measure.amounts
+    stage, drawn = stage_note(measure), _draws_limit(measure)
+    sheet.heading(HEADINGS[measure.kind], (_NOTES[measure.kind], stage, limit_note(measure)))
+    top = _highest(measure)
+    if drawn:
+        top = max([top, *(one.limit for one in bars if one.limit is not None)])
+    written = [_label(measure, place, sheet.each) for place in range(len(bars))]
+    below = [] if stage else [_stage_lines(one, sheet.each) for one in bars]
+    above_px = _LINE_PX * max(map(len, written)) + 5
+    below_px = _LINE_PX * max(map(len, below), default=0) + (7 if below else 1)
+    names = [name for name in measure.part_names if _is_seen(measure, name, (top or 1) / _BAR_PX)]
+    entries = [*names, *([MEASURED] if any(map(_has_measured_mark, bars)) else [])]
+    number = len(sheet.legends) + 1
+    legend = "legend" if number == 1 else f"legend{number}"
+    sheet.legends.append((legend, sheet.y))
+    bar_px: float = _BAR_PX
+    if sheet.left == _LEGEND_PX:
+        bar_px = max(bar_px, _ENTRY_PX * len(entries) - above_px - below_px)
+    elif entries:
+        # Plotly limits a legend beside the plot to half of its width.
+        sheet.y += frame.legend_px(entries, sheet.each * len(bars) / 2) + 6
+    per_px = (top or 1) / bar_px
+    axis = sheet.axis(
+        below_px + bar_px + above_px, (-below_px * per_px, (bar_px + above_px) * per_px)
+    )
+    yaxis = f"y{axis}"
+    for name in names:
+        sheet.traces.append(_bar(sheet, measure, name, axes, per_px, yaxis, legend))
+    _draw_intervals(sheet, bars, yaxis)
+    _draw_measured(sheet, measure, yaxis, legend)
+    _draw_lines(sheet, measure, yaxis, drawn)
+    # All labels are at the same height, where no bar and no line reaches.
+    texts = ["<br>".join(one) for one in written]
+    _text(sheet, [(bar_px + above_px) * per_px] * len(bars), texts, "bottom center", yaxis)
+    if below:
+        texts = ["<br>".join(map(labels.escape, one)) for one in below]
+        _text(sheet, [-3 * per_px] * len(bars), texts, "bottom center", yaxis)
+    for place, one in enumerate(bars):
+        if one.value is None:
+            _draw_unknown(sheet, place, one, per_px, yaxis)
+    sheet.y += _ROW_GAP_PX
+
+
+def _label(measure: Measure, place: int, each: float) -> list[str]:
+    """Return the lines above a bar, escaped: the amount, its interval, and how it compares."""
+    one = measure.amounts[place]
+    value = one.value if one.value is not None else one.known or None
+    lines = []
+    if value is not None:
+        sign = "≥ " if one.at_least or one.value is None else ""
+        lines.append(f"<b>{labels.escape(sign + measure.text(value))}</b>")
+    if one.low is not None and one.high is not None and each >= _INTERVAL_PX:
+        low, high = measure.text(one.low), measure.text(one.high)
+        lines.append(labels.escape(f"{low} – {high}"))
+    if one.fits is False:
+        lines.append("✗ does not fit")
+    said = mark(measure.answers[place], each >= _WORDS_PX) if len(measure.answers) > 1 else ""
+    return [*lines, *([labels.escape(said)] if said else [])]
+
+
+def _stage_lines(one: Amount, each: float) -> list[str]:
+    return (
+        labels.wrapped(one.stage, labels.fitting(each - 6, frame.TICK_PX), 4) if one.stage else []
+    )
+
+
+def _bar(
+    sheet: _Sheet,
+    measure: Measure,
+    name: str,
+    axes: dict[str, tuple[str, str]],
+    per_px: float,
+    yaxis: str,
+    legend: str,
+) -> go.Bar:
+    """Return the part of this name in all columns."""
+    color, hatch = _style(measure, name, axes)
+    places, sizes, bases, texts, hovers = [], [], [], [], []
+    room = sheet.each * _BAR_SHARE - 6
+    for place, one in enumerate(measure.amounts):
+        base = 0.0
+        for part in one.parts:
+            if part.name == name and part.amount > 0:
+                said = measure.text(part.amount)
+                fits = (
+                    text
+                    for text in (f"{name} {said}", said)
+                    if part.amount / per_px >= _SMALLEST_LABELLED_PX
+                    and labels.width_px(text, frame.TICK_PX) <= room
+                )
+                places.append(place)
+                sizes.append(part.amount)
+                bases.append(base)
+                texts.append(labels.escape(next(fits, "")))
+                hovers.append(_hover(sheet, measure, place, f"{name}: {said}"))
+            base += part.amount
+    return go.Bar(
+        name=labels.escape(name),
+        x=places,
+        y=sizes,
+        base=bases,
+        width=_BAR_SHARE,
+        marker={"color": color, "line": {"width": 0}, "pattern": {"shape": hatch}},
+        text=None if hatch else texts,
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        constraintext="none",
+        textfont={"size": frame.TICK_PX, "color": palette.text_on(color)},
+        customdata=hovers,
+        hovertemplate=frame.HOVER_TEXT,
+        yaxis=yaxis,
+        legend=legend,
+        showlegend=True,
+    )
+
+
+def _style(measure: Measure, name: str, axes: dict[str, tuple[str, str]]) -> tuple[str, str]:
+    """Return the color and the hatch of a part."""
+    if name in axes and (measure.kind != "time" or name not in _TIME_COLORS):
+        return axes[name]
+    if measure.kind == "time":
+        return _TIME_COLORS.get(name, palette.UNKNOWN), ""
+    color = memory_bars.COLORS.get(name, palette.UNKNOWN)
+    return color, "/" if color == palette.UNKNOWN else ""
+
+
+def _hover(sheet: _Sheet, measure: Measure, place: int, said: str) -> str:
+    one = measure.amounts[place]
+    lines = [sheet.columns[place].name, said]
+    if one.value is not None:
+        lines.append(f"{HEADINGS[measure.kind]}: {measure.text(one.value)}")
+    if one.low is not None and one.high is not None:
+        lines.append(f"80% interval: {measure.text(one.low)} to {measure.text(one.high)}")
+    if one.stage:
+        lines.append(one.stage)
+    if measure.answers[place].remark:
+        lines.append(measure.answers[place].remark)
+    return frame.hover(lines)
+
+
+def _draw_intervals(sheet: _Sheet, bars: Sequence[Amount], yaxis: str) -> None:
+    known = [
+        (place, one.value, one.low, one.high)
+        for place, one in enumerate(bars)
+        if one.value is not None and one.low is not None and one.high is not None
+    ]
+    if not known:
+        return
+    sheet.traces.append(
+        go.Scatter(
+            # At the right of the bar, where its colors do not hide the line.
+            x=[place + _BAR_SHARE / 2 + 5 / sheet.each for place, *_ in known],
+            y=[value for _, value, _, _ in known],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [high - value for _, value, _, high in known],
+                "arrayminus": [value - low for _, value, low, _ in known],
+                "color": frame.MIDDLE_GREY,
+                "thickness": 2,
+                "width": 4,
+            },
+            mode="markers",
+            marker={
+                "symbol": "line-ew",
+                "size": 8,
+                "line": {"width": 2, "color": frame.MIDDLE_GREY},
+            },
+            hoverinfo="skip",
+            showlegend=False,
+            yaxis=yaxis,
+        )
+    )
+
+
+def _is_seen(measure: Measure, name: str, per_px: float) -> bool:
+    return any(
+        part.name == name and part.amount >= _SMALLEST_PX * per_px
+        for one in measure.amounts
+        for part in one.parts
+    )
+
+
+def _has_measured_mark(one: Amount) -> bool:
+    return one.measured is not None and one.stage != "measured"
+
+
+def _draw_measured(sheet: _Sheet, measure: Measure, yaxis: str, legend: str) -> None:
+    known = [(n, one) for n, one in enumerate(measure.amounts) if _has_measured_mark(one)]
+    if not known:
+        return
+    sheet.traces.append(
+        go.Scatter(
+            name=MEASURED,
+            x=[place - _BAR_SHARE / 2 - 6 / sheet.each for place, _ in known],
+            y=[one.measured for _, one in known],
+            mode="markers",
+            marker={"symbol": "triangle-right", "size": 10, "color": frame.MIDDLE_GREY},
+            customdata=[
+                _hover(sheet, measure, place, f"{MEASURED}: {measure.text(one.measured)}")
+                for place, one in known
+            ],
+            hovertemplate=frame.HOVER_TEXT,
+            yaxis=yaxis,
+            legend=legend,
+            showlegend=True,
+        )
+    )
+
+
+def _draw_lines(sheet: _Sheet, measure: Measure, yaxis: str, limit: bool) -> None:
+    """Draw the ground of the bars, the level of the baseline, and the memory of the chip."""
+    axes = {"xref": "x", "yref": yaxis}
+    last = len(sheet.columns) - 0.5
+    axes |= {"layer": "below"}
+    sheet.shapes.append(frame.line(-0.5, last, 0, 0) | axes)
+    level = measure.amounts[sheet.baseline].value
+    if level is not None and len(sheet.columns) > 1:
+        sheet.shapes.append(frame.line(-0.5, last, level, level, dash="dot") | axes)
+    if limit:
+        for place, one in enumerate(measure.amounts):
+            if one.limit is not None:
+                ends = place - 0.5, place + 0.5, one.limit, one.limit
+                sheet.shapes.append(frame.line(*ends, width=3) | axes | {"layer": "above"})
+
+
+def _draw_unknown(sheet: _Sheet, place: int, one: Amount, per_px: float, yaxis: str) -> None:
+    """Draw an empty box with a dashed border above the known parts."""
+    low, half = one.known, _BAR_SHARE / 2
+    high = low + _UNKNOWN_PX * per_px
+    if low == 0:
+        middle = {"xref": "x", "yref": yaxis, "xanchor": "center", "yanchor": "middle"}
+        font = {"size": frame.TICK_PX}
+        box = frame.annotation("unknown", place, high / 2, **middle, font=font)
+        sheet.annotations.append((None, box))
+    sheet.shapes.append(
+        {
+            "type": "rect",
+            **{"xref": "x", "yref": yaxis, "x0": place - half, "x1": place + half},
+            **{"y0": low, "y1": high},
+            "line": {"color": frame.MIDDLE_GREY, "width": 1, "dash": "dash"},
+        }
+    )
+
+
+def _text(
+    sheet: _Sheet, y: Sequence[float], text: Sequence[str], position: str, yaxis: str
+) -> None:
+    """Add an escaped text in each column."""
+    sheet.traces.append(
+        go.Scatter(
+            x=list(range(len(text))),
+            y=list(y),
+            mode="text",
+            text=list(text),
+            textposition=position,
+            textfont={"size": frame.TICK_PX},
+            cliponaxis=False,
+            hoverinfo="skip",
+            showlegend=False,
+            yaxis=yaxis,
+        )
+    )
+
+
+def _draw_maps(sheet: _Sheet, number: int, path: str) -> None:
+    """Draw the meshes, colored by the blocks of an array, with its PartitionSpec below each of them."""
+    notes = ("what each device holds; same color, same block of that map",) if number == 0 else ()
+    room = labels.fitting(sheet.width_px - 8, frame.NOTE_PX)
+    sheet.heading(labels.middle_cut(path, max(room - 4, 8)), notes)
+    arrays = [column.arrays[number] for column in sheet.columns]
+    maps = [
+        _map(array, column.mesh, sheet.each - 24, sheet.y)
+        for array, column in zip(arrays, sheet.columns, strict=True)
+    ]
+    tallest = max(height for _, height in maps)
+    most = labels.fitting(sheet.each - 8, frame.TICK_PX)
+    captions = [
+        draw if isinstance(draw, str) else spec_text(None if array is None else array.spec)
+        for (draw, _), array in zip(maps, arrays, strict=True)
+    ]
+    said = [labels.wrapped(caption, most, 2) for caption in captions]
+    top, below_px = sheet.y, _LINE_PX * max(map(len, said)) + 7
+    bottom = top + tallest + below_px
+    name = sheet.axis(bottom - top, (bottom, top))
+    on_map = {"xaxis": "x2", "yaxis": f"y{name}"}
+    for place, (draw, _) in enumerate(maps):
+        if not isinstance(draw, str):
+            left = place * sheet.each + 12
+            for trace in draw:
+                trace.update(x=[left + x for x in trace.x], **on_map)
+            sheet.traces += draw
+    sheet.traces.append(
+        cells.texts(
+            [
+                ((place + 0.5) * sheet.each, top + height + 3)
+                for place, (_, height) in enumerate(maps)
+            ],
+            ["<br>".join(map(labels.escape, lines)) for lines in said],
+            "bottom center",
+            frame.TICK_PX,
+            **on_map,
+            showlegend=False,
+        )
+    )
+    sheet.y += _ROW_GAP_PX
+
+
+def _map(
+    array: Array | None, mesh: Mesh | None, width: float, top: float
+) -> tuple[list[Any] | str, float]:
+    """Return the traces of a map that begins at 0, or why there is none, and its height in pixels."""
+    if array is None:
+        return "no such array", 0
+    if mesh is None or why_no_map(array, mesh) is not None:
+        return "placement unknown", 0
+    placement = sharding.place_array(array, mesh)
+    assert placement is not None  # `why_no_map` has just placed it
+    grid = mesh_layout.mesh_grid(mesh, [placement.block])
+    laid, _, high, _ = mesh_layout.layout(grid, mesh, int(width) + mesh_layout.SIDES_PX)
+    height = max(min(high, _MAP_PX), laid.rows.gaps_px + 2 * len(laid.rows.sizes))
+    wide = max(width, laid.columns.gaps_px + len(laid.columns.sizes))
+    downs = [(top + start, top + stop) for start, stop in laid.rows.edges(height)]
+    held = [int(placement.block[place]) for place in grid.position.reshape(-1).tolist()]
+    none = Text(("",) * len(held), frame.TICK_PX)
+    across = laid.columns.edges(wide)
+    return cells.heatmaps(laid, across, downs, held, placement.blocks, none, None), height
+
+
+def _figure(sheet: _Sheet) -> go.Figure:
+    height = sheet.y
+    plot_px = sheet.each * len(sheet.columns)
+    right = sheet.width_px - sheet.left - plot_px
+    layout: dict[str, Any] = {}
+    for name, top, bottom, units in sheet.axes:
+        layout[f"yaxis{name}"] = frame.axis(
+            domain=[max(1 - bottom / height, 0), 1 - top / height],
+            range=list(units),
+            showticklabels=False,
+            fixedrange=True,
+            anchor="x2" if units[0] > units[1] else "x",
+        )
+    for name, top in sheet.legends:
+        layout[name] = {
+            **frame.LEGEND_BELOW,
+            "bgcolor": frame.TRANSPARENT,
+            # Beside the bars, the entries are in the order of the stack, the top one first.
+            **(
+                {"orientation": "v", "traceorder": "reversed"}
+                if sheet.left == _LEGEND_PX
+                else {"orientation": "h", "traceorder": "normal"}
+            ),
+            **{"xref": "container", "x": 0, "y": 1 - top / height},
+        }
+    first_y = sheet.axes[0][0] if sheet.axes else ""
+    layout["xaxis"] = frame.axis(
+        range=[-0.5, len(sheet.columns) - 0.5],
+        showticklabels=False,
+        fixedrange=True,
+        anchor=f"y{first_y}",
+    )
+    if any(units[0] > units[1] for *_, units in sheet.axes):
+        last = sheet.axes[-1][0]
+        layout["xaxis2"] = frame.axis(
+            range=[0, plot_px], showticklabels=False, fixedrange=True, anchor=f"y{last}"
+        )
+    column = {
+        "type": "rect",
+        **{"xref": "x", "yref": "paper", "y0": 0, "y1": 1},
+        **{"x0": sheet.baseline - 0.49, "x1": sheet.baseline + 0.49},
+        "fillcolor": palette.faded(frame.MIDDLE_GREY, 0.12),
+        "line": {"width": 0},
+        "layer": "below",
+    }
+    several = len(sheet.columns) > 1
+    said = ["less is better in every row"] if several else []
+    if several:
+        said.append("shaded column and dotted lines: the baseline")
+    if several and sheet.each < _WORDS_PX:
+        said.append(", ".join(f"{sign} {verdict}" for verdict, sign in _SIGNS.items()))
+    return frame.plot(
+        sheet.traces,
+        sheet.width_px,
+        height,
+        heading="Layouts at a glance" if several else "Layout at a glance",
+        notes=["; ".join(said)],
+        left=sheet.left,
+        right=max(right, 0),
+        bottom=2,
+        pad=0,
+        # The left margin has room for the legends, whose texts a browser can draw wider.
+        margin_autoexpand=False,
+        annotations=[
+            settings if top is None else _annotation(sheet, top, settings)
+            for top, settings in sheet.annotations
+        ],
+        shapes=[*([column] if several else []), *sheet.shapes],
+        barmode="overlay",
+        showlegend=True,
+        **layout,
+    )
+
+
+def _annotation(sheet: _Sheet, top: float, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a text `top` pixels below the top of the plot: in a column, or at the left edge."""
+    text, x = settings["text"], settings["x"]
+    places: dict[str, Any] = {"yref": "paper", "yanchor": "top"}
+    if x is None:
+        places |= {"xref": "paper", "xanchor": "left", "xshift": 2 - sheet.left}
+    else:
+        places |= {"xref": "x", "xanchor": "center", "align": "center"}
+    if "font" in settings:
+        places["font"] = settings["font"]
+    return frame.annotation(text, x or 0, 1 - top / sheet.y, **places)

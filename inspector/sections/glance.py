@@ -1,0 +1,166 @@
+"""Layouts at a glance: memory, time and traffic in one picture, and the same numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from inspector.compare import difference
+from inspector.compare.difference import without_idle_axes
+from inspector.compare.glance import Amount, Measure, measures
+from inspector.core.snapshot import Array, Snapshot
+from inspector.figures.glance import HEADINGS, Column, mark
+from inspector.figures.glance import glance as draw
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.predicted import CLAIMED
+from inspector.sections import comparison, provenance
+from inspector.sections.section import (
+    Cell,
+    Folded,
+    Inline,
+    Mark,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    columns,
+)
+
+_MAX_MAPS = 3
+Named = Sequence[tuple[str, Snapshot]]
+
+
+@dataclass(frozen=True)
+class Glance:
+    """The measures of some layouts, and the paths of the arrays that differ most.
+
+    columns: the name and the mesh of each layout, and these arrays.
+    """
+
+    measures: tuple[Measure, ...]
+    columns: tuple[Column, ...]
+    paths: tuple[str, ...]
+    baseline: int
+
+
+def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
+    """Return the measures of these layouts.
+
+    Args:
+      chip: the chip for memory and time. Without it, each Snapshot uses the chip that it was made for.
+      baseline: the position of the layout that the others are compared with.
+    """
+    snapshots = [snapshot for _, snapshot in named]
+    paths: list[str] = []
+    if len(named) > 1:
+        paths = comparison.differing(named, difference.spec_rows(snapshots), _MAX_MAPS)
+    return Glance(
+        measures(snapshots, baseline, chip),
+        tuple(
+            Column(name, found.mesh, tuple(_array(found, path) for path in paths))
+            for name, found in named
+        ),
+        tuple(paths),
+        baseline,
+    )
+
+
+def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
+    """Return the section of a report about several Snapshots, compared with the first."""
+    if len(named) < 2:
+        return ()
+    return (section(of(named, chip), provenance.lines(named)),)
+
+
+def section(found: Glance, stamp: tuple[str, ...] = ()) -> Section:
+    """Return the picture, and all of its numbers as a table that opens on request.
+
+    `stamp` has the lines of provenance that a saved picture needs.
+    """
+    said = " ".join(statement(found, measure) for measure in found.measures)
+    picture = Picture("glance", said, lambda width_px: figure(found, width_px), stamp)
+    heading = "Layouts at a glance" if len(found.columns) > 1 else "Layout at a glance"
+    return Section("glance", heading, (picture, Folded("Numbers of the picture", (_table(found),))))
+
+
+def figure(found: Glance, width_px: int) -> go.Figure:
+    """Return the picture."""
+    columns, baseline = found.columns, found.baseline
+    return draw(found.measures, columns, baseline, found.paths, width_px=width_px)
+
+
+def statement(found: Glance, measure: Measure) -> str:
+    """Return one sentence with the amount of each layout: `Time of a step: FSDP 1.2 s, baseline; …`."""
+    each = []
+    for column, amount, answer in zip(found.columns, measure.amounts, measure.answers, strict=True):
+        said = [f"{column.name} {_amount_text(measure, amount.value, amount.at_least)}"]
+        if amount.fits is False:
+            said.append("does not fit")
+        if len(found.columns) > 1:
+            compared = " ".join(one for one in (answer.change, answer.verdict) if one)
+            said += [compared] if answer.verdict != "unknown" else []
+        each.append(", ".join(said))
+    return f"{HEADINGS[measure.kind]}: {'; '.join(each)}."
+
+
+def _amount_text(measure: Measure, value: float | None, at_least: bool) -> str:
+    return f"{'at least ' if at_least else ''}{measure.text(value)}"
+
+
+def _table(found: Glance) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for measure in found.measures:
+        totals = tuple(_total(measure, place) for place in range(len(found.columns)))
+        program = f", {measure.program}" if measure.program else ""
+        rows.append((Strong(f"{HEADINGS[measure.kind]}{program}"), *totals))
+        for name in measure.part_names:
+            rows.append((name, *(_part(measure, place, name) for place in range(len(totals)))))
+        if any(one.low is not None for one in measure.amounts):
+            rows.append(
+                (f"{CLAIMED:.0%} interval", *(_interval(measure, one) for one in measure.amounts))
+            )
+        rows.append(("based on", *(one.stage or one.unknown for one in measure.amounts)))
+    headings = [
+        f"{column.name} (baseline)"
+        if place == found.baseline and len(found.columns) > 1
+        else column.name
+        for place, column in enumerate(found.columns)
+    ]
+    return Table("glance_numbers", columns("Amount", *headings), tuple(rows), wrap=True)
+
+
+def _total(measure: Measure, place: int) -> Cell:
+    one, answer = measure.amounts[place], measure.answers[place]
+    parts: list[Inline] = [Strong(_amount_text(measure, one.value, one.at_least))]
+    if answer.verdict not in ("baseline", "unknown"):
+        parts += [" ", Mark(mark(answer), comparison.KINDS.get(answer.verdict, "unknown"))]
+    beside = [answer.remark] if answer.remark and answer.verdict != "unknown" else []
+    if one.limit is not None:
+        fits = {True: "fits", False: "does not fit", None: "unknown whether it fits"}[one.fits]
+        beside.append(f"{fits} into {measure.text(one.limit)}")
+    if one.measured is not None:
+        beside.append(f"measured: {measure.text(one.measured)}")
+    if one.value is None and one.unknown and one.parts:
+        beside.append(one.unknown)
+    return (*parts, *([f" ({'; '.join(beside)})"] if beside else []))
+
+
+def _part(measure: Measure, place: int, name: str) -> Cell:
+    one = measure.amounts[place]
+    amount = next((part.amount for part in one.parts if part.name == name), None)
+    if amount is None:
+        return "–" if one.value is not None else "unknown"
+    return measure.text(amount)
+
+
+def _interval(measure: Measure, one: Amount) -> str:
+    if one.low is None or one.high is None:
+        return "unknown"
+    return f"{measure.text(one.low)} to {measure.text(one.high)}"
+
+
+def _array(snapshot: Snapshot, path: str) -> Array | None:
+    array = next((one for one in snapshot.arrays if one.path == path), None)
+    return None if array is None else without_idle_axes(array, snapshot.mesh)

@@ -1,0 +1,109 @@
+"""Memory, time and traffic at a glance: the numbers of the Snapshots, counted a second way."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.compare.glance import Measure, measures
+from inspector.core.snapshot import Snapshot
+from inspector.machines import hardware
+from tests.compare.glances import compiled, planned, sent
+from tests.figures import samples
+
+V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
+
+
+def by_kind(snapshots: list[Snapshot], chip=V5E, baseline: int = 0) -> dict[str, Measure]:
+    return {one.kind: one for one in measures(snapshots, baseline, chip)}
+
+
+def parts(measure: Measure, place: int) -> dict[str, float]:
+    return {part.name: part.amount for part in measure.amounts[place].parts}
+
+
+def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
+    found = planned()
+    memory = by_kind([found])["memory"]
+    expected: dict[str, int] = {}
+    names = {
+        "params": "parameters",
+        "opt_state": "optimizer state",
+        "other": "step and other state",
+    }
+    for array in found.arrays:
+        name = names[array.group]
+        expected[name] = expected.get(name, 0) + array.bytes_per_device
+    assert parts(memory, 0) == expected
+    (one,) = memory.amounts
+    assert one.at_least and one.value == sum(expected.values()) and one.fits is None
+    assert one.limit == V5E.allocatable_bytes
+
+
+def test_memory_of_a_compiled_step_is_the_sum_of_the_compiler() -> None:
+    memory = by_kind([compiled(10_000, aliased=96), compiled(30_000)])["memory"]
+    arguments = sum(one.bytes_per_device for one in compiled(0).arrays)
+    # Arguments, outputs, temporaries and code, less what is aliased.
+    totals = [arguments + 4096 + 10_000 + 128 - 96, arguments + 4096 + 30_000 + 128]
+    assert [one.value for one in memory.amounts] == totals
+    assert [one.known for one in memory.amounts] == totals
+    assert parts(memory, 1)["temporaries"] == 30_000
+    assert [one.verdict for one in memory.answers] == ["baseline", "worse"]
+
+
+def test_a_lower_bound_is_not_compared_with_a_compiled_amount() -> None:
+    found = by_kind([planned(), compiled(1), planned()])
+    assert [one.verdict for one in found["memory"].answers] == [
+        "baseline",
+        "not comparable",
+        "equal",
+    ]
+
+
+def test_traffic_by_mesh_axes_counts_every_execution() -> None:
+    found = planned(sent(("data",), 100), sent(("model",), 7, 5), sent(("data",), 50, 1))
+    other = planned(sent(("data",), 10))
+    traffic = by_kind([found, other], baseline=1)["traffic"]
+    assert parts(traffic, 0) == {"data": 350, "model": 35}
+    assert [one.value for one in traffic.amounts] == [385, 30]
+    assert [one.stage for one in traffic.amounts] == ["propagated", "propagated"]
+    assert (traffic.answers[0].verdict, traffic.answers[0].change) == ("worse", "×13")
+
+
+@pytest.mark.parametrize("unknown", [sent(None, None), sent(("model",), 8, None)])
+def test_unknown_traffic_is_no_zero(unknown) -> None:
+    traffic = by_kind([planned(sent(("data",), 100)), planned(sent(("data",), 100), unknown)])[
+        "traffic"
+    ]
+    one = traffic.amounts[1]
+    assert one.value is None and one.known == 300 and one.unknown
+    assert traffic.answers[1].verdict == "unknown"
+
+
+def test_time_is_compute_and_exposed_communication() -> None:
+    plans = [planned(sent(("data",), 2**20)), planned(sent(("data",), 2**20), flops=2e12)]
+    time = by_kind(plans)["time"]
+    for one in time.amounts:
+        assert one.low <= one.value <= one.high
+        assert one.known == pytest.approx(one.value)
+    assert set(parts(time, 0)) == {"compute", "data"}
+    assert parts(time, 1)["compute"] == pytest.approx(2 * parts(time, 0)["compute"])
+    assert parts(time, 1)["data"] == parts(time, 0)["data"]
+    assert time.answers[1].verdict == "worse"
+
+
+def test_what_is_missing_is_unknown_with_a_reason() -> None:
+    bare = samples.snapshot(arrays=())
+    for measure in measures([planned(sent(("data",), 1)), bare], 0, None):
+        if measure.kind == "memory":
+            assert measure.amounts[0].value and measure.amounts[0].limit is None
+        one = measure.amounts[1]
+        assert (one.value, one.parts) == (None, ()) and one.unknown
+    time = by_kind([planned(sent(("data",), 1))], None)["time"]
+    assert time.amounts[0].value is None and time.chip is None
+
+
+def test_layouts_for_several_chips_have_no_common_chip() -> None:
+    found = measures([planned(), compiled(1)], 0, None)
+    assert {one.chip for one in found} == {None}
+    assert [one.limit for one in found[0].amounts] == [None, V5E.allocatable_bytes]
+    assert {one.chip.name for one in measures([planned(), compiled(1)], 0, V5P)} == {"v5p"}

@@ -1,0 +1,123 @@
+"""The picture of several layouts: every amount is drawn to scale, and what is unknown is a box."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from inspector.compare.glance import measures
+from inspector.core.snapshot import Snapshot
+from inspector.figures.glance import Column, glance, mark
+from inspector.machines import hardware
+from tests.compare.glances import compiled, planned, sent
+from tests.figures import drawn, samples
+
+CHIP = hardware.chip("v5e")
+PATH = "params/DotReluDot_0/Dense_0/kernel"
+
+
+def picture(snapshots: list[Snapshot], baseline: int = 0, width_px: int = 960):
+    found = measures(snapshots, baseline, CHIP)
+    columns = [
+        Column(
+            f"layout {number}", one.mesh, (next((a for a in one.arrays if a.path == PATH), None),)
+        )
+        for number, one in enumerate(snapshots)
+    ]
+    return found, glance(found, columns, baseline, [PATH], width_px=width_px)
+
+
+def stacks(figure, yaxis: str) -> dict[int, float]:
+    """Return the height of the stack in each column, and check that its parts touch."""
+    parts: dict[int, list[tuple[float, float]]] = {}
+    for bar in drawn.traces(figure, "bar"):
+        if bar.get("yaxis") == yaxis:
+            for x, base, size in zip(bar["x"], bar["base"], bar["y"], strict=True):
+                parts.setdefault(x, []).append((base, base + size))
+    for each in parts.values():
+        each.sort()
+        assert all(math.isclose(low[1], high[0]) for low, high in itertools.pairwise(each))
+    return {x: each[-1][1] for x, each in parts.items()}
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+@pytest.mark.parametrize("width_px", [1140, 720])
+def test_two_to_eight_layouts_are_drawn_to_scale(count: int, width_px: int) -> None:
+    snapshots = [
+        planned(sent(("data",), 1000 * (n + 1)), flops=1e9 * (n + 1)) for n in range(count)
+    ]
+    found, figure = picture(snapshots, width_px=width_px)
+    assert figure.layout.width == width_px
+    for number, measure in enumerate(found):
+        heights = stacks(figure, f"y{number + 1}" if number else "y")
+        assert len(heights) == count
+        # Segments too small to be seen are not drawn.
+        for place, one in enumerate(measure.amounts):
+            assert heights[place] == pytest.approx(one.value, rel=0.01)
+    # Columns are inside the figure and do not overlap.
+    low, high = figure.layout.xaxis.range
+    assert (low, high) == (-0.5, count - 0.5)
+    assert len([trace for trace in figure.data if trace.type == "heatmap"]) >= count
+
+
+def test_an_unknown_amount_is_a_dashed_box() -> None:
+    bare = samples.snapshot(arrays=())
+    _, figure = picture([planned(sent(("data",), 1000)), bare])
+    boxes = [
+        shape
+        for shape in figure.layout.shapes
+        if shape.type == "rect" and shape.line.dash == "dash"
+    ]
+    assert [(box.x0 + box.x1) / 2 for box in boxes] == [1, 1, 1]
+    assert [one.text for one in figure.layout.annotations].count("unknown") == 3
+
+
+def test_known_parts_of_an_unknown_amount_are_below_the_box() -> None:
+    _, figure = picture(
+        [planned(sent(("data",), 1000)), planned(sent(("data",), 500), sent(None, None))]
+    )
+    (traffic,) = [
+        shape
+        for shape in figure.layout.shapes
+        if shape.type == "rect" and shape.line.dash == "dash" and shape.yref == "y3"
+    ]
+    assert traffic.y0 == 1500 and traffic.y1 > 1500
+    assert any(text.startswith("<b>≥ 1.5 KiB</b>") for text in drawn.texts(figure))
+
+
+def test_the_memory_of_the_chip_is_a_line_if_the_bars_come_near() -> None:
+    limit = CHIP.allocatable_bytes
+
+    def lines(figure):
+        return [
+            one.y0 for one in figure.layout.shapes if one.type == "line" and one.line.width == 3
+        ]
+
+    assert lines(picture([compiled(1), compiled(2)])[1]) == []
+    found, figure = picture([compiled(1), compiled(limit)])
+    assert lines(figure) == [limit, limit]
+    assert found[0].amounts[1].value > limit
+
+
+def test_the_baseline_and_the_verdicts_need_no_color() -> None:
+    plans = [planned(sent(("data",), size)) for size in (200, 100, 300)]
+    found, figure = picture(plans, baseline=0)
+    texts = drawn.texts(figure)
+    traffic = found[2]
+    assert [mark(one) for one in traffic.answers] == ["baseline", "▼ −50% better", "▲ +50% worse"]
+    for one in traffic.answers:
+        assert any(mark(one) in text for text in texts)
+    assert mark(traffic.answers[1], words=False) == "▼ −50%"
+    shaded = next(
+        one for one in figure.layout.shapes if one.type == "rect" and one.layer == "below"
+    )
+    assert shaded.x0 < 0 < shaded.x1 < 1
+
+
+def test_names_are_text() -> None:
+    name = "<img src=x> $x^2$"
+    one = planned(sent((name,), 1000))
+    figure = glance(measures([one, one]), [Column(name, one.mesh)] * 2)
+    assert not [text for text in drawn.texts(figure) if "<img" in text or "$" in text]
