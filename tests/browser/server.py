@@ -10,6 +10,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.paths import ROOT
@@ -19,17 +20,19 @@ WORKER = "inspector.service.engine.worker"
 
 
 class Server:
-    """`streamlit run app.py` on a free port. Needs Linux's /proc."""
+    """`streamlit run app.py` on a free port, or `serve` with these options. Needs Linux's /proc."""
 
-    def __init__(self) -> None:
-        self.port = _free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+    def __init__(
+        self, serve: Sequence[str] | None = None, port: int | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        self.port = port or free_port()
+        self.url = f"http://{host}:{self.port}"
         self._log = tempfile.NamedTemporaryFile(prefix="dashboard-", suffix=".log")  # noqa: SIM115
+        command = ["streamlit", "run", "app.py", "--server.headless", "true", "--server.port"]
+        if serve is not None:
+            command = ["inspector", "serve", *serve, "--port"]
         self._popen = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "streamlit", "run", "app.py"),
-                *("--server.port", str(self.port), "--server.headless", "true"),
-            ],
+            [sys.executable, "-m", *command, str(self.port)],
             cwd=ROOT,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -54,9 +57,9 @@ class Server:
         return found
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server alone, and wait until it is gone."""
+        """Send a signal to the server alone, and wait until it is gone. `status` is then its exit status."""
         os.kill(self.pid, number)
-        self._popen.wait(60)
+        self.status = self._popen.wait(60)
 
     def stop(self) -> list[int]:
         """Stop with SIGTERM. Kill and return the processes that are still alive."""
@@ -112,7 +115,7 @@ def _descendants(parent: int) -> list[int]:
     return found + [pid for child in found for pid in _descendants(child)]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

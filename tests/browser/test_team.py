@@ -1,0 +1,209 @@
+"""Two users of a team server sign in with a real OpenID provider, run, share and are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import oidc_provider_mock
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.dashboard import WIDE, Dashboard
+from tests.browser.server import Server, free_port
+from tests.service.engine.waiting import until
+
+ANN, BEN = "ann <b>A</b>@my.org", "ben@my.org"
+# Not in the domain of the server.
+EVE = "eve@elsewhere.org"
+SMALL = "?depth=64&batch=8&layers=2&steps=2"
+ENDLESS = "?mesh=2x1&steps=10000&depth=512&batch={}"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[str]:
+    """An OpenID provider; returns the address of its metadata."""
+    users = [
+        oidc_provider_mock.User(sub=name[:3], claims={"email": name, "email_verified": True})
+        for name in (ANN, BEN, EVE)
+    ]
+    with oidc_provider_mock.run_server_in_thread(user_claims=users) as server:
+        yield f"http://localhost:{server.server_port}/.well-known/openid-configuration"
+
+
+@pytest.fixture(scope="module")
+def team(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with sign-in, one running and one waiting job for each user."""
+    folder = tmp_path_factory.mktemp("team")
+    port = free_port()
+    secrets = folder / "secrets.toml"
+    secrets.write_text(
+        f"""[auth]
+redirect_uri = "http://localhost:{port}/oauth2callback"
+cookie_secret = "{os.urandom(16).hex()}"
+client_id = "team"
+client_secret = "the secret of the client"
+server_metadata_url = "{provider}"
+"""
+    )
+    secrets.chmod(0o600)
+    options = ["--secrets", str(secrets), "--allow-domain", "my.org", "--log-format", "json"]
+    options += ["--jobs-per-user", "1", "--queued-per-user", "1", "--shutdown-seconds", "30"]
+    options += ["--audit-log", str(folder / "audit.jsonl")]
+    server = Server(options, port, "localhost")
+    server.folder = folder  # type: ignore[attr-defined]
+    yield server
+    left = server.stop()
+    assert not left, f"processes {left} outlived the server"
+
+
+def audited(server: Server) -> list[dict]:
+    path: Path = server.folder / "audit.jsonl"  # type: ignore[attr-defined]
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def sign_in(
+    open_context: Callable[..., BrowserContext], team: Server
+) -> Callable[[str], Dashboard]:
+    """Sign in as a user, in a browser of its own."""
+
+    def make(name: str) -> Dashboard:
+        page = open_context(viewport=WIDE, reduced_motion="reduce").new_page()
+        page.goto(team.url)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        page.get_by_placeholder("sub").fill(name[:3])
+        page.get_by_role("button", name="Authorize").click()
+        return Dashboard(page, team.url)
+
+    return make
+
+
+def jobs_of(page: Page) -> list[str]:
+    """Return the texts of the rows of the Jobs page."""
+    rows = page.get_by_test_id("stHorizontalBlock").filter(has_text=re.compile("Waiting|Running"))
+    return [" ".join(row.split()) for row in rows.all_inner_texts()]
+
+
+def test_without_sign_in_there_is_no_page(
+    open_context: Callable[..., BrowserContext], team: Server
+) -> None:
+    for path in ("/", "/library", "/jobs", "/?model=moe"):
+        page = open_context().new_page()
+        page.goto(f"{team.url}{path}")
+        expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+        expect(page.get_by_test_id("stSidebar")).to_have_count(0)
+        expect(page.get_by_text("Library")).to_have_count(0)
+        page.context.close()
+
+
+def test_a_user_of_another_domain_is_refused(
+    sign_in: Callable[[str], Dashboard], team: Server
+) -> None:
+    dashboard = sign_in(EVE)
+    dashboard.expect_alert("is not a user of this server")
+    expect(dashboard.page.get_by_text("Library")).to_have_count(0)
+    outcomes = [(one["user"], one["outcome"]) for one in audited(team) if one["event"] == "sign-in"]
+    assert outcomes[-1] == (EVE, "refused")
+
+
+def test_two_users_run_cancel_share_and_are_refused(
+    sign_in: Callable[[str], Dashboard], team: Server
+) -> None:
+    ann, ben = (sign_in(name).open(SMALL) for name in (ANN, BEN))
+
+    # Entries: Ben sees Ann's only when she shares it, and cannot change it.
+    ann.click("keep:open")
+    ann.page.get_by_label("Name in the library").fill("Ann's layout")
+    ann.page.get_by_role("button", name="Keep in the library").click()
+    expect(ann.page.get_by_role("dialog")).to_have_count(0)
+    ann.settle()
+    ann.go_to("Library")
+    expect(ann.main().get_by_text(f"Owner: {ANN} (private)")).to_be_visible()
+    assert ann.page.locator("b", has_text="A").count() == 0, "a name is text"
+    ben.go_to("Library")
+    expect(ben.main().get_by_text("The library is empty")).to_be_visible()
+    ann.click("library_share")
+    expect(ann.keyed("library_share")).to_contain_text("Make private")
+    ben.page.reload()
+    expect(ben.main().get_by_role("heading", name="Ann's layout")).to_be_visible()
+    expect(ben.main().get_by_text(f"Owner: {ANN} (shared)")).to_be_visible()
+    for key in ("delete_popover", "rename_popover", "note_popover", "share"):
+        expect(ben.keyed(f"library_{key}")).to_have_count(0)
+    ann.screenshot("team_library")
+
+    # Jobs: each has one that runs; Ann's second one waits for her limit, and a third one is refused.
+    runs = [ann.page.context.new_page() for _ in range(3)]
+    tabs = [
+        Dashboard(page, team.url).open(ENDLESS.format(8 * n)) for n, page in enumerate(runs, 16)
+    ]
+    for tab in tabs[:2]:
+        tab.start_run()
+    expect(tabs[1].keyed("run_controls").or_(tabs[1].main())).to_contain_text(
+        "place 1 in the queue"
+    )
+    tabs[2].start_run()
+    tabs[2].expect_alert("1 job of yours already waits")
+    ben.page.goto(f"{team.url}/{ENDLESS.format(256)}")
+    ben.wait_for_figure("block_map")
+    ben.start_run()
+    ben.go_to("Jobs")
+    until(lambda: len(jobs_of(ben.page)) == 3, "all jobs")
+    rows = jobs_of(ben.page)
+    assert [ANN in row for row in rows].count(True) == 2 and "You" in " ".join(rows)
+    assert any("Waiting" in row for row in rows)
+    ben.screenshot("team_jobs")
+    expect(ben.page.get_by_role("button", name="Cancel")).to_have_count(1)
+    assert not any("data" in row for row in rows if ANN in row), "others see no layout"
+    ben.page.get_by_role("button", name="Cancel").click()
+    until(lambda: len(jobs_of(ben.page)) == 2, "the end of Ben's job")
+    ann.go_to("Jobs")
+    expect(ann.page.get_by_role("button", name="Cancel")).to_have_count(2)
+
+    assert _ready(team) == 200
+
+    # Ann's jobs are cancelled by her; what happened is in the audit log.
+    for left in (1, 0):
+        ann.page.get_by_role("button", name="Cancel").first.click()
+        expect(ann.page.get_by_role("button", name="Cancel")).to_have_count(left)
+    events = audited(team)
+    kinds = {(one["event"], one["user"]) for one in events}
+    assert {
+        *(("sign-in", ANN), ("job-start", ANN), ("job-refuse", ANN), ("job-cancel", ANN)),
+        *(("job-start", BEN), ("job-cancel", BEN), ("library-save", ANN), ("library-share", ANN)),
+    } <= kinds
+    ended = next(one for one in events if (one["event"], one["user"]) == ("job-cancel", BEN))
+    assert ended["target"] == "cpu" and ended["seconds"] > 0 and len(ended["layout"]) == 16
+    assert "the secret of the client" not in json.dumps(events) + team.log()
+
+
+def test_running_jobs_finish_after_sigterm(
+    sign_in: Callable[[str], Dashboard], team: Server
+) -> None:
+    ann = sign_in(ANN).open("?depth=64&batch=8&layers=2&steps=300")
+    ann.start_run()
+    until(lambda: any(one["event"] == "job-start" for one in audited(team)[-2:]), "the start")
+    os.kill(team.pid, signal.SIGTERM)
+    until(lambda: _ready(team) in (503, None), "not ready")
+    ann.expect_badge("Run on emulated devices")
+    team.signal(0)
+    assert team.status == 0
+    assert audited(team)[-1]["outcome"] == "done"
+    log = [json.loads(line) for line in team.log().splitlines() if line.startswith("{")]
+    assert any("all jobs ended" in line["message"] for line in log)
+    assert not [line for line in log if "inspector/" in line.get("traceback", "")]
+
+
+def _ready(server: Server) -> int | None:
+    try:
+        with urllib.request.urlopen(f"{server.url}/ready", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
