@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,10 @@ def test_without_sign_in_there_is_no_page(
         expect(page.get_by_test_id("stSidebar")).to_have_count(0)
         expect(page.get_by_text("Library")).to_have_count(0)
         page.context.close()
+    upload = urllib.request.Request(f"{team.url}/_stcore/upload_file/x/y", b"1", method="PUT")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(upload)
+    assert refused.value.code == 403
 
 
 def test_a_user_of_another_domain_is_refused(
@@ -136,6 +141,12 @@ def test_two_users_run_cancel_share_and_are_refused(
     for key in ("delete_popover", "rename_popover", "note_popover", "share"):
         expect(ben.keyed(f"library_{key}")).to_have_count(0)
     ann.screenshot("team_library")
+    # A signed-in user can upload.
+    with ben.page.expect_download() as waiting:
+        ben.keyed("library_download").get_by_role("button").click()
+    ben.go_to("Open")
+    ben.main().locator("input[type=file]").set_input_files(waiting.value.path())
+    ben.wait_for_figure("block_map")
 
     # Jobs: each has one that runs; Ann's second one waits for her limit, and a third one is refused.
     runs = [ann.page.context.new_page() for _ in range(3)]

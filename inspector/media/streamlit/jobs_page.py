@@ -15,8 +15,9 @@ from inspector.service.search import registry
 
 POLL_SECONDS = 2.0
 _PROBLEM = "jobs_problem"
-_COLUMNS = {"Position": 1.0, "Job": 3.0, "Owner": 2.0, "Phase": 2.6, "Memory": 1.1, "Age": 0.9}
-_BUTTON_WIDTH = 1.2  # beside the columns, in their unit
+# Relative widths. In a window of 800 pixels, no word breaks and the button keeps its label.
+_COLUMNS = {"Position": 1.3, "Job": 2.5, "Owner": 1.8, "Phase": 2.3, "Memory": 1.25, "Age": 0.9}
+_BUTTON_WIDTH = 1.75
 _KINDS = {
     "run": "Run",
     "compile": "Compile",
@@ -113,7 +114,7 @@ def _owners(job: ServerJob) -> str:
 
 def _phase(job: ServerJob) -> str:
     if job.phase is None:
-        return f"Waiting ({job.queue})"
+        return f"Waiting in the queue of {job.queue}"
     label = phase_label(_PHASES, job.phase, job.progress)
     if "done" in job.progress and "of" in job.progress:
         label += f", {job.progress['done']:,} of {job.progress['of']:,}"

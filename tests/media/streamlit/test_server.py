@@ -13,10 +13,15 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from streamlit import config
+from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
+from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
+from inspector.media.streamlit.server import middleware
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import READY, SafeAnswers
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
+from inspector.service import serving
+from inspector.service.serving import Serving
 from tests.service.engine.waiting import until
 
 HOSTS = "server.allowedHosts"
@@ -44,6 +49,23 @@ def test_only_known_host_names_get_answers(client: TestClient, host: str, status
     assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
     # Load balancers ask by address.
     assert client.get(READY, headers={"Host": host}).status_code == 200
+
+
+def test_uploads_need_the_cookie_that_the_server_signed(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(cookie: str | None = None) -> int:
+        cookies = {} if cookie is None else {"Cookie": f"{USER_COOKIE_NAME}={cookie}"}
+        headers = {"Host": "localhost"} | cookies
+        return client.put("/_stcore/upload_file/session/file", headers=headers).status_code
+
+    assert status() == 404, "a server without sign-in passes it on"
+    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
+    monkeypatch.setattr(middleware, "get_cookie_secret", lambda: "the server's secret")
+    forged = create_signed_value("another secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
+    assert [status(), status("x"), status(forged.decode())] == [403] * 3
+    signed = create_signed_value("the server's secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
+    assert status(signed.decode()) == 404
 
 
 def test_a_log_record_is_one_line_of_json() -> None:
