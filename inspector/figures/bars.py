@@ -101,6 +101,7 @@ def stacked(
             *([_limit_label(*limit, right)] if limit else []),
         ],
         shapes=[frame.line(limit[0], limit[0], *span, width=3) for span in spans if limit],
+        amounts=[f"{bar.name}: {bar.value}" for bar in bars],
         barmode="overlay",
         showlegend=bool(names),
         legend=frame.LEGEND_BELOW,
@@ -221,6 +222,7 @@ def rows_figure(
         height,
         left=left,
         right=8,
+        amounts=[f"{row.name}: {row.value}" for row in rows],
         # The values are right of the bars.
         xaxis=frame.axis(
             range=[0, longest * plot_px / max(plot_px - value_px, plot_px / 4)],

@@ -5,6 +5,7 @@ Figures set no color of text or ground, so that they follow the theme of the pag
 
 from __future__ import annotations
 
+import html
 import math
 import textwrap
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ NOTE_PX = 12
 NOTE_LINE_PX = 17
 TICK_PX = 11
 PAD_PX = 3  # between the plot and its tick labels
+
+MOST_SAID = 12  # sentences of the text alternative of a figure
 
 TRANSPARENT = "rgba(0,0,0,0)"
 
@@ -71,11 +74,13 @@ def plot(
     above: float = 0,
     pad: float = PAD_PX,
     annotations: Sequence[dict[str, Any]] = (),
+    amounts: Sequence[str] = (),
     **layout: Any,
 ) -> go.Figure:
     """Return a figure with a title and notes above a plot of this height.
 
     The texts are not escaped; notes are wrapped. `above` is room below the notes for column headings.
+    `amounts` are what the figure shows in words, for `statement`.
     """
     lines = note_lines(notes, width_px)
     top = heading_px(len(lines)) + above
@@ -86,8 +91,24 @@ def plot(
         title=title(heading, width_px),
         margin={"l": left, "r": right, "t": top, "b": bottom, "pad": pad},
         annotations=[notes_above(lines, left, above), *annotations],
+        # Escaped as all strings of a figure, although Plotly does not draw it.
+        meta={"statement": labels.escape(_sentences([*amounts, *notes]))},
         **layout,
     )
+
+
+def alternative(figure: go.Figure, subject: str) -> str:
+    """Return the text alternative of a figure: its subject, and the main statement of the figure itself."""
+    meta = figure.layout.meta
+    said = html.unescape(meta.get("statement", "")) if isinstance(meta, dict) else ""
+    return f"{subject.rstrip('.')}. {said}" if said and said not in subject else subject
+
+
+def _sentences(parts: Sequence[str]) -> str:
+    """Return the parts as sentences, at most `MOST_SAID` of them."""
+    said = [part.strip().rstrip(".") for part in parts if part.strip()]
+    more = f" {len(said) - MOST_SAID} more." if len(said) > MOST_SAID else ""
+    return " ".join(f"{part}." for part in said[:MOST_SAID]) + more
 
 
 def title(text: str, width_px: float) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class Picture:
 
     Attributes:
       key: identifies the figure within its page, and names the file it is saved as.
-      alt: the content of the figure in words, for screen readers.
+      alt: the subject of the figure in words; screen readers also get the main statement of the figure.
       build: returns the figure for a width in pixels, or None if there is nothing to draw.
       stamp: lines that a saved picture needs because the figure does not contain them.
     """

@@ -10,6 +10,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from inspector.machines import hardware
 from inspector.media import report
+from tests.browser import axe
 from tests.browser.dashboard import PATIENCE_MS, WIDE, artifact
 from tests.media import hostile
 
@@ -68,6 +69,11 @@ def test_a_report_works_offline(
     )
     assert f"params/{NAME}/W1" in texts and "<br>" not in texts
     page.screenshot(path=artifact("report"))
+    assert axe.violations(page) == []
+    said = page.locator("figure [role=img]").evaluate_all(
+        "found => found.map(one => one.getAttribute('aria-label'))"
+    )
+    assert len(said) == len(drawn) and all(len(one.split()) > 2 for one in said), said
 
     with page.expect_download() as download:
         page.locator("button[data-save=png]").first.click()
@@ -86,6 +92,7 @@ def test_a_report_works_offline(
         " && getComputedStyle(document.querySelector('.gtitle')).fill === 'rgb(230, 237, 243)'"
     )
     page.screenshot(path=artifact("report_dark"))
+    assert axe.violations(page) == []
 
     assert page.evaluate("[typeof window.hacked, window.violations]") == ["undefined", []]
     assert [url for url in requests if not url.startswith(("file:", "blob:", "data:"))] == []

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.array_groups import ARRAY_GROUPS
+from inspector.core.formatting import bytes_text
+from inspector.figures import frame
 from inspector.figures.memory_bars import PEAK, SHARED, memory_bars
 from inspector.machines.prediction.memory import NEEDED, OUTPUTS, Breakdown, Part, segments
 from tests.figures import drawn
@@ -73,6 +75,12 @@ def test_bars_are_contiguous(width: int) -> None:
     assert max(ends) == program("apply", aliased=0).total
     assert figure.layout.xaxis.range[1] > max(ends)
     assert figure.layout.width == width
+
+
+def test_the_text_alternative_has_the_amount_of_each_program() -> None:
+    one = program()
+    said = frame.alternative(memory_bars([one]), "Memory")
+    assert said.startswith("Memory. ") and f"{one.program}: {bytes_text(one.total)}" in said
 
 
 def test_invisible_segments_have_no_legend_entry() -> None:

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from plotly.io.json import to_json_plotly
 
 from inspector.core.printable import file_name, one_line, printable
-from inspector.figures import stamp
+from inspector.figures import frame, stamp
 from inspector.sections.section import NUMBERS, Block, Picture, cell_text, inline
 
 FOLDER = Path(__file__).parent
@@ -33,9 +33,13 @@ _WITHOUT_WEBGL = {"scattergl": "scatter"}
 
 @dataclass(frozen=True)
 class Embedded:
-    """A figure in the page: its number, its size in pixels, and its data as JSON for a script element."""
+    """A figure in the page: its number, its size in pixels, and its data as JSON for a script element.
+
+    alternative: its main statement in words, for screen readers.
+    """
 
     number: int
+    alternative: str
     width: int
     height: int
     data: Markup
@@ -87,7 +91,13 @@ class Page:
             "name": file_name(picture.key),
         }
         self.figures.append(
-            Embedded(len(self.figures), int(added["width"]), int(height), Markup(safe_json(data)))
+            Embedded(
+                len(self.figures),
+                frame.alternative(figure, picture.alt),
+                int(added["width"]),
+                int(height),
+                Markup(safe_json(data)),
+            )
         )
         return self.figures[-1]
 

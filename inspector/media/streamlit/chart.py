@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
 from inspector.core.printable import one_line
+from inspector.figures import frame
 from inspector.media.streamlit import picture_buttons
 
 # Plotly's own bar of buttons covers the title it floats over; dragging zooms without it.
@@ -43,7 +44,12 @@ def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures") -> Iterator
 def draw(
     figure: go.Figure, key: str, *, alt: str, on_pick: Callable[[Any], None] | None = None
 ) -> None:
-    """Draw a figure. `on_pick` is called with the custom data of the clicked point, or with None."""
+    """Draw a figure.
+
+    Args:
+      alt: the subject of the figure; a screen reader also gets the main statement of the figure itself.
+      on_pick: called with the custom data of the clicked point, or with None.
+    """
     alt = one_line(alt)
     settings: dict[str, Any] = {}
     if on_pick is not None:
@@ -52,7 +58,8 @@ def draw(
             on_pick(_custom_data(st.session_state[key].selection.points))
 
         settings = {"on_select": picked, "selection_mode": "points"}
-    st.plotly_chart(_readable(figure), key=key, config=CONFIG, alt=alt, **settings)
+    said = one_line(frame.alternative(figure, alt))
+    st.plotly_chart(_readable(figure), key=key, config=CONFIG, alt=said, **settings)
     drawn = _drawn.get()
     if drawn is not None:
         drawn[key] = (figure, alt)

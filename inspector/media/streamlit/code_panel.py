@@ -34,7 +34,9 @@ def show(_: Snapshot, layout: Layout | None) -> None:
         downloads.draw(
             "Download", text, name, "code_download", mime="text/x-python", type="secondary"
         )
-    st.code(text, language="python", height=HEIGHT_PX)
+    # The container scrolls by keyboard, because it has the copy button, which takes the focus.
+    with st.container(height=HEIGHT_PX, border=False):
+        st.code(text, language="python", wrap_lines=True)
 
 
 def _caption(entry: ModelEntry) -> str:

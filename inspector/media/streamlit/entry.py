@@ -7,7 +7,7 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from inspector.media.streamlit import layout_page, run_folder, session, sign_in
+from inspector.media.streamlit import contrast, layout_page, run_folder, session, sign_in
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import own_model_registration, serving
 
@@ -68,4 +68,5 @@ page = st.navigation(pages, position="top")
 session.begin(on_layout_page=page is layout)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
+contrast.draw()
 page.run()
