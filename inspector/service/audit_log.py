@@ -85,7 +85,7 @@ class AuditLog:
             "event": event,
             "user": requester.name,
             "user_id": requester.owner,
-            "session": requester.session,
+            "session": requester.session_digest,
             **facts,
         }
         self._lines.put(json.dumps(line).encode() + b"\n")

@@ -128,6 +128,19 @@ def test_a_page_under_another_name_is_refused(server, host, status):
     connection.close()
 
 
+@pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("evil.example", 403)])
+def test_files_are_refused_under_another_name_and_no_other_site_frames_the_pages(
+    server, host, status
+):
+    parts = urlsplit(server.url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+    connection.request("GET", "/", headers={"Host": f"{host}:{parts.port}"})
+    answer = connection.getresponse()
+    assert answer.status == status
+    assert answer.getheader("X-Frame-Options") == "SAMEORIGIN"
+    connection.close()
+
+
 def sockets(pid):
     """Return the inodes of a process's open sockets."""
     found = set()

@@ -6,7 +6,6 @@ browser sends nothing else that is read here. Without sign-in, each browser sess
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import streamlit as st
@@ -15,6 +14,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from inspector.core.printable import one_line
 from inspector.service import audit_log, inspection, serving
 from inspector.service.engine import Requester
+from inspector.service.engine.requester import digest_of_session
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
 
@@ -29,8 +29,8 @@ def current() -> Requester:
     """
     session = _session()
     if not serving.current().providers:
-        number = hashlib.sha256(session.encode()).hexdigest()[:4]
-        return Requester(f"session {session}", f"Session {number}", session)
+        digest = digest_of_session(session)
+        return Requester(f"session {digest}", f"Session {digest[:4]}", session)
     if (reason := problem()) is not None:
         raise PermissionError(reason)
     return signed_in()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 
@@ -21,9 +22,19 @@ class Requester:
     session: str | None = None
     signed_in: bool = False
 
+    @property
+    def session_digest(self) -> str | None:
+        """Return a name of the session for logs. Who knows the session itself can take it over."""
+        return None if self.session is None else digest_of_session(self.session)
+
 
 # The command line and the server's own jobs. They have no limits.
 LOCAL = Requester("", "this machine")
+
+
+def digest_of_session(session: str) -> str:
+    """Return 16 hexadecimal digits that identify a session, but do not open it."""
+    return hashlib.sha256(session.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

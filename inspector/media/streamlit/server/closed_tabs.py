@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from streamlit import runtime
 
+from inspector.service.engine.requester import digest_of_session
 from inspector.service.inspection import Inspection
 from inspector.service.search.registry import Searches
 
@@ -57,7 +58,8 @@ class ClosedTabs:
         self._lost = {session: self._lost.get(session, now) for session in gone}
         for session, since in self._lost.items():
             if now - since >= self._grace:
-                _log.info("session %s is closed: its jobs are cancelled", session)
+                digest = digest_of_session(session)
+                _log.info("session %s is closed: its jobs are cancelled", digest)
                 self._service.leave(session)
                 self._searches.forget(session)
 

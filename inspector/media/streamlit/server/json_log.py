@@ -33,6 +33,7 @@ def install() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    logging.captureWarnings(True)
     from streamlit import logger as streamlit_logger
 
     def setup_formatter(logger: logging.Logger) -> None:
