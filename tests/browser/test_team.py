@@ -69,14 +69,12 @@ def audited(server: Server) -> list[dict]:
 
 
 @pytest.fixture
-def sign_in(
-    open_context: Callable[..., BrowserContext], team: Server
-) -> Callable[[str], Dashboard]:
+def sign_in(open_context: Callable[..., BrowserContext], team: Server) -> Callable[..., Dashboard]:
     """Sign in as a user, in a browser of its own."""
 
-    def make(name: str) -> Dashboard:
+    def make(name: str, link: str = "") -> Dashboard:
         page = open_context(viewport=WIDE, reduced_motion="reduce").new_page()
-        page.goto(team.url)
+        page.goto(f"{team.url}/{link}")
         page.get_by_role("button", name="Sign in", exact=True).click()
         page.get_by_placeholder("sub").fill(name[:3])
         page.get_by_role("button", name="Authorize").click()
@@ -108,7 +106,7 @@ def test_without_sign_in_there_is_no_page(
 
 
 def test_a_user_of_another_domain_is_refused(
-    sign_in: Callable[[str], Dashboard], team: Server
+    sign_in: Callable[..., Dashboard], team: Server
 ) -> None:
     dashboard = sign_in(EVE)
     dashboard.expect_alert("is not a user of this server")
@@ -118,9 +116,13 @@ def test_a_user_of_another_domain_is_refused(
 
 
 def test_two_users_run_cancel_share_and_are_refused(
-    sign_in: Callable[[str], Dashboard], team: Server
+    sign_in: Callable[..., Dashboard], team: Server
 ) -> None:
-    ann, ben = (sign_in(name).open(SMALL) for name in (ANN, BEN))
+    ann, ben = (sign_in(name, SMALL) for name in (ANN, BEN))
+    for dashboard in (ann, ben):
+        dashboard.wait_for_figure("block_map")
+        expect(dashboard.page).to_have_url(re.compile("depth=64"))
+        dashboard.settle()
 
     # Entries: Ben sees Ann's only when she shares it, and cannot change it.
     ann.click("keep:open")
@@ -193,9 +195,7 @@ def test_two_users_run_cancel_share_and_are_refused(
     assert "the secret of the client" not in json.dumps(events) + team.log()
 
 
-def test_running_jobs_finish_after_sigterm(
-    sign_in: Callable[[str], Dashboard], team: Server
-) -> None:
+def test_running_jobs_finish_after_sigterm(sign_in: Callable[..., Dashboard], team: Server) -> None:
     ann = sign_in(ANN).open("?depth=64&batch=8&layers=2&steps=300")
     ann.start_run()
     until(lambda: any(one["event"] == "job-start" for one in audited(team)[-2:]), "the start")

@@ -6,19 +6,21 @@ import json
 import logging
 import sys
 import threading
+from urllib.parse import quote
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from streamlit import config
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
-from inspector.media.streamlit.server import middleware
+from inspector.media.streamlit.server import return_link, signed_cookie
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import READY, SafeAnswers
+from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.service import serving
 from inspector.service.serving import Serving
@@ -61,11 +63,58 @@ def test_uploads_need_the_cookie_that_the_server_signed(
 
     assert status() == 404, "a server without sign-in passes it on"
     monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
-    monkeypatch.setattr(middleware, "get_cookie_secret", lambda: "the server's secret")
+    monkeypatch.setattr(signed_cookie, "get_cookie_secret", lambda: "the server's secret")
     forged = create_signed_value("another secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
     assert [status(), status("x"), status(forged.decode())] == [403] * 3
     signed = create_signed_value("the server's secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
     assert status(signed.decode()) == 404
+
+
+LINK = "/board?layouts=a%3Db&x=1,2"
+
+
+@pytest.mark.parametrize(
+    ("link", "kept"),
+    [
+        (LINK, LINK),
+        ("/?model=moe", "/?model=moe"),
+        ("/library", "/library"),
+        ("/", None),
+        ("/a.js?x", None),
+        ("/?x=" + "a" * 5000, None),
+    ],
+)
+def test_a_link_is_followed_after_sign_in(
+    link: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
+    client = TestClient(ReturnToLink(_sign_in_app()), follow_redirects=False)
+    client.get(link)
+    assert (return_link.COOKIE in client.cookies) == (kept is not None)
+    assert client.get("/oauth2callback").headers["location"] == (kept or "/")
+    assert client.get("/oauth2callback").headers["location"] == "/", "only once"
+
+
+@pytest.mark.parametrize(
+    "forged", ["//evil.example", "https://evil.example/", "/\\evil.example", "/a/../b", "/x\r\ny"]
+)
+def test_no_link_to_another_site_is_followed(forged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
+    client = TestClient(ReturnToLink(_sign_in_app()), follow_redirects=False)
+    cookie = f"{return_link.COOKIE}={quote(forged, safe='')}"
+    answer = client.get("/oauth2callback", headers={"Cookie": cookie})
+    assert answer.headers["location"] == "/"
+
+
+def _sign_in_app() -> Starlette:
+    """Pages of HTML, and the callback that Streamlit answers with a redirect to the first page."""
+    return Starlette(
+        routes=[
+            Route("/oauth2callback", lambda _: RedirectResponse("/", 302)),
+            Route("/{page}", lambda _: HTMLResponse("page")),
+            Route("/", lambda _: HTMLResponse("page")),
+        ]
+    )
 
 
 def test_a_log_record_is_one_line_of_json() -> None:

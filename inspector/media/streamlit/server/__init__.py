@@ -21,6 +21,7 @@ from inspector.core.errors import InvalidInput
 from inspector.media.streamlit.server import json_log, shutdown
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import READY, SafeAnswers
+from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.service import audit_log, inspection, own_model_registration, serving
 from inspector.service.search import registry
 
@@ -63,7 +64,7 @@ async def _ready(_: Request) -> PlainTextResponse:
 
 # What `st.App` gets beside the pages.
 ROUTES = [Route(READY, _ready)]
-MIDDLEWARE = [Middleware(SafeAnswers)]
+MIDDLEWARE = [Middleware(SafeAnswers), Middleware(ReturnToLink)]
 _ending: list[shutdown.GracefulShutdown] = []
 
 

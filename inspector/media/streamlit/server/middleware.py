@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit.auth_util import get_cookie_with_chunks
-from streamlit.web.server.server_util import get_cookie_secret
-from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
-from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
+from inspector.media.streamlit.server.signed_cookie import is_signed_in
 from inspector.service import serving
 
 READY = "/ready"
@@ -54,19 +50,8 @@ class SafeAnswers:
         app = self._app
         if scope["path"] not in _WITHOUT_HOST_CHECK and not is_host_allowed(headers.get("host")):
             app = PlainTextResponse("This host name is not allowed.", status_code=403)
-        elif _UPLOADS in scope["path"] and serving.current().providers and not _signed_in(headers):
+        elif (
+            _UPLOADS in scope["path"] and serving.current().providers and not is_signed_in(headers)
+        ):
             app = PlainTextResponse("Sign in to upload files.", status_code=403)
         await app(scope, receive, send_with_headers)
-
-
-def _signed_in(headers: Headers) -> bool:
-    """Return whether a request has the cookie that Streamlit signs after sign-in."""
-    cookies = cookie_parser(headers.get("cookie", ""))
-
-    def signed(name: str) -> bytes | None:
-        value = cookies.get(name)
-        if value is None:
-            return None
-        return decode_signed_value(get_cookie_secret(), name, value.encode("latin-1", "replace"))
-
-    return bool(get_cookie_with_chunks(signed, USER_COOKIE_NAME))
