@@ -40,6 +40,7 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
     for number, chip in enumerate(chips):
         own = [(row, value) for row, value in rows if row.chip == chip]
         mark = _MARKS[number % len(_MARKS)]
+        color = palette.OKABE_ITO[number % len(palette.OKABE_ITO)]
         traces.append(
             go.Scatter(
                 x=[row.measured for row, _ in own],
@@ -49,8 +50,9 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
                 marker={
                     "size": 10,
                     "symbol": [mark if row.judged else f"{mark}-open" for row, _ in own],
-                    "color": palette.OKABE_ITO[number % len(palette.OKABE_ITO)],
-                    "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
+                    "color": color,
+                    # An open mark is its line alone.
+                    "line": {"width": 2, "color": color},
                 },
                 customdata=[
                     frame.hover(

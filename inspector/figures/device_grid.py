@@ -199,7 +199,7 @@ def _heatmaps(grid: Grid, parts: Parts, across: float, down: float, verb: str) -
         _texts(grid.kept, stays, across, down),
         np.full(grid.kept.shape, palette.BLACK, dtype=object),
         _TEXT_PX,
-        colorscale=palette.steps((palette.REPLICATED,)),
+        colorscale=palette.steps((palette.REMAINING,)),
         **shared,
     )
 

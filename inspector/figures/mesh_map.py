@@ -18,7 +18,7 @@ from inspector.figures.block_grid import PlacedArray, placed
 from inspector.figures.mesh_layout import mesh_grid, processes_of, processes_text
 
 # By share: almost nothing, less than half, half or more, everything. Black text can be read on each.
-_COLORS = (palette.REPLICATED, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
+_COLORS = (palette.REMAINING, "#BFE3F5", "#8CCBEE", palette.OKABE_ITO[4])
 _CHOSEN = palette.OKABE_ITO[1]
 
 

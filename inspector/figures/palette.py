@@ -20,6 +20,8 @@ from inspector.core.snapshot import Array, Mesh, Spec
 
 REPLICATED = "#DDDDDD"  # the pale grey of Tol's light scheme
 UNKNOWN = "#8A8F98"
+# What is not concerned, such as bytes that stay: calm on a white and on a black page, under black text.
+REMAINING = "#9BA1A9"
 
 TOL_LIGHT = (
     "#77AADD",  # light blue

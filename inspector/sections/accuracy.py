@@ -67,7 +67,7 @@ def summary(found: Accuracy) -> Facts:
             ),
             Fact("90th percentile", _percent(found.percentile_90)),
             Fact(
-                "Median error before a compile",
+                "Before a compile",
                 _percent(statistics.median(before)) if before else "unknown",
                 f"{counted(len(before), 'published run')}, predicted from propagated programs.",
             ),
@@ -75,9 +75,10 @@ def summary(found: Accuracy) -> Facts:
                 f"Inside the {CLAIMED:.0%} interval", f"{inside} of {known}" if known else "unknown"
             ),
             Fact(
-                "Pairs in the right order",
+                "Pairs in order",
                 f"{right} of {pairs}" if pairs else "unknown",
-                "Pairs of runs of one model on one chip whose measured times differ by more than 10%.",
+                "Pairs of runs of one model on one chip whose measured times differ by more than 10%, and "
+                "whose predicted times are in the same order.",
             ),
         )
     )

@@ -19,6 +19,19 @@ _ALTERNATIVES = """() => [...document.querySelectorAll('.js-plotly-plot')].filte
         return [one.closest('[class*=st-key-]').className.match(/st-key-([\\w-]+)/)[1],
                 image ? image.getAttribute('aria-label') : '']; })"""
 
+# The texts of visible figures on the ground of the page, with a contrast (WCAG 2) below 4.5.
+_FAINT = """() => {
+    const light = color => { const [r, g, b] = color.match(/[\\d.]+/g).map(Number).map(one => one / 255)
+        .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05; };
+    const ground = light(getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor);
+    return [...document.querySelectorAll('.js-plotly-plot :is(.gtitle, .annotation-text, .legendtext,'
+        + ' .xtick text, .ytick text, .xtitle, .ytitle)')].filter(one => one.getBoundingClientRect().width)
+        .filter(one => { const own = light(getComputedStyle(one).fill);
+            return Math.max(own, ground) / Math.min(own, ground) < 4.5; })
+        .map(one => one.textContent + ' ' + getComputedStyle(one).fill);
+}"""
+
 
 def barriers(dashboard: Dashboard, name: str) -> list[str]:
     """Return the severe violations of the open page in both themes, and figures without an alternative."""
@@ -29,6 +42,8 @@ def barriers(dashboard: Dashboard, name: str) -> list[str]:
         dashboard.settle()
         dashboard.screenshot(f"{name.replace(' ', '_').lower()}_{theme}")
         found += [f"{name}, {theme}: {one}" for one in axe.violations(dashboard.page)]
+        faint = dashboard.page.evaluate(_FAINT)
+        found += [f"{name}, {theme}: faint text in a figure: {one}" for one in faint]
     for key, said in dashboard.page.evaluate(_ALTERNATIVES):
         if len(said.split()) < 3:
             found.append(f"{name}: the figure {key} has the alternative {said!r}")

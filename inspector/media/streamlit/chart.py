@@ -9,7 +9,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
-from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 
 from inspector.core.printable import one_line
 from inspector.figures import frame
@@ -59,24 +58,10 @@ def draw(
 
         settings = {"on_select": picked, "selection_mode": "points"}
     said = one_line(frame.alternative(figure, alt))
-    st.plotly_chart(_readable(figure), key=key, config=CONFIG, alt=said, **settings)
+    st.plotly_chart(figure, key=key, config=CONFIG, alt=said, **settings)
     drawn = _drawn.get()
     if drawn is not None:
         drawn[key] = (figure, alt)
-
-
-def _readable(figure: go.Figure) -> go.Figure:
-    """Return a copy with all texts in the color of strong text of the browser's theme.
-
-    Streamlit's own choice for figures is a gray with a contrast of 3.8 on white. WCAG 2 AA demands 4.5.
-    """
-    # The browser replaces this color, because the server does not know the theme.
-    font = {"color": GRAY_90}
-    copy = go.Figure(figure)
-    copy.update_layout(font=font, hoverlabel={"font": font})
-    for each in (copy.for_each_xaxis, copy.for_each_yaxis):
-        each(lambda axis: axis.update(tickfont=font, title={"font": font}))
-    return copy
 
 
 def _custom_data(points: list[dict[str, Any]]) -> Any:

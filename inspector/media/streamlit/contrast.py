@@ -23,6 +23,9 @@ _STYLE = """<style>
 .token:is(.number, .boolean, .constant, .symbol, .property) {
   color: light-dark(#8a3a00, #ffb27a) !important;
 }
+/* Texts of figures in the light theme: 3.8. Plotly writes their color into each text, and changes it with the
+   theme; a color in the figure would stay. */
+[data-testid="stPlotlyChart"] text[style*="fill: rgb(128, 132, 149)"] { fill: #4b4e58 !important; }
 /* White on the primary color of the dark theme: 2.5. */
 [data-testid="stBaseButton-primary"]:not(:disabled) { color: light-dark(#ffffff, #0b1420) !important; }
 </style>"""
