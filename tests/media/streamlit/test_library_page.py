@@ -13,9 +13,13 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import library_page, page_switch
+from inspector.media.streamlit import library_page, page_switch, user
+from inspector.media.streamlit.plain_text import plain
 from inspector.service import library as libraries
+from inspector.service import serving
+from inspector.service.engine import Requester
 from inspector.service.library import Library
+from inspector.service.serving import Serving
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE
 
@@ -136,6 +140,57 @@ def test_save_note_and_delete(library: Library) -> None:
     assert "other cannot be recovered." in page.said("markdown")
     page.press("library_delete")
     assert page.names() == ["base"] and [one.name for one in library.entries()] == ["base"]
+
+
+def test_a_renamed_snapshot_stays_selected(library: Library) -> None:
+    library.save("base", "", FOUND)
+    library.save("other", "note", FOUND)
+    page = Page(page_script)
+    (field,) = [one for one in page.test.text_input if one.label == "New name"]
+    page.do(field.set_value("base"))
+    page.press("library_rename")
+    assert "already" in page.said("error")
+    page.do(field.set_value("third"))
+    page.press("library_rename")
+    assert page.names() == ["third", "base"] and library.entry("third").note == "note"
+    assert "third cannot be recovered." in page.said("markdown")
+
+
+def test_a_user_of_a_team_changes_and_shares_only_what_is_theirs(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, ben = (Requester(name, f"{name} {HOSTILE}", name, signed_in=True) for name in "ab")
+    library.save("nobody's", "", FOUND)
+    Library(user=ann).save("hers", "", FOUND)
+    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
+    monkeypatch.setattr(user, "current", lambda: ann)
+    page = Page(page_script)
+    assert page.names() == ["hers", "nobody's"] and str(library.path) not in page.said()
+    raw = [one.value for one in page.test.caption if one.value.startswith("Owner")]
+    assert raw == [f"Owner: {plain(f'{ann.name} (private)')}"]
+    page.press("library_share")
+    monkeypatch.setattr(user, "current", lambda: ben)
+    other = Page(page_script)
+    assert other.names() == ["hers", "nobody's"]
+    keys = {button.key for button in other.test.button}
+    changes = {"library_share", "library_annotate", "library_rename", "library_delete"}
+    assert "library_open" in keys and not keys & changes
+    # The page of another user, or one drawn before, changes nothing.
+    other.test.session_state["library_chosen"] = "hers"
+    monkeypatch.setattr(user, "current", lambda: ann)
+    page.do(page.test)
+    monkeypatch.setattr(user, "current", lambda: ben)
+    page.press("library_delete")
+    assert "belongs to" in page.said("error") and library.entry("hers").shared
+
+
+def test_no_user_of_a_team_moves_the_library(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.path.write_bytes(b"nothing that SQLite knows " * 50)
+    monkeypatch.setattr(serving, "current", lambda: Serving(team=True))
+    page = Page(page_script)
+    assert "damaged" in page.said("error") and not page.test.button
 
 
 def test_a_snapshot_deleted_in_another_tab_is_reported(library: Library) -> None:

@@ -23,6 +23,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "run.json")
 
 
+def test_renamed(file: str) -> None:
+    assert main(["library", "save", file, "--name", "base", "--note", "why"]) == 0
+    assert main(["library", "rename", "base", "new name"]) == 0
+    assert [(one.name, one.note) for one in Library().entries()] == [("new name", "why")]
+    assert main(["library", "rename", "base", "other"]) == 2
+
+
 def test_saved_listed_exported_deleted(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
