@@ -431,7 +431,10 @@ def _draw_lines(sheet: _Sheet, measure: Measure, yaxis: str, limit: bool) -> Non
     sheet.shapes.append(frame.line(-0.5, last, 0, 0) | axes)
     level = measure.amounts[sheet.baseline].value
     if level is not None and len(sheet.columns) > 1:
-        sheet.shapes.append(frame.line(-0.5, last, level, level, dash="dot") | axes)
+        for place, one in enumerate(measure.amounts):
+            if one.value is not None:  # otherwise it would cross the word unknown
+                ends = place - 0.5, place + 0.5, level, level
+                sheet.shapes.append(frame.line(*ends, dash="dot") | axes)
     if limit:
         for place, one in enumerate(measure.amounts):
             if one.limit is not None:
@@ -597,7 +600,7 @@ def _figure(sheet: _Sheet) -> go.Figure:
         sheet.traces,
         sheet.width_px,
         height,
-        heading="Layouts at a glance" if several else "Layout at a glance",
+        heading="Memory, time and traffic",
         notes=["; ".join(said)],
         left=sheet.left,
         right=max(right, 0),

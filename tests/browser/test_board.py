@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import PATIENCE_MS
+from tests.browser.test_first_page import cut_off
 
 SMALL = "depth=64&layers=2&steps=2"
 NAME = "<img src=x onerror=window.hacked=1>"
@@ -116,6 +117,27 @@ def test_three_layouts_are_compared_timed_reported_and_restored(
     other.expect_alert("this is its plan")
     expect(other.keyed("board_table")).to_contain_text(NAME)
     expect(other.keyed("board_table")).to_contain_text("planned")
+
+
+def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
+    sizes = (16, 32, 48, 64, 80, 96, 112, 128)
+    pins = "&".join(f"pin=layout+of+depth+{depth}~~layers.1+depth.{depth}" for depth in sizes)
+    dashboard = open_dashboard(f"?{SMALL}")
+    dashboard.page.goto(f"{dashboard.url}/board?{pins}")
+    # The plans of the link are propagated, and then no amount is unknown.
+    dashboard.wait_for_figure(
+        "glance",
+        lambda figure: (
+            {trace.get("yaxis") for trace in figure["data"]} >= {"y", "y2", "y3"}
+            and not [one for one in figure["layout"]["annotations"] if one["text"] == "unknown"]
+        ),
+    )
+    for window in dashboard.in_windows():
+        dashboard.screenshot(f"glance_{window}")
+        assert cut_off(dashboard) == []
+    assert "layout of depth 128" in dashboard.page.get_by_test_id(
+        "stPlotlyChart"
+    ).first.get_attribute("aria-label")
 
 
 def test_one_click_leaves_an_open_pin_menu(open_dashboard):

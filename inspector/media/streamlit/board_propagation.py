@@ -19,7 +19,7 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED, with_programs
-from inspector.media.streamlit import background_rerun, screenshot_mode
+from inspector.media.streamlit import background_rerun
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
@@ -62,12 +62,11 @@ def _poll(service: Inspection, waiting: list[Layout]) -> None:
         background_rerun.rerun()
     if work.job is None:
         _start(service, work, left[0], work.layout != left[0])
-    if not screenshot_mode.on():
-        st.info(
-            f"Propagating shardings through the programs of {counted(len(left), 'layout')}, without a "
-            "compile …",
-            icon=":material/hourglass_top:",
-        )
+    st.info(
+        f"Propagating shardings through the programs of {counted(len(left), 'layout')}, without a "
+        "compile …",
+        icon=":material/hourglass_top:",
+    )
 
 
 def _finish(work: _Work) -> None:
