@@ -16,9 +16,10 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-Phase = Literal["init", "forward", "rematerialised", "backward", "optimizer", "unknown"]
+from inspector.core.snapshot import Phase
+
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 # Names that JAX itself adds to the stack, for control flow and custom derivatives.

@@ -1,4 +1,4 @@
-"""Read the collectives, the work and the schedule of one program from its HLO text, for a Snapshot."""
+"""Read collectives, work, schedule and memory of one compiled program from its HLO text, for a Snapshot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
+from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, Mesh, ProgramArray, Schedule, Work
+from inspector.core.snapshot import Collective, MemoryUse, Mesh, ProgramArray, Schedule, Work
 
 # Inputs and outputs of programs that are not arrays of a Snapshot.
 _NOT_ARRAYS = frozenset({"key", "loss"})
@@ -18,14 +19,18 @@ _NOT_ARRAYS = frozenset({"key", "loss"})
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """Facts from a program's text. All are None if there is no text or it cannot be parsed.
+    """Facts from a program's text, and the analysis that they come from.
 
-    The schedule is also None if the text has none.
+    All are None if there is no text or it cannot be parsed.
+
+    The schedule and the memory are also None if the text is not scheduled.
     """
 
     collectives: tuple[Collective, ...] | None = None
     work: Work | None = None
     schedule: Schedule | None = None
+    memory_use: MemoryUse | None = None
+    analysis: Analysis | None = None
 
 
 def read(
@@ -38,11 +43,16 @@ def read(
     module = _module(text)
     if module is None:
         return ProgramFacts()
+    shardings = tuple(shardings)
     analysis = Analysis(module)
     try:
         collectives = collectives_of(module, mesh, shardings, analysis)
         return ProgramFacts(
-            collectives, hlo.work(module, analysis), schedule(analysis, collectives)
+            collectives,
+            hlo.work(module, analysis),
+            schedule(analysis, collectives),
+            memory_use(analysis, *flat_paths(shardings)),
+            analysis,
         )
     except InvalidInput:
         return ProgramFacts()
@@ -62,15 +72,20 @@ def collectives_of(
     Raises:
       InvalidInput: the groups of a collective are invalid.
     """
-    used = [array for array in shardings if array.used]
-    inputs, outputs = (
-        [array.path for array in used if array.role == role] for role in ("input", "output")
-    )
-    moved = moved_arrays(module, inputs, outputs, analysis) or {}
+    moved = moved_arrays(module, *flat_paths(shardings), analysis) or {}
     return tuple(
         replace(one, arrays=_arrays(moved.get((one.computation, one.name))))
         for one in hlo.collectives(module, mesh, analysis, room)
     )
+
+
+def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]:
+    """Return the paths of the arguments that a program uses and those of its results, in order."""
+    used = [array for array in shardings if array.used]
+    inputs, outputs = (
+        [array.path for array in used if array.role == role] for role in ("input", "output")
+    )
+    return inputs, outputs
 
 
 def ideal_work(text: str | None) -> Work | None:

@@ -1,13 +1,14 @@
 """The groups of arrays: their headings and their colors, in the order in which they are shown.
 
-A new group is added here and to `Group` in `inspector.core.snapshot`.
+A new group is added here and to `Group` in `inspector.core.snapshot`. Values that only a program has, such as
+temporaries, have groups of their own.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from inspector.core.snapshot import Group
+from inspector.core.snapshot import Group, UseGroup
 
 
 class ArrayGroup(NamedTuple):
@@ -29,6 +30,20 @@ ARRAY_GROUPS = {
     "output": ArrayGroup("output", "#CC79A7"),  # reddish purple
     "activation": ArrayGroup("activations", "#D55E00"),  # vermilion
     "gradient": ArrayGroup("gradients", "#F0E442"),  # yellow
+}
+
+# The groups of the values in memory while a program runs, in the order in which they are stacked.
+USE_GROUPS: dict[UseGroup, ArrayGroup] = {
+    "params": ARRAY_GROUPS["params"],
+    "opt_state": ARRAY_GROUPS["opt_state"],
+    "other": ARRAY_GROUPS["other"],
+    "batch": ARRAY_GROUPS["batch"],
+    "output": ARRAY_GROUPS["output"],
+    "constant": ArrayGroup("constants", "#332288"),  # indigo
+    "activation": ARRAY_GROUPS["activation"],
+    "gradient": ARRAY_GROUPS["gradient"],
+    "collective": ArrayGroup("buffers of collectives", "#882255"),  # wine
+    "temporary": ArrayGroup("temporaries", "#BBBBBB"),  # pale grey
 }
 
 # Keys of a path that name a group, by how certain they are. MaxText and Orbax write them in quotes.

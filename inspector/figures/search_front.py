@@ -137,7 +137,7 @@ def _seconds(one: Candidate) -> float:
 
 
 def _bytes(one: Candidate) -> float:
-    """Return the compiler's peak, or else the lower bound that the state and the batch need."""
+    """Return the compiler's peak, or its estimate, or else what the state and the batch need at least."""
     return float(one.peak_bytes or one.state_bytes or 0)
 
 

@@ -79,6 +79,7 @@ class CapturedProgram:
             shardings=arrays,
             work=found.work,
             schedule=found.schedule,
+            memory_use=found.memory_use,
             stage="compiled",
         )
 

@@ -211,6 +211,7 @@ class CompiledProgram:
             shardings=self._shardings,
             work=found.work,
             schedule=found.schedule,
+            memory_use=found.memory_use,
             ideal=self._ideal,
             trace=self._trace,
             stage="run" if "first" in self._seconds else "compiled",

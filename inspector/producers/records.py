@@ -125,7 +125,10 @@ def _sharding_facts(sharding: Sharding) -> dict[str, Any]:
 
 
 def memory_of(compiled: Any) -> Memory | None:
-    """Return XLA's memory analysis of a `jax.stages.Compiled` for one device, None if there is none."""
+    """Return XLA's memory analysis of a `jax.stages.Compiled` for one device, None if there is none.
+
+    Its peak for emulated devices leaves out temporaries (jaxlib 0.10.2 and 0.12), so it is unknown.
+    """
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -135,7 +138,19 @@ def memory_of(compiled: Any) -> Memory | None:
         aliased=analysis.alias_size_in_bytes,
         temporaries=analysis.temp_size_in_bytes,
         code=analysis.generated_code_size_in_bytes,
-        peak=getattr(analysis, "peak_memory_in_bytes", None),  # absent in some versions of jaxlib
+        peak=None if _emulated(compiled) else analysis.peak_memory_in_bytes,
+    )
+
+
+def _emulated(compiled: Any) -> bool:
+    """Return whether a program was compiled for CPU devices."""
+    shardings = jax.tree.leaves(
+        (getattr(compiled, "input_shardings", ()), getattr(compiled, "output_shardings", ()))
+    )
+    return any(
+        device.platform == "cpu"
+        for sharding in shardings[:1]
+        for device in getattr(sharding, "device_set", ())
     )
 
 

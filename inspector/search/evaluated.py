@@ -26,7 +26,8 @@ class Evaluated(Record):
       fits: Whether it fits into the memory of a device. Only the compiler knows that it does.
       seconds, low, high: Predicted seconds of one step with their interval.
       state_bytes: Bytes of the train state and the batch on one device, a lower bound of the peak.
-      peak_bytes: The compiler's peak on one device; what the program needs if the compiler rejected it.
+      peak_bytes: The compiler's peak on one device, or its estimate before a compile. What the program needs
+        if the compiler rejected it.
       wire_bytes: Bytes that one device sends in one step, by mesh axes joined by commas.
       scaled: Whether it was computed from the propagation of another mesh with the same axes.
       measured: Median seconds of the measured steps on emulated devices.

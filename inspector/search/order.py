@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from inspector.machines.prediction.memory import peak_interval
 from inspector.search.evaluated import Evaluated
 from inspector.search.result import Objective
 
@@ -42,7 +43,9 @@ class Figure:
 def value(cost: Evaluated, examples: float, objective: Objective) -> float:
     """Return what is to be small: seconds for each example, bytes on a device, or bytes that it sends."""
     if objective == "memory":
-        known = cost.peak_bytes if cost.peak_bytes is not None else cost.state_bytes
+        # Before a compile, only some candidates have an estimate of their peak.
+        estimated = cost.peak_bytes is None or cost.stage == "propagated"
+        known = cost.state_bytes if estimated else cost.peak_bytes
         return math.inf if known is None else known / examples
     if objective == "traffic":
         if cost.wire_bytes is None or None in cost.wire_bytes.values():
@@ -170,10 +173,12 @@ def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | No
 
 
 def _may_fit(one: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:
-    """Return False if a compiled candidate with the same activations predicts more than the capacity."""
+    """Return False if its estimated peak or a compiled candidate with the same activations is too large."""
     if capacity is None or one.propagated is None:
         return True
-    own = one.propagated.state_bytes
+    own, peak = one.propagated.state_bytes, one.propagated.peak_bytes
+    if peak is not None and peak_interval(peak, own or 0)[0] > capacity:
+        return False
     for other in figures:
         cost = other.compiled
         if other.memory_key != one.memory_key or cost is None or cost.peak_bytes is None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Snapshot
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.array_groups import USE_GROUPS
+from inspector.core.formatting import bytes_text, counted
+from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.figures.memory_bars import memory_bars
+from inspector.figures.memory_timeline import memory_timeline
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
@@ -30,6 +33,12 @@ from inspector.sections.section import (
 )
 
 _WIDEST_PX = 1040
+_MOST_VALUES = 40  # rows of the table of values
+_PHASE_NAMES = {
+    "forward": "forward pass",
+    "backward": "backward pass",
+    "optimizer": "optimizer",
+}
 
 
 def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> Section:
@@ -68,6 +77,14 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip) -> str:
         )
     amounts = f"{bytes_text(fit.needed)} of the {capacity} of {device}"
     excess = fit.needed - fit.capacity
+    if fit.basis == "estimate":
+        assert fit.low is not None and fit.high is not None
+        interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
+        answer = {True: "it probably fits", False: "it probably does not fit", None: "it may fit"}
+        return (
+            f"Estimated before a compile, {fit.program} needs about {amounts} "
+            f"(80% interval {interval}): {answer[fit.fits]}. Only the compiler decides."
+        )
     if fit.basis == "state":
         rest = (
             f"{bytes_text(excess)} too much"
@@ -77,8 +94,8 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip) -> str:
         return f"Train state and batch alone need at least {amounts}: {rest}."
     if fit.basis == "compiler":
         return (
-            f"It fits: the compiler for {chip.title} accepted every program, although the parts "
-            f"of {fit.program} add up to {amounts}. Some of them share memory."
+            f"It fits: the compiler for {chip.title} accepted every program, although {fit.program} needs "
+            f"{amounts} by the figures below."
         )
     emulated = " (compiled for emulated devices)" if snapshot.source.kind == "cpu" else ""
     rest = (
@@ -103,7 +120,8 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
     """Return the memory that each program needs: a figure, what donation saves, and all numbers."""
     missing = unknown.no_programs(snapshot, "outputs, temporaries and the peak are")
     if missing is not None:
-        return (missing,)
+        before = _before_compile(snapshot, chip)
+        return (missing,) if before is None else (before,)
     breakdowns = memory.breakdowns(snapshot)
     if not breakdowns:
         source = unknown.source_text(snapshot)
@@ -123,7 +141,137 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
             width_px=min(width_px, _WIDEST_PX),
         ),
     )
-    return (bars, *_donation(breakdowns), _numbers(snapshot, breakdowns))
+    return (
+        bars,
+        *_donation(breakdowns),
+        *_over_time(breakdowns, chip),
+        _numbers(snapshot, breakdowns),
+    )
+
+
+def _over_time(breakdowns: Sequence[Breakdown], chip: Chip | None) -> Iterator[Block]:
+    """Yield the memory over each program, that of the largest one open and the others folded."""
+    known = [one for one in breakdowns if one.use is not None and one.use.points]
+    known.sort(key=lambda one: -(one.needed or 0))
+    for number, one in enumerate(known):
+        assert one.use is not None
+        blocks = over_program(one, chip)
+        if number == 0:
+            blocks = (*blocks, _values_at_peak(one.program, one.use))
+            yield Section("memory_over_program", f"Memory over {one.program}", blocks)
+        else:
+            yield Folded(f"Memory over {one.program}", blocks)
+
+
+def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
+    """Return the estimate of the train step's memory; None if it is unknown."""
+    found = memory.estimate(snapshot)
+    program = snapshot.program("train_step")
+    if found is None or program is None or program.memory_use is None:
+        return None
+    use = program.memory_use
+    sentence = (
+        f"Estimated before a compile: {_peak_sentence(use)} The compiler's peak is between "
+        f"{bytes_text(found.low)} and {bytes_text(found.high)} in 80% of cases. The order is that of the "
+        "model; a compiler fuses and reorders its operations."
+    )
+    picture = _over_program(found.program, use, sentence, chip, "estimated before a compile")
+    blocks = (picture, text(sentence), _values_at_peak(found.program, use, estimated=True))
+    return Section("memory_over_program", f"Memory over {found.program}, estimated", blocks)
+
+
+def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
+    """Return the bytes in use over one program, and a sentence about its peak."""
+    use = program.use
+    assert use is not None
+    sentence = f"{_peak_sentence(use)}{_compilers_figure(program, use)}"
+    return (_over_program(program.program, use, sentence, chip), text(sentence))
+
+
+def _over_program(
+    name: str, use: MemoryUse, sentence: str, chip: Chip | None, stage: str = ""
+) -> Picture:
+    capacity = None if chip is None else memory.capacity_of(chip)
+    return Picture(
+        f"memory_over_{name}",
+        sentence,
+        lambda width_px: memory_timeline(
+            use,
+            f"{name} on one device{stage and ', '}{stage}",
+            capacity,
+            "" if chip is None else chip.title,
+            width_px=min(width_px, _WIDEST_PX),
+        ),
+    )
+
+
+def _peak_sentence(use: MemoryUse) -> str:
+    groups = sorted(use.groups, key=lambda one: -one.bytes[use.peak])
+    largest = [one for one in groups if one.bytes[use.peak] >= 0.01 * use.peak_bytes]
+    parts = ", ".join(
+        f"{USE_GROUPS[one.group].heading} {bytes_text(one.bytes[use.peak])}" for one in largest
+    )
+    phase = _PHASE_NAMES.get(use.phases[use.peak])
+    during = "" if phase is None or len(set(use.phases)) == 1 else f" in the {phase}"
+    return f"At its peak{during}, {bytes_text(use.peak_bytes)} are in use: {parts}."
+
+
+def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
+    """Return how the compiler's peak differs from that of its schedule, "" if it does not."""
+    if program.peak is None:
+        return ""
+    difference = abs(program.peak - use.peak_bytes) / max(program.peak, 1)
+    if difference < 0.001:
+        return ""
+    more = program.peak > use.peak_bytes
+    sentence = (
+        f" The compiler's own figure is {bytes_text(program.peak)}, "
+        f"{difference:.1%} {'more' if more else 'less'}."
+    )
+    if more and (use.on_chip or 0) >= 0.01 * program.peak:
+        sentence += (
+            " It counts memory inside of the chip, of which the program uses up to "
+            f"{bytes_text(use.on_chip)}."
+        )
+    return sentence
+
+
+def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folded:
+    alike: dict[tuple[str, ...], list[LiveValue]] = {}
+    for one in use.values:
+        key = (_value_name(one), one.group, one.shape, one.source or "")
+        alike.setdefault(key, []).append(one)
+    rows = sorted(alike.values(), key=lambda row: -sum(one.bytes for one in row))[:_MOST_VALUES]
+    share = sum(one.bytes for row in rows for one in row) / max(use.peak_bytes, 1)
+    table = Table.of(
+        f"memory_at_peak_{name}",
+        rows,
+        {
+            "Value:code": lambda row: _value_name(row[0]),
+            "Group": lambda row: USE_GROUPS[row[0].group].heading,
+            "Shape on one device:code": lambda row: row[0].shape,
+            "Values:int": lambda row: len(row),
+            "Bytes:bytes": lambda row: sum(one.bytes for one in row),
+            "Padding:bytes": lambda row: sum(one.padding for one in row),
+            "Source:code": lambda row: row[0].source or "",
+        },
+    )
+    count = counted(sum(map(len, rows)), "value")
+    note = (
+        f"{count}, {share:.0%} of the peak. A value is in memory from the instruction that writes it to the "
+        "last one that reads it; arguments and results always are. The instructions are in the order of the "
+        f"{'model' if estimated else 'schedule of the compiler'}, with each loop body once."
+    )
+    return Folded(f"Largest values at the peak of {name}", (text(note, quiet=True), table))
+
+
+def _value_name(value: LiveValue) -> str:
+    if value.path is not None:
+        return value.path
+    operation = parse_op_name(value.op_name)[0]
+    named = "/".join(filter(None, (operation.module, operation.primitive)))
+    phase = "" if operation.phase == "unknown" else f" ({operation.phase})"
+    return f"{named}{phase}" if named else value.name
 
 
 def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -158,7 +306,7 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     shared = None if program.aliased is None else -program.aliased
     parts += [("Temporaries", program.temporaries), ("Aliased", shared)]
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
-    total = [("Total", program.total), ("Peak, from the compiler", program.peak)]
+    total = [("Total", program.total), ("Peak", program.peak)]
     return [*parts, code, *total] if program.code_on_device else [*parts, *total, code]
 
 
@@ -200,8 +348,9 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     code = " + code" if any(one.code_on_device for one in programs) else ""
     note = (
         f"Total = arguments + outputs + temporaries − aliased{code}. The peak is the most that is in use at "
-        "one time. Bytes not explained by arrays are, for example, a random key, the loss or the table of a "
-        "tuple."
+        "one time, and decides whether a program fits. Temporaries that are not in use together can share "
+        "memory, and those of a TPU include VMEM. Bytes not explained by arrays are, for example, a random "
+        "key, the loss or the table of a tuple."
     )
     if any(part.in_host for one in programs for part in (*one.arguments, *one.outputs)):
         note += " The total leaves out arrays in host memory; this compiler's peak counts them."

@@ -116,9 +116,11 @@ def table(found: SearchResult) -> Table:
             Column(
                 "Propagated", "text", "Predicted seconds of a step before the compile"
             ): lambda one: seconds_text(one.propagated_seconds),
-            Column("Memory", "bytes", "The compiler's peak on one device"): lambda one: (
-                one.peak_bytes
-            ),
+            Column(
+                "Memory",
+                "bytes",
+                "The compiler's peak on one device, or an estimate before the compile",
+            ): lambda one: one.peak_bytes,
             Column(
                 "State", "bytes", "Train state and batch on one device, a lower bound of its memory"
             ): lambda one: one.state_bytes,

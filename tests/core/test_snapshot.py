@@ -26,9 +26,13 @@ from inspector.core.snapshot import (
     Array,
     Collective,
     Finding,
+    GroupUse,
+    LiveValue,
     Memory,
+    MemoryUse,
     Mesh,
     MeshAxis,
+    Phase,
     Program,
     ScheduledOperation,
     Seconds,
@@ -36,6 +40,7 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
     Transfer,
+    UseGroup,
 )
 
 SCHEMA = json.loads(snapshot.SCHEMA_PATH.read_text(encoding="utf-8"))
@@ -101,6 +106,24 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
         "source_target_pairs": st.none() | st.lists(st.just((0, 0)), max_size=2).map(tuple),
     },
     ScheduledOperation: {"collective": st.none()},
+    LiveValue: {"padding": st.just(0)},
+    MemoryUse: {
+        "instructions": st.just(5),
+        "points": st.just((0, 3)),
+        "phases": st.tuples(*[st.sampled_from(typing.get_args(Phase))] * 2),
+        "groups": st.lists(
+            st.builds(
+                GroupUse,
+                group=st.sampled_from(typing.get_args(UseGroup)),
+                bytes=st.tuples(naturals, naturals),
+                extra=extras,
+            ),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda one: one.group,
+        ).map(tuple),
+        "peak": st.integers(0, 1),
+    },
     Transfer: {
         "sources": st.just((0, 1)),
         "targets": st.just((0, 2)),

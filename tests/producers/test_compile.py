@@ -100,6 +100,22 @@ def test_programs_have_the_figures_of_the_compiler(case: Any) -> None:
     assert out_of_memory.findings(found) == ()
 
 
+def test_the_peak_follows_from_the_schedule(case: Any) -> None:
+    """The peak of the live values is the compiler's, on every chip and for every program."""
+    found, _, _ = case
+    for program in found.programs:
+        use, peak = program.memory_use, program.memory.peak
+        assert use is not None
+        # The compiler for TPUs takes VMEM instead of HBM if more of it is in use. Values have 512 bytes.
+        tolerance = 0.05 * peak + 64_000
+        on_chip = use.on_chip or 0
+        assert use.peak_bytes <= peak + tolerance
+        assert use.peak_bytes + on_chip >= peak - tolerance
+        if on_chip < 0.01 * peak:
+            assert use.peak_bytes == pytest.approx(peak, abs=tolerance)
+        assert sum(one.bytes for one in use.values) >= 0.95 * use.peak_bytes
+
+
 def test_every_collective_of_the_module_is_counted(case: Any) -> None:
     found, seen, _ = case
     for program in found.programs:

@@ -343,6 +343,9 @@ def _fit(snapshot: Snapshot, chip: Chip | None) -> Statement:
     if fit.at_least:
         why = "only its train state and batch are known, as nothing was compiled"
         return Statement(f"{answer}: at least {amounts}", excluded=why)
+    if fit.basis == "estimate":
+        why = "its memory is estimated, as nothing was compiled"
+        return Statement(f"{answer}: about {amounts}, estimated", excluded=why)
     return Statement(f"{answer}, needs {amounts}", fit.needed)
 
 

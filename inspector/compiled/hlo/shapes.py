@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ _TOKEN = re.compile(rf"(b?\(|\))|([a-z]\w*+)({SQUARE})(\{{[^{{}}]*+\}})?+|,|/\*[
 _ELEMENT_SIZE = re.compile(r"E\((\d{1,4})\)")
 # Part of a layout: the memory space, if it is not that of the device.
 _MEMORY_SPACE = re.compile(r"S\((\d{1,4})\)")
+# Parts of a layout: the dimensions from minor to major, and the tile of the minor ones.
+_ORDER = re.compile(r"\{([\d,]*+)")
+_TILE = re.compile(r"T\(([\d,]{1,40}+)\)")
 _MLIR_INTEGER = re.compile(r"(u)?s?i(\d{1,3})")
 _MLIR_COMPLEX = re.compile(r"complex<f(\d{2})>")
 _MAX_DIGITS = 19  # of a dimension, which is an int64
@@ -34,6 +38,8 @@ class Shape:
     """One array, or a tuple of shapes in `parts`. An unbounded dynamic dimension is None.
 
     memory_space: XLA's number of the memory that holds the array, 0 for that of the device, 5 for the host's.
+    minor_to_major: dimensions of the layout, the fastest one first; empty if the text has no layout.
+    tile: elements of a tile of the minor dimensions, major one first; empty if the layout has no tiles.
     """
 
     dtype: str
@@ -41,6 +47,15 @@ class Shape:
     element_bits: int | None = None
     parts: tuple[Shape, ...] | None = None
     memory_space: int = field(default=0, compare=False)
+    minor_to_major: tuple[int, ...] = field(default=(), compare=False)
+    tile: tuple[int, ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        """The shape as HLO writes it, without the layout: bf16[8,1024]."""
+        if self.parts is not None:
+            return f"({', '.join(map(str, self.parts))})"
+        sizes = ("?" if size is None else str(size) for size in self.dimensions)
+        return f"{self.dtype}[{','.join(sizes)}]"
 
     @functools.cached_property
     def elements(self) -> int | None:
@@ -62,6 +77,22 @@ class Shape:
         if self.element_bits is None or self.elements is None:
             return None
         return -(-self.elements * self.element_bits // 8)
+
+    @property
+    def padded_bytes(self) -> int | None:
+        """Bytes of an array in memory, where whole tiles are stored; None if unknown or a tuple."""
+        if self.parts is not None or not self.tile or len(self.tile) > len(self.dimensions) > 0:
+            return None if self.parts is not None else self.bytes
+        if sorted(self.minor_to_major) != list(range(len(self.dimensions))):
+            return self.bytes
+        if self.element_bits is None or self.elements is None:
+            return None
+        sizes = [self.dimensions[number] or 0 for number in reversed(self.minor_to_major)]
+        if not sizes:
+            return -(-math.prod(self.tile) * self.element_bits // 8)
+        for at, tile in enumerate(reversed(self.tile), 1):
+            sizes[-at] = -(-sizes[-at] // max(tile, 1)) * tile
+        return -(-math.prod(sizes) * self.element_bits // 8)
 
     @property
     def depth(self) -> int:
@@ -131,12 +162,19 @@ def _array(dtype: str, dimensions: str, layout: str) -> Shape | None:
             return None
     stated = _ELEMENT_SIZE.search(layout)
     space = _MEMORY_SPACE.search(layout)
+    order, tile = _ORDER.match(layout), _TILE.search(layout)
     return Shape(
         dtype,
         tuple(sizes),
         int(stated[1]) if stated else element_bits(dtype),
         memory_space=int(space[1]) if space else 0,
+        minor_to_major=_numbers(order[1]) if order else (),
+        tile=_numbers(tile[1]) if tile else (),
     )
+
+
+def _numbers(written: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in written.split(",") if 0 < len(one) < 10)
 
 
 def of_mlir(written: str) -> str:

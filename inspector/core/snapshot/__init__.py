@@ -29,6 +29,13 @@ from inspector.core.snapshot.contents import (
 )
 from inspector.core.snapshot.effects import ChangeKind, Effect, Effects, LayoutCost
 from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write
+from inspector.core.snapshot.memory_use import (
+    GroupUse,
+    LiveValue,
+    MemoryUse,
+    Phase,
+    UseGroup,
+)
 from inspector.core.snapshot.origins import Direction, Origin, PropagationStep
 from inspector.core.snapshot.programs import (
     Collective,

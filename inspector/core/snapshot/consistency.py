@@ -13,6 +13,7 @@ from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot.arrays import Array, Mesh
 from inspector.core.snapshot.contents import Snapshot, Transfer
+from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.programs import Collective, Program
 from inspector.core.typed_json import LARGEST
 
@@ -133,6 +134,8 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
         memory = program.memory
         parts = (memory.arguments, memory.outputs, memory.temporaries, memory.code)
         _check_sum(parts, f"{where}.memory", "bytes")
+    if program.memory_use is not None:
+        _check_memory_use(program.memory_use, f"{where}.memory_use")
     if program.schedule is not None and program.collectives is not None:
         for computation in program.schedule.computations:
             for operation in computation.operations:
@@ -141,6 +144,34 @@ def _check_program(program: Program, mesh: Mesh | None, where: str) -> None:
                         f"{where}.schedule: {shown(operation.name)} has the collective "
                         f"{operation.collective}, but must have the position of one of {len(collectives)}"
                     )
+
+
+def _check_memory_use(use: MemoryUse, where: str) -> None:
+    points = len(use.points)
+    if list(use.points) != sorted(set(use.points)) or (
+        points and use.points[-1] >= use.instructions
+    ):
+        raise InvalidInput(
+            f"{where}.points must have different positions below {use.instructions}, in ascending order"
+        )
+    if use.peak >= max(points, 1):
+        raise InvalidInput(
+            f"{where}.peak is {use.peak}, but must be the index of one of {points} points"
+        )
+    for label, count in [
+        ("phases", len(use.phases)),
+        *((f"groups[{i}].bytes", len(one.bytes)) for i, one in enumerate(use.groups)),
+    ]:
+        if count != points:
+            raise InvalidInput(
+                f"{where}.{label} has {count} entries, but must have {points}, as points has"
+            )
+    if len({one.group for one in use.groups}) != len(use.groups) or (points and not use.groups):
+        raise InvalidInput(f"{where}.groups must have each group once, and at least one")
+    _check_sum((max(one.bytes, default=0) for one in use.groups), f"{where}.groups", "bytes")
+    _check_sum((one.bytes for one in use.values), f"{where}.values", "bytes")
+    if any(one.padding > one.bytes for one in use.values):
+        raise InvalidInput(f"{where}.values has a padding that is larger than the bytes")
 
 
 def _check_collective(one: Collective, mesh: Mesh | None, where: str) -> None:

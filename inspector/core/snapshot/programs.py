@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inspector.core.snapshot.arrays import Spec
+from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.origins import Origin
 from inspector.core.snapshot.schedule import Schedule
 from inspector.core.typed_json import (
@@ -350,6 +351,7 @@ class Program(Record):
       stage: How far the program got: propagated (sharding propagation only), compiled, or run.
       prediction: The predicted time of one step. None if there is no prediction.
       schedule: The compiler's schedule. None if the text is not scheduled, or cannot be read.
+      memory_use: Bytes in memory while it runs. None if the text is not scheduled, or cannot be read.
       conflicts: Operations with conflicting shardings. None if they were not looked for.
       sharding_error: The reason why JAX cannot trace the program on explicit mesh axes. None if it can.
     """
@@ -367,5 +369,6 @@ class Program(Record):
     stage: Stage | None = field(default=None, metadata=OMIT_NONE)
     prediction: Prediction | None = field(default=None, metadata=OMIT_NONE)
     schedule: Schedule | None = field(default=None, metadata=OMIT_NONE)
+    memory_use: MemoryUse | None = field(default=None, metadata=OMIT_NONE)
     conflicts: tuple[Conflict, ...] | None = field(default=None, metadata=OMIT_NONE)
     sharding_error: ShardingError | None = field(default=None, metadata=OMIT_NONE)

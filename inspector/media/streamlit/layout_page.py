@@ -25,7 +25,12 @@ from inspector.media.streamlit.plain_text import plain
 from inspector.sections import sharding_errors
 from inspector.service.inspection import Inspection
 
-_OF_PROGRAMS = ("Collectives", "Train state", "Time")  # panels that show propagated programs
+_OF_PROGRAMS = (
+    "Collectives",
+    "Train state",
+    "Memory",
+    "Time",
+)  # panels that show propagated programs
 
 
 def show() -> None:

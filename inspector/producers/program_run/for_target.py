@@ -111,6 +111,7 @@ def _read(
         shardings=shardings,
         work=facts.work,
         schedule=facts.schedule,
+        memory_use=facts.memory_use,
     )
     return _snapshot(found, target, record, arrays, program, ())
 

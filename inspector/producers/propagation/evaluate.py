@@ -128,7 +128,9 @@ def _cost(
 ) -> Evaluated:
     mesh = layout.mesh()
     own = program.program if first else program.on(mesh.sizes)
-    return evaluated(own, mesh, chip, "propagated", None, _state_bytes(planned), scaled=not first)
+    state, use = _state_bytes(planned), own.memory_use
+    peak = None if use is None else max(use.peak_bytes, state or 0)
+    return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=not first)
 
 
 def _state_bytes(planned: Snapshot) -> int | None:

@@ -12,6 +12,8 @@ from typing import Any
 import jax
 
 from inspector.compiled import program_text
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.memory_use import estimated_use
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
@@ -20,6 +22,7 @@ from inspector.core.snapshot import (
     Array,
     Collective,
     Finding,
+    MemoryUse,
     Mesh,
     Origin,
     Program,
@@ -45,19 +48,43 @@ from inspector.producers.propagation.template import Lowered, template_of, watch
 class Setting:
     """What a program is propagated on: the mesh, and the rules if its arrays have logical axes.
 
-    `watched` is the name of the program whose activations and gradients are listed.
+    Attributes:
+      watched: name of the program whose activations and gradients are listed.
+      donate: whether results are written over the arguments with the same paths.
+      kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
+      offloads: whether activations are kept in host memory, which the lowered program does not show.
     """
 
     mesh: Mesh
     rules: tuple[Rule, ...] = ()
     has_rules: bool = False
     watched: str | None = None
+    donate: bool = False
+    kernel_square: int | None = None
+    offloads: bool = False
 
     @classmethod
     def of(cls, layout: Layout) -> Setting:
         """Return the setting of a layout."""
+        sizes = dict(layout.sizes)
+        seq = sizes.get("seq")
+        flash = sizes.get("attention") == "flash" and isinstance(seq, int)
         return cls(
-            layout.mesh(), tuple(layout.rules), layout.entry.has_rules, watched_program(layout)
+            layout.mesh(),
+            tuple(layout.rules),
+            layout.entry.has_rules,
+            watched_program(layout),
+            donate=layout.donate,
+            kernel_square=seq if flash else None,
+            offloads="offload:" in str(sizes.get("remat")),
+        )
+
+    def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:
+        """Return an estimate of the memory of a program; None if it is unknown."""
+        if self.offloads:
+            return None
+        return estimated_use(
+            analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
         )
 
 
@@ -192,6 +219,7 @@ def described_program(
         flops_per_device=None if read.work is None else read.work.flops,
         collectives=None if read.collectives is None else collectives,
         work=read.work,
+        memory_use=None if read.analysis is None else setting.memory_use(read.analysis, lowered),
         conflicts=conflicts,
     )
     return program, arrays

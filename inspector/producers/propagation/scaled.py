@@ -90,6 +90,7 @@ class ScaledProgram:
         matmul = tuple(MatmulFlops(dtype, number) for dtype, number in flops.items())
         return replace(
             self.program,
+            memory_use=None,
             collectives=tuple(collectives),
             flops_per_device=None,
             work=Work(None, matmul, None),
@@ -122,6 +123,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
             flops_per_device=work.flops,
             collectives=collectives,
             work=work,
+            memory_use=setting.memory_use(analysis, lowered),
         )
         moved = _moved(collectives, written, setting.mesh)
         products = _products(read, analysis, written, setting.mesh)

@@ -17,6 +17,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.hlo.shardings import NamedMesh
+from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_text, numbered
 from inspector.core.snapshot import Collective, Finding, Program, ProgramArray, Snapshot, Source
@@ -218,7 +219,7 @@ def _program(
     shardings: tuple[ProgramArray, ...] = ()
     if fits or found is None:
         shardings = arrays.add(text, found.mesh.size if fits and found is not None else devices)
-    collectives = work = scheduled = None
+    collectives = work = scheduled = used = None
     partitioned = entry.is_partitioned(module)
     try:
         analysis = Analysis(module)
@@ -227,6 +228,7 @@ def _program(
         if module.entry is not None and module.truncated is None:
             work = hlo.work(module, analysis)
             scheduled = schedule(analysis, collectives)
+            used = memory_use(analysis, *program_text.flat_paths(shardings))
     except InvalidInput as refused:
         findings.append(Finding("warning", "program-unreadable", f"Program {called}: {refused}."))
     devices = devices or _devices_in_groups(collectives or ())
@@ -238,6 +240,7 @@ def _program(
         shardings=shardings,
         work=work if partitioned else None,
         schedule=scheduled if partitioned else None,
+        memory_use=used if partitioned else None,
         ideal=None if partitioned else before_partitioning,
         stage="compiled" if partitioned else None,
         extra={} if devices is None else {"devices": devices},

@@ -240,6 +240,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
         collectives=facts.collectives,
         work=facts.work,
         schedule=facts.schedule,
+        memory_use=facts.memory_use,
         flops_per_device=None if facts.work is None else facts.work.flops,
         seconds=Seconds(lower=sum(known) if known else None, compile=record.compile),
     )

@@ -21,7 +21,7 @@ from inspector.core.totals import totals
 from inspector.layout import Layout, from_json
 from inspector.machines import hardware, out_of_memory, targets
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.memory import STATE_AND_BATCH, fit
+from inspector.machines.prediction.memory import STATE_AND_BATCH, breakdown, fit
 from inspector.model import own_model
 from inspector.search.evaluated import Evaluated, evaluated, rejected, wire_bytes_of
 from inspector.service import compile_cache
@@ -85,7 +85,8 @@ def cost_of(found: Snapshot, chip: Chip | None) -> Evaluated:
     program = found.program("train_step") or next(iter(found.programs), None)
     if program is None or found.mesh is None:
         return rejected("it has no program", state_bytes=state)
-    peak = program.memory.peak if program.memory else None
+    parts = breakdown(found, program)
+    peak = None if parts is None else parts.peak
     if chip is not None:
         memory = fit(found, chip)
         peak = peak or memory.needed

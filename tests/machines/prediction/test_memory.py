@@ -77,7 +77,11 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         assert one.temporaries == analysis.temp_size_in_bytes
         assert one.aliased == analysis.alias_size_in_bytes
         assert one.code == analysis.generated_code_size_in_bytes
-        assert one.peak == analysis.peak_memory_in_bytes
+        # XLA's own peak for emulated devices leaves out temporaries. Tables of tuples have no shape, and
+        # alignment adds up to 64 bytes a value.
+        assert one.total is not None and one.peak is not None
+        assert one.total - one.temporaries - 500 <= one.peak <= one.total + 500
+        assert sum(value.bytes for value in one.use.values) >= 0.95 * one.peak
         assert one.total == (
             analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes

@@ -1,0 +1,201 @@
+"""The buffers that a program will need, before a compiler has fused and scheduled it.
+
+A propagated program is the model as JAX traced it, on one device. Compilers fuse most instructions into the
+matrix products, collectives and loops around them. An instruction that computes each element from one
+element of its operands then keeps them in registers. So here it has no buffer, unless several other
+instructions or a collective read its result, or a loop carries it. The order of execution is that of the
+program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.live_values import (
+    LARGEST_PROGRAM,
+    Buffer,
+    LiveValues,
+    Reader,
+    Tree,
+    leaves_of,
+)
+from inspector.compiled.hlo.module import Computation, Instruction, operand_names
+from inspector.compiled.hlo.shapes import Shape
+from inspector.core.collectives import BY_OPCODE
+
+# Instructions whose operands and results are in memory.
+_WRITES = frozenset({
+    "dot", "convolution", "gather", "scatter", "sort", "dynamic-update-slice", "custom-call",
+    "rng-bit-generator", "fft", "cholesky", "triangular-solve", "reduce-window",
+    "select-and-scatter", "concatenate", "parameter", *BY_OPCODE,
+})  # fmt: skip
+_PRODUCTS = frozenset({"dot", "convolution"})
+_RUNS = frozenset({"while", "conditional", "call"})
+# The data in another order, which products and fusions read and write directly.
+_ORDERS = frozenset({"transpose", "reshape", "bitcast"})
+# Made wherever they are needed.
+_MADE = frozenset({"constant", "iota"})
+# A result that this many instructions with memory read is written once.
+_READERS = 2
+
+
+class _Fused(list[Tree]):
+    """The result of a fused instruction: the buffers that it is computed from."""
+
+
+def fused_values(
+    analysis: Analysis,
+    donated: Mapping[int, int] | None = None,
+    kernel_square: int | None = None,
+) -> LiveValues | None:
+    """Return the buffers of a program before a compile; None if its text is truncated or too large.
+
+    Args:
+      donated: number of each result that is written over an argument → number of the argument.
+      kernel_square: length of the sequences whose square, the scores of attention, a kernel keeps on the
+        chip. Values with two such dimensions have no buffer.
+    """
+    module = analysis.module
+    entry = module.by_name.get(module.entry or "")
+    if module.truncated or entry is None:
+        return None
+    if sum(len(one.instructions) for one in module.computations) > LARGEST_PROGRAM:
+        return None
+    found = _Reader(analysis, donated or {}).read(entry)
+    if kernel_square is None:
+        return found
+    kept = (one for one in found.buffers if not _is_square(one, kernel_square))
+    return LiveValues(tuple(kept), found.instructions)
+
+
+def _is_square(buffer: Buffer, size: int) -> bool:
+    return buffer.shape is not None and buffer.shape.dimensions.count(size) >= 2
+
+
+class _Reader(Reader):
+    """Follows the values of a program that is not fused yet."""
+
+    def __init__(self, analysis: Analysis, donated: Mapping[int, int]) -> None:
+        super().__init__(analysis)
+        self._donated = donated
+        self._users: dict[str, Mapping[str, list[Instruction]]] = {}
+
+    def _donate(self, entry: Computation, result: Tree) -> None:
+        parameters = {
+            one.number: self._trees.get(one.name)
+            for one in entry.instructions
+            if one.opcode == "parameter"
+        }
+        for number, leaf in enumerate(leaves_of(result)):
+            given = parameters.get(self._donated.get(number, -1))
+            if given is not None:
+                self._join(given, leaf)
+
+    def _computation(
+        self, computation: Computation, given: Sequence[Tree] | None, depth: int
+    ) -> Tree:
+        self._users[computation.name] = _users(computation.instructions)
+        return super()._computation(computation, given, depth)
+
+    def _written(self, instruction: Instruction, tree: Tree) -> Iterable[int]:
+        passes_on = isinstance(tree, _Fused) or instruction.opcode in _ORDERS
+        return () if passes_on else super()._written(instruction, tree)
+
+    def _instruction(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        operands: list[Tree],
+        given: Sequence[Tree] | None,
+        depth: int,
+    ) -> Tree:
+        opcode = instruction.opcode
+        users = self._users[computation.name]
+        if opcode in _ORDERS:
+            return operands[0] if operands else []
+        if opcode in _MADE:
+            return _Fused()
+        if opcode in ("tuple", "opt-barrier", *_RUNS):
+            names = operand_names(instruction)
+            passed = self._invariant(users.get(instruction.name, ()))
+            operands = [
+                operand
+                if not isinstance(operand, _Fused)
+                or number in passed
+                or _opcode(computation, name) == "get-tuple-element"
+                else self._new(_shape(computation, name))
+                for number, (operand, name) in enumerate(zip(operands, names, strict=False))
+            ]
+        elif opcode in _PRODUCTS:
+            return self._new(_written_shape(instruction, users))
+        elif opcode == "dynamic-update-slice" and operands and isinstance(operands[0], _Fused):
+            operands[0] = self._new(_shape(computation, operand_names(instruction)[0]))
+        elif opcode not in _WRITES and opcode != "get-tuple-element":
+            shape = instruction.shape
+            if shape is not None and shape.parts is None:
+                return self._fused(instruction, operands, shape, users)
+        return super()._instruction(computation, instruction, operands, given, depth)
+
+    def _fused(
+        self,
+        instruction: Instruction,
+        operands: list[Tree],
+        shape: Shape,
+        users: Mapping[str, list[Instruction]],
+    ) -> Tree:
+        """Return the result of an instruction between those with memory."""
+        readers = [one.opcode for one in users.get(instruction.name, ())]
+        written = (
+            instruction.opcode == "reduce"
+            or any(one in BY_OPCODE for one in readers)
+            or sum(one in _WRITES for one in readers) >= _READERS
+        )
+        return self._new(shape) if written else _Fused(sorted(set(leaves_of(operands))))
+
+    def _invariant(self, users: Iterable[Instruction]) -> Collection[int]:
+        """Return the positions in the state of a loop that its body passes on unchanged."""
+        for user in users:
+            for called in user.called if user.opcode == "while" else ():
+                body = self._module.by_name.get(called.computation)
+                if called.role == "body" and body is not None and body.root is not None:
+                    parts = [body.by_name.get(name or "") for name in operand_names(body.root)]
+                    return {
+                        number
+                        for number, part in enumerate(parts)
+                        if part is not None
+                        and part.opcode == "get-tuple-element"
+                        and part.tuple_index == number
+                    }
+        return ()
+
+
+def _users(instructions: Iterable[Instruction]) -> dict[str, list[Instruction]]:
+    found: dict[str, list[Instruction]] = {}
+    for instruction in instructions:
+        if instruction.opcode not in ("parameter", "constant"):
+            for name in set(operand_names(instruction)):
+                found.setdefault(name or "", []).append(instruction)
+    return found
+
+
+def _written_shape(
+    instruction: Instruction, users: Mapping[str, list[Instruction]]
+) -> Shape | None:
+    """Return the shape that a product writes: that of the conversion that alone reads its result."""
+    at = instruction
+    while True:
+        readers = users.get(at.name, [])
+        if len(readers) != 1 or readers[0].opcode not in {"convert", *_ORDERS}:
+            return at.shape
+        at = readers[0]
+
+
+def _shape(computation: Computation, name: str | None) -> Shape | None:
+    found = computation.by_name.get(name or "")
+    return None if found is None else found.shape
+
+
+def _opcode(computation: Computation, name: str | None) -> str:
+    found = computation.by_name.get(name or "")
+    return "" if found is None else found.opcode

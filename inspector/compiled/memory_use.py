@@ -1,0 +1,335 @@
+"""The memory of one device while a program runs, from the live values of its schedule, for a Snapshot."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from inspector.compiled import argument_path
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.fused_values import fused_values
+from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
+from inspector.compiled.hlo.module import Instruction, operand_names
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.array_groups import USE_GROUPS, group_of_path
+from inspector.core.collectives import BY_OPCODE
+from inspector.core.snapshot import GroupUse, LiveValue, MemoryUse, Phase, UseGroup
+from inspector.core.typed_json import LARGEST
+
+# Points of a curve. A figure is about twice as many pixels wide as it has points.
+MOST_POINTS = 240
+# Values at the peak are kept until they have this share of it, and at most this many.
+_SHARE_OF_VALUES = 0.99
+_MOST_VALUES = 400
+# Values below this share of the largest are temporaries, without looking at their use.
+_SMALL = 1e-5
+# Instructions that keep the value of their first operand, and the most of them that are followed.
+_SAME_DATA = frozenset({
+    "bitcast", "copy", "convert", "reshape", "transpose", "get-tuple-element", "copy-done",
+})  # fmt: skip
+_MOST_STEPS = 12
+_NAMED_PHASES: tuple[Phase, ...] = ("init", "forward", "backward", "optimizer")
+# Instructions whose phases count. Others, such as constants and copies, are scheduled far from their use.
+_WORK = frozenset({"fusion", "dot", "convolution", "custom-call", "reduce", "scatter", "gather"})
+_BACKWARD = frozenset({"backward", "rematerialised"})
+
+
+def memory_use(
+    analysis: Analysis, arguments: Sequence[str] = (), results: Sequence[str] = ()
+) -> MemoryUse | None:
+    """Return the memory of a program; None if its text is truncated, not scheduled or too large.
+
+    Args:
+      arguments: paths of the flattened arguments that the program uses, in order.
+      results: paths of its flattened results, in order.
+    """
+    return _record(analysis, live_values(analysis), arguments, results)
+
+
+def estimated_use(
+    analysis: Analysis,
+    arguments: Sequence[str],
+    results: Sequence[str],
+    donate: bool,
+    kernel_square: int | None = None,
+) -> MemoryUse | None:
+    """Return an estimate of the memory of a propagated program; None if its text is too large.
+
+    Args:
+      arguments, results: as for `memory_use`.
+      donate: whether results are written over the arguments with the same paths.
+      kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
+    """
+    numbers = {path: number for number, path in enumerate(arguments)}
+    donated = {
+        number: numbers[path] for number, path in enumerate(results) if donate and path in numbers
+    }
+    live = fused_values(analysis, donated, kernel_square)
+    return _record(analysis, live, arguments, results)
+
+
+def _record(
+    analysis: Analysis,
+    live: LiveValues | None,
+    arguments: Sequence[str],
+    results: Sequence[str],
+) -> MemoryUse | None:
+    if live is None or not live.instructions:
+        return None
+    buffers = [
+        one
+        for one in live.buffers
+        if one.space == DEVICE and one.bytes and one.first >= 0 and not one.inside
+    ]
+    if sum(one.bytes for one in buffers) > LARGEST:
+        return None
+    return _Use(analysis, live, buffers, arguments, results).record()
+
+
+class _Use:
+    """Computes the record of one program."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        live: LiveValues,
+        buffers: Sequence[Buffer],
+        arguments: Sequence[str],
+        results: Sequence[str],
+    ) -> None:
+        self._module = analysis.module
+        self._instructions = live.instructions
+        self._all = live.buffers
+        self._buffers = buffers
+        parameters = {one.parameter for one in live.buffers if one.parameter is not None}
+        outputs = {one.result for one in live.buffers if one.result is not None}
+        # Other lists do not belong to this text.
+        self._arguments = arguments if max(parameters, default=-1) + 1 == len(arguments) else ()
+        self._results = results if max(outputs, default=-1) + 1 == len(results) else ()
+        self._phases: dict[int, Phase] = {}
+        self._computations: dict[str, Phase] = {}
+        largest = max((one.bytes for one in buffers), default=0)
+        self._read: dict[int, list[Buffer]] = defaultdict(list)
+        self._written: dict[int, list[Buffer]] = defaultdict(list)
+        for one in buffers:
+            if one.bytes >= _SMALL * largest and not one.whole_program:
+                for position in one.readers:
+                    self._read[position].append(one)
+                for position in one.writers:
+                    self._written[position].append(one)
+        self._groups = [self._group(one, one.bytes < _SMALL * largest) for one in buffers]
+
+    def record(self) -> MemoryUse:
+        count = len(self._instructions)
+        changes: dict[int, dict[UseGroup, int]] = defaultdict(lambda: defaultdict(int))
+        for buffer, group in zip(self._buffers, self._groups, strict=True):
+            whole = buffer.whole_program
+            changes[0 if whole else buffer.first][group] += buffer.bytes
+            changes[count if whole else buffer.last + 1][group] -= buffer.bytes
+        bins = min(count, MOST_POINTS)
+        current: dict[UseGroup, int] = defaultdict(int)
+        best: list[tuple[int, int, dict[UseGroup, int]] | None] = [None] * bins
+        total = 0
+        for position in range(count):
+            for group, change in changes.get(position, {}).items():
+                current[group] += change
+                total += change
+            at = position * bins // count
+            known = best[at]
+            if known is None or total > known[1]:
+                best[at] = (position, total, dict(current))
+        points = [one for one in best if one is not None]
+        order = [name for name in USE_GROUPS if any(one[2].get(name) for one in points)]
+        peak = max(range(len(points)), key=lambda at: points[at][1])
+        return MemoryUse(
+            instructions=count,
+            points=tuple(position for position, _, _ in points),
+            phases=self._phases_at([position for position, _, _ in points]),
+            groups=tuple(
+                GroupUse(name, tuple(one[2].get(name, 0) for one in points)) for name in order
+            ),
+            peak=peak,
+            values=tuple(self._values(*points[peak][:2])),
+            on_chip=max(map(_peak, self._on_chip().values()), default=None),
+        )
+
+    def _on_chip(self) -> dict[int, list[Buffer]]:
+        """Return the buffers inside of the chip by memory, such as VMEM, or CMEM of a TPU v4."""
+        found: dict[int, list[Buffer]] = defaultdict(list)
+        for one in self._all:
+            if one.space not in (DEVICE, HOST) and one.first >= 0:
+                found[one.space].append(one)
+        return found
+
+    def _phases_at(self, positions: Sequence[int]) -> tuple[Phase, ...]:
+        """Return the phase at each position: that of most instructions with work around it."""
+        count = len(self._instructions)
+        ahead: dict[Phase, list[int]] = {one: [0] for one in _NAMED_PHASES}
+        for position, (_, instruction) in enumerate(self._instructions):
+            works = instruction.opcode in _WORK or instruction.opcode in BY_OPCODE
+            phase = self._phase(position) if works else "unknown"
+            phase = "backward" if phase in _BACKWARD else phase
+            for name, numbers in ahead.items():
+                numbers.append(numbers[-1] + (name == phase))
+        phases: list[Phase] = []
+        for position in positions:
+            low, high = max(position - count // 24, 0), min(position + count // 24 + 1, count)
+            most = max(_NAMED_PHASES, key=lambda one: ahead[one][high] - ahead[one][low])
+            known = ahead[most][high] > ahead[most][low]
+            phases.append(most if known else phases[-1] if phases else "unknown")
+        return tuple(phases)
+
+    def _phase(self, position: int) -> Phase:
+        if position not in self._phases:
+            name, instruction = self._instructions[position]
+            own = parse_op_name(instruction.metadata.get("op_name"))[0].phase
+            self._phases[position] = self._phase_of(name) if own == "unknown" else own
+        return self._phases[position]
+
+    def _phase_of(self, computation: str) -> Phase:
+        """Return the phase that all operations of a loop body have, for those without a name."""
+        if computation not in self._computations:
+            instructions = self._module.by_name[computation].instructions
+            found = {parse_op_name(one.metadata.get("op_name"))[0].phase for one in instructions}
+            found.discard("unknown")
+            alone = found.pop() if len(found) == 1 else "unknown"
+            self._computations[computation] = alone
+        return self._computations[computation]
+
+    def _group(self, buffer: Buffer, small: bool) -> UseGroup:
+        """Return what a buffer is for."""
+        if buffer.parameter is not None:
+            path = self._path(buffer) or ""
+            return group_of_path(path) or ("batch" if path.startswith("batch/") else "other")
+        if buffer.result is not None:
+            return "output"
+        if buffer.constant:
+            return "constant"
+        if small:
+            return "temporary"
+        if any(self._communicates(self._instructions[one][1]) for one in buffer.writers[:1]):
+            return "collective"
+        written = {
+            phase for one in buffer.writers for phase in self._phases_around(one, before=True)
+        }
+        read = {phase for one in buffer.readers for phase in self._phases_around(one, before=False)}
+        if "forward" in written and read & _BACKWARD:
+            return "activation"
+        return "gradient" if written & _BACKWARD and "optimizer" in read else "temporary"
+
+    def _phases_around(self, position: int, before: bool) -> set[Phase]:
+        """Return the phase of an instruction, or else those of what it reads or of what reads its result."""
+        own = self._phase(position)
+        if own != "unknown":
+            return {own}
+        if before:
+            return {self._phase(at) for one in self._read.get(position, ()) for at in one.writers}
+        return {self._phase(at) for one in self._written.get(position, ()) for at in one.readers}
+
+    def _communicates(self, instruction: Instruction) -> bool:
+        if instruction.opcode in BY_OPCODE:
+            return True
+        if instruction.opcode not in ("fusion", "async-start"):
+            return False
+        computations = (self._module.by_name.get(one.computation) for one in instruction.called)
+        return any(
+            one.opcode in BY_OPCODE
+            for computation in computations
+            if computation is not None
+            for one in computation.instructions
+        )
+
+    def _path(self, buffer: Buffer) -> str | None:
+        if buffer.parameter is not None:
+            if self._arguments:
+                return self._arguments[buffer.parameter]
+            name = self._instructions[buffer.first][1].metadata.get("op_name", "")
+            return argument_path.path_of(name)
+        if buffer.result is not None and self._results:
+            return self._results[buffer.result]
+        return None
+
+    def _values(self, position: int, total: int) -> list[LiveValue]:
+        """Return the values at a position, the largest first."""
+        alive = [
+            (buffer, group)
+            for buffer, group in zip(self._buffers, self._groups, strict=True)
+            if buffer.whole_program or buffer.first <= position <= buffer.last
+        ]
+        alive.sort(key=lambda one: -one[0].bytes)
+        kept, bytes_kept = [], 0
+        for buffer, group in alive[:_MOST_VALUES]:
+            if bytes_kept >= _SHARE_OF_VALUES * total:
+                break
+            bytes_kept += buffer.bytes
+            kept.append(self._value(buffer, group))
+        return kept
+
+    def _opcode(self, position: int) -> str:
+        return self._instructions[position][1].opcode
+
+    def _metadata(self, position: int) -> dict[str, str]:
+        """Return the metadata of an instruction, or of the value that it writes into a larger array."""
+        name, instruction = self._instructions[position]
+        computation = self._module.by_name[name]
+        at: Instruction | None = instruction
+        operands: list[Instruction | None] = []
+        if instruction.opcode == "fusion":
+            fused = next(
+                (self._module.by_name.get(one.computation) for one in instruction.called), None
+            )
+            operands = [computation.by_name.get(one or "") for one in operand_names(instruction)]
+            at = None if fused is None else fused.root
+        else:
+            fused = computation
+        updates = False
+        for _ in range(_MOST_STEPS):
+            if at is None or fused is None:
+                break
+            if at.opcode == "parameter" and fused is not computation:
+                number = at.number
+                at = operands[number] if number is not None and number < len(operands) else None
+                fused = computation
+                continue
+            names = operand_names(at)
+            if at.opcode == "dynamic-update-slice":
+                updates, names = True, names[1:]
+            elif at.opcode not in _SAME_DATA:
+                break
+            at = fused.by_name.get(names[0] or "") if names else None
+        if updates and at is not None and "/" in at.metadata.get("op_name", ""):
+            return at.metadata
+        return instruction.metadata
+
+    def _value(self, buffer: Buffer, group: UseGroup) -> LiveValue:
+        instructions = [self._instructions[one][1] for one in buffer.writers]
+        # The first writer of an array that a loop fills only allocates it, and the loop itself says nothing.
+        writers = [one for one in buffer.writers[1:] if self._opcode(one) != "while"]
+        named = (self._metadata(one) for one in (*writers, *buffer.writers))
+        metadata = next((one for one in named if "/" in one.get("op_name", "")), {})
+        argument = buffer.parameter is not None
+        shape = buffer.shape
+        data = shape.bytes if shape is not None else None
+        return LiveValue(
+            instructions[0].name,
+            group,
+            bytes=buffer.bytes,
+            padding=max(buffer.bytes - (data or 0), 0),
+            shape="" if shape is None else str(shape),
+            path=self._path(buffer),
+            op_name=None if argument else metadata.get("op_name") or None,
+            source=None if argument else self._module.source(metadata),
+        )
+
+
+def _peak(buffers: Sequence[Buffer]) -> int:
+    """Return the most bytes of these buffers that are in use at one time."""
+    changes: dict[int, int] = defaultdict(int)
+    for one in buffers:
+        changes[one.first] += one.bytes
+        changes[one.last + 1] -= one.bytes
+    most = current = 0
+    for position in sorted(changes):
+        current += changes[position]
+        most = max(most, current)
+    return most

@@ -1,0 +1,140 @@
+"""The memory of one device while a program runs, stacked by group, with the peak and a chip's capacity."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import plotly.graph_objects as go
+
+from inspector.core.array_groups import USE_GROUPS
+from inspector.core.formatting import bytes_text, exact_bytes_text
+from inspector.core.snapshot import MemoryUse
+from inspector.figures import frame
+
+_PLOT_PX = 230
+_LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 64, 12, 88
+_LEGEND_Y = -0.16  # of the plot, below the names of the phases
+# A phase is named if it has this share of the width.
+_LEAST_PHASE = 0.09
+# A phase that begins nearer to the left end, as a share of the width, has no line there.
+_EDGE = 0.02
+# The capacity is drawn if the peak takes at least this share of it.
+_LEAST_SHARE = 0.3
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+
+
+def memory_timeline(
+    use: MemoryUse,
+    heading: str,
+    capacity: int | None = None,
+    chip: str = "",
+    *,
+    width_px: int = 700,
+) -> go.Figure | None:
+    """Return the bytes of each group at each point of a program; None if it has no points.
+
+    Args:
+      capacity: bytes of one device of a chip. It is a line, or a note if it is far above the peak.
+    """
+    if not use.points:
+        return None
+    totals = use.totals
+    most = max(totals)
+    unit, divisor = next(one for one in _UNITS if most >= one[1] or one[1] == 1)
+    count = max(use.instructions - 1, 1)
+    places = [round(point / count, 5) for point in use.points]
+    along = np.asarray(places, dtype=np.float32)
+    traces = [
+        go.Scatter(
+            x=along,
+            y=np.asarray(one.bytes, dtype=np.float32) / np.float32(divisor),
+            name=USE_GROUPS[one.group].heading,
+            stackgroup="memory",
+            mode="lines",
+            line={"width": 0.5, "color": USE_GROUPS[one.group].color, "shape": "hv"},
+            fillcolor=USE_GROUPS[one.group].color,
+            hovertemplate=f"<b>{USE_GROUPS[one.group].heading}</b><br>%{{y:.3~f}} {unit}<extra></extra>",
+        )
+        for one in use.groups
+        if max(one.bytes) >= most / 1000
+    ]
+    notes, top = [], most / divisor
+    if capacity is not None and most >= _LEAST_SHARE * capacity:
+        top = max(top, capacity / divisor)
+        traces.append(
+            _line([0, 1], [capacity / divisor] * 2, "dash", f"{chip}: {bytes_text(capacity)}")
+        )
+    elif capacity is not None:
+        notes.append(f"one {chip} chip has {bytes_text(capacity)}")
+    at = places[use.peak]
+    traces.append(
+        go.Scatter(
+            x=[at],
+            y=[most / divisor],
+            mode="markers+text",
+            marker={"symbol": "triangle-down", "size": 11, "color": frame.MIDDLE_GREY},
+            text=[f"peak {bytes_text(most)}"],
+            textposition="top right" if at < 0.5 else "top left",
+            cliponaxis=False,
+            showlegend=False,
+            customdata=[frame.hover([f"peak: {exact_bytes_text(most)}"])],
+            hovertemplate=frame.HOVER_TEXT,
+        )
+    )
+    phases = _phases(use, places)
+    traces += [_line([left] * 2, [0, 1.12 * top], "dot") for _, left, _ in phases if left > _EDGE]
+    return frame.plot(
+        traces,
+        width_px,
+        _PLOT_PX,
+        heading=heading,
+        notes=notes,
+        left=_LEFT_PX,
+        right=_RIGHT_PX,
+        bottom=_BOTTOM_PX,
+        annotations=[
+            {
+                "x": (left + right) / 2,
+                "y": 0,
+                "yanchor": "top",
+                "text": name,
+                "showarrow": False,
+                "font": {"size": frame.NOTE_PX},
+            }
+            for name, left, right in phases
+        ],
+        showlegend=True,
+        legend={**frame.LEGEND_BELOW, "y": _LEGEND_Y, "traceorder": "normal"},
+        xaxis=frame.axis(range=[0, 1], showticklabels=False, fixedrange=True),
+        yaxis=frame.axis(
+            range=[0, 1.12 * top],
+            title={"text": f"{unit} in use", "font": {"size": frame.NOTE_PX}, "standoff": 4},
+            nticks=6,
+            fixedrange=True,
+        ),
+    )
+
+
+def _line(x: list[float], y: list[float], dash: str, name: str = "") -> go.Scatter:
+    return go.Scatter(
+        x=x,
+        y=y,
+        mode="lines",
+        name=name,
+        showlegend=bool(name),
+        line={"width": 1.5 if name else 1, "dash": dash, "color": frame.MIDDLE_GREY},
+        hoverinfo="skip",
+    )
+
+
+def _phases(use: MemoryUse, places: list[float]) -> list[tuple[str, float, float]]:
+    """Return (phase, left end, right end) of each long part of the program in one phase."""
+    found, start = [], 0
+    for phase, same in groupby(use.phases):
+        end = start + len(list(same))
+        left, right = places[start], places[end] if end < len(places) else 1.0
+        if right - left >= _LEAST_PHASE and phase != "unknown":
+            found.append((str(phase), left, right))
+        start = end
+    return found

@@ -1,0 +1,109 @@
+"""The buffers of a program before a compile: what is fused, and what needs memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.fused_values import fused_values
+from inspector.compiled.hlo.live_values import LiveValues
+
+
+def read(text: str, **options: Any) -> LiveValues:
+    found = fused_values(Analysis(hlo.parse(text)[0]), **options)
+    assert found is not None
+    return found
+
+
+def names(found: LiveValues) -> dict[str, tuple[str, str]]:
+    """Return (shape, last instruction) of each buffer that is no argument, by its first instruction."""
+    named = [one.name for _, one in found.instructions]
+    return {
+        named[one.first]: (str(one.shape), named[one.last])
+        for one in found.buffers
+        if one.first >= 0 and one.parameter is None
+    }
+
+
+CHAIN = """HloModule m
+ENTRY e {
+  x = bf16[64,32] parameter(0)
+  w = bf16[32,16] parameter(1)
+  y = f32[64,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = bf16[64,16] convert(y)
+  a = bf16[64,16] tanh(z)
+  b = bf16[64,16] multiply(a, z)
+  t = bf16[16,64] transpose(b), dimensions={1,0}
+  v = bf16[16,32] dot(t, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  n = bf16[16,32] negate(v)
+  ROOT r = (bf16[16,32]) tuple(n)
+}
+"""
+
+
+def test_elementwise_instructions_are_fused() -> None:
+    # `y` is written as bf16. It is in memory until the product that reads what is computed from it.
+    assert names(read(CHAIN)) == {
+        "y": ("bf16[64,16]", "v"),
+        "v": ("bf16[16,32]", "n"),
+        "r": ("bf16[16,32]", "r"),
+    }
+
+
+def test_a_donated_result_has_the_memory_of_its_argument() -> None:
+    assert sum(one.result is not None for one in read(CHAIN).buffers) == 1
+    (result,) = [one for one in read(CHAIN, donated={0: 1}).buffers if one.result is not None]
+    assert result.parameter == 1
+
+
+def test_scores_of_attention_stay_on_the_chip() -> None:
+    text = """HloModule m
+ENTRY e {
+  q = bf16[2,128,8] parameter(0)
+  s = f32[2,128,128] dot(q, q), lhs_batch_dims={0}, rhs_batch_dims={0}
+  ROOT o = bf16[2,128,8] dot(s, q), lhs_batch_dims={0}, rhs_batch_dims={0}
+}
+"""
+    assert names(read(text)).keys() == {"s", "o"}
+    assert names(read(text, kernel_square=128)).keys() == {"o"}
+
+
+LOOP = """HloModule m
+body {
+  s = (s32[], f32[4,8], f32[8,8], f32[6,4,8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4,8] get-tuple-element(s), index=1
+  mask = f32[8,8] get-tuple-element(s), index=2
+  all = f32[6,4,8] get-tuple-element(s), index=3
+  y = f32[4,8] dot(x, mask), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  row = f32[1,4,8] reshape(y)
+  zero = s32[] constant(0)
+  more = f32[6,4,8] dynamic-update-slice(all, row, i, zero, zero)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  ROOT t = (s32[], f32[4,8], f32[8,8], f32[6,4,8]) tuple(next, y, mask, more)
+}
+test {
+  s = (s32[], f32[4,8], f32[8,8], f32[6,4,8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(6)
+  ROOT less = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+  x = f32[4,8] parameter(0)
+  zero = s32[] constant(0)
+  none = f32[] constant(0)
+  mask = f32[8,8] broadcast(none), dimensions={}
+  empty = f32[6,4,8] broadcast(none), dimensions={}
+  state = (s32[], f32[4,8], f32[8,8], f32[6,4,8]) tuple(zero, x, mask, empty)
+  loop = (s32[], f32[4,8], f32[8,8], f32[6,4,8]) while(state), condition=test, body=body
+  ROOT r = f32[6,4,8] get-tuple-element(loop), index=3
+}
+"""
+
+
+def test_what_a_loop_carries_is_written_and_a_constant_that_it_reads_is_not() -> None:
+    shapes = sorted(str(one.shape) for one in read(LOOP).buffers if one.bytes > 4)
+    # The argument, which the product replaces in the loop, and the stack. Not the mask.
+    assert shapes == ["f32[4,8]", "f32[6,4,8]"]
