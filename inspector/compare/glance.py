@@ -10,6 +10,7 @@ from inspector.compare.difference import origin
 from inspector.compare.difference.caveats import remark
 from inspector.compare.difference.question import Answer, Row, Statement
 from inspector.compare.difference.questions import program_names
+from inspector.core.array_groups import USE_GROUPS
 from inspector.core.collectives import traffic
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Program, Snapshot
@@ -159,6 +160,22 @@ def _statement(kind: Kind, one: Amount, reference: Amount, same_chip: bool) -> S
 def _memory(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Amount:
     fit = None if chip is None else memory.fit(snapshot, chip)
     limit, fits = (None, None) if fit is None else (fit.capacity, fit.fits)
+    use = None if program is None else program.memory_use
+    if program is not None and use is not None and use.points:
+        held = [(USE_GROUPS[one.group].heading, one.bytes[use.peak]) for one in use.groups]
+        parts = _parts([(name, size) for name, size in held if size])
+        if program.stage != "propagated":
+            return Amount(parts, use.peak_bytes, _compiled(snapshot), limit=limit, fits=fits)
+        low, high = memory.peak_interval(use.peak_bytes, 0)
+        return Amount(
+            parts,
+            use.peak_bytes,
+            "estimated before a compile",
+            low=low,
+            high=high,
+            limit=limit,
+            fits=fits,
+        )
     found = None if program is None else memory.breakdown(snapshot, program)
     if found is not None and found.total is not None:
         parts = _parts(memory.segments(found))
@@ -167,13 +184,13 @@ def _memory(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> A
     if fit is not None and fit.basis == "compiler" and fit.needed is not None:
         parts = _parts([(memory.NEEDED, fit.needed)])
         return Amount(parts, fit.needed, _compiled(snapshot), limit=limit, fits=fits)
-    held = memory.state_segments(snapshot)
-    if held is None:
+    state = memory.state_segments(snapshot)
+    if state is None:
         why = "the bytes per device of its arrays are unknown"
         return Amount(limit=limit, fits=fits, unknown=why)
-    value = sum(number for _, number in held)
+    value = sum(number for _, number in state)
     stage = "planned, state and batch only"
-    return Amount(_parts(held), value, stage, at_least=True, limit=limit, fits=fits)
+    return Amount(_parts(state), value, stage, at_least=True, limit=limit, fits=fits)
 
 
 def _time(snapshot: Snapshot, program: Program | None, chip: Chip | None) -> Amount:

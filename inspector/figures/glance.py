@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from inspector.compare.difference import Answer
 from inspector.compare.glance import COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
 from inspector.core import sharding
+from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import mesh_text, spec_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, labels, memory_bars, mesh_layout, palette
@@ -51,6 +52,7 @@ _ENTRY_PX = 19
 _SMALLEST_PX = 0.5  # lower segments have no entry in the legend
 _SIGNS = {"better": "▼", "worse": "▲", "equal": "=", "different": "≈", "not comparable": "∅"}
 
+_USE_COLORS = {group.heading: group.color for group in USE_GROUPS.values()}
 _TIME_COLORS = {
     COMPUTE: palette.OKABE_ITO[0],
     COPIES: palette.OKABE_ITO[4],
@@ -335,7 +337,7 @@ def _style(measure: Measure, name: str, axes: dict[str, tuple[str, str]]) -> tup
         return axes[name]
     if measure.kind == "time":
         return _TIME_COLORS.get(name, palette.UNKNOWN), ""
-    color = memory_bars.COLORS.get(name, palette.UNKNOWN)
+    color = memory_bars.COLORS.get(name) or _USE_COLORS.get(name, palette.UNKNOWN)
     return color, "/" if color == palette.UNKNOWN else ""
 
 
