@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector.compare import board_link
-from inspector.compare.board import MOST_PINS, Board
+from inspector.compare.board import MOST_PINS, Board, free_name
 from inspector.core.formatting import and_text
 from inspector.machines import hardware
 from inspector.media.streamlit import (
@@ -16,18 +16,20 @@ from inspector.media.streamlit import (
     board_maps,
     board_pins,
     board_propagation,
+    board_runs,
     board_specs,
     chart,
     chip_choice,
+    keep_button,
     page_width,
     paired_times_section,
     pins,
     report_button,
     screenshot_mode,
+    user,
 )
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
-from inspector.service import inspection
 
 SECTIONS: dict[str, Callable[[Board], None]] = {
     "Side by side": board_comparison.show,
@@ -40,8 +42,8 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
 
 def show() -> None:
     """Draw the page: the pins and the open section."""
-    pins.read_link()
-    service = inspection.shared()
+    pins.read_link(tuple(SECTIONS))
+    service = user.service()
     pins.complete(board_propagation.completed(service, pins.board()))
     screenshot_mode.hide_controls()
     _head()
@@ -51,12 +53,13 @@ def show() -> None:
         _empty(board)
     else:
         board_pins.show(board)
+        board_runs.show(service, board)
         board_propagation.show(service, board)
         _sections(board.aligned())
         _in_the_link(board)
     screenshot_mode.write_provenance(board.named)
     page_width.measure()
-    pins.write_link()
+    pins.write_link(tuple(SECTIONS))
 
 
 def _head() -> None:
@@ -87,9 +90,15 @@ def _tools(board: Board) -> None:
         )
         report_button.show(board.named, hardware.CHIPS[board.chip], baseline=board.baseline)
         board_file.draw_download(board)
+        keep_button.show(board, _name(board), key="keep_board", then=pins.open_kept)
         with st.popover("Open", icon=":material/file_open:", type="tertiary", key="open_board"):
             board_file.draw_upload(board)
         screenshot_mode.draw_button()
+
+
+def _name(board: Board) -> str:
+    """Return a name for the library: that of the kept board, or the names of its layouts."""
+    return pins.kept_name() or free_name(" and ".join(board.names), ())
 
 
 def _notices() -> None:
@@ -117,7 +126,7 @@ def _empty(board: Board) -> None:
 
 
 def _sections(board: Board) -> None:
-    tabs = st.tabs(list(SECTIONS), key="board_section", on_change="rerun")
+    tabs = st.tabs(list(SECTIONS), key=pins.TABS_KEY, on_change="rerun")
     for tab, draw in zip(tabs, SECTIONS.values(), strict=True):
         if tab.open:
             with tab, chart.of(lambda: provenance.lines(board.named)):
@@ -127,12 +136,13 @@ def _sections(board: Board) -> None:
 def _in_the_link(board: Board) -> None:
     """Describe what a link to this page does not contain."""
     absent, planned = board_link.not_in_link(board), board_link.only_planned_in_link(board)
-    if screenshot_mode.on() or not (absent or planned):
+    if screenshot_mode.on() or pins.kept_name() is not None or not (absent or planned):
         return
     said = []
     if planned:
         said.append(
-            f"A link to this page shows {plain(and_text(planned))} as planned, without measurements."
+            f"A link to this page shows {plain(and_text(planned))} as planned on a server that does not "
+            "have the result."
         )
     if absent:
         if len(absent) == len(board.pins):
@@ -140,4 +150,5 @@ def _in_the_link(board: Board) -> None:
         else:
             which = f"{plain(and_text(absent))} {'is' if len(absent) == 1 else 'are'} not"
         said.append(f"{which} in a link, which contains only layouts.")
-    st.caption(" ".join([*said, "*Save* writes everything to one file."]))
+    said.append("*Keep* gives all of it a short link. *Save* writes it to one file.")
+    st.caption(" ".join(said))

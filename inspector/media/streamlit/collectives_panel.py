@@ -27,7 +27,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
         render.show([missing])
         return
     names = [program.name for program in snapshot.programs]
-    name = program_choice.choose(names, "collectives_program")
+    name = program_choice.choose(names, program_choice.KEYS["Collectives"])
     program = snapshot.program(name) or snapshot.programs[0]
 
     def pick_conflict(row: int | None) -> None:

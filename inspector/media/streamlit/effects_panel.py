@@ -43,7 +43,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         chip = _chip(snapshot, layout)
     with chosen:
         names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
-        program = program_choice.choose(names, "effects_program")
+        program = program_choice.choose(names, program_choice.KEYS["Effects"])
     service = user.service()
     known = service.known_effects(layout, program, chip.name) or _recorded(snapshot, program, chip)
     if known is not None:

@@ -7,7 +7,14 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from inspector.media.streamlit import contrast, layout_page, run_folder, session, sign_in
+from inspector.media.streamlit import (
+    contrast,
+    layout_page,
+    run_folder,
+    session,
+    sign_in,
+    snapshot_panels,
+)
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import own_model_registration, serving
 
@@ -65,7 +72,7 @@ if serving.current().providers:
     )
     main_pages.append(account)
 page = st.navigation(pages, position="top")
-session.begin(on_layout_page=page is layout)
+session.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
 contrast.draw()

@@ -78,6 +78,11 @@ def show(name: str, subjects: Collection[str] = ()) -> bool:
     return True
 
 
+def is_running(name: str) -> bool:
+    """Return whether a job of this name was started and its result was not taken yet."""
+    return st.session_state.get(_task_key(name)) is not None
+
+
 def subject(name: str) -> str:
     """Return the subject of the running job, or an empty text if no job runs."""
     task: Task | None = st.session_state.get(_task_key(name))

@@ -1,28 +1,46 @@
-"""The button and the dialog that save a Snapshot in the library."""
+"""The button and the dialog that save a Snapshot or the board in the library."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import streamlit as st
 
+from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit import user
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, NameTaken
 
+Kept = Snapshot | Board
 
-def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
-    """Draw the button. The library is opened only to save. `key` is a prefix of the widget keys."""
+
+def show(
+    found: Kept,
+    suggested_name: str,
+    key: str,
+    then: Callable[[str, Any], None] | None = None,
+) -> None:
+    """Draw the button. The library is opened only to save.
+
+    Args:
+      key: a prefix of the widget keys.
+      then: called with the name and what was saved.
+    """
     saved = st.session_state.pop(f"{key}:saved", None)
     if st.button("Keep", key=f"{key}:open", icon=":material/bookmark:", type="tertiary"):
-        _dialog(snapshot, suggested_name, key)
+        _dialog(found, suggested_name, key, then)
     elif saved is not None:
         # Not in the callback: what a dialog's callback draws has no place once the dialog is closed.
         st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")
 
 
 @st.dialog("Keep in the library", icon=":material/bookmark:")
-def _dialog(snapshot: Snapshot, suggested_name: str, key: str) -> None:
+def _dialog(
+    found: Kept, suggested_name: str, key: str, then: Callable[[str, Any], None] | None
+) -> None:
     state = st.session_state
     if f"{key}:saved" in state:
         st.rerun()  # closes the dialog
@@ -40,33 +58,46 @@ def _dialog(snapshot: Snapshot, suggested_name: str, key: str) -> None:
         key=note_key,
         max_chars=LONGEST_NOTE,
         height=100,
-        placeholder="Purpose of this Snapshot",
+        placeholder=f"Purpose of this {_noun(found)}",
         persist_state="page",
     )
     name = (state.get(name_key) or "").strip()
     replace = bool(name) and name == state.get(f"{key}:taken")
     st.button(
-        "Replace Snapshot" if replace else "Keep in the library",
+        f"Replace {_noun(found)}" if replace else "Keep in the library",
         key=key,
         icon=":material/bookmark:",
         type="primary",
         on_click=_save,
-        args=(snapshot, name_key, note_key, key, replace),
+        args=(found, name_key, note_key, key, replace, then),
     )
     if problem := state.pop(f"{key}:problem", None):
         st.error(plain(problem), icon=":material/error:")
 
 
-def _save(snapshot: Snapshot, name_key: str, note_key: str, key: str, replace: bool) -> None:
+def _noun(found: Kept) -> str:
+    return "Board" if isinstance(found, Board) else "Snapshot"
+
+
+def _save(
+    found: Kept,
+    name_key: str,
+    note_key: str,
+    key: str,
+    replace: bool,
+    then: Callable[[str, Any], None] | None,
+) -> None:
     state = st.session_state
     name = (state.get(name_key) or "").strip()
     state.pop(f"{key}:taken", None)
     try:
-        entry = user.library().save(name, state.get(note_key) or "", snapshot, replace)
+        entry = user.library().save(name, state.get(note_key) or "", found, replace)
     except NameTaken as error:
         state[f"{key}:taken"] = name
-        state[f"{key}:problem"] = f"{error}. Enter another name, or replace the Snapshot."
+        state[f"{key}:problem"] = f"{error}. Enter another name, or replace the {_noun(found)}."
     except InvalidInput as error:
         state[f"{key}:problem"] = str(error)
     else:
         state[f"{key}:saved"] = entry.name
+        if then is not None:
+            then(entry.name, found)

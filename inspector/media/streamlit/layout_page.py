@@ -19,6 +19,7 @@ from inspector.media.streamlit import (
     snapshot_panels,
     summary_panel,
     user,
+    view_link,
 )
 from inspector.media.streamlit.editor import Editor
 from inspector.media.streamlit.plain_text import plain
@@ -57,7 +58,7 @@ def show() -> None:
     if planned is not None:
         editor.show_plan_problems(planned)
     if parsed.value is not None:
-        session.write_url()
+        session.write_url(planned, snapshot_panels.PANELS)
     page_width.measure()
 
 
@@ -68,7 +69,7 @@ def _draw(editor: Editor) -> None:
 
 def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> Snapshot | None:
     """Draw summary and panels. Return the plan, or None if the model cannot be traced."""
-    _show_url_problems()
+    problems = st.container()
     if parsed.value is None:
         st.warning(
             "Fix the fields marked in red. The page shows the last valid layout.",
@@ -78,6 +79,8 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
     effects_panel.make_way(layout)
     planned = planning.planned(service, layout)
     if planned is None:
+        with problems:
+            _show_url_problems()
         return None
     run = run_panel.finished_run(service, layout)
     if run is None and snapshot_panels.is_open(*_OF_PROGRAMS):
@@ -87,6 +90,8 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
     else:
         snapshot = propagation.with_known(service, planned, layout)
     snapshot = effects_panel.with_known(service, snapshot, layout)
+    with problems:
+        _show_url_problems(snapshot)
     snapshot_panels.prepare(snapshot)
     wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
     if wrong:
@@ -139,10 +144,12 @@ def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
     return show
 
 
-def _show_url_problems() -> None:
-    problems: dict[str, str] = st.session_state.get("url_problems", {})
+def _show_url_problems(snapshot: Snapshot | None = None) -> None:
+    problems = [*st.session_state.get("url_problems", {}).values()]
+    if snapshot is not None:
+        problems += view_link.absent(snapshot)
     if problems:
-        messages = "  \n".join(plain(message) for message in problems.values())
+        messages = "  \n".join(map(plain, problems))
         st.warning(
             f"The link has invalid values. Defaults replace them.  \n{messages}",
             icon=":material/link_off:",

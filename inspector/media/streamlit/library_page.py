@@ -6,18 +6,27 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from inspector.compare import board as boards
 from inspector.compare import board_link
+from inspector.compare.board import Board
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import downloads, page_switch, pin_button, table, user
+from inspector.media.streamlit import (
+    downloads,
+    open_page,
+    page_switch,
+    pin_button,
+    pins,
+    table,
+    user,
+)
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 from inspector.service import serving
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export
 
-OPENED = "opened_snapshot"  # (name, Snapshot) for the Open page
 CHOSEN = "library_chosen"  # name of the selected Snapshot
 _SEARCH, _PROBLEM, _READ = "library_search", "library_problem", "library_read"
 _LEAVE_TO = "library_leave_to"  # path of the page to open in the next run
@@ -64,7 +73,7 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     together = sum(entry.bytes for entry in everything)
     # The folders of a server are of no use to its users.
     place = "" if serving.current().team else f" in {plain(str(library.path))}"
-    st.caption(f"{counted(len(everything), 'Snapshot')}, {bytes_text(together)}{place}")
+    st.caption(f"{counted(len(everything), 'entry', 'entries')}, {bytes_text(together)}{place}")
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     with left:
         words = st.text_input(
@@ -153,25 +162,24 @@ def _show_chosen(library: Library, entry: Entry) -> None:
             if entry.changeable:
                 _draw_delete(entry)
             return
-        st.caption(plain(provenance.line(opened)))
+        board = opened if isinstance(opened, Board) else None
+        lines = [provenance.line(opened)] if board is None else provenance.lines(board.named)
+        st.caption("  \n".join(map(plain, lines)))
         st.markdown(
             "  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]"
         )
-        columns = st.columns(4)
-        devices = "unknown" if entry.devices is None else f"{entry.devices:,}"
-        columns[0].metric("Devices", devices)
-        columns[1].metric("Arrays", f"{entry.arrays:,}")
-        columns[2].metric("Train state", bytes_text(entry.state_bytes))
-        columns[3].metric("Per device", bytes_text(entry.per_device))
+        if board is None:
+            _show_amounts(entry)
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             _draw_open(entry, opened)
-            pin_button.show(opened, entry.name, key="library_pin")
+            if not isinstance(opened, Board):
+                pin_button.show(opened, entry.name, key="library_pin")
             downloads.draw(
                 "Download",
                 lambda: _text(library, entry, opened),
                 export.file_name(entry.name),
                 "library_download",
-                help="Download this Snapshot as JSON.",
+                help="Download it as JSON.",
             )
             if entry.changeable:
                 _draw_share(entry)
@@ -180,16 +188,27 @@ def _show_chosen(library: Library, entry: Entry) -> None:
                 _draw_delete(entry)
 
 
-def _draw_open(entry: Entry, opened: Snapshot) -> None:
-    # This opens the shown Snapshot, even if another tab has deleted it since.
+def _show_amounts(entry: Entry) -> None:
+    columns = st.columns(4)
+    devices = "unknown" if entry.devices is None else f"{entry.devices:,}"
+    columns[0].metric("Devices", devices)
+    columns[1].metric("Arrays", f"{entry.arrays:,}")
+    columns[2].metric("Train state", bytes_text(entry.state_bytes))
+    columns[3].metric("Per device", bytes_text(entry.per_device))
+
+
+def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
+    # This opens the shown entry, even if another tab has deleted it since.
     st.button(
         "Open",
         key="library_open",
         icon=":material/open_in_full:",
         type="primary",
-        on_click=_leave_with,
-        args=(OPENED, (entry.name, opened), "open"),
+        on_click=_open,
+        args=(entry, opened),
     )
+    if isinstance(opened, Board):
+        return
     layout = board_link.layout_of(opened)
     if layout is not None:
         st.button(
@@ -201,6 +220,16 @@ def _draw_open(entry: Entry, opened: Snapshot) -> None:
             on_click=_leave_with,
             args=("last_layout", layout, page_switch.LAYOUT),
         )
+
+
+def _open(entry: Entry, opened: Snapshot | Board) -> None:
+    """Open a Board or a Snapshot on its page in the next run."""
+    if isinstance(opened, Board):
+        pins.open_kept(entry.name, opened)
+        st.session_state[_LEAVE_TO] = page_switch.BOARD
+    else:
+        open_page.put(entry.name, opened, saved=True)
+        st.session_state[_LEAVE_TO] = page_switch.OPEN
 
 
 def _leave_with(key: str, value: object, page: str) -> None:
@@ -248,7 +277,7 @@ def _draw_delete(entry: Entry) -> None:
     ):
         st.markdown(f"{plain(entry.name)} cannot be recovered.")
         st.button(
-            "Delete Snapshot",
+            "Delete entry",
             key="library_delete",
             icon=":material/delete_forever:",
             type="primary",
@@ -257,22 +286,25 @@ def _draw_delete(entry: Entry) -> None:
         )
 
 
-def _opened(library: Library, entry: Entry) -> Snapshot:
-    """Return the Snapshot of the selected entry, which is read once."""
+def _opened(library: Library, entry: Entry) -> Snapshot | Board:
+    """Return the Snapshot or Board of the selected entry, which is read once."""
     state = st.session_state
     known = state.get(_READ)
     if known is None or known[0] != (library.path, entry.name, entry.saved):
-        known = (library.path, entry.name, entry.saved), library.open(entry.name)
+        known = (
+            (library.path, entry.name, entry.saved),
+            (library.board(entry.name) if entry.is_board else library.open(entry.name)),
+        )
         state[_READ] = known
     return known[1]
 
 
-def _text(library: Library, entry: Entry, opened: Snapshot) -> str:
-    """Return the file of the Snapshot; if another tab has deleted it, the shown Snapshot."""
+def _text(library: Library, entry: Entry, opened: Snapshot | Board) -> str:
+    """Return the file of the entry; if another tab has deleted it, that of the one shown."""
     try:
         return library.text(entry.name)
     except InvalidInput:
-        return snapshot.dumps(opened)
+        return boards.dumps(opened) if isinstance(opened, Board) else snapshot.dumps(opened)
 
 
 def _annotate(entry: Entry, key: str) -> None:

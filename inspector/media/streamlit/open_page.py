@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from inspector.compare import board_link
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
@@ -22,6 +22,7 @@ from inspector.media.streamlit import (
     snapshot_panels,
     summary_panel,
     user,
+    view_link,
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
@@ -29,7 +30,11 @@ from inspector.producers.readers import archive, limits
 from inspector.sections import unknown
 from inspector.service.engine import Status
 
-OPENED = "opened_snapshot"  # (name, Snapshot); the Library page sets it too
+OPENED = "opened_snapshot"  # (name, Snapshot)
+_SAVED = "opened_saved"  # its name in the library; None for an upload
+_PARAMETER = "snapshot"  # of the URL: the name of a Snapshot in the library
+_TABS_KEY = "opened_panel"
+_PROBLEMS = "open_link_problems"
 _JOB = "import"
 _UPLOADS = "open_uploads"  # counts uploads; a new field releases the memory of the last upload
 _MEBIBYTE = 1024**2
@@ -43,7 +48,13 @@ _PHASES = {"start": "Starting a worker", "unpack": "Unpacking", "read": "Reading
 
 def show() -> None:
     """Draw the page: the upload field, then the panels of the opened Snapshot."""
+    problems = _read_link()
     opened: tuple[str, Snapshot] | None = st.session_state.get(OPENED)
+    if opened is not None:
+        problems += view_link.absent(opened[1])
+    if problems:
+        messages = "  \n".join(map(plain, problems))
+        st.warning(f"The link has invalid values.  \n{messages}", icon=":material/link_off:")
     if not job_progress.show(_JOB):
         if opened is None:
             st.markdown("### Open a file")
@@ -57,8 +68,43 @@ def show() -> None:
         return
     name, snapshot = opened
     summary_panel.show_opened(name, snapshot)
-    snapshot_panels.show(snapshot, _layout_of(snapshot), key="opened_panel")
+    snapshot_panels.show(snapshot, _layout_of(snapshot), key=_TABS_KEY)
     page_width.measure()
+    _write_link(name, snapshot)
+
+
+def put(name: str, found: Snapshot, saved: bool = False) -> None:
+    """Open a Snapshot on this page. `saved` is whether `name` is its name in the library."""
+    st.session_state[OPENED] = (name, found)
+    st.session_state[_SAVED] = name if saved else None
+
+
+def _read_link() -> list[str]:
+    """Open the Snapshot of the library, the tab, the array and the program of the URL. Return problems."""
+    view, others = view_link.of_url()
+    if view_link.is_written(_TABS_KEY) or not (view or others):
+        return st.session_state.get(_PROBLEMS, [])
+    problems = [*view_link.read(view, snapshot_panels.PANELS, _TABS_KEY).values()]
+    problems += [
+        f"{shown(key)} is ignored: a link to this page has {_PARAMETER}, {', '.join(view_link.PARAMETERS)}"
+        for key in others
+        if key != _PARAMETER
+    ]
+    name = others.get(_PARAMETER, [""])[-1]
+    if name and name != st.session_state.get(_SAVED):
+        try:
+            put(name, user.library().open(name), saved=True)
+        except InvalidInput as error:
+            problems.append(str(error))
+    st.session_state[_PROBLEMS] = problems
+    return problems.copy()
+
+
+def _write_link(name: str, snapshot: Snapshot) -> None:
+    """Write what is open to the URL. An upload is in no link."""
+    saved = {_PARAMETER: [name]} if st.session_state.get(_SAVED) == name else {}
+    view = view_link.query(snapshot_panels.PANELS, _TABS_KEY, snapshot) if saved else {}
+    view_link.write(view, saved, _TABS_KEY)
 
 
 def _show_field() -> None:
@@ -138,7 +184,7 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: s
 
     def finish() -> None:
         try:
-            st.session_state[OPENED] = (name, job.answer())
+            put(name, job.answer())
         finally:
             folder.remove()
 

@@ -1,27 +1,33 @@
 """The board of a browser session, and its URL.
 
-The session has the pinned Snapshots. The URL of the Board page has only their layouts. If the URL differs
-from what was written last (a link, the back button), its layouts are planned and pinned.
+The session has the pinned Snapshots. The URL of the Board page has only their layouts, or the name of a
+Board in the library. If the URL differs from what was written last (a link, the back button), that Board is
+opened, or the layouts are pinned: as they were run or compiled if this server knows that, else as planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import Board, Pin
 from inspector.compare.board_link import LinkedPin
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.media.streamlit import chip_choice, screenshot_mode, user, waiting
+from inspector.media.streamlit import chip_choice, run_panel, user, view_link, waiting
 from inspector.service.inspection import Inspection
 
-_BOARD, _WRITTEN = "board", "board_query"
-_PROBLEMS, _NOTES, _REFUSED = "board_link_problems", "board_link_notes", "board_refused"
+KEPT = "board"  # the URL parameter with the name of a Board in the library
+TABS_KEY = "board_section"
+
+_BOARD, _KEPT = "board", "kept_board"
+_PROBLEMS, _WAS, _REFUSED = "board_link_problems", "board_link_was", "board_refused"
 
 _WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"}
 
@@ -35,7 +41,7 @@ def board() -> Board:
 def put(changed: Board) -> None:
     """Replace the board, and drop the messages about the last link."""
     st.session_state[_BOARD] = changed
-    for key in (_PROBLEMS, _NOTES, _REFUSED):
+    for key in (_PROBLEMS, _WAS, _REFUSED):
         st.session_state.pop(key, None)
 
 
@@ -54,6 +60,18 @@ def change(make: Callable[[Board], Board]) -> bool:
     return True
 
 
+def replace_plan(layout: Layout, found: Snapshot) -> None:
+    """Replace the plans of this layout on the board by its run or compile."""
+    pinned = board()
+    made = tuple(
+        replace(pin, snapshot=found)
+        if pin.snapshot.source.kind == "plan" and board_link.layout_of(pin.snapshot) == layout
+        else pin
+        for pin in pinned.pins
+    )
+    complete(replace(pinned, pins=made))
+
+
 def take_problem() -> str | None:
     """Return why the last change failed, once."""
     return st.session_state.pop(_REFUSED, None)
@@ -65,20 +83,61 @@ def problems() -> tuple[str, ...]:
 
 
 def notes() -> tuple[str, ...]:
-    """Return what the opened link does not contain, one sentence each."""
-    return st.session_state.get(_NOTES, ())
+    """Return which layouts of the opened link are only planned here, one sentence each."""
+    kinds = {pin.name: pin.snapshot.source.kind for pin in board().pins}
+    return tuple(
+        f"{name} was {_WAS_WORDS[was]} when the link was made. A link contains only the layout, and this "
+        "server does not have the result, so this is the plan."
+        for name, was in st.session_state.get(_WAS, ())
+        if kinds.get(name) == "plan"
+    )
 
 
-def read_link() -> None:
-    """Pin the layouts of the URL, before any widget is drawn, and wait for their plans.
+def read_link(tabs: Collection[str]) -> None:
+    """Open the board, the tab and the array of the URL, before any widget is drawn; wait for the plans.
 
-    A URL without pins, such as after a page switch, changes nothing.
+    A URL without a board, such as after a page switch, does not change it. `tabs` are those of the page.
     """
-    query = _query()
-    if query == st.session_state.get(_WRITTEN) or not query:
+    view, query = view_link.of_url()
+    if view_link.is_written(TABS_KEY) or not (view or query):
         return
+    wrong = [*view_link.read(view, tabs, TABS_KEY).values()]
+    if not query or query == _link():
+        st.session_state[_PROBLEMS] = tuple(wrong)
+    elif KEPT in query:
+        _open_kept(query, wrong)
+    else:
+        _read_pins(query, wrong)
+
+
+def _open_kept(query: dict[str, list[str]], wrong: list[str]) -> None:
+    """Open a Board of the library. The link names it, and has nothing else of it."""
+    name = query[KEPT][-1]
+    wrong += [f"{shown(key)} is ignored, because {KEPT} is given" for key in query if key != KEPT]
+    try:
+        open_kept(name, user.library().board(name))
+    except InvalidInput as error:
+        wrong.append(str(error))
+    st.session_state[_PROBLEMS] = tuple(wrong)
+
+
+def open_kept(name: str, kept: Board) -> None:
+    """Replace the board by one of the library, whose name is its link."""
+    put(kept)
+    st.session_state[chip_choice.KEY] = kept.chip
+    st.session_state[_KEPT] = (name, _identity(kept))
+
+
+def _identity(pinned: Board) -> tuple[Any, ...]:
+    """Return what identifies a Board. Programs are not part of it, because plans get them later."""
+    pins = tuple((pin.name, pin.snapshot.source, pin.snapshot.layout) for pin in pinned.pins)
+    return (pins, pinned.baseline, pinned.chip)
+
+
+def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
     linked = board_link.parse(query)
-    before, wrong = board(), list(linked.problems)
+    before = board()
+    wrong += linked.problems
     if linked.chip is not None:
         st.session_state[chip_choice.KEY] = linked.chip
     made = before
@@ -93,29 +152,30 @@ def read_link() -> None:
         made = _merged(before, linked_pins, linked.baseline, wrong)
     put(made)
     st.session_state[_PROBLEMS] = tuple(wrong)
-    st.session_state[_NOTES] = _notes(linked.pins, made)
-    st.session_state[_WRITTEN] = query
+    st.session_state[_WAS] = tuple((pin.name, pin.was) for pin in linked.pins if pin.was)
 
 
-def write_link() -> None:
-    """Write the board to the URL, if it changed."""
-    query = board_link.to_query(board())
-    if _query() != query:
-        st.query_params.from_dict(query | screenshot_mode.query())
-    st.session_state[_WRITTEN] = query
+def write_link(tabs: Collection[str]) -> None:
+    """Write the board, the open tab and the array to the URL, if they changed."""
+    pinned = board().pins
+    lead = pinned[board().baseline].snapshot if pinned else None
+    view_link.write(view_link.query(tabs, TABS_KEY, lead), _link(), TABS_KEY)
 
 
-def _query() -> dict[str, list[str]]:
-    """Return the URL parameters without that of screenshot mode."""
-    return {
-        key: st.query_params.get_all(key)
-        for key in st.query_params
-        if key != screenshot_mode.PARAMETER
-    }
+def kept_name() -> str | None:
+    """Return the name of the board in the library, if it was not changed since."""
+    name, kept = st.session_state.get(_KEPT, (None, None))
+    return name if kept == _identity(board()) else None
+
+
+def _link() -> dict[str, list[str]]:
+    """Return the URL parameters of the board: its name in the library, or its layouts."""
+    name = kept_name()
+    return board_link.to_query(board()) if name is None else {KEPT: [name]}
 
 
 def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
-    """Return the Snapshot of this layout on the board, else its plan.
+    """Return the Snapshot of this layout: from the board, a known run or compile, else its plan.
 
     Raises:
       InvalidInput: the model cannot be traced with these sizes.
@@ -123,6 +183,8 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
     for known in before.pins:
         if known.name == pin.name and board_link.layout_of(known.snapshot) == pin.layout:
             return known.snapshot
+    if (finished := run_panel.finished_run(service, pin.layout)) is not None:
+        return finished
     state = service.known_state(pin.layout)
     if state is None:
         state = waiting.wait_for(
@@ -147,13 +209,3 @@ def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[
         wrong.append(f"baseline is {baseline!r}, but the link has no layout with this name")
         return made
     return made.compared_to(made.names.index(baseline))
-
-
-def _notes(linked: tuple[LinkedPin, ...], made: Board) -> tuple[str, ...]:
-    kinds = {pin.name: pin.snapshot.source.kind for pin in made.pins}
-    return tuple(
-        f"{pin.name} was {_WAS_WORDS[pin.was]} when the link was made. A link contains only the layout, so "
-        "this is its plan. The file of the board contains the measurements."
-        for pin in linked
-        if pin.was is not None and kinds.get(pin.name) == "plan"
-    )

@@ -11,12 +11,34 @@ from inspector.media.streamlit.plain_text import plain
 from inspector.sections.programs import title
 
 FIRST = "train_step"
+# The key of the choice on each tab that has one.
+KEYS = {
+    "Collectives": "collectives_program",
+    "Effects": "effects_program",
+    "Train state": "asked_program",
+    "Time": "modelled_program",
+}
+_LINKED = "linked_program"
 _MAX_SIDE_BY_SIDE = 6
 _MAX_CHARACTERS = 24  # of a name in a row of names
 
 
+def link(name: str | None) -> None:
+    """Choose the program of a link as soon as a Snapshot has it. None forgets the one of the last link."""
+    st.session_state[_LINKED] = name
+
+
+def chosen(tab: str | None) -> str | None:
+    """Return the program that is chosen on a tab, or that a link chooses; None for a tab without programs."""
+    if tab not in KEYS:
+        return None
+    return st.session_state.get(_LINKED) or st.session_state.get(KEYS[tab])
+
+
 def choose(names: Sequence[str], key: str) -> str:
     """Draw the choice and return the chosen name. There must be at least one program."""
+    if st.session_state.get(_LINKED) in names:
+        st.session_state[key] = st.session_state.pop(_LINKED)
     if st.session_state.get(key) not in names:
         st.session_state[key] = FIRST if FIRST in names else names[0]
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
@@ -27,6 +49,8 @@ def choose(names: Sequence[str], key: str) -> str:
             format_func=lambda name: one_line(title(name)),
             key=key,
             label_visibility="collapsed",
+            on_change=link,
+            args=(None,),
         )
     return st.segmented_control(
         "Program",
@@ -35,4 +59,6 @@ def choose(names: Sequence[str], key: str) -> str:
         key=key,
         required=True,
         label_visibility="collapsed",
+        on_change=link,
+        args=(None,),
     )

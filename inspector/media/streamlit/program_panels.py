@@ -17,7 +17,7 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
     render.show([train_state.verdict(snapshot), *train_state.inside(snapshot)])
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:
-        name = program_choice.choose(names, "asked_program")
+        name = program_choice.choose(names, program_choice.KEYS["Train state"])
         render.show([train_state.shardings(snapshot, name), train_state.training(snapshot)])
     render.show(train_state.boxes(snapshot))
 
@@ -52,7 +52,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             chip = chip_choice.draw(snapshot)
         with program:
             names = [one.name for one in snapshot.programs]
-            name = program_choice.choose(names, "modelled_program")
+            name = program_choice.choose(names, program_choice.KEYS["Time"])
         _show_prediction(snapshot, name, chip)
         st.markdown("##### Bounds")
         models = time.models_of(snapshot, chip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -104,18 +105,35 @@ def _noun(layout: Layout) -> str:
 def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
     (layout, planned), *waiting = plans
 
-    def make() -> Task:
-        job = service.start_run(layout, planned)
+    def then(_: Snapshot) -> None:
+        if waiting:
+            _start(service, tuple(waiting))
 
-        def finish() -> None:
-            _runs()[layout.key()] = job.answer()
-            if waiting:
-                _start(service, tuple(waiting))
+    job_progress.start(_JOB, lambda: task(service, layout, planned, then, len(waiting)))
 
-        describe = partial(_progress, service, layout, len(waiting))
-        return Task(job_progress.of_job(job, describe), finish, job.cancel, layout.key())
 
-    job_progress.start(_JOB, make)
+def task(
+    service: Inspection,
+    layout: Layout,
+    planned: Snapshot,
+    then: Callable[[Snapshot], None],
+    waiting: int = 0,
+) -> Task:
+    """Start the run or compile of a layout, as a task of the session. `waiting` layouts follow it.
+
+    `then` gets the result when it is done, after it was kept for this session.
+
+    Raises:
+      InvalidInput: the layout cannot be run, or too many jobs of this user wait.
+    """
+    job = service.start_run(layout, planned)
+
+    def finish() -> None:
+        _runs()[layout.key()] = found = job.answer()
+        then(found)
+
+    describe = partial(_progress, service, layout, waiting)
+    return Task(job_progress.of_job(job, describe), finish, job.cancel, layout.key())
 
 
 def _progress(service: Inspection, layout: Layout, waiting: int, status: Status) -> Progress:

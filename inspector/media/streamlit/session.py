@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import streamlit as st
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
+from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.media.streamlit import (
@@ -24,9 +26,12 @@ from inspector.media.streamlit import (
     mesh_fields,
     page_width,
     screenshot_mode,
+    view_link,
 )
 from inspector.model import ModelEntry
 from inspector.model.built_in.catalogue import CATALOGUE
+
+TABS_KEY = "panel"  # of the tabs of the Layout page
 
 _row_numbers = itertools.count()
 
@@ -65,8 +70,8 @@ class _UrlSent:
     values: dict[str, Any]
 
 
-def begin(on_layout_page: bool) -> None:
-    """Set the session's layout before a page is drawn.
+def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
+    """Set the session's layout before a page is drawn. `tabs` are the tabs of the Layout page.
 
     Only the Layout page has the layout in its URL. A page switch empties the URL, and Streamlit forgets
     widgets that are not drawn. On return to the Layout page, the last layout is put into both.
@@ -79,16 +84,18 @@ def begin(on_layout_page: bool) -> None:
     elif on_layout_page and was_on_layout_page is False:
         put(state["last_layout"])
         state.written_query = state.url_sent = None
+        view_link.forget()
     elif on_layout_page and _query() == state.get("written_query"):
         state.url_sent = None
     elif on_layout_page and not _is_late(in_background):
         # A link, or the back button of the browser.
-        fields = _query()
+        view, fields = view_link.split(_query())
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
         state.url_sent = None
         put(parsed.value)
+        state.url_problems |= view_link.read(view, tabs, TABS_KEY)
         if (problem := screenshot_mode.problem()) is not None:
             state.url_problems[screenshot_mode.PARAMETER] = problem
         try:
@@ -321,15 +328,22 @@ def remember(layout: Layout) -> None:
     st.session_state["axis_names"] = layout.axis_names
     if layout != st.session_state.get("url_layout"):
         st.session_state.url_problems = {}
+        view_link.forget()
 
 
-def write_url() -> None:
-    """Write the last valid layout to the URL."""
+def write_url(planned: Snapshot | None, tabs: Collection[str]) -> None:
+    """Write the last valid layout to the URL, with the open tab, the array and the program.
+
+    Args:
+      planned: the plan of the layout, or None if there is none.
+      tabs: the tabs of the page.
+    """
     layout = last_layout()
     query = layouts.to_query(layout)
     chip = chip_choice.chosen_chip().name
     if chip != chip_choice.DEFAULT:
         query[chip_choice.KEY] = chip
+    query |= view_link.query(tabs, TABS_KEY, planned)
     if (before := _query()) != query:
         st.session_state.url_sent = _UrlSent(before, _widget_values())
         named = {_PARAMETERS.get(name, name): text for name, text in query.items()}

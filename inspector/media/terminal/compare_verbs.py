@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from inspector.checks import audit, lock_changes, lock_file, policy
 from inspector.compare import difference
+from inspector.compare.board import Board
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
+from inspector.core.formatting import counted, numbered
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
@@ -25,6 +26,7 @@ from inspector.sections import comparison, paired_times
 from inspector.sections.comparison import Named
 from inspector.sections.section import Block, Folded, Section, text
 from inspector.service.engine import Status
+from inspector.service.library import Library
 
 VIOLATED = 1
 _TIMING = "--time-together"
@@ -35,10 +37,11 @@ _TIMING = "--time-together"
     "compare Snapshots: differences with their causes, figures side by side, PartitionSpecs",
     argument(
         "snapshots",
-        nargs="+",
+        nargs="*",
         metavar="SNAPSHOT.json",
         help="two or more; the result of a search has the best layouts",
     ),
+    argument("--board", metavar="NAME", help="compare the layouts of a Board of the library too"),
     argument(
         "-o",
         "--output",
@@ -49,8 +52,8 @@ _TIMING = "--time-together"
     argument(
         "--baseline",
         metavar="N",
-        default="1",
-        help="the number of the Snapshot that the others are compared with, from 1 (default)",
+        help="the number of the Snapshot that the others are compared with, from 1; by default that of the "
+        "Board, or 1",
     ),
     argument(
         _TIMING,
@@ -75,11 +78,15 @@ def compare(options: argparse.Namespace) -> None:
         rounds = shared.number(options.time_together, _TIMING, allowed, LEAST_ROUNDS, MOST_ROUNDS)
         if suffix not in (None, ".json"):
             raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
-    read = search_files.read_all(paths)
+    kept = Board() if options.board is None else Library().board(options.board)
+    read = [*kept.named, *search_files.read_all(paths)]
+    read = list(zip(numbered([name for name, _ in read]), [one for _, one in read], strict=True))
     if len(read) < 2:
-        raise InvalidInput("compare needs at least two Snapshots, but was given one")
+        count = counted(len(read), "Snapshot")
+        raise InvalidInput(f"compare needs at least two Snapshots, but was given {count}")
     allowed = f"a number from 1 to {len(read)}"
-    baseline = shared.number(options.baseline, "--baseline", allowed, 1, len(read)) - 1
+    given = str(kept.baseline + 1) if options.baseline is None else options.baseline
+    baseline = shared.number(given, "--baseline", allowed, 1, len(read)) - 1
     found = difference.aligned([audit.audited(one) for _, one in read])
     named = [(name, one) for (name, _), one in zip(read, found, strict=True)]
     times = None

@@ -7,18 +7,30 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
+from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 
+BOARD = "board"  # the source of a Board
+_FACTS = (
+    "target",
+    "model",
+    "mesh",
+    "devices",
+    "state_bytes",
+    "per_device",
+)  # of a Board, if shared
 LONGEST_NAME = 120  # characters
 LONGEST_NOTE = 4_000  # characters, about a page
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A saved Snapshot without its arrays. Unknown fields are None.
+    """A saved Snapshot or Board without its arrays. Unknown fields are None.
+
+    A Board has the source `BOARD`, and as `target`, `model` and `mesh` what all of its layouts share.
 
     `saved` is a UTC time in ISO 8601. `state_bytes` and `per_device` are bytes of the train state. `bytes` is
     the compressed size in the file.
@@ -42,6 +54,10 @@ class Entry:
     owner: str | None = None
     shared: bool = False
     changeable: bool = True
+
+    @property
+    def is_board(self) -> bool:
+        return self.source == BOARD
 
 
 def checked_name(name: str) -> str:
@@ -73,32 +89,45 @@ def checked_note(note: str) -> str:
 
 
 def described(
-    name: str, note: str, found: Snapshot, packed: bytes, owner_name: str | None = None
+    name: str, note: str, found: Snapshot | Board, packed: bytes, owner_name: str | None = None
 ) -> dict[str, Any]:
     """Return the columns of the table that do not depend on other rows."""
-    mesh = model = None
-    if found.mesh is not None:
-        mesh = mesh_text(found.mesh)
-    if found.layout is not None:
-        model = found.layout.get("model")
-        model = model if isinstance(model, str) else None
-    totals = state_totals(found)
-    target, source = found.source.target, found.source.kind
+    if isinstance(found, Board):
+        each = [_facts(one) for one in found.snapshots]
+        facts = {key: _shared([one[key] for one in each]) for key in _FACTS}
+        facts |= {"source": BOARD, "arrays": 0}
+        names = found.names
+    else:
+        facts, names = _facts(found), ()
+    searched = (facts["model"], facts["mesh"], facts["target"], facts["source"], owner_name)
     return {
         "name": name,
         "note": note,
         "saved": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        "source": source,
-        "target": target,
-        "model": model,
-        "mesh": mesh,
+        **facts,
+        "words": words(name, note, *searched, *names),
+        "packed": packed,
+    }
+
+
+def _facts(found: Snapshot) -> dict[str, Any]:
+    model = None if found.layout is None else found.layout.get("model")
+    totals = state_totals(found)
+    return {
+        "source": found.source.kind,
+        "target": found.source.target,
+        "model": model if isinstance(model, str) else None,
+        "mesh": None if found.mesh is None else mesh_text(found.mesh),
         "devices": None if found.mesh is None else found.mesh.size,
         "arrays": len(found.arrays),
         "state_bytes": _stored(totals.bytes),
         "per_device": _stored(totals.per_device),
-        "words": words(name, note, model, mesh, target, source, owner_name),
-        "packed": packed,
     }
+
+
+def _shared(values: list[Any]) -> Any:
+    """Return the value that all have, or None."""
+    return values[0] if values and all(one == values[0] for one in values) else None
 
 
 def _stored(count: int | None) -> int | None:

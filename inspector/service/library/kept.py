@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from inspector.compare import board as boards
+from inspector.compare.board import Board
 from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
@@ -58,19 +60,21 @@ class Library:
         self._user = user
         self._on_change = on_change
 
-    def save(self, name: str, note: str, found: Snapshot, replace: bool = False) -> Entry:
-        """Save a Snapshot under a name. Replace one of that name only with `replace`.
+    def save(self, name: str, note: str, found: Snapshot | Board, replace: bool = False) -> Entry:
+        """Save a Snapshot or a Board under a name. Replace one of that name only with `replace`.
 
         Raises:
           NameTaken: another Snapshot has this name.
           InvalidInput: name, note or Snapshot is too long.
         """
         name, note = checked_name(name), checked_note(note)
-        text = snapshot.dumps(found).encode("utf-8")
+        is_board = isinstance(found, Board)
+        plain = boards.dumps(found) if isinstance(found, Board) else snapshot.dumps(found)
+        text = plain.encode("utf-8")
         if len(text) > MOST_BYTES:
             raise InvalidInput(
-                f"the Snapshot has {bytes_text(len(text))}, but the library keeps at most "
-                f"{bytes_text(MOST_BYTES)} of one"
+                f"the {'Board' if is_board else 'Snapshot'} has {bytes_text(len(text))}, but the "
+                f"library keeps at most {bytes_text(MOST_BYTES)} of one"
             )
         owner = self._user if self._user is not None and self._user.signed_in else None
         owner_name = None if owner is None else owner.name
@@ -128,6 +132,18 @@ class Library:
           InvalidInput: the name is unknown, or the Snapshot is damaged.
         """
         return snapshot.from_json(strict_json.parse(self.text(name), shown(name)), shown(name))
+
+    def board(self, name: str) -> Board:
+        """Return a saved Board, or a saved Snapshot as a Board with one layout.
+
+        Raises:
+          InvalidInput: the name is unknown, or the Board is damaged.
+        """
+        found = strict_json.parse(self.text(name), shown(name))
+        if isinstance(found, dict) and found.get("format") == snapshot.FORMAT:
+            pinned = snapshot.from_json(found, shown(name))
+            return Board().pinned(boards.free_name(name, ()), pinned)
+        return boards.from_json(found, shown(name))
 
     def text(self, name: str) -> str:
         """Return the JSON text of a saved Snapshot.

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import library_page, page_switch, user
+from inspector.media.streamlit import library_page, open_page, page_switch, user
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import library as libraries
 from inspector.service import serving
@@ -89,7 +89,7 @@ class Page:
 
 
 def opened(page: Page) -> tuple[str, Snapshot]:
-    return page.test.session_state[library_page.OPENED]
+    return page.test.session_state[open_page.OPENED]
 
 
 def test_an_empty_library_explains_keep(library: Library) -> None:
@@ -102,7 +102,7 @@ def test_search_choose_and_open(library: Library) -> None:
     library.save("other", "", LAID_OUT)
     page = Page(page_script)
     assert page.names() == ["other", "base"]
-    assert page.said("caption").startswith("2 Snapshots, ")
+    assert page.said("caption").startswith("2 entries, ")
     # The newest is shown until another is selected.
     assert "#### other" in page.said() and "No note" in page.said()
     page.search("WHY")

@@ -1,0 +1,149 @@
+"""The open tab, the selected array and the chosen program, as parameters of a page's URL.
+
+A value that differs from the default is written, so that a link opens the picture that its sender sees. A
+link can come from anyone: a tab must be one of the page, and an array or program that the Snapshot lacks is
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+import streamlit as st
+
+from inspector.core.errors import shown
+from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit import program_choice, screenshot_mode, selection
+from inspector.model import RESERVED_PROGRAMS
+
+TAB, ARRAY, PROGRAM = "tab", "array", "program"
+PARAMETERS = (TAB, ARRAY, PROGRAM)
+MOST_CHARACTERS = 4_096  # of an array's path or a program's name
+
+_LINKED, _SENT = "linked_view", "view_url_sent"
+
+Text = TypeVar("Text")
+
+
+def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[str, str]:
+    """Return the parameters of what is open.
+
+    Args:
+      tabs: the labels of the page's tabs; the first one is the default.
+      key: the key of the tabs.
+      snapshot: the Snapshot whose largest parameter is the default array, or None for a page that has no
+        Snapshot.
+    """
+    state, found = st.session_state, {}
+    tab = state.get(key)
+    if tab in tabs and tab != next(iter(tabs)):
+        found[TAB] = _parameter(tab)
+    array = state.get(selection.KEY)
+    if array is not None and _is_short(array) and snapshot is not None and snapshot.arrays:
+        default = selection.largest_parameter(snapshot).path
+        found |= {} if array == default else {ARRAY: array}
+    program = program_choice.chosen(tab)
+    if program is not None and _is_short(program) and program != program_choice.FIRST:
+        found[PROGRAM] = program
+    return found
+
+
+def split(parameters: Mapping[str, Text]) -> tuple[dict[str, Text], dict[str, Text]]:
+    """Return the parameters of the view, and the others."""
+    view = {name: parameters[name] for name in PARAMETERS if name in parameters}
+    return view, {name: text for name, text in parameters.items() if name not in view}
+
+
+def of_url() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the parameters of the view in the URL, and all values of the others, without screenshot mode."""
+    names = [name for name in st.query_params if name != screenshot_mode.PARAMETER]
+    view, others = split({name: st.query_params.get_all(name) for name in names})
+    return {name: values[-1] for name, values in view.items()}, others
+
+
+def write(view: Mapping[str, str], others: Mapping[str, list[str]], key: str) -> None:
+    """Write the parameters to the URL of a page other than the Layout page, if they changed."""
+    if of_url() != (dict(view), dict(others)):
+        st.session_state[_SENT] = (of_url(), _values(key))
+        st.query_params.from_dict({**others, **view, **screenshot_mode.query()})
+    st.session_state[_written(key)] = (dict(view), dict(others))
+
+
+def is_written(key: str) -> bool:
+    """Return whether the URL is the one that `write` wrote last, or one that it just replaced.
+
+    The browser applies a URL after it has drawn the figures. A click before that sends the replaced URL, as
+    the back button does, but it also opens another tab or selects an array.
+    """
+    state, url = st.session_state, of_url()
+    if url == state.get(_written(key)):
+        state.pop(_SENT, None)
+        return True
+    before, values = state.get(_SENT, (None, None))
+    return before == url and values != _values(key)
+
+
+def _written(key: str) -> str:
+    return f"{key}:url"
+
+
+def _values(key: str) -> tuple[str | None, ...]:
+    tab = st.session_state.get(key)
+    return (tab, st.session_state.get(selection.KEY), program_choice.chosen(tab))
+
+
+def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, str]:
+    """Open the tab, array and program of a link, before any widget is drawn.
+
+    Return a sentence for each parameter that is invalid whatever the Snapshot. `absent` checks the others.
+    """
+    state, problems = st.session_state, {}
+    labels = {_parameter(tab): tab for tab in tabs}
+    tab = labels.get(view.get(TAB, ""), next(iter(tabs)))
+    if TAB in view and view[TAB] not in labels:
+        problems[TAB] = f"tab is {shown(view[TAB])}, but must be one of {', '.join(labels)}"
+    state[key] = tab
+    state.pop(selection.KEY, None)
+    if _is_short(view.get(ARRAY)):
+        state[selection.KEY] = view[ARRAY]
+    program = view.get(PROGRAM)
+    if (program_key := program_choice.KEYS.get(tab)) is not None:
+        state.pop(program_key, None)
+    program_choice.link(program if _is_short(program) else None)
+    state[_LINKED] = dict(view)
+    return problems
+
+
+def absent(snapshot: Snapshot) -> list[str]:
+    """Return a sentence for the array and the program of the last link that this Snapshot lacks."""
+    view = st.session_state.get(_LINKED, {})
+    sentences = []
+    for name, known in (
+        (ARRAY, {array.path for array in snapshot.arrays}),
+        (PROGRAM, _programs(snapshot)),
+    ):
+        if name in view and known and view[name] not in known:
+            sentences.append(
+                f"{name} is {shown(view[name])}, but this Snapshot has no {name} of this name"
+            )
+    return sentences
+
+
+def _programs(snapshot: Snapshot) -> set[str]:
+    """Return the names of the programs. Those of a plan may not be propagated yet."""
+    names = {program.name for program in snapshot.programs}
+    return names.union(RESERVED_PROGRAMS) if names and snapshot.source.kind == "plan" else names
+
+
+def forget() -> None:
+    """Forget the last link, because the page shows something else."""
+    st.session_state.pop(_LINKED, None)
+
+
+def _parameter(tab: str) -> str:
+    return tab.lower().replace(" ", "-")
+
+
+def _is_short(text: str | None) -> bool:
+    return text is not None and 0 < len(text) <= MOST_CHARACTERS
