@@ -29,6 +29,7 @@ def memory_timeline(
     heading: str,
     capacity: int | None = None,
     chip: str = "",
+    note: str = "",
     *,
     width_px: int = 700,
 ) -> go.Figure | None:
@@ -36,6 +37,7 @@ def memory_timeline(
 
     Args:
       capacity: bytes of one device of a chip. It is a line, or a note if it is far above the peak.
+      note: a line above the plot.
     """
     if not use.points:
         return None
@@ -59,7 +61,7 @@ def memory_timeline(
         for one in use.groups
         if max(one.bytes) >= most / 1000
     ]
-    notes, top = [], most / divisor
+    notes, top = [note] if note else [], most / divisor
     if capacity is not None and most >= _LEAST_SHARE * capacity:
         top = max(top, capacity / divisor)
         traces.append(

@@ -197,9 +197,10 @@ def _over_program(
         sentence,
         lambda width_px: memory_timeline(
             use,
-            f"{name} on one device{stage and ', '}{stage}",
+            f"{name} on one device",
             capacity,
             "" if chip is None else chip.title,
+            stage,
             width_px=min(width_px, _WIDEST_PX),
         ),
     )

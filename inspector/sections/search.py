@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_sizes_text, seconds_text
+from inspector.figures.effect_bars import Row, effect_bars
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
 from inspector.search.progress import Progress
-from inspector.search.result import Candidate, SearchResult, layout_of
+from inspector.search.result import Candidate, SearchResult, Sensitivity, layout_of
 from inspector.sections.section import (
     Block,
     Column,
@@ -21,6 +22,7 @@ from inspector.sections.section import (
     Text,
     listing,
     notice,
+    plain,
     text,
 )
 
@@ -28,6 +30,7 @@ _NOTHING_COMPILED = "Nothing was compiled: the compiler may choose other collect
 
 SHOWN = 12  # candidates of the table
 TABLE = "search"
+_WIDEST_PX = 1040
 _PHASES = {
     "propagate": "Propagating candidates",
     "verify": "Propagating the best candidates on their own mesh",
@@ -56,7 +59,7 @@ def section(found: SearchResult) -> Section:
     if shown:
         blocks.append(table(found))
     if found.sensitivity:
-        blocks += [sensitivity_sentence(found), sensitivity_table(found)]
+        blocks += sensitivity_blocks(found)
     rejected = reasons(found)
     if rejected is not None:
         blocks.append(rejected)
@@ -197,6 +200,41 @@ def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
         (axes.replace(",", " and "), was.get(axes) or 0, now.get(axes) or 0)
         for axes in dict.fromkeys((*was, *now))
     ]
+
+
+def sensitivity_blocks(found: SearchResult) -> tuple[Block, ...]:
+    """Return how well the best layout does under other conditions, as a picture, a sentence and a table."""
+    sentence = sensitivity_sentence(found)
+    rows = [row for one in found.sensitivity if (row := _kept_row(one)) is not None]
+    picture = Picture(
+        "search_conditions",
+        plain(sentence.parts),
+        lambda width_px: effect_bars(
+            rows,
+            heading="What keeping these rules costs under other conditions",
+            notes=["step time over that of the best layout there, predicted without a compile"],
+            width_px=min(width_px, _WIDEST_PX),
+        ),
+    )
+    return (*([picture] if rows else []), sentence, sensitivity_table(found))
+
+
+def _kept_row(one: Sensitivity) -> Row | None:
+    """Return the bar of one condition; None if the rules or the best layout have no time there."""
+    if not one.seconds or one.kept_seconds is None or one.kept_place is None:
+        return None
+    more = max(one.kept_seconds / one.seconds - 1, 0.0)
+    best, kept = _mesh_of(one.layout), _mesh_of(one.kept)
+    if one.kept_place == 1:
+        words = f"still best: {kept}"
+    else:
+        words = f"+{more:.0%}, place {one.kept_place}; best: {best}"
+    hover = [
+        one.condition,
+        f"best: {best}, {seconds_text(one.seconds)}",
+        f"with these rules: {kept}, {seconds_text(one.kept_seconds)}, place {one.kept_place}",
+    ]
+    return Row(one.condition, more, words, hover)
 
 
 def sensitivity_sentence(found: SearchResult) -> Text:

@@ -36,6 +36,8 @@ _RUNS = frozenset({"while", "conditional", "call"})
 _ORDERS = frozenset({"transpose", "reshape", "bitcast"})
 # Made wherever they are needed.
 _MADE = frozenset({"constant", "iota"})
+# Their results are smaller than what they read, so that they run as soon as it is there.
+_SHRINKS = frozenset({"reduce", "slice"})
 # A result that this many instructions with memory read is written once.
 _READERS = 2
 
@@ -98,9 +100,15 @@ class _Reader(Reader):
         self._users[computation.name] = _users(computation.instructions)
         return super()._computation(computation, given, depth)
 
-    def _written(self, instruction: Instruction, tree: Tree) -> Iterable[int]:
-        passes_on = isinstance(tree, _Fused) or instruction.opcode in _ORDERS
-        return () if passes_on else super()._written(instruction, tree)
+    def _record(
+        self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int
+    ) -> None:
+        if isinstance(tree, _Fused) or instruction.opcode in _ORDERS:
+            return  # it runs as a part of the instructions that read its result
+        if instruction.opcode in _SHRINKS:
+            read = [self._buffers[self._find(one)] for one in leaves_of(list(operands))]
+            position = max((one.writers[-1] for one in read if one.writers), default=position)
+        super()._record(instruction, operands, tree, position)
 
     def _instruction(
         self,
@@ -147,7 +155,7 @@ class _Reader(Reader):
         """Return the result of an instruction between those with memory."""
         readers = [one.opcode for one in users.get(instruction.name, ())]
         written = (
-            instruction.opcode == "reduce"
+            instruction.opcode in _SHRINKS
             or any(one in BY_OPCODE for one in readers)
             or sum(one in _WRITES for one in readers) >= _READERS
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -156,35 +156,33 @@ class Reader:
                 operands = []
             tree = self._instruction(computation, instruction, operands, given, depth)
             trees[instruction.name] = tree
-            position = len(self._order)
             self._order.append((computation.name, instruction))
-            if instruction.opcode not in _PASS_ON:
-                self._use(operands, position)
-            for leaf in self._written(instruction, tree):
-                buffer = self._buffers[self._find(leaf)]
-                if buffer.first < 0:
-                    buffer.first = position
-                buffer.last = max(buffer.last, position)
-                if buffer.writers[-1:] != [position]:
-                    buffer.writers.append(position)
+            self._record(instruction, operands, tree, len(self._order) - 1)
         if given is None:
             self._trees = trees
         root = computation.root
         return trees.get(root.name, []) if root is not None else []
 
-    def _written(self, instruction: Instruction, tree: Tree) -> Iterable[int]:
-        """Yield the values of the result that the instruction writes."""
-        passes_on = instruction.opcode in _PASS_ON or instruction.opcode.endswith("-done")
-        for leaf in leaves_of(tree):
-            if not passes_on or self._buffers[self._find(leaf)].first < 0:
-                yield leaf
-
-    def _use(self, operands: Sequence[Tree], position: int) -> None:
-        for leaf in leaves_of(list(operands)):
+    def _record(
+        self, instruction: Instruction, operands: Sequence[Tree], tree: Tree, position: int
+    ) -> None:
+        """Record that an instruction at this position reads its operands and writes its result."""
+        passes_on = instruction.opcode in _PASS_ON
+        for leaf in leaves_of(list(operands)) if not passes_on else ():
             buffer = self._buffers[self._find(leaf)]
             buffer.last = max(buffer.last, position)
             if buffer.readers[-1:] != [position]:
                 buffer.readers.append(position)
+        passes_on |= instruction.opcode.endswith("-done")
+        for leaf in leaves_of(tree):
+            buffer = self._buffers[self._find(leaf)]
+            if passes_on and buffer.first >= 0:
+                continue
+            if buffer.first < 0:
+                buffer.first = position
+            buffer.last = max(buffer.last, position)
+            if buffer.writers[-1:] != [position]:
+                buffer.writers.append(position)
 
     def _instruction(
         self,

@@ -1,0 +1,38 @@
+"""The sections of a search result."""
+
+from __future__ import annotations
+
+from inspector import layout as layouts
+from inspector.search.result import Counts, SearchResult, Sensitivity
+from inspector.sections import search
+from inspector.sections.section import Picture
+
+
+def layout(mesh: str, axes: str) -> dict[str, object]:
+    fields = {"model": "transformer", "mesh": mesh, "axes": axes, "rules": "batch=fsdp,embed=fsdp"}
+    return layouts.parse(fields).unwrap().to_json()
+
+
+def test_other_conditions_have_a_bar_each() -> None:
+    here, there = layout("8", "fsdp"), layout("4x2", "fsdp,tensor")
+    found = SearchResult(
+        target="gpu:h100:8",
+        chip="h100",
+        created="now",
+        counts=Counts(),
+        candidates=(),
+        best=None,
+        sensitivity=(
+            Sensitivity("as searched", 8, here, 1.0, here, 1.0, 1),
+            Sensitivity("batch 512", 8, there, 2.0, here, 2.5, 3),
+            Sensitivity("tpu:v5e:2x2", 4),
+        ),
+    )
+    picture, _, table = search.sensitivity_blocks(found)
+    assert isinstance(picture, Picture)
+    figure = picture.build(800)
+    assert figure is not None
+    (bars,) = figure.data
+    assert list(bars.x) == [0.0, 0.25]
+    assert "place 3" in bars.text[1] and "tensor 2" in bars.text[1]
+    assert len(table.rows) == 3
