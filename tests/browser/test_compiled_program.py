@@ -72,16 +72,18 @@ def test_a_layout_that_does_not_fit_has_figures(open_dashboard):
 def test_no_text_is_cut_off(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}&trace=true")
     dashboard.run()
-    for tab, keys in {
+    figures = {
         "Collectives": ("collective_bars", "traffic_map"),
         "Memory": ("memory_bars",),
         "Time": ("step_model", "roofline", "operation_times-train_step"),
-    }.items():
-        dashboard.open_tab(tab)
-        for key in keys:
-            dashboard.wait_for_figure(key)
-        for window in dashboard.in_windows():
+    }
+    for window in dashboard.in_windows():
+        for tab, keys in figures.items():
+            dashboard.open_tab(tab)
+            for key in keys:
+                dashboard.wait_for_figure(key)
             dashboard.screenshot(f"{tab.lower()}_{window}")
+            dashboard.wait_for_stillness()
             for key in keys:
                 cut = [one for one in dashboard.texts_drawn(key) if one["out"] > 1]
                 assert cut == [], f"{key} at {window}"

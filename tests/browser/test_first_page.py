@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser import axe
 from tests.browser.dashboard import NARROW, WIDE, cells
 from tests.service.engine.waiting import until
 
 SMALLEST_PX = 8  # height of the smallest readable letters
 PANELS = (
     *("Shard map", "Findings", "Rules", "Overview", "PartitionSpec tree", "Arrays"),
-    *("Collectives", "Train state", "Memory", "Time", "Devices", "Code"),
+    *("Collectives", "Effects", "Train state", "Memory", "Time", "Devices", "Code"),
 )
 
 
@@ -48,7 +49,9 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
     dashboard = open_dashboard(size=size, color_scheme=theme)
     dashboard.page.get_by_text("Training and measurement").click()
     expect(dashboard.field("Measured steps")).to_be_visible()
-    cut, unnamed = {}, {}
+    assert dashboard.main().get_by_role("tab").all_inner_texts() == list(PANELS)
+    rule = None if theme == "light" else axe.CONTRAST
+    cut, unnamed, barriers = {}, {}, {"whole page": axe.barriers(dashboard.page, rule=rule)}
     for panel in PANELS:
         dashboard.open_tab(panel)
         opened = dashboard.page.get_by_role("tabpanel", name=panel, exact=True)
@@ -61,14 +64,21 @@ def test_every_panel_can_be_read(open_dashboard, theme, size):
         cut[panel] = cut_off(dashboard)
         if size == WIDE:  # a narrow window has the same controls
             unnamed[panel] = controls_without_names(dashboard)
+        barriers[panel] = axe.barriers(dashboard.page, axe.OPEN_PANEL, rule)
     assert not any(cut.values()), "\n".join(f"{name}: {one}" for name in cut for one in cut[name])
     assert not any(unnamed.values()), unnamed
+    assert not any(barriers.values()), "\n".join(
+        f"{name}: {one}" for name in barriers for one in barriers[name]
+    )
 
 
 def test_figures_follow_the_theme(open_dashboard):
     grounds, letters = set(), set()
+    dashboard = open_dashboard()
+    page = dashboard.page
     for theme in ("light", "dark"):
-        page = open_dashboard(color_scheme=theme).page
+        page.emulate_media(color_scheme=theme)
+        dashboard.wait_for_stillness()
         grounds.add(css(page.get_by_test_id("stApp"), "background-color"))
         letters.add(css(page.locator(".st-key-block_map .gtitle"), "fill"))
     assert len(grounds) == 2

@@ -9,11 +9,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
 
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_restore import LARGE, folders
-from tests.browser.test_runs import ENDLESS, SMALL, progress
+from tests.browser.test_runs import SMALL
 from tests.service.engine.waiting import alive, until
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
@@ -74,32 +73,20 @@ def test_jax_streamlit_and_connections_stay_where_they_belong(requests, server):
 
 
 def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server):
+    """Other ends of a server are in tests/service/engine/test_server_end.py."""
     before = folders()
-    context = open_context()
-    dashboard, restore = (
-        Dashboard(context.new_page(), another_server.url).open(f"?{query}")
-        for query in (ENDLESS, LARGE)
+    dashboard = Dashboard(open_context().new_page(), another_server.url).open(f"?{LARGE}")
+    dashboard.go_to("Restore")
+    dashboard.wait_for_figure("transfer_map")
+    planners = another_server.workers()
+    dashboard.click("restore_button")
+    until(
+        lambda: folders() - before and len(another_server.workers()) > len(planners),
+        "the restore's worker",
     )
-    restore.go_to("Restore")
-    restore.wait_for_figure("transfer_map")
-    dashboard.start_run()
-    expect(progress(dashboard)).to_contain_text("Measuring")
-    restore.click("restore_button")
-    # The workers of the plans, the run and the restore.
-    until(lambda: folders() - before and len(another_server.workers()) > 2, "the restore's worker")
     workers = another_server.workers()
     another_server.signal(signal.SIGINT)
     assert not folders() - before
-    until(lambda: not any(map(alive, workers)), "the end of the workers")
-
-
-def test_no_worker_outlives_a_killed_server(open_context, another_server):
-    dashboard = Dashboard(open_context().new_page(), another_server.url).open(f"?{ENDLESS}")
-    dashboard.start_run()
-    expect(progress(dashboard)).to_contain_text("Measuring")
-    workers = another_server.workers()
-    assert len(workers) >= 2, "the planners and the run's worker"
-    another_server.signal(signal.SIGKILL)
     until(lambda: not any(map(alive, workers)), "the end of the workers")
 
 
