@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+from inspector.compiled.op_name import PHASES, parse_op_name
 from inspector.core.formatting import and_text, counted, seconds_text
-from inspector.core.snapshot import Program, Snapshot
+from inspector.core.snapshot import Phase, Program, Snapshot
 from inspector.figures.timeline import parts, step_parts, timeline, windows
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import before_compile_constants
@@ -11,16 +14,21 @@ from inspector.machines.prediction.predicted import CLAIMED, Predicted, predicte
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
+    Cell,
+    Column,
     Folded,
     Picture,
     Section,
     Strong,
     Table,
+    columns,
     listing,
     text,
 )
 
 _MOST_ROWS = 20  # operations in the table
+# The number of a layer in the name of a module, such as block_3 or layers/3.
+_LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
 
 
 def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
@@ -55,6 +63,12 @@ def blocks(
         Picture.of("step_parts", "Parts of the predicted step", step_parts, found),
         Picture.of("timeline", "Timeline of the step", timeline, simulated, program, period),
         parts_table(found),
+        modules_table(found, program),
+        text(
+            "By module and phase of the model. A wait counts where it waits; a loop counts with its first "
+            "iteration times its executions.",
+            quiet=True,
+        ),
         Folded("Longest operations", (operations(found, program),)),
         Folded("What the prediction rests on", (basis(found),)),
     )
@@ -112,6 +126,46 @@ def parts_table(found: Predicted) -> Table:
             "Share": lambda part: f"{part[2] / seconds:.1%}",
         },
     )
+
+
+def modules_table(found: Predicted, program: Program) -> Table:
+    """Return the seconds of the core by module and phase, the longest first; numbered layers together."""
+    seconds = seconds_by_module(found, program)
+    phases = [one for one in PHASES if any(one in row for row in seconds.values())]
+    rows = sorted(seconds.items(), key=lambda item: -sum(item[1].values()))[:_MOST_ROWS]
+    whole = sum(sum(row.values()) for row in seconds.values()) or 1.0
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            module or "outside of modules",
+            *(row.get(phase, 0.0) for phase in phases),
+            sum(row.values()),
+            f"{sum(row.values()) / whole:.1%}",
+        )
+        for module, row in rows
+    )
+    headings = columns(
+        Column("Module", "code", "Path of the Flax module; * stands for the numbers of layers"),
+        *(Column(phase.capitalize(), "seconds") for phase in phases),
+        Column("Together", "seconds"),
+        "Share",
+    )
+    return Table("step_modules", headings, cells)
+
+
+def seconds_by_module(found: Predicted, program: Program) -> dict[str, dict[Phase, float]]:
+    """Return the seconds of the core of one step by module and phase; of merged operations the first."""
+    assert found.simulated is not None and program.schedule is not None
+    times = executions(program)
+    seconds: dict[str, dict[Phase, float]] = {}
+    for span in found.simulated.spans:
+        if span.resource != "core" or span.basis == "loop":
+            continue
+        operation = program.schedule.operation(span.computation, span.position)
+        named = parse_op_name(operation.op_name)[0]
+        row = seconds.setdefault(_LAYER_NUMBER.sub("*", named.module), {})
+        taken = times.get(span.computation, 1) * (span.end - span.start)
+        row[named.phase] = row.get(named.phase, 0.0) + taken
+    return seconds
 
 
 def operations(found: Predicted, program: Program) -> Table:
@@ -195,4 +249,5 @@ def json_of(found: Predicted, program: Program) -> dict[str, object]:
         "copies": totals.copies,
         "exposed": dict(totals.exposed),
         "by_roofline": totals.by_roofline,
+        "by_module": seconds_by_module(found, program),
     }

@@ -30,7 +30,14 @@ def path(tmp_path: Path) -> str:
     wire = 450_000_000  # two links of a ring, 45 GB/s each way
     operations = (
         ScheduledOperation("r", "all-reduce-start", collective=0, begins=True),
-        ScheduledOperation("p", "fusion", cycles=6_000_000, flops=1e12, dtype="bf16"),
+        ScheduledOperation(
+            "p",
+            "fusion",
+            cycles=6_000_000,
+            flops=1e12,
+            dtype="bf16",
+            op_name="jit(step)/jvp(Transformer)/blocks_3/feed_forward/dot_general",
+        ),
         ScheduledOperation("d", "all-reduce-done", awaits=0),
     )
     program = Program(
@@ -61,6 +68,9 @@ def test_the_prediction_and_its_timeline(path, tmp_path, capsys):
     assert (found["chip"], found["program"]) == ("v5e", "train_step")
     assert found["seconds"] == pytest.approx(found["compute"] + found["exposed"]["data"])
     assert 0.002 < found["compute"] < 0.005 < found["seconds"]
+    modules = found["by_module"]
+    assert modules["blocks_*/feed_forward"] == {"forward": pytest.approx(found["compute"])}
+    assert modules[""] == {"unknown": pytest.approx(found["exposed"]["data"])}
     events = [one for one in json.loads(trace.read_text())["traceEvents"] if one["ph"] == "X"]
     assert {one["name"] for one in events} == {"r", "p", "wait for d"}
     assert max(one["ts"] + one["dur"] for one in events) == pytest.approx(found["seconds"] * 1e6)
