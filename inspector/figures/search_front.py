@@ -137,8 +137,12 @@ def _seconds(one: Candidate) -> float:
 
 
 def _bytes(one: Candidate) -> float:
-    """Return the compiler's peak, or its estimate, or else what the state and the batch need at least."""
-    return float(one.peak_bytes or one.state_bytes or 0)
+    """Return the compiler's peak, or else the lower bound that the state and the batch need.
+
+    Before a compile, only some candidates have an estimate of the peak, which the rest lack.
+    """
+    peak = None if one.stage == "propagated" else one.peak_bytes
+    return float(peak or one.state_bytes or 0)
 
 
 def _linear(low: float, high: float, text: Callable[[float], str]) -> dict[str, object]:

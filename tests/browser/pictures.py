@@ -29,6 +29,14 @@ PANELS = (
 PINNED = ("FSDP", "FSDP + tensor")
 
 
+TRANSFORMER = (
+    "?model=transformer&target=tpu:v5e:4x4&mesh=4x4&axes=fsdp,tensor&donate=true"
+    "&rules=batch.fsdp~embed.fsdp~mlp.tensor~heads.tensor~vocab.tensor&layers=16&scan=true&embed=2048"
+    "&mlp=8192&heads=16&kv_heads=16&head_dim=128&vocab=32768&batch=64&seq=2048&dtype=bfloat16"
+    "&remat=minimal&attention=flash"
+)
+
+
 def take(dashboard: Dashboard, name: str) -> None:
     """Save a picture of the window."""
     path = PICTURES / f"{name}.png"
@@ -43,6 +51,22 @@ def take(dashboard: Dashboard, name: str) -> None:
     size = path.stat().st_size
     print(f"{path.relative_to(PICTURES.parents[1])}: {size / 1000:.0f} kB")
     assert size <= LARGEST_BYTES, f"{path.name} is larger than {LARGEST_BYTES} bytes"
+
+
+def take_transformer(dashboard: Dashboard) -> None:
+    """Save a picture of the memory of a transformer before a compile, and of a search for it."""
+    dashboard.open(TRANSFORMER)
+    dashboard.open_tab("Memory")
+    dashboard.wait_for_figure("memory_over_train_step")
+    take(dashboard, "memory")
+    dashboard.go_to("Search")
+    dashboard.settle()
+    dashboard.type("Compiles, at most", "0")
+    dashboard.click("start_search")
+    expect(dashboard.keyed("search").locator("canvas").first).to_be_visible()
+    dashboard.wait_for_figure("search_front")
+    dashboard.main().get_by_text("Candidates").first.scroll_into_view_if_needed()
+    take(dashboard, "search")
 
 
 def main() -> int:
@@ -74,6 +98,7 @@ def main() -> int:
                     dashboard.go_to("Accuracy")
                     dashboard.wait_for_figure("accuracy")
                     take(dashboard, "accuracy")
+                    take_transformer(dashboard)
                 page.close()
     finally:
         server.stop()
