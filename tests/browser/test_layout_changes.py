@@ -9,33 +9,6 @@ from playwright.sync_api import expect
 from tests.browser.dashboard import cells
 
 
-def test_an_invalid_mesh_is_marked_and_another_mesh_redraws_both_maps(dashboard):
-    dashboard.type("Mesh", "2x")
-    expect(dashboard.sidebar().get_by_text("mesh is '2x', but must be axis sizes")).to_be_visible()
-    expect(dashboard.alerts()).to_have_count(1)
-    dashboard.expect_devices_of_blocks(["0, 4", "1, 5", "2, 6", "3, 7"])
-    dashboard.screenshot("mistake")
-    dashboard.type("Mesh", "2x2")
-    dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
-    expect(dashboard.alerts()).to_have_count(0)
-
-    for mesh, holders in (
-        ("4x2", ["0, 2, 4, 6", "1, 3, 5, 7"]),
-        ("1x4", ["0", "1", "2", "3"]),
-        ("8x8", [f"{column}, {column + 8}, … {column + 56} (8×)" for column in range(8)]),
-    ):
-        dashboard.type("Mesh", mesh)
-        rows, columns = map(int, mesh.split("x"))
-        blocks = [*range(columns)] * rows
-        dashboard.wait_for_figure(
-            "mesh_map",
-            lambda figure, blocks=blocks: [number for _, number, _ in cells(figure)] == blocks,
-        )
-        dashboard.expect_devices_of_blocks(holders)
-        expect(dashboard.page).to_have_url(f"{dashboard.url}/?mesh={mesh}")
-        dashboard.screenshot(f"mesh_{mesh}")
-
-
 def test_512_devices_are_readable(dashboard):
     for mesh in ("8x64", "16x32", "2x4x8x8"):
         dashboard.type("Mesh", mesh)

@@ -30,37 +30,6 @@ def test_a_shared_link_opens_the_same_page(open_dashboard):
     assert dashboard.wait_for_figure("mesh_map")["data"] == mesh_map["data"]
 
 
-def test_the_link_of_an_edited_layout_restores_it(open_dashboard):
-    made = open_dashboard()
-    made.type("Mesh", "4x4")
-    made.click("add_rule")
-    made.type("Mesh axes of rule 3", "data")
-    made.type("Batch", "16")
-    made.page.wait_for_url("**batch=16*")
-    made.expect_query("mesh=4x4&rules=batch.data~hidden.model~embed.data&batch=16")
-    figure = made.wait_for_figure("block_map")
-    made.open(f"?{made.query()}")
-    assert made.wait_for_figure("block_map")["data"] == figure["data"]
-
-
-def test_an_invalid_link_shows_a_notice_and_the_defaults(open_dashboard):
-    dashboard = open_dashboard("?mesh=64x64&batch=many&colour=red&target=moon&depth=512")
-    expect(dashboard.alerts()).to_have_count(1)
-    for said in (
-        "The link has invalid values",
-        "mesh 64x64 makes 4096 devices, at most 512 are allowed",
-        "batch is 'many', but must be a whole number from 1 to 1,048,576",
-        "'colour' is not a field of model logical_mlp",
-        "target is 'moon', but must be one of",
-    ):
-        dashboard.expect_alert(said)
-    dashboard.expect_devices_of_blocks(["0, 4", "1, 5", "2, 6", "3, 7"])
-    dashboard.expect_query("depth=512")  # valid fields of the link stay
-    dashboard.screenshot("bad_link")
-    dashboard.type("Depth", "256")
-    expect(dashboard.alerts()).to_have_count(0)
-
-
 @pytest.mark.parametrize(
     "fields", [("mesh", "batch", "target", MARKUP), ("axes", "rules"), ("model",)]
 )

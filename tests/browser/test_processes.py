@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dashboard import Dashboard, cells
 from tests.browser.server import Server
-from tests.service.engine.waiting import alive, until
 
 SMALL = "layers=1&depth=64&steps=2"
 
@@ -83,30 +77,13 @@ def test_the_mistake_of_the_migration_guide_is_explained(processes_page: Process
     page.expect_alert("each process gets its (4, 2) back")
 
 
-def test_four_processes_and_another_mesh(processes_page: ProcessesPage) -> None:
-    page = processes_page
-    page.type("Mesh", "4x2")
-    expect(page.field("Axis names")).to_have_value("x, y")
-    page.type("PartitionSpec", "x, y")
-    page.page.get_by_test_id("stMain").get_by_text("4", exact=True).first.click()
-    page.expect_alert("4 processes with (4, 2) each make one global array of (16, 2)")
-    page.settle()
-    assert ticks(page.wait_for_figure("processes-global_figure")) == [
-        f"{4 * number}:{4 * number + 4} process {number}" for number in range(4)
-    ]
-
-
-def test_two_processes_run_a_layout(open_dashboard) -> None:
+def test_a_layout_of_two_processes_is_drawn(open_dashboard) -> None:
     dashboard = open_dashboard(f"?{SMALL}&processes=2")
     planned = dashboard.wait_for_figure("mesh_map")
     assert [text.split("<br>") for text, _, _ in cells(planned)][4] == [
         "device 2048", "block 0", "process 1",
     ]  # fmt: skip
     dashboard.expect_devices_of_blocks(["0, 2048", "1, 2049", "2, 2050", "3, 2051"])
-    dashboard.run()
-    assert dashboard.wait_for_figure("mesh_map")["data"] == planned["data"], "found as planned"
-    expect(dashboard.alerts()).to_have_count(0)
-    dashboard.screenshot("two-processes")
 
 
 def test_processes_of_the_mesh(open_dashboard) -> None:
@@ -121,19 +98,3 @@ def test_processes_of_the_mesh(open_dashboard) -> None:
     expect(dashboard.sidebar()).to_contain_text(
         "processes is 4, but must divide the 6 devices of mesh 3x2"
     )
-
-
-def test_a_killed_process_ends_the_run_with_an_error(open_dashboard, server: Server) -> None:
-    dashboard = open_dashboard(
-        "?layers=1&depth=64&steps=10000&processes=2&mesh=2x3&rules=batch.data"
-    )
-    dashboard.start_run()
-    expect(dashboard.main()).to_contain_text(
-        re.compile(r"Measuring the train step, step \d+ of 10000")
-    )
-    (lead,) = server.workers(devices=3)
-    (follower,) = map(int, Path(f"/proc/{lead}/task/{lead}/children").read_text().split())
-    os.kill(follower, signal.SIGKILL)
-    dashboard.expect_alert("Process 1 (of 2, counted from 0) was killed (SIGKILL) during steps")
-    for pid in (lead, follower):
-        until(lambda pid=pid: not alive(pid))

@@ -67,16 +67,6 @@ def test_all_values_are_equal_after_a_restore(open_restore) -> None:
     dashboard.expect_alert("equal bit by bit")
 
 
-def test_cancel_deletes_the_checkpoint(open_restore) -> None:
-    before = folders()
-    dashboard = open_restore(LARGE)
-    dashboard.click("restore_button")
-    dashboard.click("cancel_restore")
-    dashboard.expect_alert("Cancelled")
-    expect(dashboard.keyed("restore_button")).to_be_visible()
-    until(lambda: not folders() - before, "the end of the checkpoint's folder")
-
-
 def test_no_text_is_cut_off_or_too_small(open_restore) -> None:
     dashboard = open_restore()
     for window in dashboard.in_windows():

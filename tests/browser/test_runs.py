@@ -16,7 +16,6 @@ from tests.service.engine.waiting import alive, until
 SMALL = "depth=64&batch=8&layers=2"
 # A run of minutes on few threads: the test must stop it, and other tests can run meanwhile.
 ENDLESS = "mesh=2x1&steps=10000&depth=512&batch=256"
-RUN_WORKERS = min(2, os.cpu_count() or 1)
 
 
 def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashboard):
@@ -49,14 +48,6 @@ def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashb
     dashboard.expect_badge("Planned")
     dashboard.type("Batch", "8")
     dashboard.expect_badge("Run")
-
-
-def test_three_mesh_axes_run_as_planned(open_dashboard):
-    dashboard = open_dashboard(f"?mesh=2x2x2&rules=embed.fsdp&{SMALL}&steps=2")
-    planned = maps(dashboard)
-    dashboard.run()
-    expect(dashboard.alerts()).to_have_count(0)
-    assert maps(dashboard) == planned
 
 
 def test_a_run_works_after_a_cancelled_run_and_a_killed_worker(open_dashboard, server):
@@ -108,29 +99,18 @@ def test_a_too_large_model_is_refused(open_dashboard, server):
     assert server.workers(devices=8) == before, "nothing was started for it"
 
 
-def test_tabs_share_a_run_and_others_wait_in_the_queue(open_dashboard):
-    # All tabs are opened first, because a page opens slowly while runs use the processors.
-    shared = [open_dashboard(f"?{ENDLESS}") for _ in range(2)]
-    others = [open_dashboard(f"?{ENDLESS}&layers={n}") for n in range(1, RUN_WORKERS)]
-    waiting = open_dashboard(f"?{SMALL}&steps=2")
-    # Without a shared run, the last of these would wait.
-    for dashboard in (*shared, *others):
+def test_tabs_share_a_run(open_dashboard):
+    # Both tabs are opened first, because a page opens slowly while a run uses the processors.
+    left, stays = (open_dashboard(f"?{ENDLESS}") for _ in range(2))
+    for dashboard in (left, stays):
         dashboard.start_run()
-    for dashboard in (*shared, *others):
         expect(progress(dashboard)).to_contain_text("Measuring")
-    waiting.start_run()
-    expect(progress(waiting)).to_contain_text("Waiting for a worker, place 1 in the queue")
-    waiting.screenshot("queued")
-
-    left, stays = shared
     left.click("cancel_run")
     expect(left.keyed("run_button")).to_be_visible()
     step = measured_step(stays)
     until(lambda: measured_step(stays) > step, "the other tab's run going on")
-    for dashboard in (stays, *others):
-        dashboard.click("cancel_run")
-        expect(dashboard.keyed("run_button")).to_be_visible()
-    waiting.expect_badge("Run on emulated devices")
+    stays.click("cancel_run")
+    expect(stays.keyed("run_button")).to_be_visible()
 
 
 PHASE = re.compile(

@@ -20,26 +20,15 @@ def test_logical_and_device_axes_agree(open_dashboard) -> None:
     expect(main.get_by_text("All 16 leaves have the same sharding, in live arrays")).to_be_visible(
         timeout=TWO_RUNS_MS
     )
-    dashboard.page.screenshot(path="artifacts/variants.png")
+    expect(main.get_by_text("Emulated on this machine, one after the other")).to_be_visible()
+    expect(main.get_by_test_id("stDataFrame")).to_have_count(3)  # costs, and a tree for each
+    dashboard.screenshot("variants")
     # The layout is still there on coming back, in the page and in its URL.
     dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
     dashboard.settle()
     expect(dashboard.field("Mesh")).to_have_value("4x2")
     expect(dashboard.page).to_have_url(re.compile("mesh=4x2"))
-
-
-def test_loop_and_scan_side_by_side(open_dashboard) -> None:
-    dashboard = open_dashboard("?depth=64&layers=2&steps=2")
-    dashboard.go_to("Variants")
-    main = dashboard.main()
-    main.get_by_text("Loop · scan", exact=True).click()
-    expect(main.get_by_text("stacks 2 layers in each parameter")).to_be_visible()
-    main.get_by_role("button", name="Run both variants").click()
-    expect(main.get_by_text("Emulated on this machine, one after the other")).to_be_visible(
-        timeout=TWO_RUNS_MS
-    )
-    expect(main.get_by_test_id("stDataFrame")).to_have_count(3)  # costs, and a tree for each
 
 
 def test_requested_and_compiled_shardings(open_dashboard) -> None:

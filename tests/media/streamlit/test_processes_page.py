@@ -1,6 +1,8 @@
-"""The Processes page: downloads of its figures."""
+"""The Processes page: its fields, and downloads of its figures."""
 
 from __future__ import annotations
+
+import json
 
 from streamlit.testing.v1 import AppTest
 
@@ -26,6 +28,25 @@ def test_every_figure_has_downloads_with_provenance(_shared_workers: None) -> No
         "values different per process · P('x', None) · mesh "
     )
     assert f" · run on emulated devices of 2 processes · versions jax {versions(exchanged)}" in line
+
+
+def test_another_mesh_and_four_processes(_shared_workers: None) -> None:
+    page = AppTest.from_string(PAGE, default_timeout=PATIENCE).run()
+    page.text_input(key="processes:mesh").set_value("4x2").run()
+    assert page.text_input(key="processes:axes").value == "x, y"
+    page.text_input(key="processes:spec").set_value("x, y").run()
+    page.button_group(key="processes:processes").set_value("4").run()
+    assert not page.exception, [error.value for error in page.exception]
+    (verdict,) = page.success
+    said = verdict.value.replace("\\", "")
+    assert said.startswith("4 processes with (4, 2) each make one global array of (16, 2)")
+    ticks = spec(page, "processes:global_figure")["layout"]["yaxis"]["ticktext"]
+    assert ticks == [f"{4 * number}:{4 * number + 4} process {number}" for number in range(4)]
+
+
+def spec(page: AppTest, key: str) -> dict:
+    (figure,) = (one for one in page.get("plotly_chart") if one.key == key)
+    return json.loads(figure.proto.spec)
 
 
 def versions(exchanged: processes.Exchanged) -> str:
