@@ -327,7 +327,7 @@ def test_the_job_returns_a_snapshot(pool: Pool) -> None:
 
 def test_two_concurrent_compiles_leave_no_files(pool: Pool) -> None:
     before = _left()
-    plain = layout_of({"mesh": "2x2", "depth": "512"}).to_json()
+    plain = layout_of({"mesh": "2x2", "depth": "64"}).to_json()
     jobs = [
         start(pool, "compile", target, layout=plain | {"target": target})
         for target in ("tpu:v5e:2x2", "tpu:v6e:2x2")

@@ -23,9 +23,7 @@ LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 LISTENING = "0A"
 
 LAYOUTS = {
-    "default": {},
-    "device axes": {"model": "mlp"},
-    "a loss with labels": {"loss": "mse"},
+    "device axes, a loss with labels": {"model": "mlp", "loss": "mse"},
     "scan, two axes on one dimension": {
         "scan": "true", "layers": "2", "mesh": "2x2x2", "axes": "a,b,c",
         "rules": "layer=b,batch=a,hidden=c+a",
@@ -188,7 +186,7 @@ def test_a_process_that_ends_during_a_collective(several, number, how, message) 
 def test_the_next_run_works_after_a_killed_process_and_after_a_cancel(service) -> None:
     layout = layout_of({"processes": "2", "steps": "10000", "depth": "64"})
     planned = service.plan(layout)
-    for number in (0, 1, "cancel"):
+    for number in (1, "cancel"):
         job = service.start_run(layout, planned)
         until(lambda job=job: job.status().phase == "steps" or job.finished)
         assert job.state == "running", job.error

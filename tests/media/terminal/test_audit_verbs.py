@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,9 @@ from inspector.checks.audit import audited, smallest_change
 from inspector.core import snapshot
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
+from inspector.model import own_model
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
-from tests.paths import ROOT
 
 LAYOUT = layouts.parse(
     {"depth": "64", "layers": "2", "rules": "batch=data,embed=model,hidden=model", "target": "plan"}
@@ -76,12 +75,19 @@ def test_device_prints_contents_and_loss(path: Path, capsys) -> None:
         assert status == 2 and not out and err.count("\n") == 1
 
 
-def test_fixes_of_an_own_model_need_its_name(tmp_path: Path) -> None:
-    """Run separate processes, because the catalogue of models belongs to a process."""
+def test_fixes_of_an_own_model_need_its_name(tmp_path: Path, monkeypatch, capsys) -> None:
+    built_in = dict(CATALOGUE)
 
     def said(*arguments: str) -> str:
-        command = [sys.executable, "-m", "inspector", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        """Run a command that does not know the models of earlier commands."""
+        monkeypatch.setenv(own_model.VARIABLE, "[]")
+        try:
+            status, out, err = run(capsys, *arguments)
+        finally:
+            CATALOGUE.clear()
+            CATALOGUE.update(built_in)
+        assert status == 0, err
+        return out
 
     model = "examples.linen_mlp:build"
     planned = tmp_path / "planned.json"
