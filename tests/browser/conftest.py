@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, Request, WebSocket
 
 from tests.browser.chromium import chromium
 from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
@@ -78,20 +79,27 @@ def pytest_runtest_makereport(
 def open_tab(
     request: pytest.FixtureRequest, server: Server, _free_tabs: list[Page]
 ) -> Iterator[Callable[..., Page]]:
-    """Open tabs without stored data. At the end, no script may have failed.
+    """Open tabs without stored data. At the end, no script may have failed, and no page may have
+    requested anything from another host.
 
     After a failed test, a picture of each tab is saved.
     """
     opened: list[Page] = []
     errors: list[str] = []
+    requested: list[str] = []
 
     def record(error: object) -> None:
         errors.append(str(error))
+
+    def note(request: Request | WebSocket) -> None:
+        requested.append(request.url)
 
     def make(*, size: dict[str, int] = WIDE, color_scheme: str = "light") -> Page:
         page = _free_tabs.pop() if _free_tabs else opened[0].context.new_page()
         opened.append(page)
         page.on("pageerror", record)
+        page.on("request", note)
+        page.on("websocket", note)
         page.set_default_timeout(PATIENCE_MS)
         page.set_viewport_size(size)
         # A third of the processor time of a page was for moving what changes.
@@ -108,8 +116,13 @@ def open_tab(
         page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
         page.context.clear_cookies()
         page.remove_listener("pageerror", record)
+        page.remove_listener("request", note)
+        page.remove_listener("websocket", note)
         _free_tabs.append(page)
     assert errors == []
+    remote = [url for url in requested if urlsplit(url).scheme not in ("data", "blob")]
+    assert any(url.startswith("ws://") for url in remote) or not opened
+    assert {urlsplit(url).hostname for url in remote} <= {"127.0.0.1"}, remote
 
 
 @pytest.fixture

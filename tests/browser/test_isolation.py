@@ -12,7 +12,6 @@ import pytest
 
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_restore import LARGE, folders
-from tests.browser.test_runs import SMALL
 from tests.service.engine.waiting import alive, until
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
@@ -33,20 +32,9 @@ def test_the_server_listens_on_loopback_only(server):
     assert server.port in {port for _, port in listening}
 
 
-@pytest.fixture
-def requests(open_tab, server) -> list[str]:
-    """Return the URLs that a page requests during a run and in every panel with figures."""
-    asked: list[str] = []
-    dashboard = Dashboard(open_tab(), server.url)
-    dashboard.page.on("request", lambda request: asked.append(request.url))
-    dashboard.page.on("websocket", lambda socket: asked.append(socket.url))
-    dashboard.open(f"?{SMALL}&steps=1").run()
-    for panel in ("Overview", "PartitionSpec tree", "Arrays", "Collectives", "Memory", "Time"):
-        dashboard.open_tab(panel)
-    return asked
-
-
-def test_jax_streamlit_and_connections_stay_where_they_belong(requests, server):
+def test_jax_streamlit_and_connections_stay_where_they_belong(open_dashboard, server):
+    """What a page requests is checked in every test, by the fixture `open_tab`."""
+    open_dashboard()
     workers = server.workers()
     assert workers
     assert all("jaxlib" in mapped(pid) for pid in workers)
@@ -55,10 +43,6 @@ def test_jax_streamlit_and_connections_stay_where_they_belong(requests, server):
     # Streamlit loads native libraries that the workers do not need.
     assert not [pid for pid in workers if "/pyarrow/" in mapped(pid)]
     assert "/pyarrow/" in mapped(server.pid)
-
-    asked = [url for url in requests if urlsplit(url).scheme not in ("data", "blob")]
-    assert any(url.startswith("ws://") for url in asked)
-    assert {urlsplit(url).hostname for url in asked} == {"127.0.0.1"}, asked
 
     inodes = sockets(server.pid)
     remote = set()
