@@ -48,6 +48,7 @@ from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import LOCAL, Environment, Job, Limits, Pool, Requester
 from inspector.service.engine.pool import Event, Listed
 from inspector.service.engine.requester import NO_LIMITS
+from inspector.service.history import History
 from inspector.service.restoration import Restoration
 from inspector.service.subject import subject_of
 
@@ -108,7 +109,8 @@ class Inspection:
 
     `run_workers` bounds the processes that run layouts. `PLANNERS` more read shapes, and another reads
     files, so that neither waits for a run. `memory` is how many bytes of this machine a run may use; None
-    measures it before each run. `limits` bounds the runs of one owner; `on_event` is told about all of them.
+    measures it before each run. `limits` bounds the runs of one owner; `on_event` is called for all of them.
+    `history` gets the finished runs and compiles.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
     """
@@ -120,9 +122,11 @@ class Inspection:
         compiled: CompileCache | None = None,
         limits: Limits = NO_LIMITS,
         on_event: Callable[[Event], None] | None = None,
+        history: History | None = None,
     ) -> None:
         self.compiled = compiled or CompileCache()
         self.requester = LOCAL
+        self._history = history
         workers = run_workers or min(2, os.cpu_count() or 1)
         self._runs = Pool(workers, limits=limits, on_event=on_event)
         self._shapes = Pool(PLANNERS)  # at most one job of a session, which takes seconds
@@ -324,8 +328,13 @@ class Inspection:
             with self._lock:
                 self._durations[layout.key()] = job.status().elapsed
             own = found.findings + disagreements(planned, found)
-            return replace(found, findings=own + unmatched_paths(planned))
+            found = replace(found, findings=own + unmatched_paths(planned))
+            if self._history is not None and not recorded:
+                recorded.append(True)  # also if the answer is read twice
+                self._history.record_answer(layout, found, self.requester)
+            return found
 
+        recorded: list[bool] = []
         kind = "run" if layout.machine is None else "compile"
         job = self._start(self._runs, kind, payload, environment, remember)
         return job
@@ -487,7 +496,7 @@ def shared() -> Inspection:
     """Return the one service of this process."""
     temporary_folder.remove_stale()
     settings = serving.current()
-    return Inspection(limits=settings.limits, on_event=audit_log.shared().job)
+    return Inspection(limits=settings.limits, on_event=audit_log.shared().job, history=History())
 
 
 def _decoded(kind: type[AnyRecord]) -> Callable[[dict[str, Any]], AnyRecord]:

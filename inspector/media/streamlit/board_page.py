@@ -31,6 +31,7 @@ from inspector.media.streamlit import (
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
 
+_RECORDED = "recorded_board"
 SECTIONS: dict[str, Callable[[Board], None]] = {
     "Side by side": board_comparison.show,
     "Shard maps": board_maps.show,
@@ -57,6 +58,7 @@ def show() -> None:
         board_propagation.show(service, board)
         _sections(board.aligned())
         _in_the_link(board)
+        _record(board)
     screenshot_mode.write_provenance(board.named)
     page_width.measure()
     pins.write_link(tuple(SECTIONS))
@@ -131,6 +133,15 @@ def _sections(board: Board) -> None:
         if tab.open:
             with tab, chart.of(lambda: provenance.lines(board.named)):
                 draw(board)
+
+
+def _record(board: Board) -> None:
+    """Put a comparison into the history, once for each board of the session."""
+    link = board_link.to_query(board)
+    known = (link, bool(board.snapshots[board.baseline].programs))  # with programs, it has figures
+    if known != st.session_state.get(_RECORDED):
+        st.session_state[_RECORDED] = known
+        user.history().record_comparison(board, user.current())
 
 
 def _in_the_link(board: Board) -> None:

@@ -53,6 +53,7 @@ main_pages = [
     page_of("search_page", "Search", ":material/search:", "search"),
     page_of("open_page", "Open", ":material/file_open:", "open"),
     page_of("library_page", "Library", ":material/bookmarks:", "library"),
+    page_of("history_page", "History", ":material/history:", "history"),
     page_of("jobs_page", "Jobs", ":material/list_alt:", "jobs"),
 ]
 if run_folder.path() is not None:

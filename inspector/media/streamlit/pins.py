@@ -7,6 +7,7 @@ opened, or the layouts are pinned: as they were run or compiled if this server k
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -26,9 +27,10 @@ from inspector.service.inspection import Inspection
 KEPT = "board"  # the URL parameter with the name of a Board in the library
 TABS_KEY = "board_section"
 
-_BOARD, _KEPT = "board", "kept_board"
+_BOARD, _KEPT, _REOPENED = "board", "kept_board", "reopened_board"
 _PROBLEMS, _WAS, _REFUSED = "board_link_problems", "board_link_was", "board_refused"
 
+_MEASURED = ("cpu", "local")
 _WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"}
 
 
@@ -98,6 +100,9 @@ def read_link(tabs: Collection[str]) -> None:
 
     A URL without a board, such as after a page switch, does not change it. `tabs` are those of the page.
     """
+    if (reopened := st.session_state.pop(_REOPENED, None)) is not None:
+        _read_pins(reopened, [])
+        return
     view, query = view_link.of_url()
     if view_link.is_written(TABS_KEY) or not (view or query):
         return
@@ -162,6 +167,11 @@ def write_link(tabs: Collection[str]) -> None:
     view_link.write(view_link.query(tabs, TABS_KEY, lead), _link(), TABS_KEY)
 
 
+def reopen(query: dict[str, list[str]]) -> None:
+    """Open a board by its URL parameters when the Board page is drawn next."""
+    st.session_state[_REOPENED] = query
+
+
 def kept_name() -> str | None:
     """Return the name of the board in the library, if it was not changed since."""
     name, kept = st.session_state.get(_KEPT, (None, None))
@@ -185,6 +195,10 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
             return known.snapshot
     if (finished := run_panel.finished_run(service, pin.layout)) is not None:
         return finished
+    if pin.was in _MEASURED:
+        with contextlib.suppress(InvalidInput):
+            if (last := user.history().last_run(pin.layout)) is not None:
+                return last
     state = service.known_state(pin.layout)
     if state is None:
         state = waiting.wait_for(

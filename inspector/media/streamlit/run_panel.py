@@ -182,5 +182,10 @@ def _time(service: Inspection, layout: Layout, status: Status) -> str:
     return f"{elapsed}."
 
 
+def remember(layout: Layout, found: Snapshot) -> None:
+    """Show this run when the session opens its layout."""
+    _runs()[layout.key()] = found
+
+
 def _runs() -> LRUCache[str, Snapshot]:
     return st.session_state.setdefault("finished_runs", LRUCache(REMEMBERED_RUNS))

@@ -38,6 +38,7 @@ _PLACES = {
     "check": ("compare_verbs", "check"),
     "code": ("make_verbs", "code"),
     "library": ("library_verb", "library"),
+    "history": ("history_verb", "history"),
     "dashboard": ("dashboard_verb", "dashboard"),
     "serve": ("serve_verb", "serve"),
 }

@@ -19,6 +19,7 @@ from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.service.engine import Job, Status
+from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 
@@ -145,7 +146,7 @@ def print_json(value: Any) -> None:
 @contextmanager
 def workers() -> Iterator[Inspection]:
     """Start worker processes for one command, and stop them at its end."""
-    with closing(Inspection(run_workers=1)) as service:
+    with closing(Inspection(run_workers=1, history=History())) as service:
         yield service
 
 

@@ -23,6 +23,8 @@ from inspector.search.progress import Progress
 from inspector.search.result import OBJECTIVES
 from inspector.search.space import space_of
 from inspector.sections import search as section
+from inspector.service.engine import LOCAL
+from inspector.service.history import History
 from inspector.service.search import executors
 from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
 
@@ -106,6 +108,7 @@ def search(options: argparse.Namespace) -> None:
         )
         with _stopped_by_interrupt(search):
             found = search.run()
+    History().record_search(layout, found, LOCAL)
     if options.output is not None:
         results.write(found, options.output)
     if options.json:

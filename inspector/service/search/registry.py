@@ -16,6 +16,7 @@ from cachetools import LRUCache
 
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
+from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.search.progress import Progress
 from inspector.search.result import Objective, SearchResult
@@ -25,6 +26,7 @@ from inspector.service.engine import LOCAL, Limits, Requester, Subject
 from inspector.service.engine.pool import Event
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.engine.turns import in_turn
+from inspector.service.history import History
 from inspector.service.search import executors
 from inspector.service.search.run import Search
 from inspector.service.subject import digest, layout_title
@@ -65,7 +67,8 @@ class Watched:
     Its number, subject, requesters and times are guarded by the lock of its `Searches`.
     """
 
-    def __init__(self, search: Search, number: int, subject: Subject) -> None:
+    def __init__(self, search: Search, number: int, subject: Subject, layout: Layout) -> None:
+        self.layout = layout
         self.number = number
         self.subject = subject
         self.requesters: list[Requester] = []
@@ -149,7 +152,7 @@ class Searches:
     """Runs one search after another, because each uses all cores. Owners take turns.
 
     Equal requests share a search, which stops when none of its owners wants it any more. `on_event` is called
-    for each start, end, cancel and refusal, and must return at once.
+    for each start, end, cancel and refusal, and must return at once. `history` gets the finished searches.
     """
 
     def __init__(
@@ -157,7 +160,9 @@ class Searches:
         executor: Callable[[], AbstractContextManager[Executor]] = executors.local,
         limits: Limits = NO_LIMITS,
         on_event: Callable[[Event], None] | None = None,
+        history: History | None = None,
     ) -> None:
+        self._history = history
         self._executor = executor
         self._limits = limits
         self._on_event = on_event
@@ -198,7 +203,7 @@ class Searches:
                     workers=executors.local_workers(),
                     sensitivity=request.sensitivity,
                 )
-                watched = Watched(search, next(self._numbers), subject)
+                watched = Watched(search, next(self._numbers), subject, layout)
                 self._known[request.key()] = watched
                 self._queue.append(watched)
             if requester not in watched.requesters:
@@ -354,6 +359,7 @@ class Searches:
                 watched.run(executor)
         finally:
             outcome = "failed" if watched.error else "cancelled" if watched.stopped else "done"
+            self._record(watched)
             with self._lock:
                 for one in watched.requesters:
                     self._report_end("end", watched, one, outcome)
@@ -362,9 +368,17 @@ class Searches:
                     self._begin_next()
                 self._lock.notify_all()
 
+    def _record(self, watched: Watched) -> None:
+        if self._history is None or watched.error or not watched.result().candidates:
+            return
+        with self._lock:
+            owners = {one.owner if one.signed_in else None: one for one in watched.requesters}
+        for one in owners.values() or [LOCAL]:
+            self._history.record_search(watched.layout, watched.result(), one)
+
 
 @functools.cache
 def shared() -> Searches:
     """Return the searches of this process."""
     limits = serving.current().limits
-    return Searches(limits=limits, on_event=audit_log.shared().job)
+    return Searches(limits=limits, on_event=audit_log.shared().job, history=History())

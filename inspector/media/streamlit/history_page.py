@@ -1,0 +1,162 @@
+"""The History page: what was run, compiled, searched and compared, to reopen or delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import streamlit as st
+
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.media.streamlit import page_switch, pins, run_panel, table, user
+from inspector.media.streamlit.plain_text import plain
+from inspector.sections import history as section
+from inspector.service.history import HistoryEntry, beyond_size, older_than
+
+_CHOSEN, _PROBLEM, _LEAVE_TO = "history_chosen", "history_problem", "history_leave_to"
+_TABLE_PX = 320  # at most; more rows scroll
+_MEBIBYTE = 2**20
+
+
+def show() -> None:
+    """Draw the table, the selected entry, and the deletion by age or size."""
+    page = st.session_state.pop(_LEAVE_TO, None)
+    if page is not None:
+        page_switch.to(page)
+    st.markdown("### History")
+    if problem := st.session_state.pop(_PROBLEM, None):
+        st.error(plain(problem), icon=":material/error:")
+    try:
+        entries = user.history().entries()
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        return
+    if not entries:
+        st.info(
+            "The history is empty. Runs, compiles, searches and comparisons are added when they are done.",
+            icon=":material/history:",
+        )
+        return
+    st.caption(f"{section.size_text(entries)}. The figures are those of one step on one device.")
+    _show_table(entries)
+    chosen = next((one for one in entries if one.id == st.session_state.get(_CHOSEN)), entries[0])
+    _show_chosen(chosen)
+    _show_deletion(entries)
+
+
+def _show_table(entries: Sequence[HistoryEntry]) -> None:
+    listed = section.table(entries)
+    ids = [one.id for one in entries]
+
+    def pick() -> None:
+        rows = st.session_state["history_table"].selection.rows
+        if rows and rows[0] < len(ids):
+            st.session_state[_CHOSEN] = ids[rows[0]]
+
+    table.show(
+        {
+            column.heading: [row[place] for row in listed.rows]
+            for place, column in enumerate(listed.columns)
+        },
+        "history_table",
+        on_select=pick,
+        selection_mode="single-row",
+        **({"height": _TABLE_PX} if len(entries) > 8 else {}),
+    )
+
+
+def _show_chosen(entry: HistoryEntry) -> None:
+    with st.container(border=True):
+        st.markdown(f"#### {section.KINDS.get(entry.kind, entry.kind)}: {plain(entry.title)}")
+        when = datetime.fromisoformat(entry.time)
+        st.caption(
+            f"{when:%Y-%m-%d %H:%M} UTC" + (f" · {plain(entry.owner)}" if entry.owner else "")
+        )
+        with st.container(horizontal=True, gap="small"):
+            st.button(
+                "Open board" if entry.kind == "compare" else "Open layout",
+                key="history_open",
+                icon=":material/open_in_full:",
+                type="primary",
+                help="Open the best layout that it found." if entry.kind == "search" else None,
+                on_click=_open,
+                args=(entry,),
+            )
+            if entry.owner is not None and entry.changeable:
+                st.button(
+                    "Make private" if entry.shared else "Share",
+                    key="history_share",
+                    type="tertiary",
+                    icon=":material/lock:" if entry.shared else ":material/group:",
+                    on_click=_share,
+                    args=(entry,),
+                )
+            if entry.changeable:
+                st.button(
+                    "Delete entry",
+                    key="history_delete",
+                    type="tertiary",
+                    icon=":material/delete:",
+                    on_click=_delete,
+                    args=((entry,),),
+                )
+        with st.expander("Parameters", key="history_parameters"):
+            st.json(entry.parameters)
+
+
+def _show_deletion(entries: Sequence[HistoryEntry]) -> None:
+    with st.expander("Delete old entries", icon=":material/delete_sweep:", key="history_deletion"):
+        left, right = st.columns(2)
+        with left:
+            days = st.number_input(
+                "Older than (days)", 0, 36_500, 30, key="history_days", persist_state="page"
+            )
+            _draw_delete(older_than(entries, days), "age")
+        with right:
+            size = st.number_input(
+                "Keep at most (MiB)", 0, 1_024, 32, key="history_size", persist_state="page"
+            )
+            _draw_delete(beyond_size(entries, int(size) * _MEBIBYTE), "size")
+
+
+def _draw_delete(doomed: Sequence[HistoryEntry], by: str) -> None:
+    st.button(
+        f"Delete {section.size_text(doomed)}",
+        key=f"history_delete_{by}",
+        icon=":material/delete_forever:",
+        disabled=not doomed,
+        on_click=_delete,
+        args=(tuple(doomed),),
+    )
+
+
+def _open(entry: HistoryEntry) -> None:
+    """Open the Board, or the layout with its answers, in the next run."""
+    state = st.session_state
+    try:
+        if entry.kind == "compare":
+            pins.reopen(entry.parameters["board"])
+            state[_LEAVE_TO] = page_switch.BOARD
+            return
+        layout = layouts.from_json(entry.parameters.get("best") or entry.parameters["layout"])
+        if entry.kind == "run" and (found := user.history().run(entry.id)) is not None:
+            run_panel.remember(layout, found)
+        state["last_layout"] = layout
+        state[_LEAVE_TO] = page_switch.LAYOUT
+    except InvalidInput as error:
+        state[_PROBLEM] = str(error)
+
+
+def _share(entry: HistoryEntry) -> None:
+    try:
+        user.history().share(entry.id, not entry.shared)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)
+
+
+def _delete(entries: Sequence[HistoryEntry]) -> None:
+    try:
+        user.history().delete(entries)
+    except InvalidInput as error:
+        st.session_state[_PROBLEM] = str(error)

@@ -1,0 +1,63 @@
+"""The table of what was run, compiled, searched and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from inspector.core.formatting import bytes_text, counted, seconds_text
+from inspector.sections.section import Cell, Column, Table
+
+KINDS = {"run": "Run", "compile": "Compile", "search": "Search", "compare": "Comparison"}
+
+
+class Recorded(Protocol):
+    """The fields of an entry that the table needs."""
+
+    @property
+    def time(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def target(self) -> str | None: ...
+    @property
+    def seconds(self) -> float | None: ...
+    @property
+    def basis(self) -> str | None: ...
+    @property
+    def peak_bytes(self) -> int | None: ...
+    @property
+    def wire_bytes(self) -> int | None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def owner(self) -> str | None: ...
+
+
+def table(entries: Sequence[Recorded]) -> Table:
+    """Return one row per entry, with the figures of its step."""
+    columns: dict[str | Column, Callable[[Recorded], Cell]] = {
+        "Time (UTC)": lambda one: one.time[:16].replace("T", " "),
+        "Kind": lambda one: KINDS.get(one.kind, one.kind),
+        "Layout": lambda one: one.title,
+        "Target": lambda one: one.target or "–",
+        "Step": _step,
+        "Peak memory": lambda one: bytes_text(one.peak_bytes),
+        "Traffic": lambda one: bytes_text(one.wire_bytes),
+    }
+    if any(one.owner for one in entries):
+        columns["Owner"] = lambda one: one.owner or "–"
+    columns["Size"] = lambda one: bytes_text(one.bytes)
+    return Table.of("history", entries, columns)
+
+
+def size_text(entries: Sequence[Recorded]) -> str:
+    """Return the number and the bytes of entries: `3 entries, 20 KiB`."""
+    together = bytes_text(sum(one.bytes for one in entries))
+    return f"{counted(len(entries), 'entry', 'entries')}, {together}"
+
+
+def _step(one: Recorded) -> str:
+    return "unknown" if one.seconds is None else f"{seconds_text(one.seconds)} {one.basis}"

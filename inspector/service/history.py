@@ -1,0 +1,367 @@
+"""What was run, compiled, searched and compared with a library, in one SQLite file beside it.
+
+The answer of a compile is in the compile cache, and a search and a comparison can be repeated, so only their
+parameters and main figures are kept. The Snapshot of a run, which measures, is kept with it. The size is
+bounded for each owner and together: the oldest entries are deleted first. Servers and commands can use the
+file at the same time. If it cannot be written, the work goes on and a warning is logged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import logging
+import sqlite3
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from inspector.compare import board_link, glance
+from inspector.compare.board import Board
+from inspector.core import private_file, snapshot, strict_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.core.statistics import statistics, sum_known
+from inspector.layout import Layout
+from inspector.search.result import SearchResult
+from inspector.service.engine import Requester
+from inspector.service.library import file
+from inspector.service.subject import layout_title
+
+MOST_BYTES = 2**30  # of all entries
+MOST_BYTES_OF_OWNER = 2**26  # a run of 126 arrays takes about 20 kB
+MOST_ENTRIES_OF_OWNER = 2_000
+MOST_BYTES_OF_RUN = 128 * 2**20  # as text, as for an entry of the library
+VERSION = 1
+_BUSY_SECONDS = 10.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS history (
+  id TEXT PRIMARY KEY,
+  time TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  title TEXT NOT NULL,
+  target TEXT,
+  parameters TEXT NOT NULL,
+  seconds REAL,
+  basis TEXT,
+  peak_bytes INTEGER,
+  wire_bytes INTEGER,
+  owner TEXT,
+  owner_name TEXT,
+  shared INTEGER NOT NULL DEFAULT 0,
+  packed BLOB
+) STRICT
+"""
+_SIZE = "(length(parameters) + coalesce(length(packed), 0))"
+_ENTRY = (
+    f"id, time, kind, title, target, parameters, seconds, basis, peak_bytes, wire_bytes, {_SIZE}"
+)
+
+Kind = Literal["run", "compile", "search", "compare"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One thing that was done. Unknown figures are None.
+
+    `time` is in UTC, ISO 8601. `parameters` has the `layout` of a run, compile or search; a search also has
+    its `objective` and the `best` layout; a comparison has the `board` as URL parameters. `seconds` is the
+    step, `basis` is `measured` or `predicted`. `bytes` is the size in the file. `owner` is the name of a
+    signed-in user, and `changeable` whether who asked can share and delete the entry.
+    """
+
+    id: str
+    time: str
+    kind: str
+    title: str
+    target: str | None
+    parameters: dict[str, Any]
+    seconds: float | None
+    basis: str | None
+    peak_bytes: int | None
+    wire_bytes: int | None
+    bytes: int
+    owner: str | None = None
+    shared: bool = False
+    changeable: bool = True
+
+
+class History:
+    """The entries in one file, as a user sees them. Reading raises `InvalidInput` if the file is unusable.
+
+    A signed-in user sees what is theirs or shared. Others see what has no owner or is shared. None is the
+    user of this machine, who sees and changes everything.
+    """
+
+    def __init__(self, path: Path | None = None, user: Requester | None = None) -> None:
+        self.path = path or file.folder() / "history.sqlite3"
+        self._user = user
+
+    # --- Recording -------------------------------------------------------------------------------
+
+    def record_answer(self, layout: Layout, found: Snapshot, requester: Requester) -> None:
+        """Record a run or a compile of a layout."""
+        kind: Kind = "run" if layout.machine is None else "compile"
+        text = snapshot.dumps(found).encode() if kind == "run" else b""
+        packed = zlib.compress(text) if 0 < len(text) <= MOST_BYTES_OF_RUN else None
+        figures = _figures(found)
+        self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, packed)
+
+    def record_search(self, layout: Layout, result: SearchResult, requester: Requester) -> None:
+        """Record a search that began with a layout, with the figures of the best one."""
+        best = result.best_candidate
+        parameters = {
+            "layout": layout.to_json(),
+            "objective": result.objective,
+            "best": None if best is None else best.layout,
+        }
+        figures: dict[str, Any] = {}
+        if best is not None:
+            sent = best.wire_bytes
+            figures = {
+                "seconds": best.seconds,
+                "basis": None if best.seconds is None else "predicted",
+                "peak_bytes": best.peak_bytes,
+                "wire_bytes": None if sent is None else sum_known(sent.values()),
+            }
+        self._record("search", layout, parameters, figures, requester)
+
+    def record_comparison(self, board: Board, requester: Requester) -> None:
+        """Record that layouts were compared. The same comparison again only gets a new time."""
+        link = board_link.to_query(board)
+        if len(link.get("pin", ())) < 2:
+            return
+        layout = board_link.layout_of(board.snapshots[board.baseline])
+        title = " and ".join(board.names)
+        text = json.dumps([link, requester.owner if requester.signed_in else None])
+        entry = hashlib.sha256(text.encode()).hexdigest()[:32]
+        figures = _figures(board.snapshots[board.baseline])
+        self._record("compare", layout, {"board": link}, figures, requester, None, title, entry)
+
+    def _record(
+        self,
+        kind: Kind,
+        layout: Layout | None,
+        parameters: Mapping[str, Any],
+        figures: Mapping[str, Any],
+        requester: Requester,
+        packed: bytes | None = None,
+        title: str | None = None,
+        entry: str | None = None,
+    ) -> None:
+        owned = requester.signed_in
+        row = {
+            "id": entry or uuid.uuid4().hex,
+            "time": _now().isoformat(timespec="milliseconds"),
+            "kind": kind,
+            "title": title or (layout_title(layout) if layout else ""),
+            "target": layout.target if layout else None,
+            "parameters": json.dumps(parameters),
+            **figures,
+            "owner": requester.owner if owned else None,
+            "owner_name": requester.name if owned else None,
+            "packed": packed,
+        }
+        try:
+            with self._writing() as database:
+                changes = ", ".join(f"{name} = excluded.{name}" for name in ("time", *figures))
+                database.execute(
+                    f"INSERT INTO history ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
+                    f"ON CONFLICT (id) DO UPDATE SET {changes}",
+                    list(row.values()),
+                )
+                self._shrink(database, row["owner"])
+        except InvalidInput as error:
+            _log.warning("The history was not written: %s", error)
+
+    def _shrink(self, database: sqlite3.Connection, owner: str | None) -> None:
+        """Delete the oldest entries of an owner beyond their bounds, then those of all."""
+        order = "(ORDER BY time DESC, id)"
+        database.execute(
+            f"DELETE FROM history WHERE id IN (SELECT id FROM (SELECT id, sum({_SIZE}) OVER {order} AS "
+            f"together, row_number() OVER {order} AS place FROM history WHERE owner IS ?) "
+            "WHERE together > ? OR place > ?)",
+            [owner, MOST_BYTES_OF_OWNER, MOST_ENTRIES_OF_OWNER],
+        )
+        (together,) = database.execute(f"SELECT sum({_SIZE}) FROM history").fetchone()
+        if together > MOST_BYTES:
+            database.execute(
+                f"DELETE FROM history WHERE id IN (SELECT id FROM (SELECT id, sum({_SIZE}) OVER {order} "
+                "AS together FROM history) WHERE together > ?)",
+                [MOST_BYTES],
+            )
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def entries(self) -> tuple[HistoryEntry, ...]:
+        """Return what the user sees, newest first."""
+        with self._connected() as database:
+            rows = database.execute(
+                f"SELECT owner, {_ENTRY}, owner_name, shared FROM history ORDER BY time DESC, id"
+            ).fetchall()
+        return tuple(self._made(*row) for row in rows if self._may_see(row[0], row[-1]))
+
+    def run(self, entry: str) -> Snapshot | None:
+        """Return the Snapshot of a run; None for another entry, or one too large to be kept.
+
+        Raises:
+          InvalidInput: the user sees no such entry, or it is damaged.
+        """
+        with self._connected() as database:
+            row = database.execute(
+                "SELECT packed, owner, shared FROM history WHERE id = ?", [entry]
+            ).fetchone()
+        if row is None or not self._may_see(*row[1:]):
+            raise InvalidInput("this entry of the history was deleted")
+        return None if row[0] is None else _unpacked(row[0])
+
+    def last_run(self, layout: Layout) -> Snapshot | None:
+        """Return the last run of a layout that the user sees, or None."""
+        with self._connected() as database:
+            rows = database.execute(
+                "SELECT packed, owner, shared FROM history WHERE kind = 'run' AND packed IS NOT NULL AND "
+                "parameters = ? ORDER BY time DESC",
+                [json.dumps({"layout": layout.to_json()})],
+            ).fetchall()
+        found = next((row[0] for row in rows if self._may_see(*row[1:])), None)
+        return None if found is None else _unpacked(found)
+
+    # --- Changing --------------------------------------------------------------------------------
+
+    def share(self, entry: str, shared: bool) -> None:
+        """Let all users of the server see an entry, or only its owner again.
+
+        Raises:
+          InvalidInput: the entry is not one of the user's own.
+        """
+        with self._writing() as database:
+            row = database.execute("SELECT owner FROM history WHERE id = ?", [entry]).fetchone()
+            if row is None or row[0] is None or not self._may_change(row[0]):
+                raise InvalidInput("only the owner of an entry can share it")
+            database.execute("UPDATE history SET shared = ? WHERE id = ?", [int(shared), entry])
+
+    def delete(self, entries: Sequence[HistoryEntry]) -> int:
+        """Delete these entries, except those that the user may not change. Return how many there were."""
+        with self._writing() as database:
+            deleted = 0
+            for entry in entries:
+                row = database.execute(
+                    "SELECT owner FROM history WHERE id = ?", [entry.id]
+                ).fetchone()
+                if row is not None and self._may_change(row[0]):
+                    database.execute("DELETE FROM history WHERE id = ?", [entry.id])
+                    deleted += 1
+        return deleted
+
+    # --- The file --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Run one exclusive transaction; roll it back on an error."""
+        with self._connected() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        try:
+            private_file.prepare(self.path)
+            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            with contextlib.closing(connection) as database:
+                version = database.execute("PRAGMA user_version").fetchone()[0]
+                if version > VERSION:
+                    raise InvalidInput(
+                        f"the history {self.path} has version {version}, but this program reads version "
+                        f"{VERSION}: open it with a newer Sharding Inspector"
+                    )
+                if version < VERSION:
+                    database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
+                    database.execute("BEGIN IMMEDIATE")
+                    database.execute(_TABLES)
+                    database.execute(f"PRAGMA user_version = {VERSION}")
+                    database.execute("COMMIT")
+                yield database
+        except sqlite3.Error as error:
+            raise InvalidInput(f"the history {self.path} cannot be used: {error}") from None
+        except OSError as error:
+            raise InvalidInput(
+                f"the history {self.path} cannot be used: {error.strerror}"
+            ) from None
+
+    def _may_see(self, owner: str | None, shared: int) -> bool:
+        return bool(shared) or self._may_change(owner)
+
+    def _may_change(self, owner: str | None) -> bool:
+        if self._user is None:
+            return True
+        return owner == (self._user.owner if self._user.signed_in else None)
+
+    def _made(self, owner: str | None, *row: Any) -> HistoryEntry:
+        *facts, owner_name, shared = row
+        facts[5] = json.loads(facts[5])
+        made = HistoryEntry(*[*facts, owner_name])
+        return replace(made, shared=bool(shared), changeable=self._may_change(owner))
+
+
+def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEntry, ...]:
+    """Return the changeable entries that are older than this."""
+    limit = (_now() - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
+    return tuple(one for one in entries if one.changeable and one.time < limit)
+
+
+def beyond_size(entries: Sequence[HistoryEntry], size: int) -> tuple[HistoryEntry, ...]:
+    """Return the oldest changeable entries, so that at most `size` bytes of changeable ones are left."""
+    together, found = 0, []
+    for one in sorted((one for one in entries if one.changeable), key=lambda one: one.time)[::-1]:
+        together += one.bytes
+        if together > size:
+            found.append(one)
+    return tuple(found)
+
+
+def _figures(found: Snapshot) -> dict[str, Any]:
+    """Return step seconds with their basis, peak bytes per device, and bytes that a device sends."""
+    amounts = {one.kind: one for one in glance.measures([found])}
+    memory, time, traffic = (amounts[kind].amounts[0] for kind in ("memory", "time", "traffic"))
+    program = None if amounts["time"].program is None else found.program(amounts["time"].program)
+    steps = statistics(program.seconds.steps) if program and program.seconds else None
+    seconds, basis = (time.value, "predicted") if steps is None else (steps.median, "measured")
+    return {
+        "seconds": seconds,
+        "basis": None if seconds is None else basis,
+        "peak_bytes": _whole(memory.value),
+        "wire_bytes": _whole(traffic.value),
+    }
+
+
+def _whole(number: float | None) -> int | None:
+    """Return an integer that SQLite can store, or None."""
+    return None if number is None or not number < 2**63 else round(number)
+
+
+def _unpacked(packed: bytes) -> Snapshot:
+    try:
+        unpacker = zlib.decompressobj()
+        text = unpacker.decompress(packed, MOST_BYTES_OF_RUN)
+        if unpacker.unconsumed_tail or not unpacker.eof:
+            raise zlib.error("the compressed data is incomplete")
+        return snapshot.from_json(strict_json.parse(text, "the history"), "the history")
+    except zlib.error as error:
+        raise InvalidInput(f"this entry of the history is damaged: {error}") from None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,43 @@
+"""The verb `history`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inspector.media.terminal import main
+from inspector.service import library as libraries
+from inspector.service.engine import LOCAL
+from inspector.service.history import History
+from tests.service.test_history import LAYOUT, run
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
+    return History()
+
+
+def test_entries_are_listed_and_deleted(history: History, capsys) -> None:
+    for _ in range(2):
+        history.record_answer(LAYOUT, run(), LOCAL)
+    assert main(["history", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["seconds"] for one in listed] == [0.5, 0.5]
+    assert main(["history"]) == 0 and "Run" in capsys.readouterr().out
+    assert main(["history", "--delete-larger-than", "0MB"]) == 0
+    assert "2 entries" in capsys.readouterr().err and len(history.entries()) == 2
+    assert main(["history", "--delete-older-than", "1d", "--yes"]) == 0
+    assert len(history.entries()) == 2
+    assert main(["history", "--delete-larger-than", "0MB", "--yes"]) == 0
+    assert history.entries() == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--delete-older-than", "x"], ["--delete-older-than", "-1d"], ["--delete-larger-than", "9"]],
+)
+def test_bad_bounds_are_refused(history: History, options: list[str]) -> None:
+    assert main(["history", *options]) == 2
