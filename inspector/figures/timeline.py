@@ -154,8 +154,8 @@ def timeline(
                 "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
             },
-            customdata=[_hover(span, program.schedule, program) for span in spans],
-            hovertemplate=frame.HOVER_TEXT,
+            customdata=[[name_of(span), _hover(span, program.schedule, program)] for span in spans],
+            hovertemplate="%{customdata[1]}<extra></extra>",
         )
         for kind in COLORS
         if (spans := by_kind.get(kind))
@@ -186,6 +186,11 @@ def timeline(
             ticktext=[labels.escape(labels.cut(name, _MOST_NAME)) for name in resources],
         ),
     )
+
+
+def name_of(span: Span) -> str:
+    """Return the name of a span's operation, which a click passes on: its computation and position."""
+    return f"{span.computation} {span.position}"
 
 
 def _resources(spans: Sequence[Span]) -> dict[str, int]:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 
 from inspector.compiled.op_name import PHASES, parse_op_name
-from inspector.core.formatting import and_text, counted, seconds_text
+from inspector.core.formatting import (
+    and_text,
+    bytes_text,
+    counted,
+    mesh_axes_text,
+    seconds_text,
+)
 from inspector.core.snapshot import Phase, Program, Snapshot
-from inspector.figures.timeline import parts, step_parts, timeline, windows
+from inspector.figures.timeline import name_of, parts, step_parts, timeline, windows
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import before_compile_constants
+from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.predicted import CLAIMED, Predicted, predicted
 from inspector.sections import unknown
+from inspector.sections.causes import of_origins
 from inspector.sections.section import (
     Block,
     Cell,
@@ -23,10 +31,12 @@ from inspector.sections.section import (
     Table,
     columns,
     listing,
+    more_text,
     text,
 )
 
 _MOST_ROWS = 20  # operations in the table
+_WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
 # The number of a layer in the name of a module, such as block_3 or layers/3.
 _LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
 
@@ -128,6 +138,49 @@ def parts_table(found: Predicted) -> Table:
     )
 
 
+def operation_blocks(found: Predicted, program: Program, name: str) -> tuple[Block, ...]:
+    """Return what is known about one operation of the timeline; nothing for an unknown name.
+
+    name: of a span, from `timeline.name_of`.
+    """
+    assert found.simulated is not None and program.schedule is not None
+    spans = [one for one in found.simulated.spans if name_of(one) == name and one.basis != "loop"]
+    if not spans:
+        return ()
+    span = spans[0]
+    operation = program.schedule.operation(span.computation, span.position)
+    times = executions(program).get(span.computation, 1)
+    known = [
+        f"{seconds_text(one.end - one.start)} on {one.resource}, {_WORDS.get(one.basis, one.basis)}"
+        for one in spans
+    ]
+    items = [f"{counted(times, 'execution')} in a step: {'; '.join(known)}."]
+    if operation.op_name:
+        items.append(f"Model operation: {operation.op_name}")
+    if operation.source:
+        items.append(f"Source: {operation.source}")
+    if operation.flops:
+        items.append(f"{si_text(operation.flops, 'FLOP')} in matrix products of {operation.dtype}.")
+    if operation.bytes is not None:
+        items.append(f"{bytes_text(operation.bytes)} read and written.")
+    blocks: list[Block] = []
+    collectives = program.collectives or ()
+    if operation.collective is not None and operation.collective < len(collectives):
+        one = collectives[operation.collective]
+        items.append(
+            f"{one.op} over {mesh_axes_text(one.mesh_axes)}: "
+            f"{bytes_text(one.wire_bytes_per_device)} leave each device."
+        )
+        if one.arrays:
+            items.append(
+                f"Arrays: {and_text(one.arrays[:8])}{more_text(len(one.arrays) - 8, 'array')}"
+            )
+        if one.origins:
+            blocks += of_origins(one.name, one.origins, one.source)
+    heading = text(Strong(operation.name), f", {operation.opcode}")
+    return (heading, listing(*items), *blocks)
+
+
 def modules_table(found: Predicted, program: Program) -> Table:
     """Return the seconds of the core by module and phase, the longest first; numbered layers together."""
     seconds = seconds_by_module(found, program)
@@ -179,7 +232,6 @@ def operations(found: Predicted, program: Program) -> Table:
             count = times.get(span.computation, 1)
             rows.append((operation, span, count, count * (span.end - span.start)))
     rows.sort(key=lambda row: -row[3])
-    words = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
     return Table.of(
         "longest_operations",
         rows[:_MOST_ROWS],
@@ -188,7 +240,7 @@ def operations(found: Predicted, program: Program) -> Table:
             "Seconds:seconds": lambda row: row[3],
             "Share": lambda row: f"{row[3] / found.seconds:.1%}" if found.seconds else "unknown",
             "Executions": lambda row: row[2],
-            "Basis": lambda row: words.get(row[1].basis, row[1].basis),
+            "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",
             "Model operation": lambda row: row[0].op_name or "–",
         },

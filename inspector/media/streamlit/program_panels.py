@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot
@@ -10,6 +12,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import duplication_by_array
 from inspector.media.streamlit import chip_choice, page_width, program_choice, render, table
 from inspector.sections import memory, prediction, time, train_state, unknown
+from inspector.sections.section import Block, Picture
 
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
@@ -78,4 +81,21 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
         period = st.segmented_control(
             "Timeline", periods, default=periods[0], key="timeline_period", required=True
         )
-    render.show(prediction.blocks(found, program, snapshot.mesh.size, period))
+
+    def pick(name: Any) -> None:
+        st.session_state["timeline_operation"] = name if isinstance(name, str) else None
+
+    blocks = prediction.blocks(found, program, snapshot.mesh.size, period)
+    shown = next((n + 1 for n, one in enumerate(blocks) if _is_timeline(one)), len(blocks))
+    render.show(blocks[:shown], {"timeline": pick})
+    if shown < len(blocks):
+        picked = st.session_state.get("timeline_operation")
+        operation = prediction.operation_blocks(found, program, picked or "")
+        render.show(operation)
+        if not operation:
+            st.caption("Click a bar of the timeline to see its operation.")
+    render.show(blocks[shown:])
+
+
+def _is_timeline(block: Block) -> bool:
+    return isinstance(block, Picture) and block.key == "timeline"

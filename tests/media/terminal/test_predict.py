@@ -21,7 +21,10 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
 )
+from inspector.machines import hardware
 from inspector.media.terminal import main
+from inspector.sections import prediction
+from inspector.sections.section import plain
 
 
 @pytest.fixture
@@ -74,6 +77,19 @@ def test_the_prediction_and_its_timeline(path, tmp_path, capsys):
     events = [one for one in json.loads(trace.read_text())["traceEvents"] if one["ph"] == "X"]
     assert {one["name"] for one in events} == {"r", "p", "wait for d"}
     assert max(one["ts"] + one["dur"] for one in events) == pytest.approx(found["seconds"] * 1e6)
+
+
+def test_an_operation_of_the_timeline_has_its_facts(path):
+    found = snapshot.read(path)
+    program = found.program("train_step")
+    step = prediction.prediction_of(found, "train_step", hardware.chip("v5e"))
+    _, facts = prediction.operation_blocks(step, program, "main 1")
+    said = " ".join(plain(item) for item in facts.items)
+    assert "feed_forward" in said and "1.00 TFLOP" in said
+    _, facts = prediction.operation_blocks(step, program, "main 0")
+    assert "all-reduce over data" in " ".join(plain(item) for item in facts.items)
+    for unknown in ("", "main 7", "main", "<b>", "0 main"):
+        assert prediction.operation_blocks(step, program, unknown) == ()
 
 
 def test_the_text_names_the_parts(path, capsys):
