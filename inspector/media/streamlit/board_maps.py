@@ -24,11 +24,15 @@ def show(board: Board) -> None:
     if not paths:
         st.info("No layout of the board has arrays.", icon=":material/block:")
         return
-    if st.session_state.get(KEY) not in paths:
-        st.session_state[KEY] = _first(board, paths)
+    st.session_state[KEY] = _first(board, paths)
     with screenshot_mode.controls("maps"):
         path = st.selectbox(
-            "Array", paths, format_func=one_line, key=KEY, label_visibility="collapsed"
+            "Array",
+            paths,
+            format_func=one_line,
+            key=KEY,
+            label_visibility="collapsed",
+            on_change=_select,
         )
     held: Held = [(_array(pin.snapshot, path), pin.snapshot.mesh) for pin in board.pins]
     known = [
@@ -64,6 +68,11 @@ def show(board: Board) -> None:
     )
 
 
+def _select() -> None:
+    """Select the array for the whole session, so that it is in the link."""
+    selection.select(st.session_state.get(KEY))
+
+
 def paths_of(board: Board) -> list[str]:
     """Return the paths of all arrays, those of the baseline first."""
     order = [board.pins[board.baseline], *board.pins]
@@ -71,7 +80,7 @@ def paths_of(board: Board) -> list[str]:
 
 
 def _first(board: Board, paths: list[str]) -> str:
-    """Return the array of the Layout page if the board has it, else the largest parameter of the baseline."""
+    """Return the selected array if the board has it, else the largest parameter of the baseline."""
     chosen = st.session_state.get(selection.KEY)
     if chosen in paths:
         return chosen

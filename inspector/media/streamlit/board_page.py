@@ -27,6 +27,7 @@ from inspector.media.streamlit import (
     report_button,
     screenshot_mode,
     user,
+    view_link,
 )
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import provenance
@@ -104,7 +105,8 @@ def _name(board: Board) -> str:
 
 
 def _notices() -> None:
-    wrong = [*pins.problems(), screenshot_mode.problem()]
+    absent = view_link.absent(*pins.board().snapshots)
+    wrong = [*pins.problems(), *absent, screenshot_mode.problem()]
     messages = [plain(problem) for problem in wrong if problem]
     if messages:
         st.warning(

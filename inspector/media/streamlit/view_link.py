@@ -21,6 +21,7 @@ TAB, ARRAY, PROGRAM = "tab", "array", "program"
 PARAMETERS = (TAB, ARRAY, PROGRAM)
 MOST_CHARACTERS = 4_096  # of an array's path or a program's name
 
+_ARTICLES = {ARRAY: "an array", PROGRAM: "a program"}
 _LINKED, _SENT = "linked_view", "view_url_sent"
 
 Text = TypeVar("Text")
@@ -115,17 +116,17 @@ def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, 
     return problems
 
 
-def absent(snapshot: Snapshot) -> list[str]:
-    """Return a sentence for the array and the program of the last link that this Snapshot lacks."""
+def absent(*snapshots: Snapshot) -> list[str]:
+    """Return a sentence for the array and the program of the last link that these Snapshots lack."""
     view = st.session_state.get(_LINKED, {})
     sentences = []
     for name, known in (
-        (ARRAY, {array.path for array in snapshot.arrays}),
-        (PROGRAM, _programs(snapshot)),
+        (ARRAY, {array.path for snapshot in snapshots for array in snapshot.arrays}),
+        (PROGRAM, set().union(*map(_programs, snapshots))),
     ):
         if name in view and known and view[name] not in known:
             sentences.append(
-                f"{name} is {shown(view[name])}, but this Snapshot has no {name} of this name"
+                f"{name} is {shown(view[name])}, but nothing here has {_ARTICLES[name]} of this name"
             )
     return sentences
 

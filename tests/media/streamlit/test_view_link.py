@@ -16,8 +16,9 @@ from inspector.service.library import Library
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE
 
-BIAS = "params/DotReluDot_0/Dense_0/bias"
 FOUND = samples.snapshot()
+LARGEST = selection.largest_parameter(FOUND).path
+OTHER = next(array.path for array in FOUND.arrays if array.path != LARGEST)
 
 BOARD_PAGE = """
 from inspector.media.streamlit import board_page, session
@@ -78,17 +79,21 @@ def test_unknown_values_of_a_link_are_ignored_with_a_note(open_page) -> None:
 
 
 def test_a_kept_board_has_a_short_link(library: Library) -> None:
-    other = dataclasses.replace(FOUND, arrays=FOUND.arrays[:-1])
+    other = dataclasses.replace(FOUND, findings=())
     board = Board().pinned("one", FOUND).pinned("two", other).compared_to(1)
     library.save("review 7", "for the review", dataclasses.replace(board, chip="h100"))
-    page = drawn(BOARD_PAGE, board="review 7", tab="shard-maps", array=BIAS)
+    page = drawn(BOARD_PAGE, board="review 7", tab="shard-maps", array=OTHER)
     opened = pins_of(page)
     assert opened.names == ("one", "two") and opened.baseline == 1
     assert (
         page.session_state["chip"] == "h100" and page.session_state[pins.TABS_KEY] == "Shard maps"
     )
     assert value(page, "board") == "review 7" and value(page, "tab") == "shard-maps"
+    assert value(page, "array") == OTHER == page.selectbox(key="board_array").value
     assert "pin" not in page.query_params and not page.warning
+    page.selectbox(key="board_array").set_value(LARGEST)
+    again(page)
+    assert value(page, "array") is None and page.session_state[selection.KEY] == LARGEST
     # A changed board is another one.
     page.button(key="pin_baseline:0").click()
     again(page)
@@ -98,6 +103,9 @@ def test_a_kept_board_has_a_short_link(library: Library) -> None:
 def test_an_unknown_board_leaves_a_note(library: Library) -> None:
     page = drawn(BOARD_PAGE, board="<b>absent</b>")
     assert pins_of(page) == Board() and "absent" in page.warning[0].value
+    library.save("mine", "", Board().pinned("one", FOUND))
+    page = drawn(BOARD_PAGE, board="mine", tab="x", array="params/absent")
+    assert "array is" in page.warning[0].value and "tab is" in page.warning[0].value
 
 
 def pins_of(page: AppTest) -> Board:
@@ -143,10 +151,10 @@ def test_a_board_is_kept_from_its_page(library: Library) -> None:
 
 def test_a_snapshot_of_the_library_has_a_link(library: Library) -> None:
     library.save("mine", "", FOUND)
-    page = drawn(OPEN_PAGE, snapshot="mine", tab="memory", array=BIAS)
+    page = drawn(OPEN_PAGE, snapshot="mine", tab="memory", array=OTHER)
     assert page.session_state["opened_snapshot"] == ("mine", FOUND)
     assert page.session_state["opened_panel"] == "Memory"
-    assert page.session_state[selection.KEY] == BIAS
+    assert page.session_state[selection.KEY] == OTHER
     assert (value(page, "snapshot"), value(page, "tab")) == ("mine", "memory")
     page = drawn(OPEN_PAGE, snapshot="absent", x="y")
     assert "opened_snapshot" not in page.session_state
