@@ -11,6 +11,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from inspector import layout as layouts
+from inspector.media.streamlit import view_link
 from tests.browser.dashboard import Dashboard
 from tests.service.engine.waiting import until
 
@@ -57,7 +58,8 @@ def test_fix_keep_search_export_and_open(open_dashboard, tmp_path: Path):
     expect(page).to_have_url(re.compile("rules=.*~"))  # a second rule
     dashboard.settle()
     query = dict(pair.split("=", 1) for pair in dashboard.query().split("&"))
-    fixed = layouts.parse(query).unwrap()
+    _, fields = view_link.split(query)
+    fixed = layouts.parse(fields).unwrap()
     assert len(fixed.rules) > 1
     until(lambda: dict(dashboard.rules()).keys() == dict(fixed.rules).keys(), "the new rule")
 
