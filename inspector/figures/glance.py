@@ -337,7 +337,7 @@ def _style(measure: Measure, name: str, axes: dict[str, tuple[str, str]]) -> tup
         return axes[name]
     if measure.kind == "time":
         return _TIME_COLORS.get(name, palette.UNKNOWN), ""
-    color = memory_bars.COLORS.get(name) or _USE_COLORS.get(name, palette.UNKNOWN)
+    color = _USE_COLORS.get(name) or memory_bars.COLORS.get(name, palette.UNKNOWN)
     return color, "/" if color == palette.UNKNOWN else ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from inspector.core import formatting
-from inspector.core.array_groups import ARRAY_GROUPS
+from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.figures import bars, frame, palette
 from inspector.machines.prediction.memory import (
     CODE,
@@ -30,7 +30,7 @@ COLORS = {
     **{style.heading: style.color for style in ARRAY_GROUPS.values()},
     UNEXPLAINED: palette.UNKNOWN,
     OUTPUTS: ARRAY_GROUPS["output"].color,
-    TEMPORARIES: ARRAY_GROUPS["activation"].color,
+    TEMPORARIES: USE_GROUPS["temporary"].color,
     CODE: palette.OKABE_ITO[6],
 }
 
