@@ -21,6 +21,8 @@ MOST_POINTS = 240
 # Values at the peak are kept until they have this share of it, and at most this many.
 _SHARE_OF_VALUES = 0.99
 _MOST_VALUES = 400
+# Peaks that differ by this share are equal: the text has no tables of tuples.
+_EQUAL = 0.01
 # Values below this share of the largest are temporaries, without looking at their use.
 _SMALL = 1e-5
 # Instructions that keep the value of their first operand, and the most of them that are followed.
@@ -35,15 +37,26 @@ _BACKWARD = frozenset({"backward", "rematerialised"})
 
 
 def memory_use(
-    analysis: Analysis, arguments: Sequence[str] = (), results: Sequence[str] = ()
+    analysis: Analysis,
+    arguments: Sequence[str] = (),
+    results: Sequence[str] = (),
+    peak: int | None = None,
 ) -> MemoryUse | None:
     """Return the memory of a program; None if its text is truncated, not scheduled or too large.
 
     Args:
       arguments: paths of the flattened arguments that the program uses, in order.
       results: paths of its flattened results, in order.
+      peak: the compiler's own peak in bytes, if it is known. The text does not say whether the memory of
+        results holds other values before; if not holding them is nearer to this peak, they do not.
     """
-    return _record(analysis, live_values(analysis), arguments, results)
+    found = _record(analysis, live_values(analysis), arguments, results)
+    if found is None or peak is None or abs(found.peak_bytes - peak) <= _EQUAL * peak:
+        return found
+    other = _record(analysis, live_values(analysis, reuse=False), arguments, results)
+    if other is None or abs(found.peak_bytes - peak) <= abs(other.peak_bytes - peak):
+        return found
+    return other
 
 
 def estimated_use(

@@ -34,9 +34,16 @@ class ProgramFacts:
 
 
 def read(
-    text: str | None, mesh: Mesh | None, shardings: Iterable[ProgramArray] = ()
+    text: str | None,
+    mesh: Mesh | None,
+    shardings: Iterable[ProgramArray] = (),
+    peak: int | None = None,
 ) -> ProgramFacts:
-    """Read a compiled program's text. `shardings` are its arrays, so that collectives can name them.
+    """Read a compiled program's text.
+
+    Args:
+      shardings: its arrays, so that collectives can name them.
+      peak: the compiler's peak in bytes, if it is known.
 
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
@@ -51,7 +58,7 @@ def read(
             collectives,
             hlo.work(module, analysis),
             schedule(analysis, collectives),
-            memory_use(analysis, *flat_paths(shardings)),
+            memory_use(analysis, *flat_paths(shardings), peak),
             analysis,
         )
     except InvalidInput:

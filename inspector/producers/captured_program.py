@@ -70,11 +70,13 @@ class CapturedProgram:
             if isinstance(sharding, NamedSharding)
         )
         text = _if_available(self._compiled.as_text)
-        found = program_text.read(text, mesh if on_mesh else None, arrays)
+        memory = _if_available(lambda: memory_of(self._compiled))
+        peak = None if memory is None else memory.peak
+        found = program_text.read(text, mesh if on_mesh else None, arrays, peak)
         return Program(
             self.name,
             flops_per_device=None if found.work is None else found.work.flops,
-            memory=_if_available(lambda: memory_of(self._compiled)),
+            memory=memory,
             collectives=found.collectives,
             shardings=arrays,
             work=found.work,

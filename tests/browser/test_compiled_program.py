@@ -49,6 +49,7 @@ def test_the_chip_is_in_the_link_and_in_every_tab(ran):
     ran.open_tab("Overview")
     ran.open_tab("Memory")
     ran.expect_alert("of an NVIDIA H100 SXM chip: it fits")
+    ran.open_tab("Shard map")
     ran.open(f"?{ran.query()}")
     ran.open_tab("Memory")
     ran.expect_alert("of an NVIDIA H100 SXM")

@@ -107,7 +107,7 @@ def test_the_peak_follows_from_the_schedule(case: Any) -> None:
         use, peak = program.memory_use, program.memory.peak
         assert use is not None
         # The compiler for TPUs takes VMEM instead of HBM if more of it is in use. Values have 512 bytes.
-        tolerance = 0.05 * peak + 64_000
+        tolerance = 0.08 * peak + 64_000
         on_chip = use.on_chip or 0
         assert use.peak_bytes <= peak + tolerance
         assert use.peak_bytes + on_chip >= peak - tolerance

@@ -4,7 +4,7 @@ XLA prints a scheduled module in the order of execution. A value occupies its bu
 that defines it to the last one that uses it. Values that XLA keeps in one buffer count as one: the parts of a
 tuple, the state of a loop, an array that is updated in place, and both ends of an asynchronous operation.
 Arguments, results and constants occupy memory during the whole program. Before a result is written, its
-memory can hold other values.
+memory can hold other values; the newest compiler for TPUs does without.
 """
 
 from __future__ import annotations
@@ -99,22 +99,26 @@ class LiveValues:
     instructions: tuple[tuple[str, Instruction], ...]  # (computation, instruction)
 
 
-def live_values(analysis: Analysis) -> LiveValues | None:
-    """Return the buffers of a module; None if its text is truncated, not scheduled or too large."""
+def live_values(analysis: Analysis, reuse: bool = True) -> LiveValues | None:
+    """Return the buffers of a module; None if its text is truncated, not scheduled or too large.
+
+    reuse: whether the memory of a result holds other values before the result is written.
+    """
     module = analysis.module
     entry = module.by_name.get(module.entry or "")
     if module.truncated or entry is None or module.attributes.get("is_scheduled") != "true":
         return None
     if sum(len(one.instructions) for one in module.computations) > LARGEST_PROGRAM:
         return None
-    return Reader(analysis).read(entry)
+    return Reader(analysis, reuse).read(entry)
 
 
 class Reader:
     """Follows the values of a program in the order of execution."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, reuse: bool = True) -> None:
         self._module = analysis.module
+        self._reuse = reuse
         self._buffers: list[Buffer] = []
         self._same: list[int] = []  # value → a value in the same buffer, itself for the first
         self._order: list[tuple[str, Instruction]] = []
@@ -127,7 +131,8 @@ class Reader:
             buffer.result, buffer.last = number, len(self._order) - 1
         self._donate(entry, result)
         kept = [one for value, one in enumerate(self._buffers) if self._same[value] == value]
-        _reuse_results(kept)
+        if self._reuse:
+            _reuse_results(kept)
         return LiveValues(tuple(kept), tuple(self._order))
 
     def _donate(self, entry: Computation, result: Tree) -> None:

@@ -145,7 +145,11 @@ def _change_generation() -> None:
 
 def _change_topology() -> None:
     state = st.session_state
-    _put_slices(slices.slice_of(state["target:generation"], state["target:topology"]))
+    try:
+        chosen = slices.slice_of(state["target:generation"], state["target:topology"])
+    except InvalidInput:
+        return  # of the menu of another generation, which a change of the generation has replaced
+    _put_slices(chosen)
 
 
 def _put_slices(one: Slice) -> None:

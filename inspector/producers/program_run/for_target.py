@@ -99,9 +99,10 @@ def _read(
         replace(one, compiled=chosen.get(one.path, one.compiled)) for one in program.shardings
     )
     text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
-    facts = program_text.read(text, record, shardings)
     stats = executable.get_compiled_memory_stats()
     memory = memory_of(SimpleNamespace(memory_analysis=lambda: stats))
+    peak = None if memory is None else memory.peak
+    facts = program_text.read(text, record, shardings, peak)
     program = Program(
         program.name,
         flops_per_device=None if facts.work is None else facts.work.flops,

@@ -46,7 +46,7 @@ def test_elementwise_instructions_are_fused() -> None:
     # `y` is written as bf16. It is in memory until the product that reads what is computed from it.
     assert names(read(CHAIN)) == {
         "y": ("bf16[64,16]", "v"),
-        "v": ("bf16[16,32]", "n"),
+        "v": ("bf16[16,32]", "v"),
         "r": ("bf16[16,32]", "r"),
     }
 

@@ -91,7 +91,7 @@ def test_collectives_follow_the_rules_without_a_run(open_page):
         page.open_panel(panel)
         assert any(one.value.startswith("Propagated") for one in page.test.main.caption)
     page.open_panel("Memory")
-    assert any("Nothing is compiled yet" in info.value for info in page.test.main.info)
+    assert any("Estimated before a compile" in one.value for one in page.test.main.markdown)
 
 
 def test_a_refused_program_is_shown_above_the_plan(open_page):
