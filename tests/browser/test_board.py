@@ -34,6 +34,7 @@ def board(open_dashboard):
     dashboard.run()
     dashboard.pin("FSDP")
     dashboard.type("Mesh", "4")
+    expect(dashboard.main()).to_contain_text("on fsdp 4")  # and so is the suggested name
     dashboard.pin(NAME)
     dashboard.open_board()
     expect(dashboard.keyed("board_table")).to_contain_text(NAME)
