@@ -68,6 +68,21 @@ def estimated_use(
 ) -> MemoryUse | None:
     """Return an estimate of the memory of a propagated program; None if its text is too large.
 
+    The arguments are those of `estimated_values`.
+    """
+    live = estimated_values(analysis, arguments, results, donate, kernel_square)
+    return _record(analysis, live, arguments, results)
+
+
+def estimated_values(
+    analysis: Analysis,
+    arguments: Sequence[str],
+    results: Sequence[str],
+    donate: bool,
+    kernel_square: int | None = None,
+) -> LiveValues | None:
+    """Return the buffers that a propagated program will need; None if its text is too large.
+
     Args:
       arguments, results: as for `memory_use`.
       donate: whether results are written over the arguments with the same paths.
@@ -77,8 +92,16 @@ def estimated_use(
     donated = {
         number: numbers[path] for number, path in enumerate(results) if donate and path in numbers
     }
-    live = fused_values(analysis, donated, kernel_square)
-    return _record(analysis, live, arguments, results)
+    return fused_values(analysis, donated, kernel_square)
+
+
+def counted(live: LiveValues) -> list[Buffer]:
+    """Return the buffers in the device's memory that no other buffer contains."""
+    return [
+        one
+        for one in live.buffers
+        if one.space == DEVICE and one.bytes and one.first >= 0 and not one.inside
+    ]
 
 
 def _record(
@@ -89,11 +112,7 @@ def _record(
 ) -> MemoryUse | None:
     if live is None or not live.instructions:
         return None
-    buffers = [
-        one
-        for one in live.buffers
-        if one.space == DEVICE and one.bytes and one.first >= 0 and not one.inside
-    ]
+    buffers = counted(live)
     if sum(one.bytes for one in buffers) > LARGEST:
         return None
     return _Use(analysis, live, buffers, arguments, results).record()

@@ -137,12 +137,8 @@ def _seconds(one: Candidate) -> float:
 
 
 def _bytes(one: Candidate) -> float:
-    """Return the compiler's peak, or else the lower bound that the state and the batch need.
-
-    Before a compile, only some candidates have an estimate of the peak, which the rest lack.
-    """
-    peak = None if one.stage == "propagated" else one.peak_bytes
-    return float(peak or one.state_bytes or 0)
+    """Return the peak or its estimate, or else the lower bound that the state and the batch need."""
+    return float(one.peak_bytes or one.state_bytes or 0)
 
 
 def _linear(low: float, high: float, text: Callable[[float], str]) -> dict[str, object]:

@@ -43,9 +43,7 @@ class Figure:
 def value(cost: Evaluated, examples: float, objective: Objective) -> float:
     """Return what is to be small: seconds for each example, bytes on a device, or bytes that it sends."""
     if objective == "memory":
-        # Before a compile, only some candidates have an estimate of their peak.
-        estimated = cost.peak_bytes is None or cost.stage == "propagated"
-        known = cost.state_bytes if estimated else cost.peak_bytes
+        known = cost.state_bytes if cost.peak_bytes is None else cost.peak_bytes
         return math.inf if known is None else known / examples
     if objective == "traffic":
         if cost.wire_bytes is None or None in cost.wire_bytes.values():
@@ -147,8 +145,11 @@ def _compiled_value(one: Figure, objective: Objective) -> float:
 def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
     if objective == "time" and cost.low is not None:
         return cost.low / examples
-    # Without published runs, half of it. Memory is a lower bound already.
-    return value(cost, examples, objective) * (1.0 if objective == "memory" else 0.5)
+    if objective == "memory":
+        state = cost.state_bytes or 0  # a lower bound
+        low = state if cost.peak_bytes is None else peak_interval(cost.peak_bytes, state)[0]
+        return low / examples
+    return value(cost, examples, objective) * 0.5  # without published runs
 
 
 def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | None:

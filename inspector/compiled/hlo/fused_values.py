@@ -132,13 +132,14 @@ class _Reader(Reader):
                 if not isinstance(operand, _Fused)
                 or number in passed
                 or _opcode(computation, name) == "get-tuple-element"
-                else self._new(_shape(computation, name))
+                else self._new(_shape(computation, name), name or "")
                 for number, (operand, name) in enumerate(zip(operands, names, strict=False))
             ]
         elif opcode in _PRODUCTS:
-            return self._new(_written_shape(instruction, users))
+            return self._new(_written_shape(instruction, users), instruction.name)
         elif opcode == "dynamic-update-slice" and operands and isinstance(operands[0], _Fused):
-            operands[0] = self._new(_shape(computation, operand_names(instruction)[0]))
+            name = operand_names(instruction)[0]
+            operands[0] = self._new(_shape(computation, name), name or "")
         elif opcode not in _WRITES and opcode != "get-tuple-element":
             shape = instruction.shape
             if shape is not None and shape.parts is None:
@@ -159,7 +160,11 @@ class _Reader(Reader):
             or any(one in BY_OPCODE for one in readers)
             or sum(one in _WRITES for one in readers) >= _READERS
         )
-        return self._new(shape) if written else _Fused(sorted(set(leaves_of(operands))))
+        return (
+            self._new(shape, instruction.name)
+            if written
+            else _Fused(sorted(set(leaves_of(operands))))
+        )
 
     def _invariant(self, users: Iterable[Instruction]) -> Collection[int]:
         """Return the positions in the state of a loop that its body passes on unchanged."""

@@ -52,6 +52,7 @@ class Buffer:
 
     Attributes:
       shape: Shape of its largest value. None if unknown.
+      value: Name of the instruction with this value as result, or as part of its result.
       first: Position of the first instruction that writes it.
       last: Position of the last instruction that uses it.
       writers: Positions of the instructions that write it.
@@ -63,6 +64,7 @@ class Buffer:
     """
 
     shape: Shape | None
+    value: str = ""
     first: int = -1
     last: int = -1
     writers: list[int] = field(default_factory=list)
@@ -202,8 +204,12 @@ class Reader:
         if opcode == "parameter":
             number = instruction.number or 0
             if given is not None:
-                return given[number] if number < len(given) else self._new(instruction.shape)
-            tree = self._new(instruction.shape)
+                return (
+                    given[number]
+                    if number < len(given)
+                    else self._new(instruction.shape, instruction.name)
+                )
+            tree = self._new(instruction.shape, instruction.name)
             for leaf in leaves_of(tree):
                 self._buffers[leaf].parameter = number
             return tree
@@ -212,7 +218,7 @@ class Reader:
         if opcode == "get-tuple-element":
             index = instruction.tuple_index
             found = _at(first, (index,)) if index is not None else None
-            return self._new(instruction.shape) if found is None else found
+            return self._new(instruction.shape, instruction.name) if found is None else found
         if opcode in _SAME:
             return operands if len(operands) > 1 else first
         if opcode.endswith(("-done", "-update")):
@@ -221,7 +227,7 @@ class Reader:
             return self._called(instruction, operands, depth)
         if opcode.endswith("-start") or opcode in ("send", "recv"):
             return self._start(instruction, operands, depth)
-        tree = self._new(instruction.shape)
+        tree = self._new(instruction.shape, instruction.name)
         if opcode == "constant":
             for leaf in leaves_of(tree):
                 self._buffers[leaf].constant = True
@@ -232,7 +238,7 @@ class Reader:
     def _start(self, instruction: Instruction, operands: list[Tree], depth: int) -> Tree:
         """Return (operands, results, context …) of the beginning of an asynchronous operation."""
         opcode = instruction.opcode
-        tree = self._new(instruction.shape)
+        tree = self._new(instruction.shape, instruction.name)
         if opcode == "copy-start":
             return [*_parts(tree)[:1], *operands[:1], *_parts(tree)[2:]]
         if opcode == "recv":
@@ -265,7 +271,7 @@ class Reader:
         shape = instruction.shape
         if len(first) > 1 and _fits(first[1], shape):
             return first[1]
-        return first if _fits(first, shape) else self._new(shape)
+        return first if _fits(first, shape) else self._new(shape, instruction.name)
 
     def _called(self, instruction: Instruction, operands: list[Tree], depth: int) -> Tree:
         """Follow the computations that an instruction executes, and return its result."""
@@ -276,7 +282,7 @@ class Reader:
         for number, one in enumerate(sorted(called, key=lambda each: roles.index(each.role))):
             computation = self._module.by_name.get(one.computation)
             if computation is None or one.computation in self._entered:
-                results.append(self._new(instruction.shape))
+                results.append(self._new(instruction.shape, instruction.name))
                 continue
             self._entered.add(one.computation)
             given = operands[number + 1 : number + 2] if opcode == "conditional" else operands
@@ -287,7 +293,7 @@ class Reader:
                 self._join(state, results[-1])
             return state
         if not results:
-            return self._new(instruction.shape)
+            return self._new(instruction.shape, instruction.name)
         for other in results[1:]:
             self._join(results[0], other)
         return results[0]
@@ -326,12 +332,12 @@ class Reader:
                 if fused is not None:
                     yield from _updated_parameters(fused)
 
-    def _new(self, shape: Shape | None) -> Tree:
-        """Return the tree of new values of a shape."""
+    def _new(self, shape: Shape | None, value: str) -> Tree:
+        """Return the tree of new values of a shape, which the instruction `value` has as its result."""
         if shape is not None and shape.parts is not None:
-            return [self._new(part) for part in shape.parts]
+            return [self._new(part, value) for part in shape.parts]
         self._same.append(len(self._same))
-        self._buffers.append(Buffer(shape))
+        self._buffers.append(Buffer(shape, value))
         return len(self._same) - 1
 
     def _find(self, value: int) -> int:
@@ -358,7 +364,7 @@ class Reader:
         kept.writers = sorted({*kept.writers, *gone.writers})
         kept.readers = sorted({*kept.readers, *gone.readers})
         if gone.bytes > kept.bytes:
-            kept.shape = gone.shape
+            kept.shape, kept.value = gone.shape, gone.value
         if kept.parameter is None:
             kept.parameter = gone.parameter
         if kept.result is None:

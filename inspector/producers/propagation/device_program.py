@@ -78,12 +78,14 @@ class DeviceProgram:
       operations: for each collective by its instruction name, the operation of the propagated module. They
         are valid as long as the module is.
       products: the same for each matrix product.
+      values: for each instruction with one result, its value in the propagated module.
       not_partitioned: names of operations that Shardy left without explicit collectives.
     """
 
     text: str
     operations: dict[str, Any]
     products: dict[str, Any]
+    values: dict[str, Any]
     not_partitioned: tuple[str, ...]
 
 
@@ -119,6 +121,7 @@ class Writer:
         self._count = 0
         self._operations: dict[str, Any] = {}
         self._products: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._not_partitioned: list[str] = []
         self._groups: dict[tuple, str] = {}
         self._shapes: dict[tuple[Any, Any], str] = {}
@@ -138,6 +141,7 @@ class Writer:
             "\n".join([header, *self._computations]),
             self._operations,
             self._products,
+            self._values,
             tuple(self._not_partitioned),
         )
 
@@ -150,6 +154,8 @@ class Writer:
         scope.lines.append(f"  %{name} = {shape} parameter({number})")
 
     def _close(self, scope: _Scope, *, entry: bool = False) -> None:
+        for value, name in scope.names.items():
+            self._values.setdefault(name, value)  # later ones are the same data
         head = f"{'ENTRY ' if entry else ''}%{scope.name} () -> () {{"
         self._computations.append("\n".join([head, *scope.lines, "}\n"]))
 
@@ -360,6 +366,7 @@ class Writer:
             shape = shapes[0] if len(shapes) == 1 else _tuple(shapes)
             name = self._emit(scope, opcode, shape, operands, attributes, operation)
             self._operations[name] = operation
+            self._values[name] = operation.results[0]
             operands = [name]
         if len(shapes) == 1:
             scope.names[operation.results[0]] = operands[0]

@@ -128,8 +128,9 @@ def _cost(
 ) -> Evaluated:
     mesh = layout.mesh()
     own = program.program if first else program.on(mesh.sizes)
-    state, use = _state_bytes(planned), own.memory_use
-    peak = None if use is None else max(use.peak_bytes, state or 0)
+    state, peak = _state_bytes(planned), program.peak(mesh.sizes)
+    if peak is not None:
+        peak = max(peak, state or 0)
     return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=not first)
 
 

@@ -13,7 +13,8 @@ import jax
 
 from inspector.compiled import program_text
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.memory_use import estimated_use
+from inspector.compiled.hlo.live_values import LiveValues
+from inspector.compiled.memory_use import estimated_use, estimated_values
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
@@ -84,6 +85,14 @@ class Setting:
         if self.offloads:
             return None
         return estimated_use(
+            analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
+        )
+
+    def live_values(self, analysis: Analysis, lowered: Lowered) -> LiveValues | None:
+        """Return the buffers that a program will probably need; None if they are unknown."""
+        if self.offloads:
+            return None
+        return estimated_values(
             analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
         )
 

@@ -2,8 +2,8 @@
 
 Propagation decides by the names of mesh axes which axis shards which dimension. So programs that differ only
 in the sizes of their mesh axes are propagated once. The bytes of each collective and the FLOPs of each
-matrix product then follow from the axes that shard their operands: a value whose dimensions are sharded
-over `fsdp` and `tensor` has global bytes / (fsdp × tensor) on each device.
+matrix product, and the memory in use, then follow from the axes that shard the values: one whose dimensions
+are sharded over `fsdp` and `tensor` has global bytes / (fsdp × tensor) on each device.
 
 The partitioner compares costs in a few places, so that another size can lead to other transfers. Callers
 propagate the mesh itself before they rely on a program.
@@ -26,15 +26,15 @@ from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
 from inspector.producers.propagation import device_program, shardy
 from inspector.producers.propagation.propagate import Setting, partition_spec
+from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
 from inspector.producers.propagation.shardings import (
     MANUAL,
-    axes_of_dimensions,
+    Axes,
     result_shardings,
     sharding_of,
+    whole_axes,
 )
 from inspector.producers.propagation.template import Lowered
-
-Axes = frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,18 @@ class ScaledProgram:
       program: the program on the mesh that was propagated.
       scalable: whether `on` can compute others. Not if it has a `shard_map`, a part of an axis, or a
         dimension that its axes do not divide.
+      memory: the bytes in use at each instruction; None if unknown.
     """
 
     program: Program
     scalable: bool
     moved: tuple[_Moved, ...]
     products: Mapping[tuple[str, Axes], float]
+    memory: ScaledMemory | None
+
+    def peak(self, sizes: Mapping[str, int]) -> int | None:
+        """Return an estimate of the most bytes in use on a device of a mesh with these sizes of axes."""
+        return None if self.memory is None else self.memory.peak(sizes)
 
     def on(self, sizes: Mapping[str, int]) -> Program:
         """Return the program on a mesh with these sizes of the same axes."""
@@ -90,7 +96,6 @@ class ScaledProgram:
         matmul = tuple(MatmulFlops(dtype, number) for dtype, number in flops.items())
         return replace(
             self.program,
-            memory_use=None,
             collectives=tuple(collectives),
             flops_per_device=None,
             work=Work(None, matmul, None),
@@ -123,10 +128,11 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
             flops_per_device=work.flops,
             collectives=collectives,
             work=work,
-            memory_use=setting.memory_use(analysis, lowered),
         )
         moved = _moved(collectives, written, setting.mesh)
         products = _products(read, analysis, written, setting.mesh)
+        live = setting.live_values(analysis, lowered)
+        memory = None if live is None else scaled_memory(live, written, setting.mesh)
     scalable = (
         moved is not None
         and products is not None
@@ -134,7 +140,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
         and not _has_manual_part(propagated.module)
         and _adds_up(products, setting.mesh, work)
     )
-    return ScaledProgram(program, scalable, moved or (), products or {})
+    return ScaledProgram(program, scalable, moved or (), products or {}, memory)
 
 
 def _moved(
@@ -151,7 +157,7 @@ def _moved(
             shardings = list(result_shardings(operation))
         else:
             shardings = [sharding_of(value) for value in operation.operands]
-        every = [_whole_axes(sharding) for sharding in shardings]
+        every = [whole_axes(sharding) for sharding in shardings]
         if len(set(every)) != 1 or every[0] is None:
             return None
         axes = every[0]
@@ -177,7 +183,7 @@ def _products(
         if operation is None or each.flops is None or each.dtype is None or times is None:
             return None
         shardings = [sharding_of(value) for value in operation.operands]
-        every = [_whole_axes(one) for one in (*shardings, *result_shardings(operation))]
+        every = [whole_axes(one) for one in (*shardings, *result_shardings(operation))]
         if None in every:
             return None
         axes = frozenset[str]().union(*(one for one in every if one is not None))
@@ -196,16 +202,6 @@ def _adds_up(products: Mapping[tuple[str, Axes], float], mesh: Mesh, work: Work)
         for (_, axes), number in products.items()
     )
     return math.isclose(own, sum(each.flops for each in work.matmul), rel_tol=1e-9)
-
-
-def _whole_axes(sharding: Any) -> Axes | None:
-    """Return the mesh axes of a sharding; None if one is only a part of an axis."""
-    if sharding is None:
-        return frozenset()
-    axes = [axis for dimension in axes_of_dimensions(sharding) for axis in dimension]
-    if any(part is not None for _, part in axes):
-        return None
-    return frozenset(name for name, _ in axes)
 
 
 def _has_manual_part(module: Any) -> bool:

@@ -17,6 +17,9 @@ SHARDING = "sdy.sharding"
 # The operation of a `shard_map`.
 MANUAL = "sdy.manual_computation"
 
+# Whole mesh axes, in any order.
+Axes = frozenset[str]
+
 # A mesh axis, or a part of one: its name, and (pre-size, size) of the part.
 Axis = tuple[str, tuple[int, int] | None]
 
@@ -75,6 +78,16 @@ def result_shardings(operation: Any) -> Sequence[Any]:
 def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
     """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
     return tuple(tuple(axis_of(axis) for axis in _axes(each)) for each in _dimensions(sharding))
+
+
+def whole_axes(sharding: Any) -> Axes | None:
+    """Return the mesh axes of a sharding; None if one is only a part of an axis."""
+    if sharding is None:
+        return frozenset()
+    axes = [axis for dimension in axes_of_dimensions(sharding) for axis in dimension]
+    if any(part is not None for _, part in axes):
+        return None
+    return frozenset(name for name, _ in axes)
 
 
 def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
