@@ -17,7 +17,8 @@ from inspector.core.errors import InvalidInput
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
     "target_compile", "capture", "propagation", "propagated_change", "effects", "agreement",
-    "origins", "recorded_run", "simulation", "memory_peak", "search",
+    "origins", "recorded_run", "simulation", "memory_peak", "candidates",
+    "search",
 )  # fmt: skip
 
 

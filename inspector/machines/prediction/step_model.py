@@ -23,7 +23,12 @@ from inspector.machines.links import (
     levels,
 )
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.cost import compute_time, critical_intensity, hbm_time
+from inspector.machines.prediction.cost import (
+    Estimate,
+    compute_time,
+    critical_intensity,
+    hbm_time,
+)
 
 Kind = Literal["compute", "memory", "communication"]
 
@@ -247,6 +252,8 @@ def _along(
     seconds: dict[str, float] = {}
     inside = between = 0.0
     largest: dict[str, tuple[int, str]] = {}
+    # Layers have collectives of the same size.
+    times: dict[tuple[str, int], tuple[Estimate, tuple[float, float]]] = {}
     for one in collectives:
         if one.executions == 0:
             continue
@@ -254,9 +261,11 @@ def _along(
             what = "executions" if one.executions is None else "payload"
             why = f"{what} of {one.name} unknown"
             return Term(name, "communication", None, "", why, axes, wire)
-        time = collective_time(one.op, one.payload_bytes, link)
+        key = one.op, one.payload_bytes
+        if key not in times:
+            times[key] = collective_time(*key, link), levels(*key, link)
+        time, each = times[key]
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
-        each = levels(one.op, one.payload_bytes, link)
         inside, between = inside + one.executions * each[0], between + one.executions * each[1]
         largest[one.op] = max(largest.get(one.op, (-1, "")), (one.payload_bytes, time.formula))
     formula = " + ".join(

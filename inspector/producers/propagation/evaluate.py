@@ -22,26 +22,27 @@ from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
 from inspector.producers.propagation.template import template_of, watched_program
 from inspector.search.evaluated import Evaluated, evaluated, rejected
 
-# Of a group with more meshes, the one with the best figure is propagated too.
-_FEW = 5
-
 
 def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Worker job: `layouts` that differ only in the sizes of their mesh axes in, `Evaluated` of each out.
 
-    The payload has the name of the `chip`, None for emulated devices. With `exact`, each layout is propagated
-    by itself. Otherwise the others are scaled from one or two that are. Needs no particular devices.
+    The payload has the name of the `chip`, None for emulated devices. One layout is propagated and the others
+    are scaled from it: with `first` the first one, otherwise one in the middle. Needs no particular devices.
     """
     report("propagate")
     layouts = [from_json(each) for each in payload["layouts"]]
     name = payload["chip"]
     chip = None if name is None else hardware.chip(name)
-    found = costs(layouts, chip, payload["exact"])
+    found = costs(layouts, chip, payload["first"])
     return {"evaluated": [typed_json.encode(each) for each in found]}
 
 
-def costs(layouts: Sequence[Layout], chip: Chip | None, exact: bool) -> list[Evaluated]:
-    """Return the cost of each layout, in order. Without `exact`, most are scaled from another one."""
+def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Evaluated]:
+    """Return the cost of each layout, in order.
+
+    One layout is propagated, the `first` or one in the middle. If it can be scaled, the others are scaled
+    from it. Otherwise the next one is propagated.
+    """
     found: dict[int, Evaluated] = {}
     planned: dict[int, Snapshot] = {}
     for number, layout in enumerate(layouts):
@@ -56,51 +57,17 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, exact: bool) -> list[Eva
             del planned[number]
     rest = list(planned)
     while rest:
-        first = rest[len(rest) // 2]
+        own = rest.pop(0 if first else len(rest) // 2)
         try:
-            program = _scaled(layouts[first])
+            program = _scaled(layouts[own])
         except InvalidInput as error:
-            found[first] = rejected(str(error))
-            rest.remove(first)
+            found[own] = rejected(str(error))
             continue
-        found[first] = _cost(program, layouts[first], planned[first], chip, first=True)
-        rest.remove(first)
-        if exact or not program.scalable:
-            continue
-        found |= {n: _cost(program, layouts[n], planned[n], chip) for n in rest}
-        if len(rest) > _FEW:
-            _check_best(rest, layouts, planned, chip, found)
-        break
+        found[own] = _cost(program, layouts[own], planned[own], chip, exact=True)
+        if program.scalable:
+            found |= {n: _cost(program, layouts[n], planned[n], chip) for n in rest}
+            break
     return [found[number] for number in range(len(layouts))]
-
-
-def _check_best(
-    rest: list[int],
-    layouts: Sequence[Layout],
-    planned: dict[int, Snapshot],
-    chip: Chip | None,
-    found: dict[int, Evaluated],
-) -> None:
-    """Propagate the best of the scaled candidates. Each other one keeps the better of the two figures.
-
-    On some sizes the partitioner chooses other transfers. A candidate must not be lost because the first mesh
-    of its group was such a case; the best ones are propagated by themselves later.
-    """
-    best = min(rest, key=lambda n: found[n].seconds or float("inf"))
-    try:
-        program = _scaled(layouts[best])
-    except InvalidInput as error:
-        found[best] = rejected(str(error))
-        return
-    found[best] = _cost(program, layouts[best], planned[best], chip, first=True)
-    if not program.scalable:
-        return
-    for number in rest:
-        if number == best:
-            continue
-        other = _cost(program, layouts[number], planned[number], chip)
-        if (other.seconds or float("inf")) < (found[number].seconds or float("inf")):
-            found[number] = other
 
 
 def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:
@@ -124,14 +91,14 @@ def _cost(
     layout: Layout,
     planned: Snapshot,
     chip: Chip | None,
-    first: bool = False,
+    exact: bool = False,
 ) -> Evaluated:
     mesh = layout.mesh()
-    own = program.program if first else program.on(mesh.sizes)
+    own = program.program if exact else program.on(mesh.sizes)
     state, peak = _state_bytes(planned), program.peak(mesh.sizes)
     if peak is not None:
         peak = max(peak, state or 0)
-    return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=not first)
+    return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=not exact)
 
 
 def _state_bytes(planned: Snapshot) -> int | None:

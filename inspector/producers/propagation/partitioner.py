@@ -14,6 +14,7 @@ A value is resharded once for all operations that need it in the same sharding.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -436,6 +437,7 @@ def _wanted(
     return wanted
 
 
+@functools.lru_cache(maxsize=4096)
 def _mapping(attribute: Any) -> FactorsOfDimensions:
     """Return for each dimension of a tensor its factors, major first."""
     mapping = sdy.TensorMappingAttr(attribute)

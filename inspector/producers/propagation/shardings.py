@@ -58,20 +58,20 @@ def _inside_manual(attribute: Any, manual: tuple[str, ...]) -> tuple[Any, ...]:
 
 def result_shardings(operation: Any) -> Sequence[Any]:
     """Return the sharding of each result; None for a result without one."""
-    attributes = operation.attributes
-    count = len(operation.results)
-    if "out_sharding" in attributes:
-        return [sdy.TensorShardingAttr(attributes["out_sharding"])]
-    if "out_shardings" in attributes:
-        return _per_value(attributes["out_shardings"])
-    if operation.name in ("sdy.sharding_constraint", "sdy.reshard"):
-        return [sdy.TensorShardingAttr(attributes["sharding"])]
+    attributes, name = operation.attributes, operation.name
+    if name.startswith("sdy."):
+        if "out_sharding" in attributes:
+            return [sdy.TensorShardingAttr(attributes["out_sharding"])]
+        if "out_shardings" in attributes:
+            return _per_value(attributes["out_shardings"])
+        if name in ("sdy.sharding_constraint", "sdy.reshard"):
+            return [sdy.TensorShardingAttr(attributes["sharding"])]
     if SHARDING not in attributes:
-        return [None] * count
+        return [None] * len(operation.results)
     found = attributes[SHARDING]
     if sdy.TensorShardingPerValueAttr.isinstance(found):
         return _per_value(found)
-    return [sdy.TensorShardingAttr(found)] * count
+    return [sdy.TensorShardingAttr(found)] * len(operation.results)
 
 
 @functools.lru_cache(maxsize=4096)

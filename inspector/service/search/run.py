@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures as futures
 import json
+import math
 import threading
 import time
 import uuid
@@ -21,7 +22,7 @@ from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import capacity_of
 from inspector.search.conditions import conditions, sensitivity
 from inspector.search.evaluated import Evaluated, rejected
-from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked
+from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked, value
 from inspector.search.progress import Progress
 from inspector.search.result import (
     Candidate,
@@ -41,6 +42,11 @@ from inspector.service.search.executors import ClusterExecutor
 DEFAULT_BUDGET = 8  # compiles
 MOST_BUDGET = 10_000
 EXACT_AT_LEAST = 16  # candidates that are propagated on their own mesh before any is compiled
+# Of a group with at least this many scaled candidates, the best one is propagated too, if its figure is at
+# least this many times that of the best of all. For Llama-3-8B on 64 chips, its own figure differs by more
+# than 4% from the scaled one in 1 of 60 groups below this, and in 21 of 32 groups above it.
+_MANY_SCALED = 5
+_SLOW = 2.0
 _MOST_ROUNDS = 6  # of exact propagation: each can bring other candidates to the front
 _IN_FLIGHT = 4  # tasks for each worker that are submitted at once
 
@@ -111,7 +117,8 @@ class Search:
         """
         self._total = self.space.count()
         try:
-            self._propagate(self.space.groups())
+            groups = self._propagate(self.space.groups())
+            self._check_groups(groups)
             self._verify()
             self._compile()
             if self.sensitivity:
@@ -174,8 +181,9 @@ class Search:
 
     # --- Phases -----------------------------------------------------------------------------------
 
-    def _propagate(self, groups: Iterable[Group]) -> None:
-        """Propagate all candidates, most of them scaled from another mesh of their group."""
+    def _propagate(self, groups: Iterable[Group]) -> list[tuple[Layout, ...]]:
+        """Propagate one candidate of each group and scale the others from it. Return the new candidates."""
+        every: list[tuple[Layout, ...]] = []
 
         def calls() -> Iterator[tuple[tuple[Layout, ...], bool]]:
             for group in groups:
@@ -187,9 +195,37 @@ class Search:
                             self._entries[key] = self._entry(layout)
                         new.append(layout)
                 if new:
+                    every.append(tuple(new))
                     yield tuple(new), False
 
         self._run_propagations("propagate", calls(), self._total)
+        return every
+
+    def _check_groups(self, groups: Iterable[tuple[Layout, ...]]) -> None:
+        """Propagate the best scaled candidate of each slow group, and scale the others from it too.
+
+        On some sizes the partitioner chooses other transfers. A group must not be lost because the mesh that
+        was propagated first was such a case. In the groups that are not slow, the best candidates are
+        propagated by `_verify`.
+        """
+        best: list[tuple[float, list[Layout]]] = []
+        for group in groups:
+            found = []
+            for layout in group:
+                entry = self._entries[identity(layout)]
+                cost = entry.propagated
+                if cost is not None and cost.stage == "propagated" and cost.scaled:
+                    found.append((value(cost, entry.examples, self.objective), layout))
+            if found:
+                found.sort(key=lambda one: one[0])
+                best.append((found[0][0], [layout for _, layout in found]))
+        least = min((figure for figure, _ in best), default=0.0)
+        calls = [
+            (tuple(layouts), True)
+            for figure, layouts in best
+            if len(layouts) >= _MANY_SCALED and figure >= _SLOW * least
+        ]
+        self._run_propagations("verify", iter(calls), sum(len(layouts) for layouts, _ in calls))
 
     def _verify(self) -> None:
         """Propagate the best candidates on their own mesh, until the best ones all were."""
@@ -211,14 +247,15 @@ class Search:
         began = time.monotonic()
 
         def submit(call: tuple[tuple[Layout, ...], bool]) -> _Task:
-            layouts, exact = call
+            layouts, first = call
             plain = [one.to_json() for one in layouts]
-            return self._task(("propagate", plain, self._chip_name, exact), layouts)
+            return self._task(("propagate", plain, self._chip_name, first), layouts)
 
         for layouts, answer in self._in_window(calls, submit):
             with self._lock:
                 for layout, cost in zip(layouts, answer, strict=True):
-                    self._entries[identity(layout)].propagated = cost
+                    entry = self._entries[identity(layout)]
+                    entry.propagated = _better(entry.propagated, cost)
             done += len(layouts)
             self._report(phase, done, total, began)
 
@@ -492,6 +529,15 @@ def closest_text(basis: str, needed: int, capacity: int) -> str:
         f"No layout fits. The closest one {what} {bytes_text(needed)} on one device, which has "
         f"{bytes_text(capacity)}: {bytes_text(needed - capacity)} are missing."
     )
+
+
+def _better(before: Evaluated | None, cost: Evaluated) -> Evaluated:
+    """Return the cost by a candidate's own propagation, or else the smaller of two that were scaled."""
+    if before is None or not cost.scaled:
+        return cost
+    if not before.scaled or (before.seconds or math.inf) <= (cost.seconds or math.inf):
+        return before
+    return cost
 
 
 def _with_state(cost: Evaluated, before: Evaluated | None) -> Evaluated:

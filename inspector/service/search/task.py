@@ -41,15 +41,17 @@ _stopped: set[str] = set()
 
 
 def propagate(
-    search: str, layouts: list[dict[str, Any]], chip: str | None, exact: bool
+    search: str, layouts: list[dict[str, Any]], chip: str | None, first: bool
 ) -> list[dict[str, Any]]:
-    """Return the `Evaluated` of each layout by propagation, all of one group.
+    """Return the `Evaluated` of each layout of a group: one is propagated, the others are scaled from it.
+
+    first: propagate the first one, instead of one in the middle.
 
     Raises:
       InvalidInput: the worker failed.
     """
     _register(layouts[0])
-    payload = {"layouts": layouts, "chip": chip, "exact": exact}
+    payload = {"layouts": layouts, "chip": chip, "first": first}
     submit = functools.partial(
         _pool("propagate").submit, "evaluate", payload, Environment(1), PROPAGATION_TIMEOUT
     )
