@@ -1,7 +1,8 @@
 """Compiled Snapshots on disk, so that the same layout is never compiled twice.
 
 One SQLite file in the user's cache folder, shared by all servers and commands. Its size is bounded: the
-least recently used Snapshots are deleted first. If the file cannot be read or written, nothing is cached.
+least recently used Snapshots are deleted first. If the file cannot be written, it is only read. If it cannot
+be read, nothing is cached. A warning says so once for each reason.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _COMPILERS = (
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
+_warned: set[str] = set()
 
 _TABLES = """
 CREATE TABLE snapshots (
@@ -74,7 +76,9 @@ class CompileCache:
             found = database.execute("SELECT packed FROM snapshots WHERE key = ?", [key]).fetchone()
             if found is None:
                 return None
-            database.execute("UPDATE snapshots SET used = ? WHERE key = ?", [time.time(), key])
+            # On a full or read-only disk, it is not known which entries were used.
+            with contextlib.suppress(sqlite3.OperationalError):
+                database.execute("UPDATE snapshots SET used = ? WHERE key = ?", [time.time(), key])
             return zlib.decompress(found[0]).decode()
 
         return self._use(read, None)
@@ -114,7 +118,7 @@ class CompileCache:
             with contextlib.closing(self._connected()) as database:
                 return action(database)
         except (sqlite3.Error, OSError, zlib.error, UnicodeDecodeError) as error:
-            _log.warning("the compile cache %s cannot be used: %s", self.path, error)
+            self._warn(error)
             # A busy file or a full disk may recover; any other error means a damaged file.
             if not isinstance(error, sqlite3.OperationalError | OSError):
                 with contextlib.suppress(OSError):
@@ -125,8 +129,11 @@ class CompileCache:
         private_file.prepare(self.path)
         database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")  # a lost entry can be compiled again
+            # Not WAL, which cannot be read on a full or read-only disk. Fails while another process has
+            # opened a file of an earlier version.
+            with contextlib.suppress(sqlite3.OperationalError):
+                database.execute("PRAGMA journal_mode = DELETE")
+            database.execute("PRAGMA synchronous = OFF")  # a lost entry can be compiled again
             if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
                 self._create(database)
         except BaseException:
@@ -144,8 +151,18 @@ class CompileCache:
         database.execute("COMMIT")
 
     def _remove(self) -> None:
-        for name in (self.path, *(Path(f"{self.path}{end}") for end in ("-wal", "-shm"))):
-            name.unlink(missing_ok=True)
+        for end in private_file.SUFFIXES:
+            Path(f"{self.path}{end}").unlink(missing_ok=True)
+
+    def _warn(self, error: Exception) -> None:
+        """Log why the file cannot be used, once for each reason: a search asks for hundreds of entries."""
+        reason = str(error)
+        if isinstance(error, sqlite3.Error | OSError):
+            reason = private_file.reason(self.path, error)
+        text = f"the compile cache {self.path} cannot be used: {reason}"
+        if text not in _warned:
+            _warned.add(text)
+            _log.warning("%s", text)
 
 
 def key_of_layout(layout: Layout) -> str:

@@ -294,12 +294,9 @@ class History:
                     database.execute(f"PRAGMA user_version = {VERSION}")
                     database.execute("COMMIT")
                 yield database
-        except sqlite3.Error as error:
-            raise InvalidInput(f"the history {self.path} cannot be used: {error}") from None
-        except OSError as error:
-            raise InvalidInput(
-                f"the history {self.path} cannot be used: {error.strerror}"
-            ) from None
+        except (sqlite3.Error, OSError) as error:
+            reason = private_file.reason(self.path, error)
+            raise InvalidInput(f"the history {self.path} cannot be used: {reason}") from None
 
     def _may_see(self, owner: str | None, shared: int) -> bool:
         return bool(shared) or self._may_change(owner)

@@ -98,6 +98,28 @@ def test_where_nothing_can_be_kept_every_question_is_new(tmp_path: Path) -> None
     nowhere.clear()
 
 
+WITHOUT_ROOM = """
+import resource, sys
+from pathlib import Path
+from inspector.service.compile_cache import CompileCache
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # as on a full disk, no file can grow
+kept = CompileCache(Path(sys.argv[1]))
+for number in range(3):
+    kept.put(f"new {number}", "text")
+print(kept.get("a"), kept.get("new 1"))
+"""
+
+
+def test_without_room_on_the_disk_it_is_read_and_one_warning_is_logged(kept: CompileCache) -> None:
+    kept.put("a", "text")
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROOM, str(kept.path)], capture_output=True, text=True
+    )
+    assert said.stdout == "text None\n"
+    (warning,) = said.stderr.splitlines()
+    assert str(kept.path) in warning and "full" in warning
+
+
 def test_many_threads_keep_and_ask_at_once(kept: CompileCache) -> None:
     problems = []
 

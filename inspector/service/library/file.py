@@ -77,7 +77,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
         if kind in _BUSY:
             words = f"is in use by another process for more than {_BUSY_SECONDS:.0f} seconds"
         elif kind in _NO_PLACE:
-            words = f"cannot be used: {error}"
+            words = f"cannot be used: {private_file.reason(path, error)}"
         else:
             raise Unreadable(
                 f"the library {path} is damaged or not a library: {error}; it was left unchanged"
@@ -86,7 +86,8 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
     except UnicodeEncodeError:
         raise InvalidInput("the library stores text, but this has a lone surrogate") from None
     except OSError as error:
-        raise InvalidInput(f"the library {path} cannot be used: {error.strerror}") from None
+        reason = private_file.reason(path, error)
+        raise InvalidInput(f"the library {path} cannot be used: {reason}") from None
 
 
 def move_aside(path: Path) -> Path:
@@ -98,8 +99,8 @@ def move_aside(path: Path) -> Path:
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S%f")
     aside = path.with_name(f"{path.stem}-aside-{stamp}{path.suffix}")
     try:
-        # SQLite has recent writes in files of the same name with a suffix.
-        for end in ("-wal", "-shm", ""):
+        # SQLite has recent or unfinished writes in files of the same name with a suffix.
+        for end in private_file.SUFFIXES:
             part = Path(f"{path}{end}")
             if part.exists():
                 part.rename(f"{aside}{end}")
@@ -129,10 +130,11 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
             database.execute(f"PRAGMA application_id = {APPLICATION}")
             database.execute(f"PRAGMA user_version = {FORM}")
         database.execute("COMMIT")
-    if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        # Readers then do not wait for a writer. If the file is in use, a later use sets this.
+    if database.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        # From an earlier version. Such a file cannot be read on a full or read-only disk. If it is in use, a
+        # later use changes this.
         with contextlib.suppress(sqlite3.OperationalError):
-            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA journal_mode = DELETE")
 
 
 def _form(database: sqlite3.Connection) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sqlite3
@@ -291,6 +292,38 @@ def test_a_library_in_use_is_waited_for_and_then_told(
     other.execute("COMMIT")
     other.close()
     library.save("b", "", FOUND)
+
+
+WITHOUT_ROOM = """
+import resource, sys
+from pathlib import Path
+from inspector.core.errors import InvalidInput
+from inspector.service.library import Library
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # as on a full disk, no file can grow
+library = Library(Path(sys.argv[1]))
+print(len(library.entries()), len(library.text("a")))
+try:
+    library.annotate("a", "new")
+except InvalidInput as refused:
+    print(refused)
+"""
+
+
+@pytest.mark.parametrize("was_wal", [False, True])
+def test_entries_can_be_read_without_room_on_the_disk(library: Library, was_wal: bool) -> None:
+    library.save("a", "", FOUND)
+    if was_wal:  # a file of an earlier version is changed when there is room
+        with contextlib.closing(sqlite3.connect(library.path)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+        library.entries()
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROOM, str(library.path)], capture_output=True, text=True
+    )
+    assert said.stderr == ""
+    counts, refusal = said.stdout.splitlines()
+    assert counts == f"1 {len(library.text('a'))}"
+    assert str(library.path) in refusal and "full" in refusal
+    assert library.entry("a").note == ""
 
 
 def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
