@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import re
@@ -349,6 +350,28 @@ def written(*codes: str, draw: tuple[str, ...] = (), refused: str | None = None)
 
 def run(cells: list[Cell], report: Callable[..., None] = lambda *_, **__: None) -> tuple[Step, ...]:
     return replay.run(cells, HERE, report)
+
+
+KEPT_BY_JAX = """
+import jax, jax.numpy as jnp, optax
+from flax.training.train_state import TrainState
+
+def apply(params):
+    return params
+
+state = TrainState.create(apply_fn=apply, params=jnp.ones(1_000), tx=optax.sgd(0.1))
+state = jax.jit(lambda state: state)(state)
+"""
+
+
+def test_a_tutorial_leaves_no_arrays_in_its_process() -> None:
+    """JAX caches the structure of the train state, and with `apply` in it the namespace of the cells."""
+    gc.collect()
+    before = {id(array) for array in jax.live_arrays()}
+    (step,) = run(written(KEPT_BY_JAX))
+    assert step.problem is None
+    gc.collect()
+    assert {id(array) for array in jax.live_arrays()} <= before
 
 
 def test_steps_after_a_failed_step_do_not_run() -> None:

@@ -52,14 +52,18 @@ def run(written: Sequence[Cell], request: TutorialRequest, report: Report) -> tu
         "axis_names": request.axis_names,
     }
     steps: list[Step] = []
-    for number, cell in enumerate(written, 1):
-        report("step", done=number - 1, of=len(written))
-        failed = [place for place, step in enumerate(steps, 1) if step.problem is not None]
-        if failed:
-            problem = f"not run, because step {failed[0]} failed"
-            steps.append(Step(cell.title, cell.words, cell.code, problem=problem))
-        else:
-            steps.append(_run(cell, number, namespace))
+    try:
+        for number, cell in enumerate(written, 1):
+            report("step", done=number - 1, of=len(written))
+            failed = [place for place, step in enumerate(steps, 1) if step.problem is not None]
+            if failed:
+                problem = f"not run, because step {failed[0]} failed"
+                steps.append(Step(cell.title, cell.words, cell.code, problem=problem))
+            else:
+                steps.append(_run(cell, number, namespace))
+    finally:
+        # JAX's caches keep functions of the cells, and with them the namespace and all its arrays.
+        namespace.clear()
     return tuple(steps)
 
 
