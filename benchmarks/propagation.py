@@ -9,7 +9,7 @@ from benchmarks.pairing import Result, interleave, ratio_result
 from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.producers.propagation import template
-from inspector.producers.propagation.propagate import propagated_program
+from inspector.producers.propagation.propagate import Setting, propagated_program
 
 PAIRS = 5
 LIMIT = 1.0
@@ -32,7 +32,7 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
 
     def propagate() -> float:
         started = time.perf_counter()
-        propagated_program(lowered, layout, logical=True)
+        propagated_program(lowered, Setting.of(layout), logical=True)
         return time.perf_counter() - started
 
     result = ratio_result(

@@ -44,9 +44,9 @@ def show() -> None:
     layout = session.last_layout()
 
     editor = Editor(parsed, service.compiled)
-    # The figures are sent before the sidebar because they show the change. While JAX traces the model
-    # there are no figures, so the sidebar comes first.
-    sidebar_first = service.known_state(layout) is None
+    # The figures are sent before the sidebar because they show the change. While the page waits for JAX to
+    # trace the model or to propagate its programs, there are no figures, so the sidebar comes first.
+    sidebar_first = service.known_state(layout) is None or _starts_propagation(service, layout)
     if sidebar_first:
         _draw(editor)
     try:
@@ -60,6 +60,15 @@ def show() -> None:
     if parsed.value is not None:
         session.write_url(planned, snapshot_panels.PANELS)
     page_width.measure()
+
+
+def _starts_propagation(service: Inspection, layout: Layout) -> bool:
+    """Start the propagation of a plan if the open panel shows programs. Return whether it runs."""
+    return (
+        snapshot_panels.is_open(*_OF_PROGRAMS)
+        and run_panel.finished_run(service, layout) is None
+        and propagation.start(service, layout)
+    )
 
 
 def _draw(editor: Editor) -> None:
@@ -84,7 +93,7 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
         return None
     run = run_panel.finished_run(service, layout)
     if run is None and snapshot_panels.is_open(*_OF_PROGRAMS):
-        propagation.start(service, layout)
+        propagation.wait(service, layout)
     if run is not None:
         snapshot = service.with_propagated(run, layout)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from dataclasses import dataclass, replace
 
@@ -20,8 +21,11 @@ POLL_SECONDS = 0.2
 # A page whose open panel needs the programs waits this long for them, instead of being drawn twice.
 PATIENCE_SECONDS = 0.6
 REST_SECONDS = 0.5  # between looks at the propagation of init
+# Init is propagated once the layout has been on the page for so long, because the user may be typing.
+REST_AFTER_SECONDS = 1.0
 _RUNNING, _FAILED = "propagation", "propagation_failed"
 _REST, _ORIGINS = "propagation_rest", "propagation_origins"
+_SINCE = "propagation_rest_since"
 
 
 @dataclass(eq=False)
@@ -52,13 +56,18 @@ def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapsh
     return replace(planned, findings=(*planned.findings, note))
 
 
-def start(service: Inspection, layout: Layout) -> None:
-    """Start the propagation and wait for it for a moment. Call it only if the open panel needs it."""
+def start(service: Inspection, layout: Layout) -> bool:
+    """Start the propagation if the open panel needs it. Return whether it runs, so that `wait` would wait."""
     failed, _ = st.session_state.get(_FAILED, (None, ""))
     if failed == layout or service.known_state(layout) is None or _is_finished(service, layout):
-        return
-    running: _Running | None = st.session_state.get(_RUNNING)
-    if running is not None:
+        return False
+    return st.session_state.get(_RUNNING) is not None
+
+
+def wait(service: Inspection, layout: Layout) -> None:
+    """Start the propagation if it does not run yet, and wait for it for a moment."""
+    if start(service, layout):
+        running: _Running = st.session_state[_RUNNING]
         running.job.wait(PATIENCE_SECONDS)
         _is_finished(service, layout)
 
@@ -102,10 +111,15 @@ def _poll_rest(service: Inspection, layout: Layout) -> None:
     if service.knows_all_programs(layout):
         background_rerun.rerun()
     running: _Running | None = st.session_state.get(_REST)
-    if running is None or running.layout != layout:
+    waiting, since = st.session_state.get(_SINCE, (None, 0.0))
+    if waiting != layout:
+        st.session_state[_SINCE] = layout, time.monotonic()
+    elif (running is None or running.layout != layout) and (
+        time.monotonic() - since >= REST_AFTER_SECONDS
+    ):
         origins = st.session_state.get(_ORIGINS, True)
         _start(service, layout, origins, key=_REST)
-    elif running.job.state == "done":
+    elif running is not None and running.layout == layout and running.job.state == "done":
         running.job.answer()  # the service then knows all programs
         background_rerun.rerun()
 
