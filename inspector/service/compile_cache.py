@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import platformdirs
 
-from inspector.core import private_file
+from inspector.core import private_database
 from inspector.layout import Layout
 
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_CACHE"  # a folder instead of the user's cache folder
@@ -126,8 +126,7 @@ class CompileCache:
             return default
 
     def _connected(self) -> sqlite3.Connection:
-        private_file.prepare(self.path)
-        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+        database = private_database.connect(self.path, _BUSY_SECONDS)
         try:
             # Not WAL, which cannot be read on a full or read-only disk. Fails while another process has
             # opened a file of an earlier version.
@@ -143,22 +142,21 @@ class CompileCache:
 
     def _create(self, database: sqlite3.Connection) -> None:
         """Create the tables, unless another process has just done so."""
-        database.execute("BEGIN IMMEDIATE")
-        if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-            database.execute("DROP TABLE IF EXISTS snapshots")
-            database.execute(_TABLES)
-            database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute("COMMIT")
+        with private_database.exclusive(database):
+            if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                database.execute("DROP TABLE IF EXISTS snapshots")
+                database.execute(_TABLES)
+                database.execute(f"PRAGMA user_version = {VERSION}")
 
     def _remove(self) -> None:
-        for end in private_file.SUFFIXES:
+        for end in private_database.SUFFIXES:
             Path(f"{self.path}{end}").unlink(missing_ok=True)
 
     def _warn(self, error: Exception) -> None:
         """Log why the file cannot be used, once for each reason: a search asks for hundreds of entries."""
         reason = str(error)
         if isinstance(error, sqlite3.Error | OSError):
-            reason = private_file.reason(self.path, error)
+            reason = private_database.reason(self.path, error)
         text = f"the compile cache {self.path} cannot be used: {reason}"
         if text not in _warned:
             _warned.add(text)

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from inspector.compare import board_link, glance
 from inspector.compare.board import Board
-from inspector.core import private_file, snapshot, strict_json
+from inspector.core import private_database, snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import statistics, sum_known
@@ -265,21 +265,13 @@ class History:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Run one exclusive transaction; roll it back on an error."""
-        with self._connected() as database:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield database
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    database.execute("ROLLBACK")
-                raise
-            database.execute("COMMIT")
+        with self._connected() as database, private_database.exclusive(database):
+            yield database
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         try:
-            private_file.prepare(self.path)
-            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            connection = private_database.connect(self.path, _BUSY_SECONDS)
             with contextlib.closing(connection) as database:
                 version = database.execute("PRAGMA user_version").fetchone()[0]
                 if version > VERSION:
@@ -289,13 +281,12 @@ class History:
                     )
                 if version < VERSION:
                     database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
-                    database.execute("BEGIN IMMEDIATE")
-                    database.execute(_TABLES)
-                    database.execute(f"PRAGMA user_version = {VERSION}")
-                    database.execute("COMMIT")
+                    with private_database.exclusive(database):
+                        database.execute(_TABLES)
+                        database.execute(f"PRAGMA user_version = {VERSION}")
                 yield database
         except (sqlite3.Error, OSError) as error:
-            reason = private_file.reason(self.path, error)
+            reason = private_database.reason(self.path, error)
             raise InvalidInput(f"the history {self.path} cannot be used: {reason}") from None
 
     def _may_see(self, owner: str | None, shared: int) -> bool:

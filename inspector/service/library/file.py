@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-from inspector.core import private_file
+from inspector.core import private_database
 from inspector.core.errors import InvalidInput
 
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_LIBRARY"  # a folder instead of the user's data folder
@@ -65,10 +65,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
       InvalidInput: it is unusable, and is left unchanged. `Unreadable` if moving it aside would help.
     """
     try:
-        private_file.prepare(path)
-        with contextlib.closing(
-            sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-        ) as database:
+        with contextlib.closing(private_database.connect(path, _BUSY_SECONDS)) as database:
             _prepare(database, path)
             yield database
     except sqlite3.Error as error:
@@ -77,7 +74,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
         if kind in _BUSY:
             words = f"is in use by another process for more than {_BUSY_SECONDS:.0f} seconds"
         elif kind in _NO_PLACE:
-            words = f"cannot be used: {private_file.reason(path, error)}"
+            words = f"cannot be used: {private_database.reason(path, error)}"
         else:
             raise Unreadable(
                 f"the library {path} is damaged or not a library: {error}; it was left unchanged"
@@ -86,7 +83,7 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
     except UnicodeEncodeError:
         raise InvalidInput("the library stores text, but this has a lone surrogate") from None
     except OSError as error:
-        reason = private_file.reason(path, error)
+        reason = private_database.reason(path, error)
         raise InvalidInput(f"the library {path} cannot be used: {reason}") from None
 
 
@@ -100,7 +97,7 @@ def move_aside(path: Path) -> Path:
     aside = path.with_name(f"{path.stem}-aside-{stamp}{path.suffix}")
     try:
         # SQLite has recent or unfinished writes in files of the same name with a suffix.
-        for end in private_file.SUFFIXES:
+        for end in private_database.SUFFIXES:
             part = Path(f"{path}{end}")
             if part.exists():
                 part.rename(f"{aside}{end}")
@@ -116,20 +113,18 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     form = _form(database)
     database.execute("COMMIT")
     if not is_empty and form == 1:
-        database.execute("BEGIN IMMEDIATE")
-        if _form(database) == 1:  # unless another process just did
-            for column in _NEW_COLUMNS:
-                database.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
-            database.execute(f"PRAGMA user_version = {FORM}")
-        database.execute("COMMIT")
+        with private_database.exclusive(database):
+            if _form(database) == 1:  # unless another process just did
+                for column in _NEW_COLUMNS:
+                    database.execute(f"ALTER TABLE snapshots ADD COLUMN {column}")
+                database.execute(f"PRAGMA user_version = {FORM}")
     if is_empty:
         database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
-        database.execute("BEGIN IMMEDIATE")
-        if _is_empty(database, path):  # unless another process just did
-            database.execute(_TABLES)
-            database.execute(f"PRAGMA application_id = {APPLICATION}")
-            database.execute(f"PRAGMA user_version = {FORM}")
-        database.execute("COMMIT")
+        with private_database.exclusive(database):
+            if _is_empty(database, path):  # unless another process just did
+                database.execute(_TABLES)
+                database.execute(f"PRAGMA application_id = {APPLICATION}")
+                database.execute(f"PRAGMA user_version = {FORM}")
     if database.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         # From an earlier version. Such a file cannot be read on a full or read-only disk. If it is in use, a
         # later use changes this.

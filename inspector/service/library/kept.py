@@ -12,7 +12,7 @@ from typing import Any
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
-from inspector.core import snapshot, strict_json
+from inspector.core import private_database, snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
@@ -238,15 +238,8 @@ class Library:
     def _writing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
         """Run one exclusive transaction; roll it back on an error. Report its outcome."""
         try:
-            with self._connected() as database:
-                database.execute("BEGIN IMMEDIATE")
-                try:
-                    yield database
-                except BaseException:
-                    with contextlib.suppress(sqlite3.Error):
-                        database.execute("ROLLBACK")
-                    raise
-                database.execute("COMMIT")
+            with self._connected() as database, private_database.exclusive(database):
+                yield database
         except InvalidInput as error:
             self._report(event, name, str(error))
             raise

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 # Of the files of one SQLite database. The database itself is the last one.
@@ -49,3 +50,26 @@ def reason(path: Path, error: sqlite3.Error | OSError) -> str:
     if kind == sqlite3.SQLITE_IOERR:
         return f"{error} (is the disk full, or a quota reached?)"
     return str(error)
+
+
+def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """Prepare and open a database. A statement waits for another process that writes for `busy_seconds`.
+
+    Raises:
+      OSError, sqlite3.Error: the file cannot be created or opened.
+    """
+    prepare(path)
+    return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+
+
+@contextlib.contextmanager
+def exclusive(database: sqlite3.Connection) -> Iterator[None]:
+    """Run a transaction that is the only one that writes. Roll it back on an error."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
