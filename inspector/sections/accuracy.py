@@ -9,7 +9,8 @@ from inspector.compare.accuracy import Accuracy, Row
 from inspector.compare.sweeps import Sweep
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures.accuracy_scatter import accuracy_scatter
-from inspector.machines.prediction.predicted import CLAIMED
+from inspector.machines.prediction.own_runs import OwnRun, counts, path
+from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS
 from inspector.sections.section import (
     Block,
     Fact,
@@ -22,8 +23,8 @@ from inspector.sections.section import (
 )
 
 
-def section(found: Accuracy, swept: Sequence[Sweep] = ()) -> Section:
-    """Return the scatter plot, the errors, the table of all runs, and the order within sweeps."""
+def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] = ()) -> Section:
+    """Return the scatter plot, the errors, the table of all runs, the order within sweeps, and own runs."""
     reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
     others = [row for row in found.rows if row not in reproduced]
     blocks: list[Block] = []
@@ -47,6 +48,8 @@ def section(found: Accuracy, swept: Sequence[Sweep] = ()) -> Section:
         )
     if swept:
         blocks += orders(swept)
+    if own:
+        blocks += own_runs(own)
     if found.versions:
         each = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
         blocks.append(text(f"Compiled with {each}.", quiet=True))
@@ -103,6 +106,31 @@ def runs(rows: list[Row]) -> Table:
             ),
         },
     )
+
+
+def own_runs(own: Sequence[OwnRun]) -> tuple[Block, ...]:
+    """Return measured and predicted seconds of the user's own runs, the newest first."""
+    used = sum(map(counts, own))
+    said = (
+        f"{counted(len(own), 'own run')} in {path()}, of which predictions rest on {used}. From "
+        f"{ENOUGH_RUNS} runs on a chip on, its interval comes from own runs alone."
+    )
+    table = Table.of(
+        "own_runs",
+        list(reversed(own)),
+        {
+            "Made": lambda run: run.created,
+            "Chip": lambda run: run.chip,
+            "Devices": lambda run: run.devices,
+            "Model": lambda run: run.model or "unknown",
+            "Program": lambda run: run.program,
+            "Measured:seconds": lambda run: run.measured,
+            "Predicted:seconds": lambda run: run.predicted,
+            "Error": lambda run: f"{1 / run.ratio - 1:+.1%}",
+            "Used": lambda run: "yes" if counts(run) else "no, predicted by another version",
+        },
+    )
+    return (text(said), table)
 
 
 def reasons(rows: list[Row]) -> Table:

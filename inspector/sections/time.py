@@ -154,12 +154,13 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Return the modelled bounds beside the measured steps of a run on a known chip; empty for others."""
+    """Return bounds and prediction beside the measured steps of a run on a known chip; empty for others."""
     chip = targets.chip_of(snapshot)
-    if snapshot.source.kind != "local" or chip is None:
+    if snapshot.source.kind != "local" or chip is None or snapshot.mesh is None:
         return ()
+    models = models_of(snapshot, chip)
     rows = [
-        (models_of(snapshot, chip)[program.name], measured)
+        (models[program.name], measured, prediction.prediction_of(snapshot, program.name, chip))
         for program in snapshot.programs
         if program.seconds and (measured := statistics(program.seconds.steps))
     ]
@@ -171,7 +172,15 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
         {
             "Program": lambda row: row[0].program,
             f"Modelled on {chip.title}": lambda row: bound_text(row[0]),
+            Column(
+                "Predicted",
+                "text",
+                "Predicted step, and where eight of ten measured steps are expected",
+            ): lambda row: prediction.prediction_text(row[2]),
             "Measured": lambda row: statistics_text(row[1]),
+            Column(
+                "Measured / predicted", "ratio", "Measured median over the predicted step"
+            ): lambda row: row[1].median / row[2].seconds if row[2].seconds else None,
             Column(
                 "Measured / lower bound",
                 "ratio",

@@ -27,10 +27,10 @@ from inspector.core import private_database, snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import statistics, sum_known
+from inspector.core.user_folder import user_folder
 from inspector.layout import Layout
 from inspector.search.result import SearchResult
 from inspector.service.engine import Requester
-from inspector.service.library import file
 from inspector.service.subject import layout_title
 
 MOST_BYTES = 2**30  # of all entries
@@ -101,7 +101,7 @@ class History:
     """
 
     def __init__(self, path: Path | None = None, user: Requester | None = None) -> None:
-        self.path = path or file.folder() / "history.sqlite3"
+        self.path = path or user_folder() / "history.sqlite3"
         self._user = user
 
     # --- Recording -------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.core.formatting import counted
+from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Mesh, Prediction, Program
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
+from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.calibration import (
     BeforeCompile,
     Constants,
@@ -42,14 +43,16 @@ class Interval:
 
     Attributes:
       low, high: Measured over predicted seconds at the ends of the interval.
-      runs: Number of published runs that it rests on.
+      runs: Number of runs that it rests on.
       chip: Name of the chip of these runs; None for the runs of all chips.
+      own: How many of the runs are the user's own. The others are published ones.
     """
 
     low: float
     high: float
     runs: int
     chip: str | None
+    own: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,18 @@ class Predicted:
 
     @property
     def runs_text(self) -> str:
-        """The published runs behind the interval, in words."""
+        """The runs behind the interval, in words."""
         if self.emulated:
             return "compiled for CPUs, not for this chip: the interval is unknown"
         if self.interval is None:
             return "no published run: the interval is unknown"
-        runs = counted(self.interval.runs, "published run")
+        own, published = self.interval.own, self.interval.runs - self.interval.own
+        runs = and_text(
+            [
+                *([counted(published, "published run")] if published else []),
+                *([counted(own, "own run")] if own else []),
+            ]
+        )
         if self.interval.chip is None:
             return f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
         return f"{runs} on {self.chip.title}"
@@ -196,30 +205,40 @@ def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:
     return links_of(mesh, chip, tuple(dict.fromkeys(axes for axes in every if axes)))
 
 
-@functools.lru_cache(maxsize=64)
 def interval_of(chip: str, key: str = "left_out") -> Interval | None:
-    """Return the interval for a chip, from the runs in the accuracy table.
+    """Return the interval for a chip, from the runs in the accuracy table and the own runs.
 
-    key: the predictions of these runs: `left_out` from the schedule, or `before_compile`.
+    key: the predictions of the published runs: `left_out` from the schedule, or `before_compile`. Own runs
+      have those from the schedule alone.
     """
-    found = [
-        (row["chip"], row["measured"] / row[key])
-        for row in accuracy_table()["rows"]
-        if row.get(key)
-    ]
-    return interval(found, chip)
+    own = own_runs.ratios(chip) if key == "left_out" else ()
+    return interval(_published(key), chip, own)
 
 
-def interval(found: Sequence[tuple[str, float]], chip: str) -> Interval | None:
-    """Return the interval of a chip from residuals, as (chip, measured over predicted)."""
-    own = [ratio for name, ratio in found if name == chip]
+@functools.lru_cache(maxsize=4)
+def _published(key: str) -> tuple[tuple[str, float], ...]:
+    """Return chip and measured over predicted seconds of each published run."""
+    rows = accuracy_table()["rows"]
+    return tuple((row["chip"], row["measured"] / row[key]) for row in rows if row.get(key))
+
+
+def interval(
+    found: Sequence[tuple[str, float]], chip: str, own: Sequence[float] = ()
+) -> Interval | None:
+    """Return the interval of a chip from residuals, as (chip, measured over predicted).
+
+    own: measured over predicted of the user's own runs on the chip. With enough of them, only they count.
+    """
     if len(own) >= ENOUGH_RUNS:
-        return Interval(*_quantiles(own), len(own), chip)
-    every = [ratio for _, ratio in found]
+        return Interval(*_quantiles(own), len(own), chip, len(own))
+    of_chip = [*(ratio for name, ratio in found if name == chip), *own]
+    if len(of_chip) >= ENOUGH_RUNS:
+        return Interval(*_quantiles(of_chip), len(of_chip), chip, len(own))
+    every = [*(ratio for _, ratio in found), *own]
     if not every:
         return None
     low, high = _quantiles(every)
-    return Interval(low**WIDENED, high**WIDENED, len(every), None)
+    return Interval(low**WIDENED, high**WIDENED, len(every), None, len(own))
 
 
 def _quantiles(ratios: Sequence[float]) -> tuple[float, float]:

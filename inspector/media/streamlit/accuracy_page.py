@@ -5,8 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from inspector.compare import accuracy
+from inspector.core.errors import InvalidInput
+from inspector.machines.prediction import own_runs
 from inspector.media.streamlit import render
+from inspector.media.streamlit.plain_text import plain
 from inspector.sections import accuracy as section_of_accuracy
+from inspector.service import serving
 
 
 def show() -> None:
@@ -16,4 +20,9 @@ def show() -> None:
         "Published training runs, whose layouts were compiled and predicted with this version. Each "
         "prediction uses constants that were fitted without the runs of its model."
     )
-    render.show(section_of_accuracy.section(accuracy.shipped()).blocks)
+    try:
+        own = () if serving.current().providers else own_runs.read()
+    except InvalidInput as error:
+        own = ()
+        st.warning(plain(str(error)), icon=":material/warning:")
+    render.show(section_of_accuracy.section(accuracy.shipped(), own=own).blocks)

@@ -6,13 +6,18 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.compare import own_runs
+from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction import own_runs as kept
 from inspector.machines.prediction.memory import duplication_by_array
 from inspector.media.streamlit import chip_choice, page_width, program_choice, render, table
+from inspector.media.streamlit.plain_text import plain
 from inspector.sections import memory, prediction, time, train_state, unknown
 from inspector.sections.section import Block, Picture
+from inspector.service import serving
 
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
@@ -61,6 +66,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         models = time.models_of(snapshot, chip)
         render.show(time.modelled_step(snapshot, models[name], models.values()))
     render.show(time.measured(snapshot))
+    _show_own_run(snapshot)
     profiled = time.by_operation(snapshot)
     render.show(profiled)
     if not profiled and snapshot.source.kind in ("cpu", "local"):
@@ -68,6 +74,33 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             "To see the time by kind of operation, enable *Also profile train steps* under *Training and "
             "measuring* and run again."
         )
+
+
+def _show_own_run(snapshot: Snapshot) -> None:
+    """Offer to add the measured steps of a run on this machine to the own runs of its only user."""
+    if snapshot.source.kind != "local" or serving.current().providers:
+        return
+    try:
+        runs = own_runs.runs_of(snapshot)
+        known = kept.read()
+    except InvalidInput as error:
+        st.caption(plain(f"Not for the own runs: {error}."))
+        return
+    if all(one in known for one in runs):
+        st.caption("The intervals of predictions rest on this run too.")
+        return
+    if st.button(
+        "Add to own runs",
+        key="add_own_run",
+        icon=":material/add_chart:",
+        help="Intervals of later predictions then rest on the steps measured here too.",
+    ):
+        try:
+            own_runs.add(snapshot)
+        except InvalidInput as error:
+            st.error(plain(str(error)), icon=":material/error:")
+            return
+        st.rerun()
 
 
 def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:

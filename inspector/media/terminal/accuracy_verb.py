@@ -10,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from inspector.compare import accuracy as comparison
-from inspector.compare import published_runs, sweeps
+from inspector.compare import own_runs, published_runs, sweeps
 from inspector.compare.sweeps import Sweep
-from inspector.core import output, snapshot
+from inspector.core import output, snapshot, typed_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
+from inspector.machines.prediction import own_runs as kept
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, verb
@@ -57,10 +59,21 @@ from inspector.service.inspection import Inspection
         metavar="FILE",
         help="with --runs: sweeps of layouts in JSON; print whether predictions order them as measured",
     ),
+    argument(
+        "--add",
+        metavar="SNAPSHOT.json",
+        help="add the measured steps of a run with the target local to the own runs, on which the intervals "
+        "of later predictions rest",
+    ),
     JSON,
 )
 def accuracy(options: argparse.Namespace) -> None:
-    """Print the table of this version, or compile the runs of a file."""
+    """Print the table of this version, compile the runs of a file, or add a run of this machine."""
+    if options.add is not None:
+        if options.runs is not None:
+            raise InvalidInput("--add and --runs cannot be used together")
+        new = own_runs.add(snapshot.read(options.add))
+        print(f"{counted(len(new), 'run')} added to {kept.path()}", file=sys.stderr)
     if options.fit is not None:
         if options.runs is None:
             raise InvalidInput("--fit needs the runs of --runs")
@@ -94,9 +107,10 @@ def accuracy(options: argparse.Namespace) -> None:
             output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
         orders = {"sweeps": [asdict(one) for one in swept]} if options.sweeps is not None else {}
-        shared.print_json(comparison.json_of(found) | orders)
+        own = {"own": typed_json.encode(list(kept.read()))}
+        shared.print_json(comparison.json_of(found) | orders | own)
     else:
-        render.show([section_of_accuracy.section(found, swept)])
+        render.show([section_of_accuracy.section(found, swept, kept.read())])
 
 
 def _compiled(

@@ -6,5 +6,5 @@ newer, or of another program is refused and left unchanged, unless the user move
 """
 
 from inspector.service.library.entry import BOARD, LONGEST_NAME, LONGEST_NOTE, Entry
-from inspector.service.library.file import FOLDER_VARIABLE, Unreadable
+from inspector.service.library.file import Unreadable
 from inspector.service.library.kept import Library, NameTaken

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
-
 from inspector.core import private_database
 from inspector.core.errors import InvalidInput
+from inspector.core.user_folder import VARIABLE
 
-FOLDER_VARIABLE = "SHARDING_INSPECTOR_LIBRARY"  # a folder instead of the user's data folder
 FORM = 2  # of the tables; a file of form 1 gets the columns of form 2
 APPLICATION = 0x53484C42  # "SHLB", the application id of the file
 _BUSY_SECONDS = 10.0  # to wait for another process that writes
@@ -49,12 +46,6 @@ _NEW_COLUMNS = ("owner TEXT", "owner_name TEXT", "shared INTEGER NOT NULL DEFAUL
 
 class Unreadable(InvalidInput):
     """The file is damaged or of a newer version. The user can move it aside."""
-
-
-def folder() -> Path:
-    """Return the folder of the library."""
-    chosen = os.environ.get(FOLDER_VARIABLE)
-    return Path(chosen) if chosen else platformdirs.user_data_path("sharding-inspector")
 
 
 @contextlib.contextmanager
@@ -147,7 +138,7 @@ def _is_empty(database: sqlite3.Connection, path: Path) -> bool:
     if application != APPLICATION:
         raise InvalidInput(
             f"{path} is the database of another program and was left unchanged; "
-            f"set {FOLDER_VARIABLE} to another folder, or move the file away"
+            f"set {VARIABLE} to another folder, or move the file away"
         )
     if not 1 <= form <= FORM:
         raise Unreadable(

@@ -16,6 +16,7 @@ from inspector.core import private_database, snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
+from inspector.core.user_folder import user_folder
 from inspector.service.engine import Requester
 from inspector.service.library import file
 from inspector.service.library.entry import (
@@ -56,7 +57,7 @@ class Library:
         user: Requester | None = None,
         on_change: Callable[[str, Requester, str, str], None] | None = None,
     ) -> None:
-        self.path = path or file.folder() / "library.sqlite3"
+        self.path = path or user_folder() / "library.sqlite3"
         self._user = user
         self._on_change = on_change
 

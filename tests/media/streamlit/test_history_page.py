@@ -9,8 +9,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from inspector.compare.board import Board
+from inspector.core import user_folder
 from inspector.media.streamlit import page_switch
-from inspector.service import library as libraries
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from tests.media.streamlit.scripted_page import PATIENCE, LonePage
@@ -24,7 +24,7 @@ history_page.show()
 
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
     monkeypatch.setattr(
         page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
     )

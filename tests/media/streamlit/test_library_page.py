@@ -12,10 +12,10 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
+from inspector.core import user_folder
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit import library_page, open_page, page_switch, user
 from inspector.media.streamlit.plain_text import plain
-from inspector.service import library as libraries
 from inspector.service import serving
 from inspector.service.engine import Requester
 from inspector.service.library import Library
@@ -47,7 +47,7 @@ def button_script() -> None:
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     """An empty library. Instead of opening another page, buttons show its name."""
-    monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
     monkeypatch.setattr(
         page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
+from inspector.core import user_folder
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, out_of_memory
+from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.run import run_layout
@@ -103,3 +106,24 @@ def test_a_plan_has_no_times(shown, found: Snapshot) -> None:
     page = shown(replace(found, programs=()))
     assert "Build and run the layout" in page.info[0].value
     assert not charts(page)
+
+
+def test_a_run_on_this_machine_is_added_to_the_own_runs(
+    shown, found: Snapshot, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
+    assert found.mesh is not None
+    mesh = replace(found.mesh, device_kind=hardware.chip("v5e").device_kind)
+    page = shown(replace(found, source=replace(found.source, kind="local"), mesh=mesh))
+    assert not own_runs.path().exists()
+    page.button(key="add_own_run").click().run()
+    assert not page.exception and "add_own_run" not in [one.key for one in page.button]
+    measured = {one.program: one.measured for one in own_runs.read()}
+    assert measured == {
+        one.name: statistics.median(one.seconds.steps)
+        for one in found.programs
+        if one.seconds and one.seconds.steps
+    }
+    table = next(one.value for one in page.dataframe if "Measured / predicted" in one.value)
+    ratios = [one.ratio for one in own_runs.read()]
+    assert list(table["Measured / predicted"]) == pytest.approx(ratios, rel=1e-3)

@@ -9,9 +9,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.compare.board import Board
+from inspector.core import user_folder
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import pins, selection
-from inspector.service import library as libraries
 from inspector.service.library import Library
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE
@@ -33,7 +33,7 @@ open_page.show()
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_workers: None) -> Library:
-    monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
     return Library()
 
 

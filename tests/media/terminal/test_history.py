@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from inspector.core import user_folder
 from inspector.media.terminal import main
-from inspector.service import library as libraries
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from tests.service.test_history import LAYOUT, run
@@ -16,7 +16,7 @@ from tests.service.test_history import LAYOUT, run
 
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    monkeypatch.setenv(libraries.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
     return History()
 
 

@@ -1,0 +1,134 @@
+"""Own runs: from a run on this machine to narrower intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from inspector.compare import own_runs
+from inspector.core import snapshot, user_folder
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import (
+    Mesh,
+    MeshAxis,
+    Program,
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
+    Seconds,
+    Snapshot,
+    Source,
+)
+from inspector.machines.hardware import CHIPS
+from inspector.machines.prediction import own_runs as kept
+from inspector.machines.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted
+from inspector.media.terminal import main
+
+CHIP = CHIPS["v5e"]
+MESH = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=CHIP.device_kind)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "kept"))
+
+
+def run(factor: float, day: int = 1, mesh: Mesh = MESH, kind: str = "local") -> Snapshot:
+    """A run whose steps took `factor` times the prediction."""
+    operation = ScheduledOperation("a", "fusion", cycles=1_500_000, flops=1.0)
+    program = Program(
+        "train_step", schedule=Schedule("main", (ScheduledComputation("main", (operation,)),))
+    )
+    seconds = predicted(program, mesh, CHIP).seconds
+    assert seconds is not None
+    timed = dataclasses.replace(program, seconds=Seconds(steps=(factor * seconds,) * 3))
+    return Snapshot(
+        Source(kind, "local", f"2026-11-{day:02d}T12:00:00+00:00", {}),
+        None,
+        mesh=mesh,
+        arrays=(),
+        programs=(timed,),
+    )
+
+
+def test_enough_own_runs_replace_the_published_ones():
+    before = interval_of(CHIP.name)
+    assert before is not None and before.own == 0
+    factors = [1.02, 1.01, 1.03, 1.02, 1.04]
+    for day, factor in enumerate(factors, 1):
+        (new,) = own_runs.add(run(factor, day))
+        assert new.ratio == pytest.approx(factor)
+        after = interval_of(CHIP.name)
+        assert after is not None and after.own == day
+        assert after.runs == (day if day >= ENOUGH_RUNS else before.runs + day)
+    assert (after.low, after.high) == (1.0, pytest.approx(1.04))
+    assert after.high - after.low < before.high - before.low
+    found = predicted(run(1.0).programs[0], MESH, CHIP)
+    assert found.high == pytest.approx(1.04 * found.seconds)
+    other = interval_of("v5p")  # other chips keep theirs
+    assert other is not None and other.own == 0
+
+
+def test_few_own_runs_widen_the_published_ones():
+    published = [("v5e", 1.0 + 0.01 * number) for number in range(4)]
+    found = interval(published, "v5e", (1.5,))
+    assert found is not None and (found.runs, found.own, found.chip) == (5, 1, "v5e")
+    assert found.high == 1.5
+
+
+def test_a_run_counts_once_and_only_with_these_constants():
+    assert len(own_runs.add(run(1.1))) == 1
+    assert own_runs.add(run(1.1)) == ()
+    assert kept.ratios(CHIP.name) == pytest.approx((1.1,))
+    plain = json.loads(kept.path().read_text())
+    plain["runs"][0]["constants"] = "of another version"
+    kept.path().write_text(json.dumps(plain))
+    assert kept.ratios(CHIP.name) == () and len(kept.read()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"format": "sharding-inspector-runs", "version": 1, "runs": [{"chip": 1}]}'],
+)
+def test_a_damaged_file_is_an_error_of_the_command_and_nothing_to_a_prediction(text, tmp_path):
+    kept.path().parent.mkdir()
+    kept.path().write_text(text)
+    with pytest.raises(InvalidInput, match=str(kept.path())):
+        own_runs.add(run(1.0))
+    assert kept.path().read_text() == text
+    found = interval_of(CHIP.name)
+    assert found is not None and found.own == 0
+
+
+def test_negative_seconds_are_refused():
+    own_runs.add(run(1.0))
+    plain = json.loads(kept.path().read_text())
+    plain["runs"][0]["measured"] = -1.0
+    kept.path().write_text(json.dumps(plain))
+    with pytest.raises(InvalidInput, match="above 0"):
+        kept.read()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        run(1.0, kind="cpu"),
+        run(1.0, mesh=dataclasses.replace(MESH, device_kind="cpu")),
+        dataclasses.replace(run(1.0), programs=()),
+        dataclasses.replace(run(1.0), mesh=None),
+    ],
+)
+def test_other_snapshots_are_refused(other):
+    with pytest.raises(InvalidInput):
+        own_runs.runs_of(other)
+
+
+def test_the_command_adds_and_lists(tmp_path, capsys):
+    path = tmp_path / "run.json"
+    path.write_text(snapshot.dumps(run(1.25)))
+    assert main(["accuracy", "--add", str(path), "--json"]) == 0
+    (own,) = json.loads(capsys.readouterr().out)["own"]
+    assert own["measured"] / own["predicted"] == pytest.approx(1.25)
+    assert main(["accuracy", "--add", str(tmp_path / "missing.json")]) == 2
