@@ -88,7 +88,7 @@ class CapturedProgram:
     def _inputs(self) -> Iterator[Value]:
         compiled = self._compiled
         shardings = compiled.in_tree.flatten_up_to(compiled.input_shardings)
-        leaves = arguments(compiled.args_info)
+        leaves = arguments(compiled.args_info, getattr(compiled, "split", None))
         for leaf, sharding in zip(leaves, shardings, strict=True):
             # The first key only separates positional from keyword arguments.
             path = leaf.path.partition("/")[2]

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import threading
@@ -21,6 +22,8 @@ from importlib.machinery import PathFinder
 _PJIT, _PXLA = "jax._src.pjit", "jax._src.interpreters.pxla"
 _NAME = "_sharding_inspector"
 _MOST_PROBLEMS = 5  # after this many errors, nothing more is recorded
+# Modules whose jit splits the arguments of a function into arrays and one static argument.
+_SPLITTERS = {"equinox._jit": "equinox", "haliax.partitioning": "haliax"}
 
 
 class _Finder:
@@ -70,6 +73,28 @@ class Traced:
         self.seconds = seconds
         self.function = _weak(function)
         self.static = _static_values(information, arguments, keywords)
+        self.split = None
+        with contextlib.suppress(
+            Exception
+        ):  # how these libraries call JAX is not a public interface
+            self.split = _split(getattr(function, "__module__", None), arguments)
+            if self.split is not None:
+                self.static = _static_leaves(self.split, arguments[2])
+
+
+class Split:
+    """How Equinox's `filter_jit` or Haliax's `named_jit` gives the arguments of a function to JAX.
+
+    Attributes:
+      library: `equinox` or `haliax`.
+      structures: the pytree structures in the static argument: of the function, and of its arguments.
+      parameters: names of the function's positional parameters.
+      source: the function as JAX writes it, `step at train.py:31`; None if it is not a Python function.
+    """
+
+    def __init__(self, library, structures, parameters, source):
+        self.library, self.structures = library, structures
+        self.parameters, self.source = parameters, source
 
 
 class Hook:
@@ -233,6 +258,52 @@ def _static_values(information, arguments, keywords):
         if name in keywords:
             found[name] = keywords[name]
     return {name: (_text(value), hash(value)) for name, value in found.items()}
+
+
+def _split(module, arguments):
+    """Return the Split of a function that one of these libraries jits, None for any other function.
+
+    Its arguments are the donated arrays, the other arrays, and pairs of static leaves and a structure.
+    """
+    library = _SPLITTERS.get(module)
+    if library is None:
+        return None
+    _, _, static = arguments
+    (leaves, structure), *_ = static
+    function = structure.unflatten(leaves)
+    parameters = inspect.signature(function).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return Split(
+        library,
+        tuple(structure for _, structure in static),
+        tuple(one.name for one in parameters if one.kind in named),
+        _source(function),
+    )
+
+
+def _static_leaves(split, static):
+    """Return the leaves of the arguments that are not arrays by path, as `_static_values` does."""
+    tree_util = sys.modules["jax"].tree_util
+    trees = [structure.unflatten(leaves) for leaves, structure in static[1:]]
+    if split.library == "equinox":  # the first argument, and all others with None at their end
+        first, (rest, keywords) = trees
+        positional = (first, *rest)[:-1]
+    else:
+        ((positional, keywords),) = trees
+    names = (*split.parameters, *map(str, range(len(split.parameters), len(positional))))
+    named = {**dict(zip(names, positional, strict=False)), **keywords}
+    found = {"structure of the arguments": ("a pytree", hash(split.structures))}
+    for keys, leaf in tree_util.tree_leaves_with_path(named):
+        found[tree_util.keystr(keys, simple=True, separator="/")] = (_text(leaf), hash(leaf))
+    return found
+
+
+def _source(function):
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code and f"{function.__name__} at {code.co_filename}:{code.co_firstlineno}"
 
 
 def _text(value):

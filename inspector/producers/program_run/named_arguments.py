@@ -24,12 +24,14 @@ class ArgumentPaths:
       parameters: position of an argument, as text -> name of its parameter.
       inputs: path of each input, which begins with its parameter.
       outputs: path of each output; empty for a single array.
+      split: the `Split` of the hook for a function of Equinox or Haliax, else None.
     """
 
     tree: Any
     parameters: dict[str, str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    split: Any = None
 
     def trees(self, arguments: Sequence[Any]) -> list[tuple[str, Any]]:
         """Return each argument of a call by name. The flat `arguments` can begin with constants."""
@@ -37,15 +39,24 @@ class ArgumentPaths:
         if len(arguments) < count:
             return []
         called = self.tree.unflatten(arguments[len(arguments) - count :])
-        whole = merged(called)
+        whole = merged(called, self.split)
         positional, keywords = called if whole is None else whole
         named = [(self.parameters.get(str(n), str(n)), one) for n, one in enumerate(positional)]
         return [*named, *keywords.items()]
 
 
-def argument_paths(in_tree: Any, out_tree: Any, names: Sequence[str | None]) -> ArgumentPaths:
-    """Return the paths for JAX's pytrees and its names of flat arguments, such as `state['w']`."""
-    keys = _paths(in_tree)
+def argument_paths(
+    in_tree: Any, out_tree: Any, names: Sequence[str | None], split: Any = None
+) -> ArgumentPaths:
+    """Return the paths for JAX's pytrees and its names of flat arguments, such as `state['w']`.
+
+    The parameters of a `split` function replace these names, which are those of its library's wrapper.
+    """
+    keys = _paths(in_tree, split)
+    if split is not None:
+        parameters = {str(place): name for place, name in enumerate(split.parameters)}
+        inputs = tuple(_renamed(path.partition("/")[2], parameters) for path in keys)
+        return ArgumentPaths(in_tree, parameters, inputs, tuple(_paths(out_tree)), split)
     heads: dict[str, str] = {}
     for path, name in zip(keys, names, strict=False):
         kind, _, rest = path.partition("/")
@@ -89,10 +100,10 @@ def with_argument_names(found: Snapshot, program: str, paths: ArgumentPaths) -> 
     )
 
 
-def _paths(tree: Any) -> list[str]:
+def _paths(tree: Any, split: Any = None) -> list[str]:
     """Return the path of each leaf of a pytree's structure."""
     leaves = [object() for _ in range(tree.num_leaves)]
-    return [leaf.path for leaf in unpacked(tree.unflatten(leaves))]
+    return [leaf.path for leaf in unpacked(tree.unflatten(leaves), split)]
 
 
 def _renamed(path: str, parameters: dict[str, str]) -> str:

@@ -78,7 +78,8 @@ class Recorder:
             return
         name = computation._name.removeprefix("jit(").removesuffix(")")
         debug = computation.compile_args["all_args_info"].debug_info
-        source = debug.func_src_info or ""
+        split = None if traced is None else traced.split
+        source = (split and split.source) or debug.func_src_info or ""
         if _is_of_jax(source):
             self._append_operation(name, seconds)
             return
@@ -232,11 +233,18 @@ def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]
     compiled = _WithoutText(
         executable, computation.const_args, in_tree.unflatten(information), out_tree
     )
-    return compiled, argument_paths(in_tree, out_tree, names)
+    compiled.split = None if traced is None else traced.split
+    return compiled, argument_paths(in_tree, out_tree, names, compiled.split)
 
 
 class _WithoutText(jax.stages.Compiled):
-    """A compiled program whose text is read later, by another process."""
+    """A compiled program whose text is read later, by another process.
+
+    Attributes:
+      split: the `Split` of the hook for a function of Equinox or Haliax, else None.
+    """
+
+    split: Any = None
 
     def as_text(self) -> str | None:
         """Return None, so that nothing is read from the text."""
