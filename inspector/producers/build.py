@@ -111,7 +111,7 @@ def first_inputs(model: Model, init: Signature) -> tuple[jax.Array, Any]:
 
 
 @contextlib.contextmanager
-def tracing(layout: Layout, mesh: Mesh) -> Iterator[None]:
+def tracing(layout: Layout, mesh: Mesh | AbstractMesh) -> Iterator[None]:
     """Set the rules that the sharding constraints of the model use, and the mesh if its code allows that."""
     with (
         traced_under(layout, mesh),

@@ -74,7 +74,9 @@ def compile_layout(
             raise InvalidInput(finding.message)
     model = build_model(layout)
     watched: list[Watched] = []
-    with tracing(layout, mesh):
+    # The devices of a target cannot compute the constants of a model. Under a mesh without devices, JAX
+    # computes them on the CPU.
+    with tracing(layout, mesh.abstract_mesh):
         compiled = compile_all(
             [one for one in signatures(model, layout, mesh) if only in (None, one.name)],
             lambda name: AheadOfTimeProgram(name, report, target),

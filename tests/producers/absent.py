@@ -14,6 +14,7 @@ JOBS = {
     "describe": f"{__name__}:describe",
     "look": f"{__name__}:look",
     "compiled_alone": f"{__name__}:compiled_alone",
+    "with_constant": f"{__name__}:with_constant",
 }
 
 
@@ -88,6 +89,42 @@ def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict
         jax.jit(lambda a, b: a @ b, in_shardings=(rows, columns)).lower(shape, shape).compile()
     )
     return {"mesh": kept.extra, "devices": list(kept.devices), **_seen(compiled)}
+
+
+def build_with_constant() -> Any:
+    """Return a user's model that computes a constant while it is traced, as rotary embeddings do."""
+    import jax
+    from jax import numpy as jnp
+
+    from inspector.model import Model
+
+    def apply(state: Any, batch: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            positions = jnp.sin(jnp.arange(16.0))
+        return (batch["x"] + positions) @ state["w"]
+
+    return Model(
+        init=lambda key, batch: {"w": jax.random.normal(key, (16, 24))},
+        batch={"x": jax.ShapeDtypeStruct((8, 16), jnp.float32)},
+        apply=apply,
+        batch_axes={"x": ("data", None)},
+        names="mesh",
+    )
+
+
+def with_constant(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Compile `build_with_constant` for a target and return the shardings of `apply` by path."""
+    from inspector import layout as layouts
+    from inspector.machines import targets
+    from inspector.model.built_in import catalogue
+    from inspector.producers.compile import compile_layout
+    from inspector.producers.describe import entry_of
+
+    name = f"{__name__}:build_with_constant"
+    catalogue.register(entry_of(name))
+    layout = layouts.parse({"model": name, "mesh": "2x2", "axes": "data,model"}).unwrap()
+    found = compile_layout(layout, targets.parse(payload["target"]), report)
+    return {one.path: one.compiled for one in found.program("apply").shardings}
 
 
 def _seen(executable: Any) -> dict[str, Any] | None:

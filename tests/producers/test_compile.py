@@ -361,3 +361,10 @@ def test_flash_attention_on_a_tpu_keeps_no_scores(pool: Pool) -> None:
     program = snapshot.from_json(answer["snapshot"]).program("train_step")
     scores = 2048 * 2048 * 4  # of one head and one sequence, in float32
     assert program.memory.temporaries < scores / 2
+
+
+def test_a_model_can_compute_constants_while_it_is_traced(pool: Pool) -> None:
+    """A device of the target would have to compute them if the mesh of the trace had devices."""
+    compiled = result(start(pool, "with_constant", "tpu:v5e:2x2"))
+    assert compiled["batch/x"] == [["data"], None]
+    assert compiled["w"] == [None, None]
