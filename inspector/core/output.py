@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import os
 import secrets
@@ -58,17 +59,20 @@ def _replace(target: Path, content: bytes) -> None:
     try:
         file = _nameless_file(target.parent)
         nameless = file is not None
+        # The lock comes before the name of a nameless file, so a file of that name without a lock is stale.
+        _remove_stale(target.parent, prefix, 0.0 if nameless else _STALE)
         if file is None:
-            _remove_stale(target.parent, prefix)
             file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with open(file, "wb") as opened:
+            with contextlib.suppress(OSError):  # the file system may have no locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             opened.write(content)
             opened.flush()
             if mode is not None:
                 os.fchmod(file, mode)
             if nameless:
                 _name(file, beside)
-        os.replace(beside, target)
+            os.replace(beside, target)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -97,12 +101,21 @@ def _name(file: int, path: Path) -> None:
         os.close(folder)
 
 
-def _remove_stale(folder: Path, prefix: str) -> None:
-    """Remove the temporary files that killed processes left when they wrote this target."""
+def _remove_stale(folder: Path, prefix: str, seconds: float) -> None:
+    """Remove the temporary files that processes left when they were killed before the rename.
+
+    These have no lock, and were not written for `seconds`.
+    """
     for path in folder.glob(glob.escape(prefix) + "[0-9a-f]" * 2 * _TOKEN_BYTES):
         with contextlib.suppress(OSError):  # another process may remove it at the same time
-            if time.time() - path.lstat().st_mtime > _STALE:
+            if time.time() - path.lstat().st_mtime < seconds:
+                continue
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
+            finally:
+                os.close(file)
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:

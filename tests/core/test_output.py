@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -184,14 +185,16 @@ import os, signal, sys
 from inspector.core import output
 if sys.argv[2] == "named":
     output._nameless_file = lambda folder: None
-os.fchmod = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # written, but not yet renamed
+# Written, but not yet renamed. A nameless file has no name before `fchmod`.
+setattr(os, sys.argv[3], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 output.write_bytes(b"new" * 100_000, sys.argv[1])
 """
 
 
-def killed_while_writing(target: Path, way: str) -> None:
+def killed_while_writing(target: Path, way: str, call: str = "fchmod") -> None:
     target.write_text("old")
-    done = subprocess.run([sys.executable, "-c", KILLED, str(target), way], cwd=ROOT, timeout=60)
+    command = [sys.executable, "-c", KILLED, str(target), way, call]
+    done = subprocess.run(command, cwd=ROOT, timeout=60)
     assert done.returncode == -signal.SIGKILL and target.read_text() == "old"
 
 
@@ -199,6 +202,20 @@ def killed_while_writing(target: Path, way: str) -> None:
 def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
     killed_while_writing(tmp_path / "a.json", "nameless")
     assert contents(tmp_path) == ["a.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no files without a name")
+def test_the_next_write_removes_what_a_process_left_that_was_killed_before_the_rename(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "a.json"
+    killed_while_writing(target, "nameless", "replace")
+    assert len(contents(tmp_path)) == 2
+    written = tmp_path / ".a.json.0123456789abcdef"  # another process writes it
+    with open(written, "wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        output.write_text("new", target)
+    assert target.read_text() == "new" and contents(tmp_path) == [written.name, target.name]
 
 
 def test_what_a_killed_process_left_is_removed_later(
