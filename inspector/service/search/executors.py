@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,29 +13,47 @@ from typing import Any
 from inspector.core.errors import InvalidInput, shown
 
 RECONNECT_SECONDS = 5.0
+NO_WORKER_SECONDS = 120.0  # a cluster that grows by itself takes a while to get its first worker
+_COUNT_SECONDS = 5.0  # between two questions for the number of workers
 _CONNECT_SECONDS = 5  # until a scheduler that does not answer is reported
 
 
 class ClusterExecutor(Executor):
-    """An executor whose scheduler can be lost. Its futures then never end, so its user asks `connected`."""
+    """An executor that can lose its scheduler or all its workers.
+
+    Its futures then never end, so its user asks for `problem`.
+    """
 
     def __init__(self, executor: Executor, client: Any) -> None:
         self._executor = executor
         self._client = client
         self._lost_at: float | None = None
+        self._alone_since: float | None = None  # when it was first seen without workers
+        self._counted_at = 0.0
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit a task to the cluster."""
         return self._executor.submit(function, *args, **kwargs)
 
-    def connected(self) -> bool:
-        """Return False if the scheduler has not answered for `RECONNECT_SECONDS`."""
-        if self._client.status == "running":
-            self._lost_at = None
-            return True
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
-        return time.monotonic() - self._lost_at < RECONNECT_SECONDS
+    def problem(self) -> str | None:
+        """Return why tasks do not end, or None.
+
+        The scheduler does not answer for `RECONNECT_SECONDS`, or has no worker for `NO_WORKER_SECONDS`.
+        """
+        now = time.monotonic()
+        if self._client.status != "running":
+            self._lost_at = self._lost_at or now
+            lost = now - self._lost_at >= RECONNECT_SECONDS
+            return "the Dask scheduler does not answer" if lost else None
+        self._lost_at = None
+        if now - self._counted_at >= _COUNT_SECONDS:
+            self._counted_at = now
+            with suppress(Exception):  # the scheduler has just gone, which the next call sees
+                alone = not self._client.scheduler_info()["workers"]
+                self._alone_since = (self._alone_since or now) if alone else None
+        if self._alone_since is not None and now - self._alone_since >= NO_WORKER_SECONDS:
+            return f"the Dask cluster had no workers for {NO_WORKER_SECONDS:.0f} seconds"
+        return None
 
 
 def local_workers() -> int:
@@ -66,6 +85,9 @@ def dask(address: str) -> Iterator[Executor]:
             "--dask needs dask.distributed, which is not installed: pip install 'sharding-inspector[dask]'"
         ) from None
     try:
+        for name in ("distributed", "distributed.client"):
+            # A lost scheduler ends the search with one sentence, without the log of its connection.
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]

@@ -353,7 +353,7 @@ class Search:
         try:
             return self.executor.submit(function, self.name, *arguments)
         except Exception as error:  # of any executor
-            raise _lost(error) from None
+            raise _lost(type(error).__name__) from None
 
     def _in_window(
         self, calls: Iterator[Any], submit: Callable[[Any], _Task]
@@ -382,8 +382,10 @@ class Search:
                     continue
                 ended, _ = futures.wait(waiting, timeout=0.2, return_when=futures.FIRST_COMPLETED)
                 self._check()
-                if isinstance(self.executor, ClusterExecutor) and not self.executor.connected():
-                    raise _lost(ConnectionError())
+                if isinstance(self.executor, ClusterExecutor):
+                    problem = self.executor.problem()
+                    if problem is not None:
+                        raise _lost(problem)
                 for future in ended:
                     done = waiting.pop(future)
                     answer = self._answer(done)
@@ -413,7 +415,7 @@ class Search:
             self._check()
             if done.attempts < task.ATTEMPTS:
                 return None
-            raise _lost(error) from None
+            raise _lost(type(error).__name__) from None
         found = [typed_json.decode(Evaluated, one, "the worker's answer") for one in answer]
         self.store.put(done.key, json.dumps(answer))
         return found
@@ -506,9 +508,9 @@ class _Stopped(Exception):
     """The search was stopped."""
 
 
-def _lost(error: BaseException) -> InvalidInput:
+def _lost(reason: str) -> InvalidInput:
     return InvalidInput(
-        f"a task of the search was lost ({type(error).__name__}): start the same search again, which "
+        f"a task of the search was lost ({reason}): start the same search again, which "
         "continues from what was found"
     )
 

@@ -97,7 +97,7 @@ def costs(found: SearchResult) -> list[object]:
 
 
 def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
-    space, cluster, tmp_path
+    space, cluster, tmp_path, monkeypatch
 ):
     here = search(space, tmp_path / "here", None)
     task.close()
@@ -111,10 +111,15 @@ def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
 
     there = search(space, tmp_path / "there", cluster.address, kill)
     assert killed and costs(there) == costs(here)
+    for process in cluster.workers:
+        _end(process)
+    monkeypatch.setattr(executors, "NO_WORKER_SECONDS", 0.0)
+    with pytest.raises(InvalidInput, match="no workers"):
+        search(space, tmp_path / "alone", cluster.address)
 
 
 def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
-    space, cluster, tmp_path
+    space, cluster, tmp_path, capfd
 ):
     def kill(progress) -> None:
         if progress.done:
@@ -122,6 +127,7 @@ def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
 
     with pytest.raises(InvalidInput, match="continues"):
         search(space, tmp_path, cluster.address, kill)
+    assert "Traceback" not in capfd.readouterr().err
     assert CompileCache(tmp_path / "search.sqlite3").usage().count
     with pytest.raises(InvalidInput, match="--dask"):
         search(space, tmp_path, cluster.address)
