@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from cachetools import LRUCache
@@ -37,6 +37,7 @@ from inspector.service.engine.turns import in_turn
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
 CLOSING = 5.0  # seconds that `close` waits for killed workers; they are gone in milliseconds
+IDLE_SECONDS = 120.0  # after which an idle worker is stopped, except the last one of its pool
 MOST_OWNERS = 4096  # whose last turn is remembered
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,9 @@ class Worker:
     kill_at: float | None = None  # end of the grace after a cancel, on the monotonic clock
     unusable: str | None = None  # why JAX did not start in it
     answered: bool = False  # it has sent a message
+    idle_since: float = field(
+        default_factory=time.monotonic
+    )  # its start, or the end of its last run
 
     def due(self) -> float:
         """Return when the clock must act on it, on the monotonic clock; infinity for never."""
@@ -130,8 +134,9 @@ class Pool:
 
     Thread safe. Starts no process before it is needed. `jobs` is the module whose `JOBS` maps names of
     jobs to functions. It decides what code runs, so it must never come from a request. A cancelled job
-    has `grace` seconds to stop before its worker is killed. Raises ValueError if `workers` is not a
-    positive integer.
+    has `grace` seconds to stop before its worker is killed. A worker that is idle for `idle` seconds is
+    stopped, because it keeps the memory of its runs. One worker always stays. Raises ValueError if `workers`
+    is not a positive integer.
 
     Owners take turns (`in_turn`), and `limits` bounds the runs of each. `on_event` is called for each
     start, end, cancel and refusal, with the lock held, so it must return at once.
@@ -146,6 +151,7 @@ class Pool:
         *,
         jobs: str = "inspector.producers",
         grace: float = GRACE,
+        idle: float = IDLE_SECONDS,
         limits: Limits = NO_LIMITS,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
@@ -154,6 +160,7 @@ class Pool:
         self._limit = workers
         self._table = jobs
         self._grace = grace
+        self._idle = idle
         self._limits = limits
         self._on_event = on_event
         self._lock = threading.Condition()  # notified whenever anything below changes
@@ -586,6 +593,7 @@ class Pool:
                 worker.run = None
                 worker.kill_at = None
                 worker.last_used = next(self._uses)
+                worker.idle_since = time.monotonic()
                 if not run.finished:
                     if kind == "done":
                         self._finish(run, "done", result=message["result"])
@@ -616,19 +624,27 @@ class Pool:
             self._assign()
 
     def _watch_clock(self) -> None:
-        """Act on timeouts, and kill workers that ignore a cancel."""
+        """Act on timeouts, and stop workers that ignore a cancel or are idle."""
         with self._lock:
             while not self._closed:
                 for worker in list(self._workers):
-                    if worker.due() <= time.monotonic():
-                        if worker.kill_at is not None:
+                    if self._due(worker) <= time.monotonic():
+                        if worker.kill_at is not None or worker.run is None:
                             self._stop(worker)
                         else:
                             self._time_out(worker.run)  # type: ignore[arg-type]  # or it is never due
                 # Computed again, because other runs may have begun.
-                due = min((worker.due() for worker in self._workers), default=math.inf)
+                due = min(map(self._due, self._workers), default=math.inf)
                 left = max(0.0, due - time.monotonic())
                 self._lock.wait(min(left, threading.TIMEOUT_MAX))
+
+    def _due(self, worker: Worker) -> float:
+        """Return when the clock must act on a worker, on the monotonic clock; infinity for never."""
+        if worker.run is not None or worker.stopping:
+            return worker.due()
+        usable = [one for one in self._workers if not one.stopping]
+        kept = max(usable, key=lambda one: (one.run is not None, one.last_used))
+        return math.inf if worker is kept else worker.idle_since + self._idle
 
     def _time_out(self, run: Run) -> None:
         error = (

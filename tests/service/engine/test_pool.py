@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,21 @@ def test_a_worker_with_a_job_never_makes_room(pool, gate):
     door.open()
     assert job.wait(PATIENCE).result["pid"] == pid
     assert door.runs == 1
+
+
+def test_idle_workers_end_except_the_last_one(gate):
+    doors = gate("a"), gate("b")
+    with Pool(workers=2, jobs="tests.service.engine.jobs", idle=0.1) as pool:
+        jobs = [pool.submit("gate", door.payload, ONE) for door in doors]
+        pids = [reported(job)["pid"] for job in jobs]
+        doors[0].open()
+        assert jobs[0].wait(PATIENCE).state == "done"
+        until(lambda: not alive(pids[0]), "the end of the idle worker")
+        doors[1].open()
+        assert jobs[1].wait(PATIENCE).result["pid"] == pids[1]
+        assert [worker.pid for worker in pool.workers()] == [pids[1]]
+        time.sleep(0.3)
+        assert answer(pool) == pids[1]
 
 
 # Cancel.
