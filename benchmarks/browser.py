@@ -101,7 +101,7 @@ class Server:
     """A Streamlit server of one script that has started and served no page yet."""
 
     def __init__(self, script: Path) -> None:
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         options = {"server.port": port, "server.address": "127.0.0.1", "server.headless": "true"}
         self._popen = subprocess.Popen(
@@ -204,7 +204,7 @@ def _await(page: Page, condition: str, what: str) -> None:
         ) from None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

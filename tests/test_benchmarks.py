@@ -6,6 +6,7 @@ Benchmarks in a browser run only by `python -m benchmarks`; here they are import
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 import statistics
@@ -28,6 +29,7 @@ from benchmarks import (
     train_step,
     warm_run,
 )
+from benchmarks.faults import writer
 from benchmarks.pairing import Pair, Result
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
@@ -112,7 +114,7 @@ def test_targets_are_printed() -> None:
     assert (ratio.verdict, ratio.target) == ("over", "ratio at most 2.00")
     seconds = pairing.seconds_result(preview.LIMIT, **fields)
     assert (seconds.verdict, seconds.target) == ("over", "at most 80 ms")
-    for name in command.BENCHMARKS:
+    for name in command.NAMES:
         module = importlib.import_module(f"benchmarks.{name}")
         if hasattr(module, "report"):
             assert callable(module.report)
@@ -262,6 +264,22 @@ def test_invalid_arguments_are_rejected_before_measuring(arguments, sentence, ca
     out, err = capsys.readouterr()
     assert sentence in err
     assert (out, err.count("…")) == ("", 0)
+
+
+def test_a_killed_writer_is_compared_with_what_it_reported(tmp_path) -> None:
+    folder, steps = tmp_path, list(itertools.islice(writer.steps(1), 6))
+    for kind, act in writer.KINDS.items():
+        do = act(folder)
+        for step in steps:
+            do(step)
+        # The last write can have ended without a report, but not the last two.
+        assert writer.wrong(kind, folder, steps, 1) is None, kind
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    do = writer.KINDS["library"](fresh)
+    do(steps[0])
+    assert writer.wrong("library", fresh, [], 1) is None
+    assert "are lost" in (writer.wrong("library", fresh, steps[:3], 1) or "")
 
 
 def test_the_simulation_is_compared_with_the_compile() -> None:

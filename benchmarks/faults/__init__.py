@@ -1,0 +1,24 @@
+"""Whether the program survives faults: killed workers and writers, full and read-only disks, two servers.
+
+Each count is `N of M`, with a line for each case that did not hold. The kills are drawn with a seed, so a
+second run kills at the same moments. Takes about 30 minutes on two cores, so it runs only by its name. The
+disks need root. `search_faults` has the faults during a search.
+"""
+
+from __future__ import annotations
+
+import os
+
+from benchmarks.faults import disks, workers, writer, writes
+
+
+def report() -> str:
+    """Cause all faults, and return the counts."""
+    texts = [workers.killed_workers().text()]
+    texts += [writes.killed_writers(kind).text() for kind in writer.KINDS]
+    texts.append(writes.two_writers().text())
+    if os.geteuid() == 0:
+        texts.append(disks.faulty_disks().text())
+    else:
+        texts.append("commands on a full or read-only disk: not tried, only root can mount a tmpfs")
+    return "\n".join(texts)

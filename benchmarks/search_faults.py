@@ -1,0 +1,343 @@
+"""SIGKILL during a search: of a worker, of a Dask worker and of the Dask scheduler, in each phase.
+
+In each trial a phase and a moment in it are drawn, and one process is killed there. The search must give the
+result of an undisturbed search, or end with a sentence. The same search must then give that result, and
+compute only what the first one had not stored. Takes about 20 minutes, so it runs only by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from benchmarks import processes
+from benchmarks.faults.count import Count
+from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.machines import targets
+from inspector.search.progress import Progress
+from inspector.search.result import SearchResult
+from inspector.search.space import Space, space_of
+from inspector.service import compile_cache
+from inspector.service.compile_cache import CompileCache
+from inspector.service.inspection import Inspection
+from inspector.service.search import executors, task
+from inspector.service.search.run import Search
+
+KILLS = 30  # of each kind of process
+BUDGET = 2  # compiles
+ROOT = Path(__file__).resolve().parents[1]
+FIELDS = {
+    "mesh": "8", "axes": "data", "depth": "32", "layers": "1", "target": "gpu:h100:8",
+}  # fmt: skip
+Kill = Callable[[random.Random], None]
+
+
+def report() -> str:
+    """Kill each kind of process `KILLS` times, and return how often the search survived."""
+    target = targets.parse(FIELDS["target"])
+    if (missing := targets.missing_compiler(target)) is not None:
+        return f"search_faults: {missing}"
+    layout = layouts.parse(FIELDS).unwrap()
+    with contextlib.closing(Inspection(run_workers=1)) as service:
+        space = space_of(layout, service.start_state(layout).wait().answer())
+    counts = [killed_workers(space)]
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        return "\n".join([counts[0].text(), "search_faults: dask.distributed is not installed"])
+    counts += [killed_dask_workers(space), killed_schedulers(space)]
+    return "\n".join(one.text() for one in counts)
+
+
+class Trial:
+    """One search that is disturbed, with stores of its own."""
+
+    def __init__(self, space: Space, folder: Path) -> None:
+        self.space = space
+        self.folder = folder
+        self.phases: dict[str, float] = {}  # when each began
+        self.ended: float | None = None
+        self.changed = threading.Event()
+        self.submitted = 0  # tasks
+        self._threads: list[threading.Thread] = []
+
+    def run(self, executor: Executor) -> SearchResult:
+        """Search. Raises InvalidInput if it ends with a sentence."""
+        self.phases, self.ended, self.submitted = {}, None, 0
+        machine = self.space.layout.machine
+        assert machine is not None
+        counting = _Counting(executor, self)
+        if isinstance(executor, executors.ClusterExecutor):
+            counting = executor  # the search asks whether it is connected
+        try:
+            return Search(
+                self.space,
+                machine.chip,
+                counting,
+                BUDGET,
+                store=CompileCache(self.folder / "search.sqlite3"),
+                on_progress=self._note,
+                workers=2,
+                sensitivity=True,
+            ).run()
+        finally:
+            self.ended = time.monotonic()
+            self.changed.set()
+
+    def stored(self) -> int:
+        """Return the number of stored answers."""
+        return CompileCache(self.folder / "search.sqlite3").usage().count
+
+    def disturb(self, phase: str, delay: float, kill: Callable[[], None]) -> threading.Thread:
+        """Call `kill` once, `delay` seconds after the begin of a phase."""
+
+        def wait() -> None:
+            while phase not in self.phases and self.ended is None:
+                self.changed.wait(0.005)
+            time.sleep(delay)
+            kill()
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        return thread
+
+    def _note(self, progress: Progress) -> None:
+        self.phases.setdefault(progress.phase, time.monotonic())
+
+
+class _Counting(Executor):
+    def __init__(self, inner: Executor, trial: Trial) -> None:
+        self._inner = inner
+        self._trial = trial
+
+    def submit(
+        self, function: Callable[..., Any], /, *arguments: Any, **settings: Any
+    ) -> Future[Any]:
+        self._trial.submitted += 1
+        return self._inner.submit(function, *arguments, **settings)
+
+
+def killed_workers(space: Space, kills: int = KILLS, seed: int = 1) -> Count:
+    """Kill worker processes of a search on this machine."""
+
+    def kill(chosen: random.Random) -> None:
+        busy = [one.pid for one in task.workers() if one.busy] or [
+            one.pid for one in task.workers()
+        ]
+        if busy:
+            processes.kill(chosen.choice(busy))
+
+    count = Count("search: a worker is killed")
+    try:
+        _trials(space, kills, seed, count, lambda folder: executors.local(2), lambda _: kill)
+    finally:
+        task.close()
+    return count
+
+
+def killed_dask_workers(space: Space, kills: int = KILLS, seed: int = 2) -> Count:
+    """Kill one of two Dask workers; another one is started."""
+    count = Count("search: a Dask worker is killed")
+
+    def killer(cluster: Cluster) -> Kill:
+        def kill(chosen: random.Random) -> None:
+            victim = chosen.choice(cluster.workers)
+            cluster.start_worker()
+            cluster.end(victim)
+
+        return kill
+
+    _cluster_trials(space, kills, seed, count, killer)
+    return count
+
+
+def killed_schedulers(space: Space, kills: int = KILLS, seed: int = 3) -> Count:
+    """Kill the Dask scheduler; every second time it is started again at its address, with workers."""
+    count = Count("search: a Dask scheduler is killed")
+    restarts = iter(range(kills + 1))
+
+    def killer(cluster: Cluster) -> Kill:
+        def kill(chosen: random.Random) -> None:
+            cluster.end(cluster.scheduler)
+            if next(restarts) % 2:
+                for worker in list(cluster.workers):
+                    cluster.end(worker)
+                cluster.start_scheduler()
+                cluster.start_worker()
+                cluster.start_worker()
+
+        return kill
+
+    _cluster_trials(space, kills, seed, count, killer)
+    return count
+
+
+def _cluster_trials(
+    space: Space, kills: int, seed: int, count: Count, killer: Callable[[Cluster], Kill]
+) -> None:
+    clusters: list[Cluster] = []
+
+    @contextlib.contextmanager
+    def connected(folder: Path) -> Iterator[Executor]:
+        cluster = Cluster(folder)
+        clusters.append(cluster)
+        try:
+            with executors.dask(cluster.address) as executor:
+                yield executor
+        finally:
+            cluster.close()
+
+    _trials(space, kills, seed, count, connected, lambda _: killer(clusters[-1]))
+
+
+def _trials(
+    space: Space,
+    kills: int,
+    seed: int,
+    count: Count,
+    executor: Callable[[Path], AbstractContextManager[Executor]],
+    killer: Callable[[Path], Kill],
+) -> None:
+    chosen = random.Random(seed)
+    with _trial(space) as first, executor(first.folder) as running:
+        expected = facts(first.run(running))
+        names = list(first.phases)
+        begins = [first.phases[name] for name in names]
+        lengths = dict(zip(names, (b - a for a, b in itertools.pairwise(begins)), strict=False))
+        whole = first.stored()
+    count.notes.append("phases: " + ", ".join(f"{n} {s:.2f} s" for n, s in lengths.items()))
+    messages = 0
+    for number in range(kills):
+        phase = list(lengths)[number % len(lengths)]
+        delay = chosen.random() * lengths[phase]
+        where = f"{number}, {delay:.2f} s after the begin of {phase}"
+        with _trial(space) as trial, contextlib.ExitStack() as stack:
+            problem = None
+            try:
+                running = stack.enter_context(executor(trial.folder))
+                kill = killer(trial.folder)
+                thread = trial.disturb(phase, delay, lambda kill=kill: kill(chosen))
+                try:
+                    if facts(trial.run(running)) != expected:
+                        problem = "the result differs"
+                except InvalidInput as error:
+                    messages += 1
+                    if "\n" in str(error) or len(str(error)) > 400:
+                        problem = f"the message is {str(error)!r}"
+                thread.join(60)
+            except Exception as error:  # what the check is to find
+                problem = f"{type(error).__name__}: {error}"
+            kept = trial.stored()
+            stack.close()
+            if problem is None:
+                problem = _continued(trial, expected, kept, whole)
+            count.check(problem, where)
+            print(f"  {count.name} {where}: {problem or 'held'}", file=sys.stderr, flush=True)
+    count.notes.append(
+        f"{messages} ended with a sentence and continued, the others had the same result"
+    )
+
+
+def _continued(trial: Trial, expected: object, kept: int, whole: int) -> str | None:
+    """Search again on this machine. Return what is wrong with its result or with what it computed."""
+    with executors.local(2) as executor:
+        if facts(trial.run(executor)) != expected:
+            return "the next search has another result"
+    if trial.submitted > max(whole - kept, 0):
+        return f"the next search ran {trial.submitted} tasks, but {kept} of {whole} were stored"
+    return None
+
+
+def facts(found: SearchResult) -> object:
+    """Return what is equal in each result of the same search."""
+    return (
+        [(str(one.layout), one.stage, one.seconds, one.fits) for one in found.candidates],
+        found.best,
+        found.finished,
+        found.sensitivity,
+    )
+
+
+@contextlib.contextmanager
+def _trial(space: Space) -> Iterator[Trial]:
+    """Make a trial whose compile cache is empty, in this process and those that it starts."""
+    before = os.environ.get(compile_cache.FOLDER_VARIABLE)
+    folder = Path(tempfile.mkdtemp(prefix="search-faults-"))
+    os.environ[compile_cache.FOLDER_VARIABLE] = str(folder)
+    try:
+        yield Trial(space, folder)
+    finally:
+        del os.environ[compile_cache.FOLDER_VARIABLE]
+        if before is not None:
+            os.environ[compile_cache.FOLDER_VARIABLE] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Cluster:
+    """A Dask scheduler and two workers, as processes of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = 0
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.start_scheduler()
+        self.start_worker()
+        self.start_worker()
+
+    def start_scheduler(self) -> None:
+        """Start a scheduler, at the address of the one before if there was one."""
+        self.scheduler, log = self._start(
+            "scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard"
+        )
+        match = processes.until(
+            lambda: re.search(r"tcp://127\.0\.0\.1:(\d+)", log.read_text()), "the scheduler"
+        )
+        assert isinstance(match, re.Match)
+        self.address, self._port = match[0], int(match[1])
+
+    def start_worker(self) -> None:
+        """Start a worker with one thread."""
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
+        self.workers.append(self._start("worker", self.address, *options)[0])
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a process and what it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process in self.workers:
+            self.workers.remove(process)
+
+    def close(self) -> None:
+        """Kill all processes."""
+        for process in (*self.workers, self.scheduler):
+            self.end(process)
+
+    def _start(self, kind: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
+        log = self._folder / f"{kind}-{time.monotonic_ns()}.log"
+        with open(log, "wb") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments],
+                cwd=self._folder,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+        return process, log
