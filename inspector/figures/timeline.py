@@ -20,6 +20,9 @@ _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 92, 12, 40
 _MOST_NAME = 12  # characters of a row's name
 # Shorter spans are not drawn: they are narrower than a pixel, and a step can have 10,000 of them.
 _LEAST_SHARE = 1 / 1500
+# Outlines would hide narrower spans.
+_OUTLINED_SHARE = 1 / 120
+_PALE = 0.45  # opacity of what is not on the critical path
 COLORS = {
     "matrix products": palette.OKABE_ITO[0],
     "other operations": palette.OKABE_ITO[1],
@@ -122,6 +125,8 @@ def timeline(
 ) -> go.Figure | None:
     """Return what occupies each resource over time; None if nothing does.
 
+    The critical path is opaque, with a strong outline where there is room; the rest is pale.
+
     Args:
       window: start and end in seconds; by default the first of `windows`.
     """
@@ -131,6 +136,7 @@ def timeline(
     length = high - low
     if length <= 0:
         return None
+    critical = {id(found.spans[number]) for number in found.critical}
     shown = [
         span
         for span in found.spans
@@ -151,10 +157,23 @@ def timeline(
             width=_BAR,
             marker={
                 "color": COLORS[kind],
-                "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
+                "opacity": [1.0 if id(span) in critical else _PALE for span in spans],
+                "line": {
+                    "width": [
+                        2.0
+                        if id(span) in critical
+                        and span.end - span.start >= length * _OUTLINED_SHARE
+                        else 0.5
+                        for span in spans
+                    ],
+                    "color": frame.MIDDLE_GREY,
+                },
                 "pattern": {"shape": "/" if kind == "waiting for communication" else ""},
             },
-            customdata=[[name_of(span), _hover(span, program.schedule, program)] for span in spans],
+            customdata=[
+                [name_of(span), _hover(span, program.schedule, program, id(span) in critical)]
+                for span in spans
+            ],
             hovertemplate="%{customdata[1]}<extra></extra>",
         )
         for kind in COLORS
@@ -167,7 +186,10 @@ def timeline(
         width_px,
         height,
         heading=f"Timeline of {program.name}, simulated",
-        notes=[f"{seconds_text(length)} from {seconds_text(low)} after the start of the step"],
+        notes=[
+            f"{seconds_text(length)} from {seconds_text(low)} after the start of the step",
+            "outlined: the critical path",
+        ],
         left=_LEFT_PX,
         right=_RIGHT_PX,
         bottom=_BOTTOM_PX + frame.legend_px(names, width_px - 20),
@@ -212,7 +234,7 @@ def _kind(span: Span, schedule: Schedule) -> str:
     return "copies" if span.resource in ("copies", "host") else "communication"
 
 
-def _hover(span: Span, schedule: Schedule, program: Program) -> str:
+def _hover(span: Span, schedule: Schedule, program: Program, critical: bool) -> str:
     operation = schedule.operation(span.computation, span.position)
     found = [f"{operation.name}: {seconds_text(span.end - span.start)}, {_BASIS[span.basis]}"]
     if operation.op_name:
@@ -226,6 +248,8 @@ def _hover(span: Span, schedule: Schedule, program: Program) -> str:
         )
     if operation.flops:
         found.append(si_text(operation.flops, "FLOP"))
+    if critical:
+        found.append("on the critical path")
     return frame.hover(found)
 
 
@@ -254,7 +278,7 @@ def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
         {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
         for name, row in rows.items()
     ]
-    for span in found.spans:
+    for number, span in enumerate(found.spans):
         operation = program.schedule.operation(span.computation, span.position)
         events.append(
             {
@@ -269,6 +293,7 @@ def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
                     "op_name": operation.op_name,
                     "source": operation.source,
                     "basis": _BASIS[span.basis],
+                    "critical": number in found.critical,
                 },
             }
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,3 +155,39 @@ def run_alone(one: ScheduledOperation) -> float:
     seconds = run(operation("t", bytes=one.bytes, flops=0.0)).seconds
     assert seconds is not None
     return seconds
+
+
+def shorter(one: ScheduledOperation) -> ScheduledOperation:
+    """The operation with nine tenths of its time."""
+    return replace(
+        one,
+        cycles=None if one.cycles is None else one.cycles * 9 // 10,
+        bytes=None if one.bytes is None else one.bytes * 9 // 10,
+    )
+
+
+@given(operations)
+def test_only_the_critical_path_determines_the_step(schedule):
+    found = run(*schedule)
+    path = [found.spans[number] for number in found.critical]
+    each = {(one.computation, one.position): one.end - one.start for one in path}
+    assert sum(each.values()) == pytest.approx(found.seconds, abs=1e-9)
+    for number, one in enumerate(schedule):
+        changed = run(*schedule[:number], shorter(one), *schedule[number + 1 :])
+        saved = found.seconds - changed.seconds
+        if ("main", number) not in each:
+            assert saved == pytest.approx(0, abs=1e-9)
+        elif one.cycles or one.bytes:
+            # Less than a tenth of its time if another path is then the longest.
+            assert saved <= each["main", number] / 10 + 1e-8
+
+
+def test_the_critical_path_passes_through_what_the_core_waits_for():
+    hidden = run(BEGIN, LONG, operation("d", awaits=0), SHORT)
+    assert {hidden.spans[n].resource for n in hidden.critical} == {"core"}
+    exposed = run(SHORT, BEGIN, BEGIN, operation("d", awaits=2), SHORT)
+    path = [exposed.spans[n] for n in exposed.critical]
+    assert {(one.position, one.resource) for one in path} == {
+        *((0, "core"), (4, "core")),
+        *((number, f"data {sign}") for number in (1, 2) for sign in "→←"),
+    }
