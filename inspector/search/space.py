@@ -15,6 +15,7 @@ from inspector.core.rules import Rule, partition_spec
 from inspector.layout import MOST_AXES, Layout, from_json, specs_from_rules
 from inspector.layout.fields import parse_rules
 from inspector.layout.presets import factorings, fitting
+from inspector.search.neighbors import neighbors
 from inspector.search.roles import (
     MESH_ORDER,
     LogicalAxes,
@@ -62,12 +63,14 @@ class Space:
       axes: The logical axes of the model by their part in it; None for a model without logical axes, of which
         only the sizes of the mesh axes vary.
       vary: Values of other fields by name, as text.
+      more: Names of mesh axes with their rules, in addition to those that the roles make.
     """
 
     layout: Layout
     axes: LogicalAxes | None
     locks: Locks = Locks()
     vary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    more: tuple[tuple[tuple[str, ...], tuple[Rule, ...]], ...] = ()
 
     def count(self) -> int:
         """Return the number of candidates, without making them."""
@@ -90,6 +93,12 @@ class Space:
                 )
                 if layouts:
                     yield Group(layouts)
+
+    def near(self, layout: Layout) -> tuple[Layout, ...]:
+        """Return the candidates that differ from another one in one rule, on the same mesh."""
+        if self.locks.rules:
+            return ()
+        return tuple(neighbors(layout, [name for name, _ in self.locks.logical]))
 
     def _variations(self) -> Iterator[Layout]:
         """Yield the layout with each combination of values of the varied fields."""
@@ -129,6 +138,7 @@ class Space:
             names = tuple(role.axis for role in roles)
             if all(set(kept) <= set(names) for _, kept in self.locks.logical):
                 yield names, rules_of(roles, entry, axes, self.locks.logical)
+        yield from self.more
 
     def _roles(self, axes: LogicalAxes) -> Iterator[tuple[Role, ...]]:
         """Yield the roles of the mesh axes, with fewer axes first."""

@@ -34,6 +34,7 @@ _WIDEST_PX = 1040
 _PHASES = {
     "propagate": "Propagating candidates",
     "verify": "Propagating the best candidates on their own mesh",
+    "improve": "Changing single rules of the best candidate",
     "compile": "Compiling the most promising candidates",
     "sensitivity": "Searching under other conditions",
     "done": "Done",

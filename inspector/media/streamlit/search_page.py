@@ -38,8 +38,10 @@ _MOST_BUDGET = 200  # compiles of one search from a page
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
 _LEAVE = "search_leave"
-_PHASES = {"propagate": 0.0, "verify": 0.3, "compile": 0.35, "sensitivity": 0.7, "done": 1.0}
-_SHARES = {"propagate": 0.3, "verify": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0}
+# Phases in order, with their shares of a progress bar.
+_SHARES = {
+    "propagate": 0.25, "verify": 0.05, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
+}  # fmt: skip
 
 
 def show() -> None:
@@ -221,7 +223,8 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
         label = f"Waiting for another search, place {place} in the queue"
         return Progress(label, 0.0, "Starts when the searches before it have ended.")
     state = watched.progress()
-    share = _PHASES[state.phase]
+    phases = list(_SHARES)
+    share = sum(_SHARES[phase] for phase in phases[: phases.index(state.phase)])
     if state.total:
         share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
     if watched.stopped:

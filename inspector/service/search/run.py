@@ -47,6 +47,9 @@ EXACT_AT_LEAST = 16  # candidates that are propagated on their own mesh before a
 # than 4% from the scaled one in 1 of 60 groups below this, and in 21 of 32 groups above it.
 _MANY_SCALED = 5
 _SLOW = 2.0
+# Rounds in which single rules of the best candidate are changed.
+_MOST_IMPROVEMENTS = 3
+_BETTER = 1e-3  # by which share a changed candidate must be better
 _MOST_ROUNDS = 6  # of exact propagation: each can bring other candidates to the front
 _IN_FLIGHT = 4  # tasks for each worker that are submitted at once
 
@@ -72,6 +75,7 @@ class Search:
       budget: The most compiles, those from the cache included.
       exhaustive: Compile all candidates up to the budget, also those that cannot be the best.
       sensitivity: Also search without a compile under changed conditions.
+      improve: Also change single rules of the best candidate, to rules that the space does not have.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
     """
@@ -86,6 +90,7 @@ class Search:
     workers: int = 1
     exhaustive: bool = False
     sensitivity: bool = False
+    improve: bool = True
 
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
@@ -120,6 +125,8 @@ class Search:
             groups = self._propagate(self.space.groups())
             self._check_groups(groups)
             self._verify()
+            if self.improve:
+                self._improve()
             self._compile()
             if self.sensitivity:
                 self._change_conditions()
@@ -240,6 +247,37 @@ class Search:
                 return
             self._run_propagations("verify", (((one,), True) for one in front), len(front))
 
+    def _improve(self) -> None:
+        """Change single rules of the best candidate, until no change makes it better.
+
+        Only changed candidates that are better are kept: most changes have no effect on the step.
+        """
+        for _ in range(_MOST_IMPROVEMENTS):
+            best = next(iter(ranked(self._figures(), self.objective)), None)
+            if best is None or best.cost is None or best.cost.stage == "rejected":
+                return
+            new = []
+            for layout in self.space.near(self._entries[best.key].layout):
+                key = identity(layout)
+                if key not in self._entries:
+                    with self._lock:  # another thread may be reading the result
+                        self._entries[key] = self._entry(layout)
+                    new.append(layout)
+            self._run_propagations("improve", (((one,), True) for one in new), len(new))
+            least = value(best.cost, best.examples, self.objective) * (1 - _BETTER)
+            with self._lock:
+                for layout in new:
+                    entry = self._entries[identity(layout)]
+                    cost = entry.propagated
+                    if (
+                        cost is None
+                        or cost.stage == "rejected"
+                        or value(cost, entry.examples, self.objective) > least
+                    ):
+                        del self._entries[identity(layout)]
+            if next(iter(ranked(self._figures(), self.objective))).key == best.key:
+                return
+
     def _run_propagations(
         self, phase: str, calls: Iterator[tuple[tuple[Layout, ...], bool]], total: int
     ) -> None:
@@ -297,17 +335,19 @@ class Search:
         before = self._entries[best.key].layout
         every, began = list(conditions(self.space.layout)), time.monotonic()
         locks = replace(self.space.locks, mesh=False)
+        more = ((before.axis_names, before.rules),) if before.entry.has_rules else ()
         for number, condition in enumerate(every):
             self._report("sensitivity", number, len(every), began)
             machine = condition.layout.machine
             inner = Search(
-                Space(condition.layout, self.space.axes, locks),
+                Space(condition.layout, self.space.axes, locks, more=more),
                 machine.chip if machine else self.chip,
                 self.executor,
                 budget=0,
                 objective=self.objective,
                 store=self.store,
                 workers=self.workers,
+                improve=False,
             )
             self._inner = inner
             self._check()

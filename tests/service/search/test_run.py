@@ -89,6 +89,23 @@ def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(
     assert layouts_of(again) == layouts_of(two)
 
 
+def test_single_rules_of_the_best_candidate_are_changed(service, store):
+    """All eight devices are locked to data parallelism, whose state is smaller if rules shard it too."""
+    layout = layouts.parse({"mesh": "8", "axes": "data", "depth": "64"}).unwrap()
+    space = space_of(layout, service.start_state(layout).wait().answer(), locks=["data=8"])
+    before = search(space, store, objective="memory", improve=False)
+    after = search(space, store, objective="memory")
+    first, best = before.candidates[0], after.candidates[0]
+    assert best.peak_bytes < first.peak_bytes and best.state_bytes < first.state_bytes
+    assert best.layout["mesh"] == first.layout["mesh"]
+    # Changes that are not better are not listed.
+    known = {json.dumps(one.layout) for one in before.candidates}
+    added = [one for one in after.candidates if json.dumps(one.layout) not in known]
+    assert added and all(one.peak_bytes < first.peak_bytes for one in added)
+    kept = space_of(layout, service.start_state(layout).wait().answer(), locks=["data=8", "rules"])
+    assert not kept.near(layout)
+
+
 def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, store):
     layout = layouts.parse(
         {"mesh": "2", "axes": "data", "depth": "32", "layers": "1", "steps": "2"}
