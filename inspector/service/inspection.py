@@ -42,6 +42,7 @@ from inspector.layout.plan import (
     with_propagated,
 )
 from inspector.machines import targets
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service import audit_log, compile_cache, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
@@ -49,6 +50,7 @@ from inspector.service.engine import LOCAL, Environment, Job, Limits, Pool, Requ
 from inspector.service.engine.pool import Event, Listed
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.history import History
+from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from inspector.service.restoration import Restoration
 from inspector.service.subject import subject_of
 
@@ -66,6 +68,14 @@ TIMEOUTS = {
     "board": 300.0,
     "import": 300.0,  # 128 MiB of HLO text take about 30
 }
+
+
+def _timeout(kind: str, payload: dict[str, Any]) -> float:
+    """Return the seconds that a job may take, with those to import the module of a user's model."""
+    layout = payload.get("layout")
+    entry = CATALOGUE.get(layout.get("model", "")) if isinstance(layout, dict) else None
+    return TIMEOUTS[kind] + (IMPORT_TIMEOUT if entry is not None and entry.own else 0.0)
+
 
 # Processes that read shapes, so that a model that takes long to trace does not make others wait. The second
 # one starts when the first is busy.
@@ -479,7 +489,7 @@ class Inspection:
         decode: Callable[[dict[str, Any]], Answer],
     ) -> Job[Answer]:
         job = pool.submit(
-            kind, payload, environment, TIMEOUTS[kind], self.requester, subject_of(payload)
+            kind, payload, environment, _timeout(kind, payload), self.requester, subject_of(payload)
         )
         return job.decoded(decode)
 

@@ -11,8 +11,8 @@ from inspector.model import ModelEntry, own_model
 from inspector.model.built_in.catalogue import CATALOGUE, register
 from inspector.service.engine import Environment, Pool
 
-# Seconds; the user's module may import a lot.
-DESCRIBE_TIMEOUT = 120.0
+# Seconds; the user's module may import a lot. MaxText's takes two minutes on a busy machine.
+IMPORT_TIMEOUT = 300.0
 # The option that names models, after `streamlit run app.py --`.
 OPTION = "--model"
 # One error for each model of the command line that failed.
@@ -33,7 +33,7 @@ def register_own(name: str) -> ModelEntry:
     if os.getcwd() not in map(os.path.abspath, sys.path):
         sys.path.append(os.getcwd())  # workers can import what this process can
     with Pool(1) as pool:
-        job = pool.submit("describe", {"model": name}, Environment(1), DESCRIBE_TIMEOUT)
+        job = pool.submit("describe", {"model": name}, Environment(1), IMPORT_TIMEOUT)
         entry = own_model.from_json(job.wait().answer()["entry"])
     register(entry)
     return entry

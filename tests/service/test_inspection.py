@@ -14,6 +14,8 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.machines import targets
+from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.service import inspection
 from inspector.service.agreement import disagreements
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
@@ -154,3 +156,15 @@ def test_a_missing_compiler_is_refused_with_what_installs_it(
 
 def test_a_run_is_never_answered_from_what_was_kept(service: Inspection) -> None:
     assert service.cached_compile(small()) is None
+
+
+def test_a_job_has_time_to_import_the_module_of_a_users_model(monkeypatch) -> None:
+    built_in = CATALOGUE["mlp"]
+    monkeypatch.setitem(CATALOGUE, "theirs:build", replace(built_in, name="theirs:build", own=True))
+
+    def seconds(model: str) -> float:
+        return inspection._timeout("abstract", {"layout": {"model": model}})
+
+    # The import of MaxText's modules alone has taken 124 s.
+    assert seconds("mlp") < 124 < seconds("theirs:build")
+    assert inspection._timeout("board", {"path": "x"}) == inspection.TIMEOUTS["board"]

@@ -282,7 +282,10 @@ def _split(module, arguments):
 
 
 def _static_leaves(split, static):
-    """Return the leaves of the arguments that are not arrays by path, as `_static_values` does."""
+    """Return the function, and the leaves of its arguments that are not arrays by path.
+
+    They have the form of `_static_values`.
+    """
     tree_util = sys.modules["jax"].tree_util
     trees = [structure.unflatten(leaves) for leaves, structure in static[1:]]
     if split.library == "equinox":  # the first argument, and all others with None at their end
@@ -292,7 +295,10 @@ def _static_leaves(split, static):
         ((positional, keywords),) = trees
     names = (*split.parameters, *map(str, range(len(split.parameters), len(positional))))
     named = {**dict(zip(names, positional, strict=False)), **keywords}
-    found = {"structure of the arguments": ("a pytree", hash(split.structures))}
+    found = {
+        "function": (split.source or "a callable object", hash(static[0])),
+        "structure of the arguments": ("a pytree", hash(split.structures[1:])),
+    }
     for keys, leaf in tree_util.tree_leaves_with_path(named):
         found[tree_util.keystr(keys, simple=True, separator="/")] = (_text(leaf), hash(leaf))
     return found
