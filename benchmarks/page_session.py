@@ -142,6 +142,14 @@ class PageSession:
             ]
         return "\n".join(lines)
 
+    def progress(self) -> list[str]:
+        """Return the texts of the progress bars of the page."""
+        return [
+            element.progress.text
+            for _, element in self.elements()
+            if element.WhichOneof("type") == "progress"
+        ]
+
     def errors(self) -> list[str]:
         """Return the texts of the red boxes of the page."""
         return [

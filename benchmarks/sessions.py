@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,14 +75,19 @@ def report() -> str:
 
 
 @contextlib.contextmanager
-def server(*options: str) -> Iterator[Server]:
-    """Start the server of a team on this machine, without sign-in. Stop it at the end."""
+def server(*options: str, variables: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Start the server of a team on this machine, without sign-in. Stop it at the end.
+
+    Args:
+      variables: environment variables of the server; without them, it has files of its own.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder, port = Path(name), free_port()
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
             "SHARDING_INSPECTOR_CACHE": str(folder / "cache"),
             "SHARDING_INSPECTOR_LIBRARY": str(folder / "library"),
+            **(variables or {}),
         }
         log = folder / "server.log"
         with open(log, "wb") as stream:
@@ -224,7 +229,7 @@ async def _run_to_end(one: Runner) -> None:
 async def _watch(one: Runner) -> None:
     """Note the positions of a run until its end."""
     page = one.session
-    end = time.monotonic() + processes.PATIENCE * 2
+    end = time.monotonic() + processes.PATIENCE
     while page.has("cancel_run") and time.monotonic() < end:
         match = _PLACE.search(page.texts())
         if match and (not one.places or one.places[-1][1] != int(match[1])):
@@ -232,7 +237,11 @@ async def _watch(one: Runner) -> None:
         elif not match and "the queue" not in page.texts() and one.places and one.places[-1][1]:
             one.places.append((time.monotonic(), 0))
         await asyncio.sleep(0.1)
-    await page.until(lambda: page.has("run_button"), "the end of the run")
+    try:
+        await page.until(lambda: page.has("run_button"), "the end of the run", 20)
+    except TimeoutError as error:
+        one.ended = f"{error}; the page shows {page.progress()}"
+        return
     text = page.texts()
     errors = page.errors()
     one.ended = "done" if "Run on emulated devices" in text and not errors else "; ".join(errors)

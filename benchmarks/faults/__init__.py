@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from benchmarks.faults import disks, workers, writer, writes
+from benchmarks.faults import disks, pages, servers, workers, writer, writes
 
 
 def report() -> str:
@@ -17,8 +17,9 @@ def report() -> str:
     texts = [workers.killed_workers().text()]
     texts += [writes.killed_writers(kind).text() for kind in writer.KINDS]
     texts.append(writes.two_writers().text())
+    texts.append(servers.killed_servers().text())
     if os.geteuid() == 0:
-        texts.append(disks.faulty_disks().text())
+        texts += [disks.faulty_disks().text(), pages.faulty_pages().text()]
     else:
-        texts.append("commands on a full or read-only disk: not tried, only root can mount a tmpfs")
+        texts.append("a full or read-only disk: not tried, only root can mount a tmpfs")
     return "\n".join(texts)
