@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
-from benchmarks.faults.count import Count
+from benchmarks.count import Count
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets

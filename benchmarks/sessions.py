@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks import processes
 from benchmarks.browser import free_port
-from benchmarks.faults.count import Count
+from benchmarks.count import Count
 from benchmarks.page_session import PageSession
 
 SESSIONS = 50

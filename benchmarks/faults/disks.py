@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.faults.count import Count
+from benchmarks.count import Count
 
 SIZE = 2**20  # bytes of the file system
 ROOM = (0, 4_096, 65_536)  # bytes that are free on the full disk

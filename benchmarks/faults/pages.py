@@ -6,8 +6,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from benchmarks.count import Count
 from benchmarks.faults import disks
-from benchmarks.faults.count import Count
 from benchmarks.page_session import PageSession
 from benchmarks.sessions import server
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks import processes
-from benchmarks.faults.count import Count
+from benchmarks.count import Count
 from benchmarks.page_session import PageSession
 from benchmarks.sessions import Server, server
 from inspector.core.errors import InvalidInput

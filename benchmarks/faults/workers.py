@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
-from benchmarks.faults.count import Count
+from benchmarks.count import Count
 from inspector import layout as layouts
 from inspector.core import snapshot
 from inspector.core.snapshot import Snapshot

@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.count import Count
 from benchmarks.faults import writer
-from benchmarks.faults.count import Count
 from benchmarks.faults.writer import Step
 
 KILLS = 50  # of each kind of writer
