@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,22 +21,44 @@ _CONNECT_SECONDS = 5  # until a scheduler that does not answer is reported
 class ClusterExecutor(Executor):
     """An executor that can lose its scheduler or all its workers.
 
-    Its futures then never end, so its user asks for `problem`.
+    Futures of Dask then never end, so its user asks for `problem` now and then, in the thread that submits.
     """
 
     def __init__(self, executor: Executor, client: Any) -> None:
         self._executor = executor
         self._client = client
+        self._waiting: dict[Future[Any], Any] = {}  # with the connection that each was sent over
         self._lost_at: float | None = None
         self._alone_since: float | None = None  # when it was first seen without workers
         self._counted_at = 0.0
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit a task to the cluster."""
-        return self._executor.submit(function, *args, **kwargs)
+        inner = self._executor.submit(function, *args, **kwargs)
+        outer: Future[Any] = Future()
+        # While it reconnects, there is no connection, and the task is sent over the next one.
+        self._waiting[outer] = self._client.scheduler_comm
+
+        def finish(_: Future[Any]) -> None:
+            with suppress(InvalidStateError):  # it was lost or cancelled
+                if inner.cancelled():
+                    outer.set_exception(ConnectionError("the task was cancelled"))
+                elif (error := inner.exception()) is not None:
+                    outer.set_exception(error)
+                else:
+                    outer.set_result(inner.result())
+
+        def forget(_: Future[Any]) -> None:
+            self._waiting.pop(outer, None)
+            if outer.cancelled():
+                inner.cancel()
+
+        outer.add_done_callback(forget)
+        inner.add_done_callback(finish)
+        return outer
 
     def problem(self) -> str | None:
-        """Return why tasks do not end, or None.
+        """Return why tasks do not end, or None. End the futures that another scheduler does not know.
 
         The scheduler does not answer for `RECONNECT_SECONDS`, or has no worker for `NO_WORKER_SECONDS`.
         """
@@ -46,6 +68,7 @@ class ClusterExecutor(Executor):
             lost = now - self._lost_at >= RECONNECT_SECONDS
             return "the Dask scheduler does not answer" if lost else None
         self._lost_at = None
+        self._end_lost(self._client.scheduler_comm)
         if now - self._counted_at >= _COUNT_SECONDS:
             self._counted_at = now
             with suppress(Exception):  # the scheduler has just gone, which the next call sees
@@ -54,6 +77,14 @@ class ClusterExecutor(Executor):
         if self._alone_since is not None and now - self._alone_since >= NO_WORKER_SECONDS:
             return f"the Dask cluster had no workers for {NO_WORKER_SECONDS:.0f} seconds"
         return None
+
+    def _end_lost(self, connection: Any) -> None:
+        for future, sent_over in list(self._waiting.items()):
+            if sent_over is None:
+                self._waiting[future] = connection
+            elif sent_over is not connection:
+                with suppress(InvalidStateError):
+                    future.set_exception(ConnectionError("the scheduler was lost"))
 
 
 def local_workers() -> int:
@@ -85,7 +116,7 @@ def dask(address: str) -> Iterator[Executor]:
             "--dask needs dask.distributed, which is not installed: pip install 'sharding-inspector[dask]'"
         ) from None
     try:
-        for name in ("distributed", "distributed.client"):
+        for name in ("distributed", "distributed.client", "tornado.application"):
             # A lost scheduler ends the search with one sentence, without the log of its connection.
             logging.getLogger(name).setLevel(logging.CRITICAL)
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
