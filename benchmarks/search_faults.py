@@ -11,10 +11,7 @@ import contextlib
 import itertools
 import os
 import random
-import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +24,7 @@ from typing import Any
 
 from benchmarks import processes
 from benchmarks.count import Count
+from benchmarks.dask_cluster import Cluster
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets
@@ -41,7 +39,6 @@ from inspector.service.search.run import Search
 
 KILLS = 30  # of each kind of process
 BUDGET = 2  # compiles
-ROOT = Path(__file__).resolve().parents[1]
 FIELDS = {
     "mesh": "8", "axes": "data", "depth": "32", "layers": "1", "target": "gpu:h100:8",
 }  # fmt: skip
@@ -195,7 +192,7 @@ def _cluster_trials(
 
     @contextlib.contextmanager
     def connected(folder: Path) -> Iterator[Executor]:
-        cluster = Cluster(folder)
+        cluster = Cluster(folder, workers=2)
         clusters.append(cluster)
         try:
             with executors.dask(cluster.address) as executor:
@@ -287,57 +284,3 @@ def _trial(space: Space) -> Iterator[Trial]:
         if before is not None:
             os.environ[compile_cache.FOLDER_VARIABLE] = before
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class Cluster:
-    """A Dask scheduler and two workers, as processes of this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._port = 0
-        self.workers: list[subprocess.Popen[bytes]] = []
-        self.start_scheduler()
-        self.start_worker()
-        self.start_worker()
-
-    def start_scheduler(self) -> None:
-        """Start a scheduler, at the address of the one before if there was one."""
-        self.scheduler, log = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard"
-        )
-        match = processes.until(
-            lambda: re.search(r"tcp://127\.0\.0\.1:(\d+)", log.read_text()), "the scheduler"
-        )
-        assert isinstance(match, re.Match)
-        self.address, self._port = match[0], int(match[1])
-
-    def start_worker(self) -> None:
-        """Start a worker with one thread."""
-        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
-        self.workers.append(self._start("worker", self.address, *options)[0])
-
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a process and what it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process in self.workers:
-            self.workers.remove(process)
-
-    def close(self) -> None:
-        """Kill all processes."""
-        for process in (*self.workers, self.scheduler):
-            self.end(process)
-
-    def _start(self, kind: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
-        log = self._folder / f"{kind}-{time.monotonic_ns()}.log"
-        with open(log, "wb") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments],
-                cwd=self._folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-            )
-        return process, log
