@@ -101,7 +101,7 @@ class Dashboard:
         # On a busy machine, a figure keeps its old width for seconds after the window changed.
         # If one never gets the width of its place, the assertion that follows reports what is cut off.
         with suppress(PlaywrightTimeout):
-            self.page.wait_for_function(_FIGURES_FIT, timeout=REDRAW_MS)
+            self.page.wait_for_function(_FIGURES_FIT, timeout=REDRAW_MS, polling=POLL_MS)
         previous, same = None, 0
         while same < 8:
             shape = self.page.evaluate(

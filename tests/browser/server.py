@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from inspector.core import user_folder
 from tests.paths import ROOT
 from tests.service.engine.waiting import alive, until
 
@@ -20,10 +21,17 @@ WORKER = "inspector.service.engine.worker"
 
 
 class Server:
-    """`streamlit run app.py` on a free port, or `serve` with these options. Needs Linux's /proc."""
+    """`streamlit run app.py` on a free port, or `serve` with these options. Needs Linux's /proc.
+
+    library: the folder of its library, instead of that of all tests of this process.
+    """
 
     def __init__(
-        self, serve: Sequence[str] | None = None, port: int | None = None, host: str = "127.0.0.1"
+        self,
+        serve: Sequence[str] | None = None,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        library: Path | None = None,
     ) -> None:
         self.port = port or free_port()
         self.url = f"http://{host}:{self.port}"
@@ -34,6 +42,7 @@ class Server:
         self._popen = subprocess.Popen(
             [sys.executable, "-m", *command, str(self.port)],
             cwd=ROOT,
+            env=os.environ | ({} if library is None else {user_folder.VARIABLE: str(library)}),
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -50,6 +50,7 @@ def test_the_chip_is_in_the_link_and_in_every_tab(ran):
     ran.open_tab("Memory")
     ran.expect_alert("of an NVIDIA H100 SXM chip: it fits")
     ran.open_tab("Shard map")
+    ran.page.wait_for_url(lambda url: "tab=" not in url)
     ran.open(f"?{ran.query()}")
     ran.open_tab("Memory")
     ran.expect_alert("of an NVIDIA H100 SXM")

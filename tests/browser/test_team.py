@@ -56,7 +56,7 @@ server_metadata_url = "{provider}"
     options = ["--secrets", str(secrets), "--allow-domain", "my.org", "--log-format", "json"]
     options += ["--jobs-per-user", "1", "--queued-per-user", "1", "--shutdown-seconds", "30"]
     options += ["--audit-log", str(folder / "audit.jsonl")]
-    server = Server(options, port, "localhost")
+    server = Server(options, port, "localhost", library=folder / "library")
     server.folder = folder  # type: ignore[attr-defined]
     yield server
     left = server.stop()
