@@ -22,7 +22,7 @@ POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 0.6
 REST_SECONDS = 0.5  # between looks at the propagation of init
 # Init is propagated once the layout has been on the page for so long, because the user may be typing.
-REST_AFTER_SECONDS = 1.0
+REST_AFTER_SECONDS = 3.0
 _RUNNING, _FAILED = "propagation", "propagation_failed"
 _REST, _ORIGINS = "propagation_rest", "propagation_origins"
 _SINCE = "propagation_rest_since"
