@@ -30,10 +30,13 @@ os.environ["XLA_FLAGS"] = " ".join(
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# A fresh cache and library for this run, deleted at its end.
-os.environ["SHARDING_INSPECTOR_CACHE"] = tempfile.mkdtemp(prefix="sharding-inspector-tests-")
-os.environ["SHARDING_INSPECTOR_LIBRARY"] = os.environ["SHARDING_INSPECTOR_CACHE"]
-atexit.register(shutil.rmtree, os.environ["SHARDING_INSPECTOR_CACHE"], ignore_errors=True)
+# A folder of this process for temporary files, deleted at its end. Tests look for files that were left
+# behind, and must not find those that other processes are using. Also a fresh cache and library. The name is
+# short, because that of a process of pytest-xdist is in that of another, and a socket's path has 107 bytes.
+OWN_FOLDER = tempfile.mkdtemp(prefix="tests-")
+tempfile.tempdir = os.environ["TMPDIR"] = OWN_FOLDER
+os.environ["SHARDING_INSPECTOR_CACHE"] = os.environ["SHARDING_INSPECTOR_LIBRARY"] = f"{OWN_FOLDER}/kept"
+atexit.register(shutil.rmtree, OWN_FOLDER, ignore_errors=True)
 
 # No deadline, because the machine may be slow or busy. CI takes the same examples each time, so that only
 # a change of the code changes the result, and fewer of them to save time.
