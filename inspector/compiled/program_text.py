@@ -11,7 +11,15 @@ from inspector.compiled.hlo.moved_arrays import moved_arrays
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, MemoryUse, Mesh, ProgramArray, Schedule, Work
+from inspector.core.snapshot import (
+    Collective,
+    Memory,
+    MemoryUse,
+    Mesh,
+    ProgramArray,
+    Schedule,
+    Work,
+)
 
 # Inputs and outputs of programs that are not arrays of a Snapshot.
 _NOT_ARRAYS = frozenset({"key", "loss"})
@@ -37,13 +45,13 @@ def read(
     text: str | None,
     mesh: Mesh | None,
     shardings: Iterable[ProgramArray] = (),
-    peak: int | None = None,
+    memory: Memory | None = None,
 ) -> ProgramFacts:
     """Read a compiled program's text.
 
     Args:
       shardings: its arrays, so that collectives can name them.
-      peak: the compiler's peak in bytes, if it is known.
+      memory: the compiler's figures, if they are known.
 
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
@@ -58,7 +66,7 @@ def read(
             collectives,
             hlo.work(module, analysis),
             schedule(analysis, collectives),
-            memory_use(analysis, *flat_paths(shardings), peak),
+            memory_use(analysis, *flat_paths(shardings), None if memory is None else memory.peak),
             analysis,
         )
     except InvalidInput:

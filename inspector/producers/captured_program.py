@@ -71,8 +71,7 @@ class CapturedProgram:
         )
         text = _if_available(self._compiled.as_text)
         memory = _if_available(lambda: memory_of(self._compiled))
-        peak = None if memory is None else memory.peak
-        found = program_text.read(text, mesh if on_mesh else None, arrays, peak)
+        found = program_text.read(text, mesh if on_mesh else None, arrays, memory)
         return Program(
             self.name,
             flops_per_device=None if found.work is None else found.work.flops,

@@ -132,9 +132,8 @@ class CompiledProgram:
     def read_compiled(self, mesh: Mesh) -> None:
         """Read work and collectives from the text of the compiled program. `mesh` gives the mesh axes."""
         memory = memory_of(self._executable)
-        peak = None if memory is None else memory.peak
         text = self._executable.as_text()
-        self._found = program_text.read(text, mesh, self._shardings, peak)
+        self._found = program_text.read(text, mesh, self._shardings, memory)
 
     def first(self, *arguments: Any) -> Any:
         """Run the program for the first time, wait for its result, and return it."""

@@ -101,8 +101,7 @@ def _read(
     text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
     stats = executable.get_compiled_memory_stats()
     memory = memory_of(SimpleNamespace(memory_analysis=lambda: stats))
-    peak = None if memory is None else memory.peak
-    facts = program_text.read(text, record, shardings, peak)
+    facts = program_text.read(text, record, shardings, memory)
     program = Program(
         program.name,
         flops_per_device=None if facts.work is None else facts.work.flops,

@@ -74,9 +74,8 @@ class Traced:
         self.function = _weak(function)
         self.static = _static_values(information, arguments, keywords)
         self.split = None
-        with contextlib.suppress(
-            Exception
-        ):  # how these libraries call JAX is not a public interface
+        # How these libraries call JAX is not a public interface.
+        with contextlib.suppress(Exception):
             self.split = _split(getattr(function, "__module__", None), arguments)
             if self.split is not None:
                 self.static = _static_leaves(self.split, arguments[2])

@@ -231,8 +231,7 @@ def _completed(found: Snapshot, record: CompiledRecord, hlo: str | None) -> Snap
 
     shardings = tuple(replace(one, path=renamed(one.path)) for one in program.shardings)
     on_mesh = not any(one.code == OTHER_MESH for one in found.findings)
-    peak = None if program.memory is None else program.memory.peak
-    facts = program_text.read(hlo, found.mesh if on_mesh else None, shardings, peak)
+    facts = program_text.read(hlo, found.mesh if on_mesh else None, shardings, program.memory)
     known = [one for one in (record.trace, record.lower) if one is not None]
     program = replace(
         program,
