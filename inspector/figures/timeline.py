@@ -11,6 +11,7 @@ from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.snapshot import Program, Schedule
 from inspector.figures import bars, frame, labels, palette
 from inspector.machines.prediction.cost import si_text
+from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.predicted import Predicted
 from inspector.machines.prediction.simulation import CORE, Simulated, Span, Totals
 
@@ -136,7 +137,7 @@ def timeline(
     length = high - low
     if length <= 0:
         return None
-    critical = {id(found.spans[number]) for number in found.critical}
+    critical = {id(found.spans[number]) for number in critical_path(found.spans)}
     shown = [
         span
         for span in found.spans
@@ -278,6 +279,7 @@ def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
         {"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": {"name": name}}
         for name, row in rows.items()
     ]
+    critical = critical_path(found.spans)
     for number, span in enumerate(found.spans):
         operation = program.schedule.operation(span.computation, span.position)
         events.append(
@@ -293,7 +295,7 @@ def trace_events(found: Simulated, program: Program) -> list[dict[str, Any]]:
                     "op_name": operation.op_name,
                     "source": operation.source,
                     "basis": _BASIS[span.basis],
-                    "critical": number in found.critical,
+                    "critical": number in critical,
                 },
             }
         )

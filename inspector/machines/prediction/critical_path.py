@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from inspector.machines.prediction.simulation import Span
+from inspector.machines.prediction.simulation import CORE, Span
 
 # Times that are equal but for rounding differ by less than this share of the step.
 _SAME = 1e-9
 
 
-def critical_path(spans: Sequence[Span], core: str) -> frozenset[int]:
+def critical_path(spans: Sequence[Span]) -> frozenset[int]:
     """Return the positions in `spans` of those on the critical path.
 
     A transfer that occupies several resources is on the path with all of them. The core's waits are not.
 
-    Args:
-      spans: with one iteration of each loop; the others are one span.
-      core: the resource that executes the schedule.
+    spans: of a simulated step, with one iteration of each loop; the others are one span.
     """
-    on_core = [n for n, span in enumerate(spans) if span.resource == core]
-    transfers = [n for n, span in enumerate(spans) if span.resource != core]
+    on_core = [n for n, span in enumerate(spans) if span.resource == CORE]
+    transfers = [n for n, span in enumerate(spans) if span.resource != CORE]
     on_core.sort(key=lambda n: spans[n].start)
     transfers.sort(key=lambda n: spans[n].end)
     starts = [spans[n].start for n in on_core]

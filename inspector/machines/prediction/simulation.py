@@ -17,7 +17,6 @@ An operation with none of these makes the whole step unknown.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +33,6 @@ from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink, levels
 from inspector.machines.mesh_links import link_of
 from inspector.machines.prediction.calibration import Constants
-from inspector.machines.prediction.critical_path import critical_path
 
 # The origin of the time of an operation.
 Basis = Literal["compiler", "roofline", "link", "wait", "loop", "nothing"]
@@ -114,11 +112,6 @@ class Simulated:
     totals: Totals
     spans: tuple[Span, ...]
     unknown: tuple[str, ...] = ()
-
-    @functools.cached_property
-    def critical(self) -> frozenset[int]:
-        """Positions in `spans` of those on the critical path, which alone determine the step."""
-        return critical_path(self.spans, CORE)
 
 
 def simulate(

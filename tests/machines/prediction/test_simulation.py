@@ -18,6 +18,7 @@ from inspector.core.snapshot import (
 from inspector.machines.hardware import CHIPS
 from inspector.machines.links import Ring, TorusLink, collective_time
 from inspector.machines.prediction.calibration import Constants
+from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.simulation import Simulated, simulate
 
 CHIP = CHIPS["v5e"]
@@ -169,7 +170,7 @@ def shorter(one: ScheduledOperation) -> ScheduledOperation:
 @given(operations)
 def test_only_the_critical_path_determines_the_step(schedule):
     found = run(*schedule)
-    path = [found.spans[number] for number in found.critical]
+    path = [found.spans[number] for number in critical_path(found.spans)]
     each = {(one.computation, one.position): one.end - one.start for one in path}
     assert sum(each.values()) == pytest.approx(found.seconds, abs=1e-9)
     for number, one in enumerate(schedule):
@@ -184,9 +185,9 @@ def test_only_the_critical_path_determines_the_step(schedule):
 
 def test_the_critical_path_passes_through_what_the_core_waits_for():
     hidden = run(BEGIN, LONG, operation("d", awaits=0), SHORT)
-    assert {hidden.spans[n].resource for n in hidden.critical} == {"core"}
+    assert {hidden.spans[n].resource for n in critical_path(hidden.spans)} == {"core"}
     exposed = run(SHORT, BEGIN, BEGIN, operation("d", awaits=2), SHORT)
-    path = [exposed.spans[n] for n in exposed.critical]
+    path = [exposed.spans[n] for n in critical_path(exposed.spans)]
     assert {(one.position, one.resource) for one in path} == {
         *((0, "core"), (4, "core")),
         *((number, f"data {sign}") for number in (1, 2) for sign in "→←"),
