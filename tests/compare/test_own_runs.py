@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from inspector.compare import own_runs
+from inspector.compare import local_runs
 from inspector.core import snapshot, user_folder
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
@@ -22,7 +22,7 @@ from inspector.core.snapshot import (
     Source,
 )
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction import own_runs as kept
+from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted
 from inspector.media.terminal import main
 
@@ -58,7 +58,7 @@ def test_enough_own_runs_replace_the_published_ones():
     assert before is not None and before.own == 0
     factors = [1.02, 1.01, 1.03, 1.02, 1.04]
     for day, factor in enumerate(factors, 1):
-        (new,) = own_runs.add(run(factor, day))
+        (new,) = local_runs.add(run(factor, day))
         assert new.ratio == pytest.approx(factor)
         after = interval_of(CHIP.name)
         assert after is not None and after.own == day
@@ -79,13 +79,13 @@ def test_few_own_runs_widen_the_published_ones():
 
 
 def test_a_run_counts_once_and_only_with_these_constants():
-    assert len(own_runs.add(run(1.1))) == 1
-    assert own_runs.add(run(1.1)) == ()
-    assert kept.ratios(CHIP.name) == pytest.approx((1.1,))
-    plain = json.loads(kept.path().read_text())
+    assert len(local_runs.add(run(1.1))) == 1
+    assert local_runs.add(run(1.1)) == ()
+    assert own_runs.ratios(CHIP.name) == pytest.approx((1.1,))
+    plain = json.loads(own_runs.path().read_text())
     plain["runs"][0]["constants"] = "of another version"
-    kept.path().write_text(json.dumps(plain))
-    assert kept.ratios(CHIP.name) == () and len(kept.read()) == 1
+    own_runs.path().write_text(json.dumps(plain))
+    assert own_runs.ratios(CHIP.name) == () and len(own_runs.read()) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_a_run_counts_once_and_only_with_these_constants():
     ["[]", "{", '{"format": "sharding-inspector-runs", "version": 1, "runs": [{"chip": 1}]}'],
 )
 def test_a_damaged_file_is_an_error_of_the_command_and_nothing_to_a_prediction(text, tmp_path):
-    kept.path().parent.mkdir()
-    kept.path().write_text(text)
-    with pytest.raises(InvalidInput, match=str(kept.path())):
-        own_runs.add(run(1.0))
-    assert kept.path().read_text() == text
+    own_runs.path().parent.mkdir()
+    own_runs.path().write_text(text)
+    with pytest.raises(InvalidInput, match=str(own_runs.path())):
+        local_runs.add(run(1.0))
+    assert own_runs.path().read_text() == text
     found = interval_of(CHIP.name)
     assert found is not None and found.own == 0
 
 
 def test_negative_seconds_are_refused():
-    own_runs.add(run(1.0))
-    plain = json.loads(kept.path().read_text())
+    local_runs.add(run(1.0))
+    plain = json.loads(own_runs.path().read_text())
     plain["runs"][0]["measured"] = -1.0
-    kept.path().write_text(json.dumps(plain))
+    own_runs.path().write_text(json.dumps(plain))
     with pytest.raises(InvalidInput, match="above 0"):
-        kept.read()
+        own_runs.read()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_negative_seconds_are_refused():
 )
 def test_other_snapshots_are_refused(other):
     with pytest.raises(InvalidInput):
-        own_runs.runs_of(other)
+        local_runs.runs_of(other)
 
 
 def test_the_command_adds_and_lists(tmp_path, capsys):

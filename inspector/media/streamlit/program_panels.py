@@ -6,12 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.compare import own_runs
+from inspector.compare import local_runs
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction import own_runs as kept
+from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.memory import duplication_by_array
 from inspector.media.streamlit import chip_choice, page_width, program_choice, render, table
 from inspector.media.streamlit.plain_text import plain
@@ -81,8 +81,8 @@ def _show_own_run(snapshot: Snapshot) -> None:
     if snapshot.source.kind != "local" or serving.current().providers:
         return
     try:
-        runs = own_runs.runs_of(snapshot)
-        known = kept.read()
+        runs = local_runs.runs_of(snapshot)
+        known = own_runs.read()
     except InvalidInput as error:
         st.caption(plain(f"Not for the own runs: {error}."))
         return
@@ -96,7 +96,7 @@ def _show_own_run(snapshot: Snapshot) -> None:
         help="Intervals of later predictions then rest on the steps measured here too.",
     ):
         try:
-            own_runs.add(snapshot)
+            local_runs.add(snapshot)
         except InvalidInput as error:
             st.error(plain(str(error)), icon=":material/error:")
             return

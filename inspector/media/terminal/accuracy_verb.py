@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from inspector.compare import accuracy as comparison
-from inspector.compare import own_runs, published_runs, sweeps
+from inspector.compare import local_runs, published_runs, sweeps
 from inspector.compare.sweeps import Sweep
 from inspector.core import output, snapshot, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.machines.prediction import own_runs as kept
+from inspector.machines.prediction import own_runs
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, verb
@@ -72,8 +72,8 @@ def accuracy(options: argparse.Namespace) -> None:
     if options.add is not None:
         if options.runs is not None:
             raise InvalidInput("--add and --runs cannot be used together")
-        new = own_runs.add(snapshot.read(options.add))
-        print(f"{counted(len(new), 'run')} added to {kept.path()}", file=sys.stderr)
+        new = local_runs.add(snapshot.read(options.add))
+        print(f"{counted(len(new), 'run')} added to {own_runs.path()}", file=sys.stderr)
     if options.fit is not None:
         if options.runs is None:
             raise InvalidInput("--fit needs the runs of --runs")
@@ -107,10 +107,10 @@ def accuracy(options: argparse.Namespace) -> None:
             output.write_text(json.dumps(table, indent=1) + "\n", options.fit)
     if options.json:
         orders = {"sweeps": [asdict(one) for one in swept]} if options.sweeps is not None else {}
-        own = {"own": typed_json.encode(list(kept.read()))}
+        own = {"own": typed_json.encode(list(own_runs.read()))}
         shared.print_json(comparison.json_of(found) | orders | own)
     else:
-        render.show([section_of_accuracy.section(found, swept, kept.read())])
+        render.show([section_of_accuracy.section(found, swept, own_runs.read())])
 
 
 def _compiled(
