@@ -194,16 +194,10 @@ class Search:
 
         def calls() -> Iterator[tuple[tuple[Layout, ...], bool]]:
             for group in groups:
-                new = []
-                for layout in group.layouts:
-                    key = identity(layout)
-                    if key not in self._entries:
-                        with self._lock:  # another thread may be reading the result
-                            self._entries[key] = self._entry(layout)
-                        new.append(layout)
+                new = tuple(self._new(group.layouts))
                 if new:
-                    every.append(tuple(new))
-                    yield tuple(new), False
+                    every.append(new)
+                    yield new, False
 
         self._run_propagations("propagate", calls(), self._total)
         return every
@@ -253,16 +247,10 @@ class Search:
         Only changed candidates that are better are kept: most changes have no effect on the step.
         """
         for _ in range(_MOST_IMPROVEMENTS):
-            best = next(iter(ranked(self._figures(), self.objective)), None)
+            best = self._first()
             if best is None or best.cost is None or best.cost.stage == "rejected":
                 return
-            new = []
-            for layout in self.space.near(self._entries[best.key].layout):
-                key = identity(layout)
-                if key not in self._entries:
-                    with self._lock:  # another thread may be reading the result
-                        self._entries[key] = self._entry(layout)
-                    new.append(layout)
+            new = list(self._new(self.space.near(self._entries[best.key].layout)))
             self._run_propagations("improve", (((one,), True) for one in new), len(new))
             least = value(best.cost, best.examples, self.objective) * (1 - _BETTER)
             with self._lock:
@@ -275,7 +263,7 @@ class Search:
                         or value(cost, entry.examples, self.objective) > least
                     ):
                         del self._entries[identity(layout)]
-            if next(iter(ranked(self._figures(), self.objective))).key == best.key:
+            if self._first() == best:
                 return
 
     def _run_propagations(
@@ -328,8 +316,7 @@ class Search:
 
     def _change_conditions(self) -> None:
         """Search without a compile under each changed condition, and rank the best layout there."""
-        figures = self._figures()
-        best = best_of(figures, self.objective) or next(iter(ranked(figures, self.objective)), None)
+        best = best_of(self._figures(), self.objective) or self._first()
         if best is None:
             return
         before = self._entries[best.key].layout
@@ -465,6 +452,19 @@ class Search:
             raise _Stopped
 
     # --- State ------------------------------------------------------------------------------------
+
+    def _new(self, layouts: Iterable[Layout]) -> Iterator[Layout]:
+        """Yield the layouts that are not candidates yet, each of which becomes one."""
+        for layout in layouts:
+            key = identity(layout)
+            if key not in self._entries:
+                with self._lock:  # another thread may be reading the result
+                    self._entries[key] = self._entry(layout)
+                yield layout
+
+    def _first(self) -> Figure | None:
+        """Return the best candidate, also if it is not compiled; None without any."""
+        return next(iter(ranked(self._figures(), self.objective)), None)
 
     def _entry(self, layout: Layout) -> _Entry:
         examples = layout.sizes.get("batch", 1)
