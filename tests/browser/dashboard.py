@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
+from benchmarks.processes import PATIENCE, until
 from tests.paths import ROOT
-from tests.service.engine.waiting import PATIENCE, until
 
 ARTIFACTS = ROOT / "artifacts"
 PATIENCE_MS = int(1000 * PATIENCE)  # until a missing element fails the test

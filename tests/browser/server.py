@@ -13,9 +13,9 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import processes
 from inspector.core import user_folder
 from tests.paths import ROOT
-from tests.service.engine.waiting import alive, until
 
 WORKER = "inspector.service.engine.worker"
 
@@ -49,7 +49,7 @@ class Server:
         )
         self.pid = self._popen.pid
         try:
-            until(self._answers, "the server's answer")
+            processes.until(self._answers, "the server's answer")
         except BaseException:
             self._popen.kill()
             raise
@@ -57,11 +57,10 @@ class Server:
     def workers(self, devices: int | None = None) -> list[int]:
         """Return the process ids of the workers, or of those with this number of devices."""
         found = []
-        for pid in _children(self.pid):
-            if WORKER not in _read(pid, "cmdline").split("\0") or not alive(pid):
+        for pid in processes.children(self.pid):
+            if WORKER not in processes.command(pid) or not processes.alive(pid):
                 continue
-            variables = _read(pid, "environ").split("\0")
-            if devices is None or f"JAX_NUM_CPU_DEVICES={devices}" in variables:
+            if devices is None or f"JAX_NUM_CPU_DEVICES={devices}" in processes.variables(pid):
                 found.append(pid)
         return found
 
@@ -72,13 +71,15 @@ class Server:
 
     def stop(self) -> list[int]:
         """Stop with SIGTERM. Kill and return the processes that are still alive."""
-        mine = [self.pid, *_descendants(self.pid)]
+        mine = [self.pid, *processes.descendants(self.pid)]
         if self._popen.poll() is None:
             self.signal(signal.SIGTERM)
         try:
-            until(lambda: not any(map(alive, mine)), "the end of server and workers")
-        except AssertionError:
-            left = [pid for pid in mine if alive(pid)]
+            processes.until(
+                lambda: not any(map(processes.alive, mine)), "the end of server and workers"
+            )
+        except TimeoutError:
+            left = [pid for pid in mine if processes.alive(pid)]
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             return left
@@ -95,33 +96,6 @@ class Server:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             return False
-
-
-def cpu_ticks(pid: int) -> int:
-    """Return the processor time of a process in clock ticks."""
-    fields = _read(pid, "stat").rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12]) if fields else 0
-
-
-def _read(pid: int, name: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
-    except OSError:
-        return ""  # it has ended
-
-
-def _children(parent: int) -> list[int]:
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [
-        pid
-        for pid in numbers
-        if (fields := _read(pid, "stat").rpartition(")")[2].split()) and int(fields[1]) == parent
-    ]
-
-
-def _descendants(parent: int) -> list[int]:
-    found = _children(parent)
-    return found + [pid for child in found for pid in _descendants(child)]
 
 
 def free_port() -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from benchmarks.processes import until
 from tests.browser import axe
 from tests.browser.dashboard import NARROW, WIDE, cells
-from tests.service.engine.waiting import until
 
 SMALLEST_PX = 8  # height of the smallest readable letters
 PANELS = (

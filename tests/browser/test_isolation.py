@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from benchmarks.processes import alive, until
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_restore import LARGE, folders
-from tests.service.engine.waiting import alive, until
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
 LISTENING = "0A"

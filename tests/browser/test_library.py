@@ -10,10 +10,10 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.media.streamlit import view_link
 from tests.browser.dashboard import Dashboard
-from tests.service.engine.waiting import until
 
 TEXT = "before <b>review</b>"
 NOTE = f"{TEXT} :material/home:"

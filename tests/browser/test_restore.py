@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from benchmarks.processes import until
 from inspector.core.temporary_folder import PREFIX
 from tests.browser.dashboard import Dashboard
-from tests.service.engine.waiting import until
 
 SMALL = "layers=2&depth=64"
 # Long enough to click Cancel.

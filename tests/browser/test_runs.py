@@ -8,9 +8,8 @@ import signal
 
 from playwright.sync_api import expect
 
+from benchmarks.processes import alive, cpu_ticks, until
 from tests.browser.dashboard import cells
-from tests.browser.server import cpu_ticks
-from tests.service.engine.waiting import alive, until
 
 # The smallest model that eight devices can shard: the run is short.
 SMALL = "depth=64&batch=8&layers=2"

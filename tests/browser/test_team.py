@@ -15,9 +15,9 @@ import oidc_provider_mock
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from benchmarks.processes import until
 from tests.browser.dashboard import WIDE, Dashboard
 from tests.browser.server import Server, free_port
-from tests.service.engine.waiting import until
 
 ANN, BEN = "ann <b>A</b>@my.org", "ben@my.org"
 # Not in the domain of the server.

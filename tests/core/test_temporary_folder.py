@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import until
 from inspector.core import temporary_folder
 from inspector.core.errors import InvalidInput
 from inspector.core.temporary_folder import (
@@ -25,7 +26,6 @@ from inspector.core.temporary_folder import (
     remove_stale,
 )
 from tests.paths import ROOT
-from tests.service.engine.waiting import until
 
 LATER = NEW + 3600  # seconds
 

@@ -23,6 +23,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import inspector
+from benchmarks.processes import PATIENCE
 from inspector.checks import audit
 from inspector.core import device_holdings, sharding, snapshot
 from inspector.core.errors import InvalidInput
@@ -34,7 +35,6 @@ from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import breakdown
 from inspector.producers.capture import capture, capture_compiled
 from inspector.service.engine import Environment, Pool
-from tests.service.engine.waiting import PATIENCE
 
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))

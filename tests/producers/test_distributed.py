@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import PATIENCE, alive, until
 from inspector import layout as layouts
 from inspector.core import sharding
 from inspector.core.snapshot import Snapshot, from_json
 from inspector.layout import Layout
 from inspector.service.engine import Environment, Pool
 from inspector.service.inspection import Inspection
-from tests.service.engine.waiting import PATIENCE, alive, until
 
 SMALL = {"batch": "8", "layers": "1", "depth": "32", "steps": "2"}
 LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")

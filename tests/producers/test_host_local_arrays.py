@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.processes import PATIENCE
 from inspector.core import sharding, typed_json
 from inspector.core import snapshot as snapshots
 from inspector.guides import processes
@@ -22,7 +23,6 @@ from inspector.guides.processes import snapshot as processes_snapshot
 from inspector.guides.processes.script import script
 from inspector.service.engine import Environment
 from inspector.service.inspection import Inspection
-from tests.service.engine.waiting import PATIENCE
 
 UNEXPLAINED = "for a reason that the shapes do not show"
 

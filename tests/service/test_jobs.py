@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.service import jobs
@@ -14,7 +15,6 @@ from inspector.service.engine import Limits, Requester
 from inspector.service.inspection import Inspection
 from inspector.service.search.registry import Searches
 from inspector.service.subject import digest
-from tests.service.engine.waiting import PATIENCE, until
 
 ANN, BEN = Requester("ann", "Ann", "tab 1"), Requester("ben", "Ben", "tab 2")
 ENDLESS = {"mesh": "2x1", "steps": "10000", "depth": "512", "layers": "1"}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.guides.restore import transfer
 from inspector.layout import Layout
 from inspector.service.inspection import Inspection
 from inspector.service.restoration import Restoration, refuse_different
-from tests.service.engine.waiting import until
 
 # Long enough to be met in the middle.
 LARGE = {"layers": "8", "depth": "512"}

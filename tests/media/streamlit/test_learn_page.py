@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from benchmarks.processes import PATIENCE
 from inspector.guides import tutorials
 from inspector.guides.tutorials import Step, TutorialRequest, TutorialRun
 from inspector.media.streamlit import learn_page
 from inspector.media.streamlit.learn_page import Taken
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
-from tests.service.engine.waiting import PATIENCE
 
 
 def script() -> None:

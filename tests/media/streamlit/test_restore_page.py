@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from benchmarks.processes import PATIENCE
 from inspector import layout as layouts
 from inspector.guides.restore import transfer
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import LonePage
-from tests.service.engine.waiting import PATIENCE
 
 SMALL = {"layers": "2", "depth": "64"}
 

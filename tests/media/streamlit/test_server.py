@@ -17,6 +17,7 @@ from streamlit import config
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
+from benchmarks.processes import until
 from inspector.media.streamlit.server import return_link, signed_cookie
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import READY, SafeAnswers
@@ -24,7 +25,6 @@ from inspector.media.streamlit.server.return_link import ReturnToLink
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.service import serving
 from inspector.service.serving import Serving
-from tests.service.engine.waiting import until
 
 HOSTS = "server.allowedHosts"
 

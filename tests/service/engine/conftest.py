@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.processes import PATIENCE
 from inspector.service.engine import Pool
-from tests.service.engine.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import PATIENCE, alive, until
 from inspector.service.engine import Environment, Pool
 from inspector.service.engine.job import Job
+from tests.service.engine.starting import start_worker
 from tests.service.engine.test_server_end import LINUX, start
-from tests.service.engine.waiting import PATIENCE, alive, start_worker, until
 
 TWO, FOUR = Environment(8, processes=2), Environment(8, processes=4)
 

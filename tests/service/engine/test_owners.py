@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from benchmarks.processes import PATIENCE, until
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Environment, Limits, Pool, Requester
 from inspector.service.engine.pool import Event
-from tests.service.engine.waiting import PATIENCE, until
 
 ONE = Environment(1)
 ANN, BEN = Requester("ann", "Ann", "tab 1"), Requester("ben", "Ben", "tab 2")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import PATIENCE, alive, until
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Environment, Limits, Pool, Requester
-from tests.service.engine.waiting import PATIENCE, alive, until
 
 ONE, TWO, THREE = Environment(1), Environment(2), Environment(3)
 

@@ -10,9 +10,10 @@ import sys
 
 import pytest
 
+from benchmarks.processes import PATIENCE, alive, until
 from inspector.service.engine.protocol import decode, encode
 from tests.paths import ROOT
-from tests.service.engine.waiting import PATIENCE, alive, start_worker, until
+from tests.service.engine.starting import start_worker
 
 
 def start(*arguments: str) -> subprocess.Popen:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.search.progress import Progress
@@ -15,7 +16,6 @@ from inspector.search.result import Counts
 from inspector.service.engine import Limits, Requester
 from inspector.service.search import registry
 from inspector.service.search.registry import Searches
-from tests.service.engine.waiting import PATIENCE, until
 
 ANN, BEN = Requester("ann", "Ann", "tab 1", signed_in=True), Requester("session b", "b", "tab 2")
 LAYOUT = layouts.parse({}).unwrap()
