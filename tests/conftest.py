@@ -35,7 +35,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # short, because that of a process of pytest-xdist is in that of another, and a socket's path has 107 bytes.
 OWN_FOLDER = tempfile.mkdtemp(prefix="tests-")
 tempfile.tempdir = os.environ["TMPDIR"] = OWN_FOLDER
-os.environ["SHARDING_INSPECTOR_CACHE"] = os.environ["SHARDING_INSPECTOR_LIBRARY"] = f"{OWN_FOLDER}/kept"
+for name in ("SHARDING_INSPECTOR_CACHE", "SHARDING_INSPECTOR_LIBRARY"):
+    os.environ[name] = f"{OWN_FOLDER}/kept"
 atexit.register(shutil.rmtree, OWN_FOLDER, ignore_errors=True)
 
 # No deadline, because the machine may be slow or busy. CI takes the same examples each time, so that only
