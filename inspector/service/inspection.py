@@ -228,7 +228,7 @@ class Inspection:
         """Read the abstract arrays of the layout."""
         payload = {"layout": layout.to_json()}
         keep = self._states.keep(state_key(layout))
-        return self._start(self._shapes, "abstract", payload, _PLANNER, keep)
+        return self._start(self._shapes, "abstract", payload, _PLANNER, keep, _topic(layout))
 
     def plan(self, layout: Layout) -> Snapshot:
         """Return the planned Snapshot; wait for the shapes if they are not known.
@@ -257,7 +257,7 @@ class Inspection:
         """
         payload = {"layout": layout.to_json(), "origins": origins, "steps_only": steps_only}
         keep = (self._steps if steps_only else self._programs).keep(_plan_key(layout))
-        return self._start(self._shapes, "propagate", payload, _PLANNER, keep)
+        return self._start(self._shapes, "propagate", payload, _PLANNER, keep, _topic(layout))
 
     def known_effects(self, layout: Layout, program: str, chip: str | None) -> Effects | None:
         """Return the effects of changes of the layout on a program if they are known."""
@@ -487,9 +487,16 @@ class Inspection:
         payload: dict[str, Any],
         environment: Environment,
         decode: Callable[[dict[str, Any]], Answer],
+        topic: str | None = None,
     ) -> Job[Answer]:
         job = pool.submit(
-            kind, payload, environment, _timeout(kind, payload), self.requester, subject_of(payload)
+            kind,
+            payload,
+            environment,
+            _timeout(kind, payload),
+            self.requester,
+            subject_of(payload),
+            topic,
         )
         return job.decoded(decode)
 
@@ -519,6 +526,11 @@ def _snapshot(result: dict[str, Any]) -> Snapshot:
 
 def _effects_key(layout: Layout, program: str, chip: str | None) -> str:
     return f"{layout.key()} {program} {chip}"
+
+
+def _topic(layout: Layout) -> str:
+    """Return what the layouts share that use the same traced model, if mesh and rules do not change it."""
+    return layout.key("model", "sizes", "unconstrained")
 
 
 def _plan_key(layout: Layout) -> str:

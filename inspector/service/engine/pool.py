@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
@@ -37,6 +37,7 @@ from inspector.service.engine.turns import in_turn
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
 CLOSING = 5.0  # seconds that `close` waits for killed workers; they are gone in milliseconds
+TOPICS = 8  # that a worker is assumed to have in its caches
 IDLE_SECONDS = 120.0  # after which an idle worker is stopped, except the last one of its pool
 MOST_OWNERS = 4096  # whose last turn is remembered
 
@@ -58,6 +59,7 @@ class Worker:
     idle_since: float = field(
         default_factory=time.monotonic
     )  # its start, or the end of its last run
+    topics: deque[str] = field(default_factory=lambda: deque(maxlen=TOPICS))  # of its last runs
 
     def due(self) -> float:
         """Return when the clock must act on it, on the monotonic clock; infinity for never."""
@@ -186,11 +188,13 @@ class Pool:
         timeout: float | None = 600.0,
         requester: Requester = LOCAL,
         subject: Subject = NO_SUBJECT,
+        topic: str | None = None,
     ) -> Job[dict[str, Any]]:
         """Queue a job, and return at once.
 
         A job that is queued or running with the same payload and environment is shared. `timeout` is in
-        seconds from when a worker begins the run, None for no limit; the longest of all callers counts.
+        seconds from when a worker begins the run, None for no limit; the longest of all callers counts. Jobs
+        with the same `topic` use the same cached values, so an idle worker that has run one is preferred.
         Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,
         RuntimeError after `close`, and InvalidInput if the owner has too many queued runs or the server
         is shutting down.
@@ -216,6 +220,7 @@ class Pool:
                     key,
                     timeout=timeout,
                     subject=subject,
+                    topic=topic,
                 )
                 self._shared[key] = run
                 self._queue.append(run)
@@ -456,7 +461,7 @@ class Pool:
         self._order = None
         while (run := self._next()) is not None:
             try:
-                worker = self._free_worker(run.environment)
+                worker = self._free_worker(run.environment, run.topic)
             except (OSError, ValueError) as error:
                 self._queue.remove(run)
                 self._order = None
@@ -482,8 +487,10 @@ class Pool:
             self._to_warm.pop(0)
         self._lock.notify_all()
 
-    def _free_worker(self, environment: Environment) -> Worker | None:
+    def _free_worker(self, environment: Environment, topic: str | None = None) -> Worker | None:
         """Return an idle worker for this environment, or None if there is none yet.
+
+        A worker that has run a job of this topic is preferred, then the most recently used one.
 
         Start one if the limit allows. Otherwise stop the least recently used idle worker; its end calls
         `_assign` again. Raises OSError or ValueError if no process can be started.
@@ -491,7 +498,7 @@ class Pool:
         idle = [worker for worker in self._workers if worker.run is None and not worker.stopping]
         fitting = [worker for worker in idle if worker.environment == environment]
         if fitting:
-            return max(fitting, key=lambda worker: worker.last_used)
+            return max(fitting, key=lambda worker: (topic in worker.topics, worker.last_used))
         if len(self._workers) < self._limit:
             worker = Worker(environment, last_used=next(self._uses))
             worker.process = Process(
@@ -510,6 +517,10 @@ class Pool:
     def _begin(self, worker: Worker, run: Run) -> None:
         run.begin()
         worker.run = run
+        if run.topic is not None:
+            if run.topic in worker.topics:
+                worker.topics.remove(run.topic)
+            worker.topics.append(run.topic)
         worker.last_used = next(self._uses)
         for owner in run.owners:
             self._begun[owner] = worker.last_used

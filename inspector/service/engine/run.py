@@ -22,6 +22,7 @@ class Run:
     key: tuple[str, str, Environment]
     timeout: float | None  # seconds from when it begins; None for no limit
     subject: Subject = NO_SUBJECT
+    topic: str | None = None  # runs with the same topic use the same cached values
     submitted: float = field(default_factory=time.monotonic)
     callers: list[Caller] = field(default_factory=list)  # those that wait for it
     attempts: int = 0  # workers that it was sent to

@@ -50,9 +50,9 @@ def reported(job):
     return job.status().progress
 
 
-def answer(pool, environment=ONE):
-    """The process that answers now."""
-    job = pool.submit("echo", {"who": "you"}, environment).wait(PATIENCE)
+def answer(pool, environment=ONE, topic=None):
+    """Return the id of the process that executes the next job."""
+    job = pool.submit("echo", {"who": "you"}, environment, topic=topic).wait(PATIENCE)
     assert job.state == "done", job.error
     return job.result["pid"]
 
@@ -248,6 +248,20 @@ def test_workers_stay_warm_for_their_environment(pool):
     pids = [answer(pool, environment) for environment in (ONE, TWO, ONE, TWO)]
     assert pids[:2] == pids[2:]
     assert pids[0] != pids[1]
+
+
+def test_a_worker_that_has_run_the_topic_is_preferred(pool, gate):
+    doors = {topic: gate(topic) for topic in ("a", "b")}
+    jobs = {
+        topic: pool.submit("gate", door.payload, ONE, topic=topic) for topic, door in doors.items()
+    }
+    for door in doors.values():
+        door.open()
+    pids = {topic: job.wait(PATIENCE).result["pid"] for topic, job in jobs.items()}
+    assert pids["a"] != pids["b"]
+    for topic in "abba":
+        assert answer(pool, ONE, topic) == pids[topic]
+    assert answer(pool, ONE, "a") == answer(pool, ONE, "new") == answer(pool, ONE) == pids["a"]
 
 
 def test_the_idle_worker_used_least_recently_makes_room(pool):
