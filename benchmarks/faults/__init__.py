@@ -17,7 +17,7 @@ def report() -> str:
     texts = [workers.killed_workers().text()]
     texts += [writes.killed_writers(kind).text() for kind in writer.KINDS]
     texts.append(writes.two_writers().text())
-    texts.append(servers.killed_servers().text())
+    texts += [servers.killed_servers().text(), servers.killed_saves().text()]
     if os.geteuid() == 0:
         texts += [disks.faulty_disks().text(), pages.faulty_pages().text()]
     else:

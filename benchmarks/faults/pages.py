@@ -1,14 +1,19 @@
-"""The pages of a server whose library, history and caches are on a full or read-only disk."""
+"""The pages of a server whose library, history, caches and audit log are on a full or read-only disk."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.browser import free_port
 from benchmarks.count import Count
 from benchmarks.faults import disks
 from benchmarks.page_session import PageSession
+from benchmarks.processes import PATIENCE
 from benchmarks.sessions import server
 
 PAGES = ("", "board", "search", "open", "library", "history", "jobs")
@@ -24,12 +29,49 @@ def faulty_pages() -> Count:
                 "SHARDING_INSPECTOR_CACHE": f"{name}/cache",
                 "SHARDING_INSPECTOR_LIBRARY": f"{name}/library",
             }
+            audit = Path(name) / "audit.jsonl"
+            audit.touch(0o600)
             change(state)
-            with server(variables=variables) as running:
-                asyncio.run(_draw(running.url, "full" if state == 0 else str(state), count))
+            words = "full" if state == 0 else str(state)
+            options = ["--audit-log", str(audit)]
+            if state == "read-only":
+                count.check(_not_refused(options), f"{words}: a server with an audit log")
+                options = []
+            with server(*options, variables=variables) as running:
+                asyncio.run(_draw(running.url, words, count))
                 log = running.log.read_text(errors="replace")
-                count.check("a traceback" if "Traceback" in log else None, f"{state}: the log")
+                count.check("a traceback" if "Traceback" in log else None, f"{words}: the log")
+                if options:
+                    count.check(_lines_missing(audit, log), f"{words}: the audit log")
+                    change(None)
+                    asyncio.run(_draw(running.url, "with room again", count))
+                    found = len(audit.read_text().splitlines())
+                    count.check(None if found else "it is empty", "with room again: the audit log")
     return count
+
+
+def _not_refused(options: list[str]) -> str | None:
+    """Return what is wrong if a server with these options does not end with one sentence."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "inspector", "serve", "--port", str(free_port()), *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    lines = ended.stderr.splitlines()
+    if ended.returncode == 2 and len(lines) == 1 and "audit log" in lines[0]:
+        return None
+    return f"exit status {ended.returncode}: {ended.stderr[-300:]}"
+
+
+def _lines_missing(audit: Path, log: str) -> str | None:
+    """Return what is wrong with an audit log on a full disk."""
+    for line in audit.read_text().splitlines():
+        try:
+            json.loads(line)
+        except ValueError:
+            return f"it has half a line: {line[:100]}"
+    return None if "audit log" in log else "the server does not say that it cannot be written"
 
 
 async def _draw(url: str, words: str, count: Count) -> None:

@@ -1,12 +1,15 @@
 """The audit log of a team server: who ran what, and who changed the library.
 
-One JSON object a line. Each line is appended with one write, so several servers can share a file, and a tool
-can rotate it. The log has names and digests, but no secrets and no contents of Snapshots.
+One JSON object a line. Each line is appended while the file is locked, so several servers can share a file,
+and a tool can rotate it. A line that does not fit on the disk is left out. The log has names and digests, but
+no secrets and no contents of Snapshots.
 """
 
 from __future__ import annotations
 
 import datetime
+import errno
+import fcntl
 import functools
 import json
 import logging
@@ -101,8 +104,11 @@ class AuditLog:
         assert self.path is not None
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            if line:
-                os.write(file, line)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            before = os.fstat(file).st_size
+            if os.write(file, line) < len(line):
+                os.ftruncate(file, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
 

@@ -165,7 +165,7 @@ class Dashboard:
     def _began(self, label: list[str], alerts: int) -> bool:
         if self.run_labels() == label:
             self.click("run_button")
-        with suppress(AssertionError):
+        with suppress(TimeoutError):
             until(lambda: self._left_idle(label, alerts), seconds=CLICK_SECONDS)
             return True
         return False
@@ -262,7 +262,7 @@ class Dashboard:
             last[:] = [read()]
             return last == [expected]
 
-        with suppress(AssertionError):
+        with suppress(TimeoutError):
             until(found)
         assert last == [expected]
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from inspector.service.audit_log import AuditLog
 from inspector.service.engine import Requester
 from inspector.service.engine.pool import Event
 from inspector.service.subject import digest, subject_of
+from tests.paths import ROOT
 
 ANN = Requester("https://p.org 1", 'Ann\n{"event": "forged"}', "tab", signed_in=True)
 
@@ -55,3 +59,39 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="audit log"):
         AuditLog(str(tmp_path / "missing" / "audit.jsonl"))
     AuditLog().job(Event("start", ANN, "run", subject_of({})))  # without a path, nothing
+
+
+# A process whose files cannot grow beyond a limit, as on a full disk: a write that reaches it is cut short.
+FULL = """
+import resource, sys
+from inspector.service.audit_log import AuditLog
+from inspector.service.engine import Requester
+
+path, room = sys.argv[1], int(sys.argv[2])
+for room in (-1, room, -1):
+    log = AuditLog(path)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    log.library("delete", Requester("1", "Ann"), "mine", "done")
+    log.close()
+"""
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_no_line_is_cut_off_on_a_full_disk(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(str(path))
+    log.library("delete", Requester("1", "Ann"), "mine", "done")
+    log.close()
+    size = path.stat().st_size
+    path.unlink()
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, str(path), str(2 * size - cut)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [one["event"] for one in lines] == ["library-delete"] * 2
+    assert "cannot be written" in ended.stderr
