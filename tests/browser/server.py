@@ -35,7 +35,8 @@ class Server:
     ) -> None:
         self.port = port or free_port()
         self.url = f"http://{host}:{self.port}"
-        self._log = tempfile.NamedTemporaryFile(prefix="dashboard-", suffix=".log")  # noqa: SIM115
+        # In the folder of this process, which is deleted at its end.
+        self._log = tempfile.NamedTemporaryFile(suffix=".log", delete=False)  # noqa: SIM115
         command = ["streamlit", "run", "app.py", "--server.headless", "true", "--server.port"]
         if serve is not None:
             command = ["inspector", "serve", *serve, "--port"]

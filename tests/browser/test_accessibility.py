@@ -1,4 +1,4 @@
-"""Every page in both themes has no severe barrier, and every figure has a text alternative.
+"""Every page, dialog and menu in both themes has no severe barrier, and figures have a text alternative.
 
 `test_first_page` checks the panels of the Layout page, which it opens in both themes.
 """
@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import pytest
+from playwright.sync_api import expect
+
 from tests.browser import axe
 from tests.browser.dashboard import Dashboard
 
 SMALL = "layers.2 depth.64"
 FSDP = f"{SMALL} mesh.8 axes.fsdp rules.batch.fsdp~embed.fsdp"
 BOARD = f"board?pin={quote(f'one~~{SMALL}')}&pin={quote(f'FSDP~~{FSDP}')}"
+# Buttons that open a dialog or a menu, by page.
+OPENING = {
+    "": ("Keep", "Report", "Pictures", "Pin", "Rules from a file"),
+    BOARD: ("Keep", "Report", "Open", "FSDP"),
+}
+OPENED = "[role=dialog], [data-testid=stPopoverBody]"
 
 
 def barriers(dashboard: Dashboard, name: str, within: str | None = None) -> list[str]:
@@ -65,4 +74,26 @@ def test_no_tab_of_the_board_has_a_severe_barrier(open_dashboard) -> None:
     for name in names:
         dashboard.open_tab(name)
         found += barriers(dashboard, name, axe.OPEN_PANEL)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", OPENING)
+def test_no_dialog_or_menu_has_a_severe_barrier(open_dashboard, page: str) -> None:
+    dashboard = open_dashboard("?layers=2&depth=64")
+    if page:
+        dashboard.page.goto(f"{dashboard.url}/{page}")
+        dashboard.wait_for_figure("glance")
+    found = []
+    for name in OPENING[page]:
+        button = dashboard.page.locator(f"button[data-testid]:has(p:text-is('{name}'))")
+        button.locator("visible=true").click()
+        expect(dashboard.page.locator(OPENED)).to_be_visible()
+        for theme, rule in (("light", None), ("dark", axe.CONTRAST)):
+            dashboard.page.emulate_media(color_scheme=theme)
+            dashboard.settle()
+            found += [
+                f"{name}, {theme}: {one}" for one in axe.violations(dashboard.page, OPENED, rule)
+            ]
+        dashboard.page.keyboard.press("Escape")
+        expect(dashboard.page.locator(OPENED)).to_have_count(0)
     assert not found, "\n".join(found)

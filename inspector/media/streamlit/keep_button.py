@@ -10,7 +10,7 @@ import streamlit as st
 from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import user
+from inspector.media.streamlit import open_dialog, user
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, NameTaken
 
@@ -31,13 +31,15 @@ def show(
     """
     saved = st.session_state.pop(f"{key}:saved", None)
     if st.button("Keep", key=f"{key}:open", icon=":material/bookmark:", type="tertiary"):
-        _dialog(found, suggested_name, key, then)
+        open_dialog.set_open(key)
     elif saved is not None:
         # Not in the callback: what a dialog's callback draws has no place once the dialog is closed.
         st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")
+    if open_dialog.is_open(key):
+        _dialog(found, suggested_name, key, then)
 
 
-@st.dialog("Keep in the library", icon=":material/bookmark:")
+@st.dialog("Keep in the library", icon=":material/bookmark:", on_dismiss=open_dialog.close)
 def _dialog(
     found: Kept, suggested_name: str, key: str, then: Callable[[str, Any], None] | None
 ) -> None:
@@ -99,5 +101,6 @@ def _save(
         state[f"{key}:problem"] = str(error)
     else:
         state[f"{key}:saved"] = entry.name
+        open_dialog.close()
         if then is not None:
             then(entry.name, found)

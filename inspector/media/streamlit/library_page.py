@@ -280,7 +280,6 @@ def _draw_delete(entry: Entry) -> None:
             "Delete entry",
             key="library_delete",
             icon=":material/delete_forever:",
-            type="primary",
             on_click=_delete,
             args=(entry,),
         )

@@ -12,7 +12,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.printable import file_name
 from inspector.figures import stamp
 from inspector.media.pictures import file as picture_file
-from inspector.media.streamlit import downloads
+from inspector.media.streamlit import downloads, open_dialog
 from inspector.media.streamlit.plain_text import plain
 
 _PROBLEMS = "picture_problems"  # by key of the picture: why the last download failed
@@ -37,10 +37,12 @@ def show(
             help="Download these figures as PNG or SVG, with their provenance.",
         )
     if clicked:
+        open_dialog.set_open(key)
+    if open_dialog.is_open(key):
         _dialog(figures, lines)
 
 
-@st.dialog("Download pictures", icon=":material/image:")
+@st.dialog("Download pictures", icon=":material/image:", on_dismiss=open_dialog.close)
 def _dialog(
     figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]
 ) -> None:

@@ -51,7 +51,6 @@ def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
             "Pin to the board",
             key=key,
             icon=":material/keep:",
-            type="primary",
             on_click=_pin,
             args=(snapshot, name_key),
         )

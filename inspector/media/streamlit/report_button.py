@@ -12,7 +12,12 @@ from inspector.core.snapshot import Snapshot
 from inspector.figures import stamp
 from inspector.machines.hardware import Chip
 from inspector.media import report
-from inspector.media.streamlit import downloads, picture_buttons, screenshot_mode
+from inspector.media.streamlit import (
+    downloads,
+    open_dialog,
+    picture_buttons,
+    screenshot_mode,
+)
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import glance, provenance
 
@@ -40,10 +45,12 @@ def show(
         type="tertiary",
         help="Download a report for review.",
     ):
+        open_dialog.set_open(key)
+    if open_dialog.is_open(key):
         _dialog(ordered, chip, key)
 
 
-@st.dialog("Download a report", icon=":material/description:")
+@st.dialog("Download a report", icon=":material/description:", on_dismiss=open_dialog.close)
 def _dialog(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -> None:
     names = ", ".join(name for name, _ in pins)
     st.caption(plain(names) + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))

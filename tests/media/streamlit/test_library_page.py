@@ -261,8 +261,7 @@ def test_keep_asks_before_replacing(library: Library) -> None:
     page = Page(button_script, found=FOUND)
 
     def keep(**fields: str) -> None:
-        """Open the dialog, fill its fields, and save."""
-        page.press("keep:open")
+        """Fill the fields of the dialog, and save."""
         for key, text in fields.items():
             field = page.test.text_input if key.startswith("name") else page.test.text_area
             field(key=f"keep:{key}").set_value(text)
@@ -272,14 +271,24 @@ def test_keep_asks_before_replacing(library: Library) -> None:
     assert not library.path.exists()
     keep(note="first")
     assert library.entry("MLP 2x4").note == "first"
-    keep(note="second")
     page.press("keep:open")
+    keep(note="second")
     assert "replace the Snapshot" in page.said("error")
     assert page.test.button(key="keep").label == "Replace Snapshot"
     assert library.entry("MLP 2x4").note == "first"
     page.press("keep")
     assert library.entry("MLP 2x4").note == "second"
-    keep(**{"name:MLP 2x4": "a\x07b"})
     page.press("keep:open")
+    keep(**{"name:MLP 2x4": "a\x07b"})
     assert "1 to 120 printable" in page.said("error")
     assert len(library.entries()) == 1
+
+
+def test_a_dialog_stays_open_while_the_page_is_redrawn(library: Library) -> None:
+    page = Page(button_script, found=FOUND)
+    page.press("keep:open")
+    page.test.run()
+    page.test.text_area(key="keep:note").set_value("after a redraw")
+    page.press("keep")
+    assert library.entry("MLP 2x4").note == "after a redraw"
+    assert not page.test.text_area
