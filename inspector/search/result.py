@@ -138,6 +138,11 @@ def to_json(result: SearchResult) -> dict[str, Any]:
     return {"format": FORMAT, "version": VERSION, **plain}
 
 
+def dumps(result: SearchResult) -> str:
+    """Return the text of a result's file."""
+    return json.dumps(to_json(result), allow_nan=False) + "\n"
+
+
 def from_plain(value: Any, what: str) -> SearchResult:
     """Read a result from parsed JSON; errors call it `what`.
 
@@ -177,7 +182,7 @@ def write(result: SearchResult, path: str | os.PathLike[str]) -> None:
     Raises:
       InvalidInput: the file cannot be written.
     """
-    output.write_text(json.dumps(to_json(result), allow_nan=False) + "\n", path)
+    output.write_text(dumps(result), path)
 
 
 def layout_of(one: Candidate, what: str = "the candidate") -> Layout:

@@ -1,7 +1,7 @@
 """What was run, compiled, searched and compared with a library, in one SQLite file beside it.
 
-The answer of a compile is in the compile cache, and a search and a comparison can be repeated, so only their
-parameters and main figures are kept. The Snapshot of a run, which measures, is kept with it. The size is
+The answer of a compile is in the compile cache, and a comparison can be repeated, so only their parameters
+and main figures are kept. The Snapshot of a run and the result of a search are kept with them. The size is
 bounded for each owner and together: the oldest entries are deleted first. Servers and commands can use the
 file at the same time. If it cannot be written, the work goes on and a warning is logged.
 """
@@ -29,6 +29,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import statistics, sum_known
 from inspector.core.user_folder import user_folder
 from inspector.layout import Layout
+from inspector.search import result as results
 from inspector.search.result import SearchResult
 from inspector.service.engine import Requester
 from inspector.service.subject import layout_title
@@ -36,9 +37,10 @@ from inspector.service.subject import layout_title
 MOST_BYTES = 2**30  # of all entries
 MOST_BYTES_OF_OWNER = 2**26  # a run of 126 arrays takes about 20 kB
 MOST_ENTRIES_OF_OWNER = 2_000
-MOST_BYTES_OF_RUN = 128 * 2**20  # as text, as for an entry of the library
+MOST_BYTES_OF_ANSWER = 128 * 2**20  # as text, as for an entry of the library
 VERSION = 1
 _BUSY_SECONDS = 10.0
+_WHAT = "the history"  # in errors about what it has
 _TABLES = """
 CREATE TABLE IF NOT EXISTS history (
   id TEXT PRIMARY KEY,
@@ -109,13 +111,12 @@ class History:
     def record_answer(self, layout: Layout, found: Snapshot, requester: Requester) -> None:
         """Record a run or a compile of a layout."""
         kind: Kind = "run" if layout.machine is None else "compile"
-        text = snapshot.dumps(found).encode() if kind == "run" else b""
-        packed = zlib.compress(text) if 0 < len(text) <= MOST_BYTES_OF_RUN else None
+        packed = _packed(snapshot.dumps(found)) if kind == "run" else None
         figures = _figures(found)
         self._record(kind, layout, {"layout": layout.to_json()}, figures, requester, packed)
 
     def record_search(self, layout: Layout, result: SearchResult, requester: Requester) -> None:
-        """Record a search that began with a layout, with the figures of the best one."""
+        """Record a search that began with a layout, with its result and the figures of the best one."""
         best = result.best_candidate
         parameters = {
             "layout": layout.to_json(),
@@ -131,7 +132,8 @@ class History:
                 "peak_bytes": best.peak_bytes,
                 "wire_bytes": None if sent is None else sum_known(sent.values()),
             }
-        self._record("search", layout, parameters, figures, requester)
+        packed = _packed(results.dumps(result))
+        self._record("search", layout, parameters, figures, requester, packed)
 
     def record_comparison(self, board: Board, requester: Requester) -> None:
         """Record that layouts were compared. The same comparison again only gets a new time."""
@@ -214,13 +216,27 @@ class History:
         Raises:
           InvalidInput: the user sees no such entry, or it is damaged.
         """
+        answer = self._answer(entry, "run")
+        return None if answer is None else _snapshot(answer)
+
+    def search(self, entry: str) -> SearchResult | None:
+        """Return the result of a search; None for another entry, or one too large to be kept.
+
+        Raises:
+          InvalidInput: the user sees no such entry, or it is damaged.
+        """
+        answer = self._answer(entry, "search")
+        return None if answer is None else results.from_plain(_unpacked(answer), _WHAT)
+
+    def _answer(self, entry: str, kind: Kind) -> bytes | None:
         with self._connected() as database:
             row = database.execute(
-                "SELECT packed, owner, shared FROM history WHERE id = ?", [entry]
+                "SELECT kind, packed, owner, shared FROM history WHERE id = ?", [entry]
             ).fetchone()
-        if row is None or not self._may_see(*row[1:]):
+        if row is None or not self._may_see(*row[2:]):
             raise InvalidInput("this entry of the history was deleted")
-        return None if row[0] is None else _unpacked(row[0])
+        answer: bytes | None = row[1] if row[0] == kind else None
+        return answer
 
     def last_run(self, layout: Layout) -> Snapshot | None:
         """Return the last run of a layout that the user sees, or None."""
@@ -231,7 +247,7 @@ class History:
                 [json.dumps({"layout": layout.to_json()})],
             ).fetchall()
         found = next((row[0] for row in rows if self._may_see(*row[1:])), None)
-        return None if found is None else _unpacked(found)
+        return None if found is None else _snapshot(found)
 
     # --- Changing --------------------------------------------------------------------------------
 
@@ -340,15 +356,25 @@ def _whole(number: float | None) -> int | None:
     return None if number is None or not number < 2**63 else round(number)
 
 
-def _unpacked(packed: bytes) -> Snapshot:
+def _packed(answer: str) -> bytes | None:
+    """Return the compressed text of an answer; None if it is too large to be kept."""
+    text = answer.encode()
+    return zlib.compress(text) if len(text) <= MOST_BYTES_OF_ANSWER else None
+
+
+def _unpacked(packed: bytes) -> Any:
     try:
         unpacker = zlib.decompressobj()
-        text = unpacker.decompress(packed, MOST_BYTES_OF_RUN)
+        text = unpacker.decompress(packed, MOST_BYTES_OF_ANSWER)
         if unpacker.unconsumed_tail or not unpacker.eof:
             raise zlib.error("the compressed data is incomplete")
-        return snapshot.from_json(strict_json.parse(text, "the history"), "the history")
     except zlib.error as error:
         raise InvalidInput(f"this entry of the history is damaged: {error}") from None
+    return strict_json.parse(text, _WHAT)
+
+
+def _snapshot(packed: bytes) -> Snapshot:
+    return snapshot.from_json(_unpacked(packed), _WHAT)
 
 
 def _now() -> datetime.datetime:

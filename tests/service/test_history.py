@@ -14,6 +14,8 @@ from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Seconds, Source
 from inspector.layout import Layout
+from inspector.search.evaluated import Evaluated
+from inspector.search.result import Counts, SearchResult, candidate
 from inspector.service import history as histories
 from inspector.service.engine import LOCAL, Requester
 from inspector.service.history import History, beyond_size, older_than
@@ -54,6 +56,22 @@ def test_a_compile_is_not_stored_twice(history: History) -> None:
     (entry,) = history.entries()
     assert entry.kind == "compile" and history.run(entry.id) is None
     assert entry.bytes < 1_000
+
+
+def found() -> SearchResult:
+    """The result of a search with one compiled candidate."""
+    cost = Evaluated(stage="compiled", seconds=0.5, peak_bytes=10)
+    one = candidate(TPU, cost, cost, pareto=True, current=True)
+    return SearchResult("tpu:v5e:2x4", "v5e", "2026-01-01", Counts(1, 1, 1, 1), (one,), 0)
+
+
+def test_a_search_has_its_result(history: History) -> None:
+    history.record_search(TPU, found(), LOCAL)
+    history.record_answer(LAYOUT, run(), LOCAL)
+    ran, searched = history.entries()
+    assert (searched.kind, searched.seconds, searched.peak_bytes) == ("search", 0.5, 10)
+    assert history.search(searched.id) == found()
+    assert history.run(searched.id) is None is history.search(ran.id)
 
 
 def test_the_same_comparison_is_one_entry(history: History) -> None:

@@ -9,12 +9,13 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit import page_switch, pins, run_panel, table, user
+from inspector.media.streamlit import page_switch, pins, run_panel, search_page, table, user
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import history as section
 from inspector.service.history import HistoryEntry, beyond_size, older_than
 
 _CHOSEN, _PROBLEM, _LEAVE_TO = "history_chosen", "history_problem", "history_leave_to"
+_OPEN = {"compare": "Open board", "search": "Open search"}  # other entries open a layout
 _TABLE_PX = 320  # at most; more rows scroll
 _MEBIBYTE = 2**20
 
@@ -75,11 +76,10 @@ def _show_chosen(entry: HistoryEntry) -> None:
         )
         with st.container(horizontal=True, gap="small"):
             st.button(
-                "Open board" if entry.kind == "compare" else "Open layout",
+                _OPEN.get(entry.kind, "Open layout"),
                 key="history_open",
                 icon=":material/open_in_full:",
                 type="primary",
-                help="Open the best layout that it found." if entry.kind == "search" else None,
                 on_click=_open,
                 args=(entry,),
             )
@@ -132,14 +132,18 @@ def _draw_delete(doomed: Sequence[HistoryEntry], by: str) -> None:
 
 
 def _open(entry: HistoryEntry) -> None:
-    """Open the Board, or the layout with its answers, in the next run."""
+    """Open the Board, the search, or the layout with its answers, in the next run."""
     state = st.session_state
     try:
         if entry.kind == "compare":
             pins.reopen(entry.parameters["board"])
             state[_LEAVE_TO] = page_switch.BOARD
             return
-        layout = layouts.from_json(entry.parameters.get("best") or entry.parameters["layout"])
+        layout = layouts.from_json(entry.parameters["layout"])
+        if entry.kind == "search":
+            search_page.reopen(layout, user.history().search(entry.id), entry.time)
+            state[_LEAVE_TO] = page_switch.SEARCH
+            return
         if entry.kind == "run" and (found := user.history().run(entry.id)) is not None:
             run_panel.remember(layout, found)
         state["last_layout"] = layout

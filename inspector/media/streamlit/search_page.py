@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
+from datetime import datetime
 
 import streamlit as st
 
@@ -38,10 +39,31 @@ _MOST_BUDGET = 200  # compiles of one search from a page
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _KEPT = "search_fields"  # the last values of the fields; Streamlit forgets fields of other pages
 _LEAVE = "search_leave"
+_REOPENED = "search_reopened"
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
     "propagate": 0.25, "verify": 0.05, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Reopened:
+    """A search of the history: the layout that it began with, its result, and when it was recorded."""
+
+    layout: Layout
+    found: SearchResult | None
+    time: datetime
+
+
+def reopen(layout: Layout, found: SearchResult | None, time: str) -> None:
+    """Show an earlier search when the page is drawn.
+
+    Args:
+      found: its result; without one, the page offers to search again from the same layout.
+      time: when it was recorded, in ISO 8601.
+    """
+    st.session_state["last_layout"] = layout
+    st.session_state[_REOPENED] = _Reopened(layout, found, datetime.fromisoformat(time))
 
 
 def show() -> None:
@@ -50,6 +72,10 @@ def show() -> None:
         page_switch.to(page_switch.LAYOUT)
     st.markdown("### Search")
     layout = session.last_layout()
+    reopened: _Reopened | None = st.session_state.get(_REOPENED)
+    if reopened is not None and reopened.found is not None and reopened.layout == layout:
+        _show_reopened(reopened, reopened.found)
+        return
     service = user.service()
     st.caption(
         f"The best layouts for {plain(layout.model)} on {plain(_machine_text(layout))}, from the layout of "
@@ -83,6 +109,22 @@ def show() -> None:
     if watched.error:
         st.error(plain(watched.error), icon=":material/error:")
     _show_result(watched.result(), layout)
+
+
+def _show_reopened(reopened: _Reopened, found: SearchResult) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(
+            f"From the history: the search of {reopened.time:%Y-%m-%d %H:%M} UTC for "
+            f"{plain(reopened.layout.model)} on {plain(_machine_text(reopened.layout))}."
+        )
+        st.button(
+            "New search",
+            key="search_new",
+            icon=":material/search:",
+            help="Search from the same layout.",
+            on_click=lambda: st.session_state.pop(_REOPENED),
+        )
+    _show_result(found, reopened.layout)
 
 
 def _machine_text(layout: Layout) -> str:
@@ -253,7 +295,7 @@ def _show_result(found: SearchResult, layout: Layout) -> None:
     render.show(whole.blocks, {section.TABLE: pick})
     downloads.draw(
         "Result",
-        lambda: json.dumps(results.to_json(found)),
+        lambda: results.dumps(found),
         "search.json",
         "search_download",
         help="All candidates with their figures and reasons.",

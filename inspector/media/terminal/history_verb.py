@@ -6,13 +6,18 @@ import argparse
 import dataclasses
 import sys
 
+from inspector import layout as layouts
+from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, one_of, verb
+from inspector.search import result as results
 from inspector.sections import history as section
-from inspector.service.history import History, beyond_size, older_than
+from inspector.service import compile_cache
+from inspector.service.compile_cache import CompileCache
+from inspector.service.history import History, HistoryEntry, beyond_size, older_than
 
 _MOST_DAYS = 36_500
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -20,9 +25,15 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "Gi
 
 @verb(
     "history",
-    "list what was run, compiled, searched and compared, newest first; or delete old entries",
+    "list what was run, compiled, searched and compared, newest first; write the answer of an entry, or "
+    "delete old entries",
     JSON,
     one_of(
+        argument(
+            "--export",
+            metavar="ID",
+            help="write the Snapshot of a run or compile, or the result of a search; --json lists the ids",
+        ),
         argument("--delete-older-than", metavar="DAYSd", help="such as 30d"),
         argument(
             "--delete-larger-than",
@@ -31,11 +42,22 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "Gi
         ),
     ),
     argument("--yes", action="store_true", help="delete; without it, only say what would be"),
+    shared.output_to("ANSWER.json"),
 )
 def history(options: argparse.Namespace) -> None:
-    """List the entries, or delete some."""
+    """List the entries, write the answer of one, or delete some."""
+    if options.output is not None and options.export is None:
+        raise InvalidInput("-o needs --export ID")
     kept = History()
     entries = kept.entries()
+    if options.export is not None:
+        entry = next((one for one in entries if one.id == options.export), None)
+        if entry is None:
+            raise InvalidInput(
+                f"--export is {shown(options.export)}, which the history does not have"
+            )
+        shared.write_text(_answer(kept, entry), options.output)
+        return
     doomed = None
     if options.delete_older_than is not None:
         doomed = older_than(entries, _days(options.delete_older_than))
@@ -57,6 +79,20 @@ def history(options: argparse.Namespace) -> None:
         render.show([section.table(entries)])
     else:
         print("the history is empty", file=sys.stderr)
+
+
+def _answer(kept: History, entry: HistoryEntry) -> str:
+    """Return the answer of an entry as JSON text."""
+    if entry.kind == "search" and (result := kept.search(entry.id)) is not None:
+        return results.dumps(result)
+    if entry.kind == "run" and (found := kept.run(entry.id)) is not None:
+        return snapshot.dumps(found)
+    if entry.kind == "compile":
+        layout = layouts.from_json(entry.parameters["layout"])
+        text = CompileCache().get(compile_cache.key_of_layout(layout))
+        if text is not None:
+            return text
+    raise InvalidInput(f"the answer of this {section.KINDS[entry.kind].lower()} was not kept")
 
 
 def _days(text: str) -> int:

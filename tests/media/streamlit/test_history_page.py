@@ -14,11 +14,16 @@ from inspector.media.streamlit import page_switch
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from tests.media.streamlit.scripted_page import PATIENCE, LonePage
-from tests.service.test_history import LAYOUT, TPU, run
+from tests.service.test_history import LAYOUT, TPU, found, run
 
 SCRIPT = """
 from inspector.media.streamlit import history_page
 history_page.show()
+"""
+
+SEARCH = """
+from inspector.media.streamlit import search_page
+search_page.show()
 """
 
 
@@ -49,6 +54,23 @@ def test_a_run_is_reopened_with_its_answer(history: History) -> None:
     state = page.test.session_state
     assert state["went_to"] == page_switch.LAYOUT and state["last_layout"] == LAYOUT
     assert state["finished_runs"][LAYOUT.key()] == run()
+
+
+def test_a_search_is_reopened_with_its_result(history: History) -> None:
+    history.record_search(TPU, found(), LOCAL)
+    page = opened()
+    page.test.button(key="history_open").click()
+    page.run()
+    state = page.test.session_state
+    assert state["went_to"] == page_switch.SEARCH and state["last_layout"] == TPU
+    kept = {key: state[key] for key in ("last_layout", "search_reopened")}
+    page = LonePage(AppTest.from_string(SEARCH, default_timeout=PATIENCE), **kept)
+    (listed,) = (one.value for one in page.test.dataframe if len(one.value) == 1)
+    assert "500" in listed["Step"][0]
+    page.test.button(key="search_new").click()
+    page.run()
+    assert "search_reopened" not in page.test.session_state
+    assert page.test.button(key="start_search").label == "Start search"
 
 
 def test_a_comparison_opens_the_board(history: History) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import user_folder
+from inspector.core import snapshot, user_folder
 from inspector.media.terminal import main
+from inspector.search import result as results
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
-from tests.service.test_history import LAYOUT, run
+from tests.service.test_history import LAYOUT, TPU, found, run
 
 
 @pytest.fixture
@@ -35,9 +36,30 @@ def test_entries_are_listed_and_deleted(history: History, capsys) -> None:
     assert history.entries() == ()
 
 
+def test_answers_are_written(history: History, tmp_path: Path, capsys) -> None:
+    history.record_answer(LAYOUT, run(), LOCAL)
+    history.record_search(TPU, found(), LOCAL)
+    history.record_answer(TPU, run(TPU), LOCAL)
+    compiled, searched, ran = (one.id for one in history.entries())
+    file = tmp_path / "answer.json"
+    assert main(["history", "--export", ran, "-o", str(file)]) == 0
+    assert snapshot.read(file) == run()
+    assert main(["history", "--export", searched]) == 0
+    assert json.loads(capsys.readouterr().out) == results.to_json(found())
+    # The compile cache does not have what this test made.
+    for unknown in (compiled, "x"):
+        assert main(["history", "--export", unknown, "-o", str(tmp_path / "no.json")]) == 2
+    assert not (tmp_path / "no.json").exists()
+
+
 @pytest.mark.parametrize(
     "options",
-    [["--delete-older-than", "x"], ["--delete-older-than", "-1d"], ["--delete-larger-than", "9"]],
+    [
+        ["-o", "x.json"],
+        ["--delete-older-than", "x"],
+        ["--delete-older-than", "-1d"],
+        ["--delete-larger-than", "9"],
+    ],
 )
 def test_bad_bounds_are_refused(history: History, options: list[str]) -> None:
     assert main(["history", *options]) == 2
