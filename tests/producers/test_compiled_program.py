@@ -67,11 +67,11 @@ def wait_until_gone(pid: int) -> None:
 
 
 def left_behind(folder: Path) -> set[str]:
-    """Return the locks and logs of compilers in the temporary folder."""
+    """Return the locks, logs and temporary files of compilers in the temporary folder."""
     return {
         name
         for name in os.listdir(folder)
-        if any(word in name for word in ("libtpu", "tpu_logs", "xla"))
+        if any(word in name for word in ("libtpu", "tpu_logs", "xla", "tempfile-"))
     }
 
 

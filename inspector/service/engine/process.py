@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import glob
 import logging
 import os
 import queue
 import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from inspector.service.engine import protocol
@@ -211,7 +215,15 @@ class Process:
         # Bounded, because a process that left the group could still hold these pipes open.
         self._receive_thread.join(DRAIN_SECONDS)
         self._stderr_thread.join(DRAIN_SECONDS)
+        self._remove_temporary_files()
         self._on_end()
+
+    def _remove_temporary_files(self) -> None:
+        """Remove what XLA had in the temporary folder: files named tempfile-HOST-THREAD-PROCESS-TIME."""
+        folder = Path(tempfile.gettempdir())
+        for left in folder.glob(f"tempfile-{glob.escape(socket.gethostname())}-*-{self.pid}-*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
 
 
 def process_name(index: int, processes: int) -> str:

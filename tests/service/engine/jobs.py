@@ -7,8 +7,10 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -103,8 +105,10 @@ def abort(payload, report):
 
 
 def killed(payload, report):
-    """Ends as if the system had run out of memory."""
-    report("compile")
+    """Ends as if the system had run out of memory, with a temporary file as XLA names them."""
+    name = f"tempfile-{socket.gethostname()}-7f0d97250169004-{os.getpid()}-660eb1cfbafa5"
+    (Path(tempfile.gettempdir()) / name).touch()
+    report("compile", file=name)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -420,6 +421,12 @@ def test_what_a_dead_worker_had_started_ends_with_it(pool):
     job = pool.submit("orphan", {}, ONE).wait(PATIENCE)
     assert job.state == "failed"
     until(lambda: not alive(job.status().progress["child"]), "the process's end")
+
+
+def test_temporary_files_of_a_dead_worker_are_removed(pool):
+    job = pool.submit("killed", {}, ONE).wait(PATIENCE)
+    name = job.status().progress["file"]
+    assert name and not (Path(tempfile.gettempdir()) / name).exists()
 
 
 def test_an_abort_of_xla_itself_is_explained(pool):
