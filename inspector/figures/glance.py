@@ -37,6 +37,7 @@ _NOTES = {
 _COLUMN_PX = 340  # at most
 _WORDS_PX = 108  # columns at least this wide have room for `▼ −25% better`
 _INTERVAL_PX = 132  # and for the interval of a prediction
+_LONGEST_INTERVAL = 2.5  # its drawn end, in times of the highest bar
 _BAR_PX = 72  # the height of the highest bar
 _BAR_SHARE = 0.72  # of a column's width
 _UNKNOWN_PX = 26
@@ -170,9 +171,10 @@ def stage_note(measure: Measure) -> str:
 
 
 def _highest(measure: Measure) -> float:
-    return max(
-        max(one.known, one.value or 0, one.high or 0, one.measured or 0) for one in measure.amounts
-    )
+    """Return the end of the scale. An interval that is much longer than its bar is cut off there."""
+    bars = max(max(one.known, one.value or 0, one.measured or 0) for one in measure.amounts)
+    intervals = max(one.high or 0 for one in measure.amounts)
+    return max(bars, min(intervals, _LONGEST_INTERVAL * bars) if bars else intervals)
 
 
 def _draws_limit(measure: Measure) -> bool:

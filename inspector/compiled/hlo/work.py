@@ -45,7 +45,9 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
     - A fusion that updates a slice of an operand in place writes the slice, also for a bitcast or scatter.
     - An asynchronous operation counts once, at its start. A custom call reads its operands and writes its
       result.
-    Before optimization nothing is fused, so the bytes have little meaning.
+    Before optimization nothing is fused, so the bytes and instructions are far more than those that will run.
+
+    `instructions` is the number of instructions that read or write memory.
 
     A figure is None if it depends on an unknown trip count or shape, or if the text is truncated.
     """
@@ -85,6 +87,7 @@ class _Run:
     """
 
     flops: _Total = field(default_factory=_Total)
+    instructions: int = 0  # that move data
     bytes: _Total = field(default_factory=_Total)
     products: dict[str | None, _Total] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
@@ -107,18 +110,25 @@ class Count:
 
     def of(self, entry: Computation) -> Work:
         """Return the work of the entry and all that it calls."""
-        flops, touched = _Total(), _Total()
+        flops, touched, instructions = _Total(), _Total(), _Total()
         products: dict[str | None, _Total] = {}
         not_counted: set[str] = set()
         for name, run in self._reached(entry).items():
             times = self._runs[name].count
             flops.add(times, run.flops.value)
             touched.add(times, run.bytes.value)
+            instructions.add(times, run.instructions)
             if times != 0:
                 not_counted |= run.not_counted
             for dtype, each in run.products.items():
                 products.setdefault(dtype, _Total()).add(times, each.value)
-        return Work(flops.figure, _matmul(products), touched.figure, tuple(sorted(not_counted)))
+        return Work(
+            flops.figure,
+            _matmul(products),
+            touched.figure,
+            tuple(sorted(not_counted)),
+            instructions.figure,
+        )
 
     def _reached(self, entry: Computation) -> dict[str, _Run]:
         found: dict[str, _Run] = {}
@@ -206,6 +216,7 @@ class Count:
             run.loops |= opcode in ("while", "conditional")
         if results is None or moves_nothing(opcode):
             return
+        run.instructions += 1
         if fused is None:
             run.bytes.add(1, accessed(computation, instruction, results))
         else:

@@ -162,6 +162,7 @@ class Work(Record):
       flops: All floating-point operations. None if a trip count or a shape is unknown.
       matmul: Floating-point operations of matrix products and convolutions, by operand type.
       bytes_accessed: Bytes that the instructions read and write. A fusion counts as one instruction.
+      instructions: Number of those instructions.
       not_counted: Targets of the custom calls that are not in these figures.
     """
 
@@ -169,6 +170,7 @@ class Work(Record):
     matmul: tuple[MatmulFlops, ...] | None
     bytes_accessed: Amount | None
     not_counted: tuple[str, ...] = ()
+    instructions: Amount | None = None
 
 
 @dataclass(frozen=True)

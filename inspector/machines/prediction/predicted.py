@@ -26,6 +26,7 @@ from inspector.machines.prediction.calibration import (
     constants_of,
     default_constants,
 )
+from inspector.machines.prediction.cost import hbm_time
 from inspector.machines.prediction.simulation import Simulated, Totals, simulate
 from inspector.machines.prediction.step_model import modelled
 
@@ -33,6 +34,9 @@ CLAIMED = 0.8  # share of runs that the interval is to contain
 ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider.
 WIDENED = 1.5
+# Before a compile, steps below this share of the shortest published one have a wider interval: what small
+# programs take beside their products and collectives is nearly nothing of a published run.
+SHORT = 0.1
 
 Links = Mapping[tuple[str, ...], Link | NoLink]
 
@@ -46,6 +50,7 @@ class Interval:
       runs: Number of runs that it rests on.
       chip: Name of the chip of these runs; None for the runs of all chips.
       own: How many of the runs are the user's own. The others are published ones.
+      unfused: Whether `high` is the time without any fusion, because no run is that short.
     """
 
     low: float
@@ -53,6 +58,7 @@ class Interval:
     runs: int
     chip: str | None
     own: int = 0
+    unfused: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,12 @@ class Predicted:
             ]
         )
         if self.interval.chip is None:
-            return f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
-        return f"{runs} on {self.chip.title}"
+            text = f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
+        else:
+            text = f"{runs} on {self.chip.title}"
+        if self.interval.unfused:
+            text += "; up to the time without any fusion, because no published step is that short"
+        return text
 
     def record(self) -> Prediction | None:
         """Return the prediction for a Snapshot; None if the step or its interval is unknown."""
@@ -196,7 +206,31 @@ def before_compile(
         reasons = tuple(unknown) or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
     between = interval_of(chip.name, "before_compile")
+    if between is not None and totals.seconds < SHORT * _shortest():
+        high = (totals.seconds + _unfused_seconds(program, chip)) / totals.seconds
+        if high > between.high:
+            between = replace(between, high=high, unfused=True)
     return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
+
+
+def _unfused_seconds(program: Program, chip: Chip) -> float:
+    """Return the seconds of all instructions of a propagated program if none is fused; 0 if unknown.
+
+    Each starts a kernel, and moves its operands and results to and from HBM. The bytes of a program that was
+    scaled from another mesh are unknown.
+    """
+    work = program.work
+    if work is None:
+        return 0.0
+    starting = (work.instructions or 0) * default_constants(chip).kernel_seconds
+    return starting + hbm_time(work.bytes_accessed or 0, chip).seconds
+
+
+@functools.cache
+def _shortest() -> float:
+    """Return the shortest step of a published run, as predicted before its compile, in seconds."""
+    rows = accuracy_table()["rows"]
+    return min((row["before_compile"] for row in rows if row.get("before_compile")), default=0.0)
 
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:

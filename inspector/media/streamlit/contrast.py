@@ -26,8 +26,8 @@ _STYLE = """<style>
 /* Texts of figures in the light theme: 3.8. Plotly writes their color into each text, and changes it with the
    theme; a color in the figure would stay. */
 [data-testid="stPlotlyChart"] text[style*="fill: rgb(128, 132, 149)"] { fill: #4b4e58 !important; }
-/* White on the primary color of the dark theme: 2.5. A menu (`st.popover`) is outside of the element with the
-   theme's color scheme, so it has no primary buttons. */
+/* White on the primary color of the dark theme: 2.5. Menus and dialogs are outside of the element with
+   the theme's color scheme, so they have no primary buttons. */
 [data-testid="stBaseButton-primary"]:not(:disabled) { color: light-dark(#ffffff, #0b1420) !important; }
 </style>"""
 

@@ -69,7 +69,6 @@ def _dialog(
         f"Replace {_noun(found)}" if replace else "Keep in the library",
         key=key,
         icon=":material/bookmark:",
-        type="primary",
         on_click=_save,
         args=(found, name_key, note_key, key, replace, then),
     )

@@ -94,11 +94,13 @@ class ScaledProgram:
             ways = math.prod(sizes[axis] for axis in axes)
             flops[dtype] = flops.get(dtype, 0.0) + number / ways
         matmul = tuple(MatmulFlops(dtype, number) for dtype, number in flops.items())
+        work = self.program.work
+        instructions = None if work is None else work.instructions
         return replace(
             self.program,
             collectives=tuple(collectives),
             flops_per_device=None,
-            work=Work(None, matmul, None),
+            work=Work(None, matmul, None, instructions=instructions),
         )
 
 

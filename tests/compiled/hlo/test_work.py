@@ -343,6 +343,19 @@ def test_stacked_parameters_are_accessed_once() -> None:
     assert 3 * stack < most < 32 * stack  # at least 64 times if each iteration read the whole stack
 
 
+def test_instructions_of_a_loop_count_as_often_as_they_run() -> None:
+    few, more, most = (
+        lowered_work(jax.jit(scanned).lower(H, array(layers, 128, 128))).instructions
+        for layers in (16, 32, 64)
+    )
+    assert most - more == 2 * (more - few) > 0
+    fused = compiled_work(mlp, X, W, B)
+    plain = lowered_work(jax.jit(mlp).lower(X, W, B))
+    # Two products, the sum with 1, the maximum with 0, and the broadcasts of both numbers.
+    assert plain.instructions == 6
+    assert 2 <= fused.instructions <= 4
+
+
 def test_in_place_update() -> None:
     def filled(cache: jax.Array, rows: jax.Array) -> jax.Array:
         def put(

@@ -1,0 +1,56 @@
+"""The interval of a step before its compile: from published runs, or up to the time without fusion."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.core.snapshot import MatmulFlops, Mesh, MeshAxis, Program, Work
+from inspector.machines.hardware import CHIPS
+from inspector.machines.prediction.calibration import accuracy_table, before_compile_constants
+from inspector.machines.prediction.predicted import before_compile, interval_of
+
+MESH = Mesh((MeshAxis("data", 8),), devices=tuple(range(8)))
+
+
+def program(flops: float, moved: float | None, instructions: float | None) -> Program:
+    work = Work(flops, (MatmulFlops("bf16", flops),), moved, instructions=instructions)
+    return Program("train_step", stage="propagated", collectives=(), work=work)
+
+
+def test_a_step_as_long_as_published_ones_has_their_interval() -> None:
+    found = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS["h100"])
+    assert found.interval == interval_of("h100", "before_compile")
+
+
+@pytest.mark.parametrize(
+    ("chip", "beside"),
+    # bytes over HBM bandwidth; on GPUs, 2 us for each kernel
+    [("h100", 3.35e9 / 3.35e12 + 500 * 2e-6), ("v5e", 3.35e9 / 8.1e11)],
+)
+def test_a_short_step_can_take_as_long_as_without_fusion(chip: str, beside: float) -> None:
+    found = before_compile(program(1e9, 3.35e9, 500), MESH, CHIPS[chip])
+    assert found.high == pytest.approx(found.seconds + beside, rel=0.02)
+    assert found.low == pytest.approx(found.seconds * interval_of(chip, "before_compile").low)
+    assert found.interval.unfused
+
+
+def test_the_kernels_of_a_scaled_program_are_known() -> None:
+    found = before_compile(program(1e9, None, 500), MESH, CHIPS["h100"])
+    assert found.high == pytest.approx(found.seconds + 1e-3)
+
+
+def test_unknown_bytes_leave_the_interval_of_published_runs() -> None:
+    found = before_compile(program(1e9, None, None), MESH, CHIPS["h100"])
+    assert found.interval == interval_of("h100", "before_compile")
+
+
+def test_a_step_is_short_below_a_tenth_of_the_shortest_published_one() -> None:
+    shortest = min(
+        row["before_compile"] for row in accuracy_table()["rows"] if row.get("before_compile")
+    )
+    chip = CHIPS["v5e"]
+    peak = chip.peak("bf16").flops_per_second * before_compile_constants().of("v5e")
+    for share, short in ((0.09, True), (0.11, False)):
+        found = before_compile(program(share * shortest * peak, 1e12, 1e3), MESH, chip)
+        assert found.seconds == pytest.approx(share * shortest)
+        assert found.interval.unfused == short
