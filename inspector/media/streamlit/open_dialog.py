@@ -12,8 +12,11 @@ _KEY = "open_dialog"
 
 
 def set_open(key: str) -> None:
-    """Open the dialog with this key, in this redraw and the next ones."""
+    """Open the dialog with this key, in this redraw and the next ones. Another one is closed."""
+    other = st.session_state.get(_KEY)
     st.session_state[_KEY] = key
+    if other not in (None, key):
+        st.rerun()  # this redraw may have drawn it, and Streamlit allows one
 
 
 def is_open(key: str) -> bool:
