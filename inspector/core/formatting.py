@@ -99,10 +99,15 @@ def seconds_text(seconds: float | None) -> str:
         return "unknown"
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-    scale, unit = next((pair for pair in units if seconds >= pair[0] * 0.9995), units[-1])
+    scale, unit = seconds_unit(seconds)
     value = seconds / scale
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def seconds_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which a time is written, in seconds, and its name."""
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+    return next((pair for pair in units if seconds >= pair[0] * 0.9995), units[-1])
 
 
 def times_text(factor: float | None) -> str:

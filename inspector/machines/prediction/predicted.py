@@ -28,14 +28,14 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.cost import hbm_time
 from inspector.machines.prediction.simulation import Simulated, Totals, simulate
-from inspector.machines.prediction.step_model import modelled
+from inspector.machines.prediction.step_model import Modelled, modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
 ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider.
 WIDENED = 1.5
-# Before a compile, steps below this share of the shortest published one have a wider interval: what small
-# programs take beside their products and collectives is nearly nothing of a published run.
+# Before a compile, steps below this share of the shortest published one are predicted as short ones, with a
+# wider interval: what they take beside their products and collectives is nearly nothing of a published run.
 SHORT = 0.1
 
 Links = Mapping[tuple[str, ...], Link | NoLink]
@@ -50,7 +50,8 @@ class Interval:
       runs: Number of runs that it rests on.
       chip: Name of the chip of these runs; None for the runs of all chips.
       own: How many of the runs are the user's own. The others are published ones.
-      unfused: Whether `high` is the time without any fusion, because no run is that short.
+      short: Whether no run is that short. The interval then reaches from transfers that are hidden as in the
+        runs to the time without any fusion.
     """
 
     low: float
@@ -58,7 +59,7 @@ class Interval:
     runs: int
     chip: str | None
     own: int = 0
-    unfused: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,11 @@ class Predicted:
             text = f"{runs} on other chips, widened: fewer than {ENOUGH_RUNS} on {self.chip.title}"
         else:
             text = f"{runs} on {self.chip.title}"
-        if self.interval.unfused:
-            text += "; up to the time without any fusion, because no published step is that short"
+        if self.interval.short:
+            text += (
+                ", with transfers hidden as there, up to the time without any fusion: no published step is "
+                "that short"
+            )
         return text
 
     def record(self) -> Prediction | None:
@@ -184,13 +188,42 @@ def before_compile(
     """Predict one run of a propagated program: compute at a share of the peak, and exposed communication.
 
     Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
-    in full: they begin when those inside have ended, and most of them are of gradients, at the end.
+    in full: they begin when those inside have ended, and most of them are of gradients, at the end. All
+    transfers of a short step count in full, because its computation ends before it could hide them.
 
     Args:
       constants: by default those that were fitted to published runs.
     """
     bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
     known = constants or before_compile_constants()
+    totals, unknown = _before_compile(bounds, chip, known, known.exposed_share)
+    hidden = totals.seconds
+    short = hidden < SHORT * _shortest()
+    if short:
+        totals, unknown = _before_compile(bounds, chip, known, 1.0)
+    if unknown or not totals.seconds:
+        reasons = unknown or ("the program computes and moves nothing",)
+        return Predicted(program.name, chip, None, None, None, reasons)
+    between = interval_of(chip.name, "before_compile")
+    if between is not None and short:
+        unfused = totals.seconds + _unfused_seconds(program, chip)
+        between = replace(
+            between,
+            low=between.low * hidden / totals.seconds,
+            high=max(between.high, unfused / totals.seconds),
+            short=True,
+        )
+    return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
+
+
+def _before_compile(
+    bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
+) -> tuple[Totals, tuple[str, ...]]:
+    """Return seconds by reason of a propagated program, and why others are unknown.
+
+    Args:
+      exposed_share: of the transfers inside of a slice.
+    """
     totals, unknown = Totals(), []
     for term in bounds.terms:
         if term.kind == "memory":
@@ -201,16 +234,8 @@ def before_compile(
             totals.matrix += term.seconds / known.of(chip.name)
         else:
             across = term.between / default_constants(chip).dcn_efficiency
-            totals.exposed["+".join(term.axes or ())] = term.inside * known.exposed_share + across
-    if unknown or not totals.seconds:
-        reasons = tuple(unknown) or ("the program computes and moves nothing",)
-        return Predicted(program.name, chip, None, None, None, reasons)
-    between = interval_of(chip.name, "before_compile")
-    if between is not None and totals.seconds < SHORT * _shortest():
-        high = (totals.seconds + _unfused_seconds(program, chip)) / totals.seconds
-        if high > between.high:
-            between = replace(between, high=high, unfused=True)
-    return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
+            totals.exposed["+".join(term.axes or ())] = term.inside * exposed_share + across
+    return totals, tuple(unknown)
 
 
 def _unfused_seconds(program: Program, chip: Chip) -> float:
