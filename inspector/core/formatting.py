@@ -190,7 +190,8 @@ def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
     """Return a dimension and its sharding: `dim 1 · hidden · 1024 ÷ 4 over model`."""
     name = array.logical_axes[dimension] if array.logical_axes is not None else None
     size = "unknown" if array.shape is None else str(array.shape[dimension])
-    axes = next(iter((array.spec or ())[dimension : dimension + 1]), None)  # may be shorter
+    spec = array.spec or ()
+    axes = spec[dimension] if dimension < len(spec) else None
     if axes:
         size += f" ÷ {mesh.ways(axes)} over {mesh_axes_text(axes)}"
     return " · ".join(filter(None, (f"dim {dimension}", name, size)))

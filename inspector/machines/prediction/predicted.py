@@ -196,11 +196,11 @@ def before_compile(
     """
     bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
     known = constants or before_compile_constants()
-    totals, unknown = _before_compile(bounds, chip, known, known.exposed_share)
+    totals, unknown = _totals_before_compile(bounds, chip, known, known.exposed_share)
     hidden = totals.seconds
     short = hidden < SHORT * _shortest()
     if short:
-        totals, unknown = _before_compile(bounds, chip, known, 1.0)
+        totals, unknown = _totals_before_compile(bounds, chip, known, 1.0)
     if unknown or not totals.seconds:
         reasons = unknown or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
@@ -216,7 +216,7 @@ def before_compile(
     return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
 
 
-def _before_compile(
+def _totals_before_compile(
     bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
 ) -> tuple[Totals, tuple[str, ...]]:
     """Return seconds by reason of a propagated program, and why others are unknown.

@@ -51,7 +51,7 @@ class _Reopened:
     """A search of the history: the layout that it began with, its result, and when it was recorded."""
 
     layout: Layout
-    found: SearchResult | None
+    found: SearchResult
     time: datetime
 
 
@@ -63,7 +63,9 @@ def reopen(layout: Layout, found: SearchResult | None, time: str) -> None:
       time: when it was recorded, in ISO 8601.
     """
     st.session_state["last_layout"] = layout
-    st.session_state[_REOPENED] = _Reopened(layout, found, datetime.fromisoformat(time))
+    st.session_state.pop(_REOPENED, None)
+    if found is not None:
+        st.session_state[_REOPENED] = _Reopened(layout, found, datetime.fromisoformat(time))
 
 
 def show() -> None:
@@ -73,8 +75,8 @@ def show() -> None:
     st.markdown("### Search")
     layout = session.last_layout()
     reopened: _Reopened | None = st.session_state.get(_REOPENED)
-    if reopened is not None and reopened.found is not None and reopened.layout == layout:
-        _show_reopened(reopened, reopened.found)
+    if reopened is not None and reopened.layout == layout:
+        _show_reopened(reopened)
         return
     service = user.service()
     st.caption(
@@ -111,7 +113,7 @@ def show() -> None:
     _show_result(watched.result(), layout)
 
 
-def _show_reopened(reopened: _Reopened, found: SearchResult) -> None:
+def _show_reopened(reopened: _Reopened) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(
             f"From the history: the search of {reopened.time:%Y-%m-%d %H:%M} UTC for "
@@ -124,7 +126,7 @@ def _show_reopened(reopened: _Reopened, found: SearchResult) -> None:
             help="Search from the same layout.",
             on_click=lambda: st.session_state.pop(_REOPENED),
         )
-    _show_result(found, reopened.layout)
+    _show_result(reopened.found, reopened.layout)
 
 
 def _machine_text(layout: Layout) -> str:
