@@ -12,11 +12,11 @@ _KEY = "open_dialog"
 
 
 def set_open(key: str) -> None:
-    """Open the dialog with this key, in this redraw and the next ones. Another one is closed."""
-    other = st.session_state.get(_KEY)
+    """Open the dialog with this key, and close another one. A button calls it as `on_click`.
+
+    A callback runs before the redraw, so the click also counts if another redraw interrupts this one.
+    """
     st.session_state[_KEY] = key
-    if other not in (None, key):
-        st.rerun()  # this redraw may have drawn it, and Streamlit allows one
 
 
 def is_open(key: str) -> bool:

@@ -29,15 +29,15 @@ def show(
     lines of provenance on each picture.
     """
     with st.container(horizontal=True, horizontal_alignment="right"):
-        clicked = st.button(
+        st.button(
             "Pictures",
             key=key,
             icon=":material/image:",
             type="tertiary",
             help="Download these figures as PNG or SVG, with their provenance.",
+            on_click=open_dialog.set_open,
+            args=(key,),
         )
-    if clicked:
-        open_dialog.set_open(key)
     if open_dialog.is_open(key):
         _dialog(figures, lines)
 

@@ -38,14 +38,15 @@ def show(
     if not pins:
         return
     ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
-    if st.button(
+    st.button(
         "Report",
         key=f"{key}:menu",
         icon=":material/description:",
         type="tertiary",
         help="Download a report for review.",
-    ):
-        open_dialog.set_open(key)
+        on_click=open_dialog.set_open,
+        args=(key,),
+    )
     if open_dialog.is_open(key):
         _dialog(ordered, chip, key)
 
