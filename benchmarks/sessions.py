@@ -251,7 +251,7 @@ async def _watch(one: Runner) -> None:
 
 def _rules(page: PageSession) -> list[str]:
     """Return the keys of the fields with the mesh axes of a rule. Rows have other numbers in each session."""
-    return [key for key in page.widget_keys() if re.fullmatch(r"rule:\d+:axes", key)]
+    return [key for key in page.widget_keys() if re.fullmatch(r"rule:\d+:axes\.\d+", key)]
 
 
 def _problem(visit: object) -> str | None:

@@ -125,7 +125,8 @@ class Dashboard:
     # User actions.
 
     def field(self, label: str) -> Locator:
-        return self.page.get_by_label(label, exact=True)
+        """Return the field with this label. While a new widget replaces it, the new one comes first."""
+        return self.page.get_by_label(label, exact=True).first
 
     def type(self, label: str, text: str) -> None:
         """Write into a field, and leave it with Enter."""
@@ -224,6 +225,10 @@ class Dashboard:
         """Return the element with this key."""
         return self.page.locator(".st-key-" + re.sub(r"[^\w-]", "-", key))
 
+    def kept(self, key: str) -> Locator:
+        """Return the widget of a field that the session keeps. A number follows its key."""
+        return self.page.locator(f'[class*="st-key-{re.sub(r"[^a-zA-Z0-9_-]", "-", key)}-"]')
+
     def main(self) -> Locator:
         return self.page.get_by_test_id("stMain")
 
@@ -274,7 +279,7 @@ class Dashboard:
             # At once: a field can vanish between two readings.
             return fields.evaluate_all("found => found.map(field => field.value)")
 
-        return list(zip(texts("name"), texts("axes"), strict=True))
+        return list(zip(texts("name"), texts("axes"), strict=False))  # between two readings too
 
     def query(self) -> str:
         """Return the query of the URL."""

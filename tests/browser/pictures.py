@@ -89,7 +89,7 @@ def main() -> int:
                     dashboard.open_tab("Shard map")
                     dashboard.pin()
                     for preset in PINNED:
-                        dashboard.keyed("preset").get_by_text(preset, exact=True).click()
+                        dashboard.kept("preset").get_by_text(preset, exact=True).click()
                         dashboard.settle()
                         dashboard.run()
                         dashboard.pin(preset)

@@ -34,7 +34,7 @@ def choose(dashboard: Dashboard, name: str) -> None:
 
 def break_it(dashboard: Dashboard, title: str) -> None:
     """Choose a mistake from the list."""
-    field = dashboard.keyed("assemble:mistake").locator("input")
+    field = dashboard.kept("assemble:mistake").locator("input")
     # Scrolling closes an open list, and a click scrolls to its target.
     field.scroll_into_view_if_needed()
     dashboard.page.wait_for_timeout(4 * POLL_MS)

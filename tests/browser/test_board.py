@@ -29,7 +29,7 @@ def board(open_dashboard):
     dashboard = open_dashboard(f"?{SMALL}")
     dashboard.run()
     dashboard.pin()
-    dashboard.keyed("preset").get_by_text("FSDP", exact=True).click()
+    dashboard.kept("preset").get_by_text("FSDP", exact=True).click()
     dashboard.settle()
     dashboard.run()
     dashboard.pin("FSDP")

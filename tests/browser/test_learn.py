@@ -30,7 +30,7 @@ def provenance(learn):
 
 
 def choose(learn, title):
-    learn.keyed("learn:guide").get_by_text(title, exact=True).click()
+    learn.kept("learn:guide").get_by_text(title, exact=True).click()
     learn.settle()
 
 

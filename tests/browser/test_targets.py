@@ -17,13 +17,13 @@ for text in ("tpu:v5e:2x4", "gpu:h100:8"):
 
 
 def choose(dashboard: Dashboard, field: str, option: str) -> None:
-    dashboard.sidebar().get_by_label(field, exact=True).click()
+    dashboard.sidebar().get_by_label(field, exact=True).first.click()
     dashboard.page.get_by_role("option", name=option).first.click()
     dashboard.settle()
 
 
 def choose_kind(dashboard: Dashboard, kind: str) -> None:
-    dashboard.keyed("target:kind").get_by_text(kind, exact=True).click()
+    dashboard.kept("target:kind").get_by_text(kind, exact=True).click()
     dashboard.settle()
 
 

@@ -8,7 +8,7 @@ from inspector.core import device_holdings
 from inspector.core.snapshot import Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
-from inspector.media.streamlit import page_width, render, table
+from inspector.media.streamlit import kept_field, page_width, render, table
 from inspector.sections import devices, unknown
 from inspector.sections.section import text
 
@@ -55,23 +55,28 @@ def _choose(snapshot: Snapshot, mesh: Mesh) -> tuple[int, ...]:
         st.session_state[_WHICH] = ONE
     left, right = page_width.beside([2, 3])
     with left:
-        which = st.segmented_control(
-            "Devices of interest", ways, key=_WHICH, required=True, label_visibility="collapsed"
+        which = kept_field.draw(
+            st.segmented_control,
+            "Devices of interest",
+            ways,
+            key=_WHICH,
+            required=True,
+            label_visibility="collapsed",
         )
     with right:
         if which == PROCESS:
             if st.session_state.get(_PROCESS) not in processes:
                 st.session_state[_PROCESS] = processes[0]
-            process = st.selectbox("Process", processes, key=_PROCESS)
+            process = kept_field.draw(st.selectbox, "Process", processes, key=_PROCESS)
             return device_holdings.devices_of_process(snapshot, process)
         if which == SEVERAL:
             st.session_state[_DEVICES] = [
                 device for device in st.session_state.get(_DEVICES, ()) if device in mesh.devices
             ] or [mesh.devices[0]]
-            return tuple(st.multiselect("Devices", mesh.devices, key=_DEVICES))
+            return tuple(kept_field.draw(st.multiselect, "Devices", mesh.devices, key=_DEVICES))
         if st.session_state.get(_DEVICE) not in mesh.devices:
             st.session_state[_DEVICE] = mesh.devices[0]
-        return (st.selectbox("Device", mesh.devices, key=_DEVICE),)
+        return (kept_field.draw(st.selectbox, "Device", mesh.devices, key=_DEVICE),)
 
 
 def _choose_groups(snapshot: Snapshot) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets, rule_files
 from inspector.layout.plan import UNMATCHED
 from inspector.machines import targets
-from inspector.media.streamlit import preset_pills, session, target_picker
+from inspector.media.streamlit import kept_field, preset_pills, session, target_picker
 from inspector.media.streamlit.plain_text import plain
 from inspector.model import ModelEntry, Size, SizePreset
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -55,7 +55,8 @@ class Editor:
 
     def draw(self) -> None:
         entry = session.model_entry()
-        st.selectbox(
+        kept_field.draw(
+            st.selectbox,
             "Model",
             list(CATALOGUE),
             format_func=lambda name: CATALOGUE[name].title,
@@ -140,14 +141,16 @@ class Editor:
 
     def _draw_mesh(self) -> None:
         row = st.container(horizontal=True)
-        row.text_input(
+        kept_field.draw(
+            row.text_input,
             "Mesh",
             key="field:mesh",
             on_change=session.change_mesh,
             help="Sizes of the mesh axes joined by x. Their product is the number of devices.",
         )
         if not targets.is_target(st.session_state["field:target"]):
-            row.selectbox(
+            kept_field.draw(
+                row.selectbox,
                 "Processes",
                 layouts.PROCESS_COUNTS,
                 key="field:processes",
@@ -155,7 +158,8 @@ class Editor:
             )
         for field in ("mesh", "processes"):
             _show_problem(self._problems.get(field))
-        st.text_input(
+        kept_field.draw(
+            st.text_input,
             "Axis names",
             key="field:axes",
             on_change=session.change_axes,
@@ -170,7 +174,8 @@ class Editor:
         names = [*dict.fromkeys(filter(None, session.typed_axes()))]
         state = st.session_state
         state["field:explicit"] = [name for name in state["field:explicit"] if name in names]
-        st.pills(
+        kept_field.draw(
+            st.pills,
             "Explicit axes",
             names,
             selection_mode="multi",
@@ -218,13 +223,15 @@ class Editor:
         left, right, noun, placeholder = words
         key = f"{row.table}_menu:{row.number}"
         with st.container(horizontal=True, gap="xxsmall", vertical_alignment="center"):
-            st.text_input(
+            kept_field.draw(
+                st.text_input,
                 f"{left} of {noun} {position + 1}",
                 key=row.name_key,
                 placeholder=placeholder,
                 label_visibility="collapsed",
             )
-            st.text_input(
+            kept_field.draw(
+                st.text_input,
                 f"{right} of {noun} {position + 1}",
                 key=row.axes_key,
                 placeholder="none",
@@ -286,7 +293,7 @@ class Editor:
         names = self._mesh_axis_names()
         for place, dimensions in entry.partitions.items():
             key = session.spec_key(place)
-            st.text_input(f"{place} ({', '.join(dimensions)})", key=key)
+            kept_field.draw(st.text_input, f"{place} ({', '.join(dimensions)})", key=key)
             try:
                 layouts.parse_spec(st.session_state[key], place, entry, names)
             except InvalidInput as error:
@@ -309,7 +316,8 @@ class Editor:
                 if drawer.open:
                     self._draw_side_by_side(inner)
         if entry.constraints:
-            st.pills(
+            kept_field.draw(
+                st.pills,
                 "Activation constraints",
                 entry.constraints,
                 selection_mode="multi",
@@ -325,38 +333,38 @@ class Editor:
     def _draw_training(self, sizes: list[Size]) -> None:
         for size in sizes:
             self._draw_size(size)
-        st.number_input(
+        kept_field.draw(
+            st.number_input,
             "Measured steps",
             key="field:steps",
             step=1,
-            persist_state="page",
             help="Number of timed train steps and inferences.",
         )
         _show_problem(self._problems.get("steps"))
-        st.text_input(
+        kept_field.draw(
+            st.text_input,
             "Compiler options",
             key="field:compiler_options",
             placeholder="xla_tpu_scoped_vmem_limit_kib=98304",
-            persist_state="page",
             help="Options of XLA, `name=value` with commas between them. A plan does not use them.",
         )
         _show_problem(self._problems.get("compiler_options"))
-        st.toggle(
+        kept_field.draw(
+            st.toggle,
             "Donate train state",
             key="field:donate",
-            persist_state="page",
             help="Donate the train state (`donate_argnums`): the new state reuses the memory of the old one.",
         )
-        st.toggle(
+        kept_field.draw(
+            st.toggle,
             "Profile train steps",
             key="field:trace",
-            persist_state="page",
             help="Run three more train steps under JAX's profiler. *Time* shows the operations.",
         )
-        st.toggle(
+        kept_field.draw(
+            st.toggle,
             "Time with %%timeit loops",
             key="field:timeit",
-            persist_state="page",
             help="Seven loops of the same step, mean ± deviation, as in the Flax guide.",
         )
 
@@ -408,19 +416,18 @@ class Editor:
 def _draw_field(size: Size) -> None:
     key, label = session.size_key(size.name), _label(size.name)
     st.session_state.setdefault(key, size.default)
-    # A closed expander draws no fields; their values stay.
-    common: dict[str, Any] = {"key": key, "help": _sentence(size.meaning), "persist_state": "page"}
+    common: dict[str, Any] = {"key": key, "help": _sentence(size.meaning)}
     if isinstance(size.default, bool):
-        st.toggle(label, **common)
+        kept_field.draw(st.toggle, label, **common)
     elif isinstance(size.default, str) and not size.choices:
-        st.text_input(label, **common)
+        kept_field.draw(st.text_input, label, **common)
     elif isinstance(size.default, str):
         more = size.normalize is not None
-        st.selectbox(label, size.choices, accept_new_options=more, **common)
+        kept_field.draw(st.selectbox, label, size.choices, accept_new_options=more, **common)
     elif isinstance(size.default, int):
-        st.number_input(label, step=1, **common)
+        kept_field.draw(st.number_input, label, step=1, **common)
     else:
-        st.number_input(label, format="%g", step=size.default, **common)
+        kept_field.draw(st.number_input, label, format="%g", step=size.default, **common)
 
 
 def _add_button(label: str, add: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import chart, downloads, waiting
+from inspector.media.streamlit import chart, downloads, kept_field, waiting
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.engine import Job
 
@@ -46,7 +46,7 @@ class Fields:
 
     def draw(self, widget: Callable[..., Any], name: str, *arguments: Any, **settings: Any) -> Any:
         """Draw a field with a Streamlit function and return its value."""
-        return widget(*arguments, key=self.key(name), persist_state="session", **settings)
+        return kept_field.draw(widget, *arguments, key=self.key(name), **settings)
 
     def draw_mesh(
         self, widget: Callable[..., Any], label: str, change: Callable[..., None], help: str,

@@ -52,7 +52,7 @@ def show() -> None:
     try:
         planned = _draw_main(service, layout, parsed)
     finally:
-        # Also after an error: Streamlit forgets fields that a run has not drawn.
+        # Also after an error, so that the layout can be changed.
         if not sidebar_first:
             _draw(editor)
     if planned is not None:

@@ -8,7 +8,6 @@ import streamlit as st
 
 from inspector.compiled.causes import dependents, rules_behind
 from inspector.core.errors import InvalidInput
-from inspector.core.printable import one_line
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import recorded
@@ -75,9 +74,7 @@ def _choose(snapshot: Snapshot, named: Sequence[Array]) -> Array:
     paths = [one.path for one in named]
     if array.path not in paths:
         paths.insert(0, array.path)
-    st.selectbox(
-        "Array", paths, format_func=one_line, key=selection.KEY, label_visibility="collapsed"
-    )
+    selection.draw(paths)
     return array
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.media.streamlit import kept_field
+
 
 def draw(
     label: str, key: str, presets: Sequence[Any], current: str | None, apply: Callable[[Any], None]
@@ -14,10 +16,13 @@ def draw(
     """Draw the names of presets with `current` selected. A click calls `apply` with its preset."""
     by_name = {preset.name: preset for preset in presets}
     st.session_state[key] = current
-
-    def change() -> None:
-        if (chosen := by_name.get(st.session_state[key] or current)) is not None:
-            apply(chosen)
-
     meanings = "  \n".join(f"**{preset.name}**: {preset.meaning}" for preset in presets)
-    st.pills(label, list(by_name), key=key, on_change=change, help=meanings)
+    kept_field.draw(
+        st.pills,
+        label,
+        list(by_name),
+        key=key,
+        required=True,  # a layout that matches a preset cannot match none
+        on_change=lambda: apply(by_name[st.session_state[key]]),
+        help=meanings,
+    )

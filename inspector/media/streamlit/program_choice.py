@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from inspector.core.printable import one_line
+from inspector.media.streamlit import kept_field
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections.programs import title
 
@@ -43,7 +44,8 @@ def choose(names: Sequence[str], key: str) -> str:
         st.session_state[key] = FIRST if FIRST in names else names[0]
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
         # A list reads no Markdown.
-        return st.selectbox(
+        return kept_field.draw(
+            st.selectbox,
             "Program",
             names,
             format_func=lambda name: one_line(title(name)),
@@ -52,7 +54,8 @@ def choose(names: Sequence[str], key: str) -> str:
             on_change=link,
             args=(None,),
         )
-    return st.segmented_control(
+    return kept_field.draw(
+        st.segmented_control,
         "Program",
         names,
         format_func=lambda name: plain(title(name)),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Snapshot
+from inspector.media.streamlit import kept_field
 
 KEY = "selected_array"
 
@@ -23,6 +27,18 @@ def largest_parameter(snapshot: Snapshot) -> Array:
     """Return the largest parameter, or the largest array if there are no parameters."""
     params = [array for array in snapshot.arrays if array.group == "params"] or snapshot.arrays
     return max(params, key=lambda array: (array.bytes or 0, array.elements or 0))
+
+
+def draw(paths: Sequence[str]) -> None:
+    """Draw the choice of an array. `paths` contain the selected one."""
+    kept_field.draw(
+        st.selectbox,
+        "Array",
+        paths,
+        format_func=one_line,
+        key=KEY,
+        label_visibility="collapsed",
+    )
 
 
 def select(path: str | None) -> None:

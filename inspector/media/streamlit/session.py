@@ -73,8 +73,8 @@ class _UrlSent:
 def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     """Set the session's layout before a page is drawn. `tabs` are the tabs of the Layout page.
 
-    Only the Layout page has the layout in its URL. A page switch empties the URL, and Streamlit forgets
-    widgets that are not drawn. On return to the Layout page, the last layout is put into both.
+    Only the Layout page has the layout in its URL. A page switch empties the URL. On return to the
+    Layout page, the last valid layout is put into the URL and the fields.
     """
     state = st.session_state
     in_background = background_rerun.take()

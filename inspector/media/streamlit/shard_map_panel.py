@@ -10,7 +10,6 @@ import streamlit as st
 
 from inspector.core import sharding
 from inspector.core.formatting import dimension_text
-from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
@@ -50,14 +49,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         return
     mesh = snapshot.mesh
     array = selection.selected(snapshot)
-    st.selectbox(
-        "Array",
-        [candidate.path for candidate in snapshot.arrays],
-        format_func=one_line,
-        key=selection.KEY,
-        label_visibility="collapsed",
-        persist_state="session",
-    )
+    selection.draw([candidate.path for candidate in snapshot.arrays])
     reason = why_no_map(array, mesh)
     if reason is not None:
         st.info(plain(reason), icon=":material/block:")

@@ -13,7 +13,7 @@ from inspector.machines import slices, targets
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import Slice
 from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target
-from inspector.media.streamlit import session
+from inspector.media.streamlit import kept_field, session
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.compile_cache import CompileCache
 
@@ -29,7 +29,8 @@ def draw(cache: CompileCache) -> None:
     state["target:kind"] = target.kind if target else state["field:target"]
     if state["target:kind"] not in KINDS:
         state["target:kind"] = "cpu"
-    st.segmented_control(
+    kept_field.draw(
+        st.segmented_control,
         "Target",
         list(KINDS),
         format_func=KINDS.get,
@@ -68,7 +69,8 @@ def _draw_slice(target: Target) -> None:
     state["target:topology"] = target.slice.topology
     state["target:slices"] = target.slices
     left, right = st.columns([2, 3])
-    left.selectbox(
+    kept_field.draw(
+        left.selectbox,
         "Generation",
         slices.GENERATIONS,
         format_func=lambda name: CHIPS[name].title.removeprefix("TPU "),
@@ -76,7 +78,8 @@ def _draw_slice(target: Target) -> None:
         on_change=_change_generation,
     )
     every = {one.topology: one for one in slices.slices(target.chip_name)}
-    right.selectbox(
+    kept_field.draw(
+        right.selectbox,
         "Slice",
         list(every),
         format_func=lambda topology: f"{every[topology].name} · {topology}",
@@ -85,7 +88,8 @@ def _draw_slice(target: Target) -> None:
         help="The number in a name counts TensorCores. Several topologies can have the same name.",
     )
     left, right = st.columns([2, 3])
-    left.number_input(
+    kept_field.draw(
+        left.number_input,
         "Slices",
         1,
         targets.most_slices(target.slice),
@@ -93,7 +97,8 @@ def _draw_slice(target: Target) -> None:
         on_change=_change_topology,
         help="Equal slices joined by the data center network (DCN). The first mesh axes cross slices.",
     )
-    right.segmented_control(
+    kept_field.draw(
+        right.segmented_control,
         "Device order",
         layouts.DEVICE_ORDERS,
         key="field:device_order",
@@ -109,7 +114,8 @@ def _draw_gpus(target: Target) -> None:
     state["target:gpu"] = target.chip_name
     state["target:count"] = target.devices
     left, right = st.columns([3, 2])
-    left.selectbox(
+    kept_field.draw(
+        left.selectbox,
         "GPU",
         GPU_CHIPS,
         format_func=lambda name: CHIPS[name].title,
@@ -117,7 +123,7 @@ def _draw_gpus(target: Target) -> None:
         on_change=_change_gpus,
     )
     counts = sorted({*_GPU_COUNTS, target.devices})
-    right.selectbox("GPUs", counts, key="target:count", on_change=_change_gpus)
+    kept_field.draw(right.selectbox, "GPUs", counts, key="target:count", on_change=_change_gpus)
 
 
 def _target() -> Target | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
+from inspector.media.streamlit import kept_field
 from tests.paths import ROOT
 
 SCRIPT = ROOT / "inspector" / "media" / "streamlit" / "entry.py"
@@ -39,18 +41,18 @@ class ScriptedPage:
 
     def type(self, key: str, text: str) -> None:
         """Fill a text field."""
-        self._do(self.test.text_input(key=key).set_value(text))
+        self._do(widget_of(self.test.text_input, key).set_value(text))
 
     def set(self, key: str, number: float) -> None:
         """Set a number field."""
-        self._do(self.test.number_input(key=key).set_value(number))
+        self._do(widget_of(self.test.number_input, key).set_value(number))
 
     def choose(self, key: str, value: str) -> None:
         """Choose an option of a list."""
-        self._do(self.test.selectbox(key=key).set_value(value))
+        self._do(widget_of(self.test.selectbox, key).set_value(value))
 
     def switch(self, key: str, on: bool) -> None:
-        self._do(self.test.toggle(key=key).set_value(on))
+        self._do(widget_of(self.test.toggle, key).set_value(on))
 
     def press(self, key: str) -> None:
         """Click a button."""
@@ -72,22 +74,26 @@ class ScriptedPage:
         self._do(self.test)
 
     def choose_preset(self, name: str) -> None:
-        self._do(self.test.button_group(key="preset").set_value(name))
+        self._do(widget_of(self.test.button_group, "preset").set_value(name))
+
+    def preset(self) -> str | None:
+        """Return the selected preset."""
+        return widget_of(self.test.button_group, "preset").value
 
     def choose_several(self, key: str, values: list[str]) -> None:
         """Choose options of pills."""
-        self._do(self.test.button_group(key=key).set_value(values))
+        self._do(widget_of(self.test.button_group, key).set_value(values))
 
     def value(self, key: str) -> Any:
         """Return the value of the widget with this key."""
         for element in self._sidebar():
-            if element.key == key:
+            if element.key and kept_field.key_of(element.key) == key:
                 return element.value
         raise KeyError(f"{key} is not in the sidebar")
 
     def field_keys(self) -> list[str]:
         """Return the keys of the sidebar's widgets, from top to bottom."""
-        return [element.key for element in self._sidebar() if element.key]
+        return [kept_field.key_of(element.key) for element in self._sidebar() if element.key]
 
     def rules(self) -> list[tuple[str, str]]:
         """Return logical axis and mesh axes of each rule."""
@@ -111,7 +117,7 @@ class ScriptedPage:
         found: list[str] = []
         reached = False
         for element in self._sidebar():
-            if element.key in keys:
+            if element.key and kept_field.key_of(element.key) in keys:
                 reached, found = True, []
             elif reached and (sentence := _problem(element)):
                 found.append(sentence)
@@ -146,6 +152,11 @@ class ScriptedPage:
 
     def _sidebar(self) -> list[Any]:
         return [element for element in self.test.sidebar if hasattr(element, "value")]
+
+
+def widget_of(elements: Iterable[Any], key: str) -> Any:
+    """Return the widget that shows this field."""
+    return next(one for one in elements if kept_field.key_of(one.key or "") == key)
 
 
 def _problem(element: Any) -> str | None:

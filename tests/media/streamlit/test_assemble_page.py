@@ -14,7 +14,7 @@ from inspector.guides.assembly.script import script
 from inspector.media.streamlit import assemble_page
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
-from tests.media.streamlit.scripted_page import PATIENCE, LonePage
+from tests.media.streamlit.scripted_page import PATIENCE, LonePage, widget_of
 
 PAGE = """
 import streamlit as st
@@ -30,16 +30,16 @@ class AssemblePage(LonePage):
         super().__init__(AppTest.from_string(PAGE, default_timeout=PATIENCE))
 
     def press(self, field: str, value: str) -> None:
-        self.test.button_group(key=f"assemble:{field}").set_value(value)
+        widget_of(self.test.button_group, f"assemble:{field}").set_value(value)
         self.run()
 
     def put(self, field: str, value: str | int | None) -> None:
         widgets = self.test.text_input if field in FIELDS else self.test.number_input
-        widgets(key=f"assemble:{field}").set_value(value)
+        widget_of(widgets, f"assemble:{field}").set_value(value)
         self.run()
 
     def break_it(self, mistake: str) -> None:
-        self.test.selectbox(key="assemble:mistake").set_value(mistake)
+        widget_of(self.test.selectbox, "assemble:mistake").set_value(mistake)
         self.run()
 
     def texts(self) -> list[str]:
@@ -153,7 +153,7 @@ def test_an_impossible_mistake_is_reset(page: AssemblePage) -> None:
     page.break_it("copies")
     assert page.said()
     page.put("spec", "x, y")
-    assert page.test.selectbox(key="assemble:mistake").value == "nothing"
+    assert widget_of(page.test.selectbox, "assemble:mistake").value == "nothing"
     assert page.said() == []
 
 
@@ -180,11 +180,11 @@ def test_an_invalid_field_is_reported_until_corrected(page: AssemblePage) -> Non
 
 def test_a_mesh_of_another_rank_changes_axis_names(page: AssemblePage) -> None:
     page.put("mesh", "2x2x2")
-    assert page.test.text_input(key="assemble:axes").value == "x, y, z"
+    assert widget_of(page.test.text_input, "assemble:axes").value == "x, y, z"
     assert page.said() == [] and len(page.figures()) == 3
     page.put("mesh", "8")
-    assert page.test.text_input(key="assemble:axes").value == "x"
-    assert page.test.text_input(key="assemble:spec").value == "x, None"
+    assert widget_of(page.test.text_input, "assemble:axes").value == "x"
+    assert widget_of(page.test.text_input, "assemble:spec").value == "x, None"
     assert page.said() == [] and "Global shape **(8, 8)**, per device **(1, 8)**" in str(
         page.texts()
     )
@@ -214,8 +214,8 @@ def test_fields_keep_their_values_while_another_page_is_open(_shared_workers: No
     assert not page.test.text_input
     del page.test.session_state["other_page"]
     page.run()
-    assert page.test.text_input(key="assemble:shape").value == "16x8"
-    assert page.test.selectbox(key="assemble:mistake").value == "missing"
+    assert widget_of(page.test.text_input, "assemble:shape").value == "16x8"
+    assert widget_of(page.test.selectbox, "assemble:mistake").value == "missing"
 
 
 def test_every_figure_has_downloads_with_provenance(page: AssemblePage) -> None:

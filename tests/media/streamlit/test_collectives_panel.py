@@ -15,6 +15,7 @@ from inspector.producers.abstract import abstract_state
 from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
 from inspector.sections import collectives as section
+from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
@@ -75,7 +76,7 @@ def test_another_program_can_be_chosen(shown, found: Snapshot) -> None:
     page = shown(found, collectives_program="init")
     assert "Initialization runs no collective" in texts(page.markdown)
     assert not charts(page) and not page.dataframe
-    page.button_group(key="collectives_program").set_value("apply").run()
+    widget_of(page.button_group, "collectives_program").set_value("apply").run()
     assert "An inference runs 2 all-reduces over `model`" in texts(page.markdown)
     assert charts(page) == ["collective_bars", "traffic_map"]
 

@@ -12,6 +12,7 @@ from inspector.core import device_holdings
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
+from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
@@ -123,7 +124,7 @@ def test_devices_with_data_that_no_other_device_holds(shown, faulty: Snapshot) -
     assert lost.alone > 0
     text = said(page.warning)
     assert "devices 0, 4 fail together" in text
-    page.multiselect(key="device_devices").set_value([]).run()
+    widget_of(page.multiselect, "device_devices").set_value([]).run()
     assert not page.exception
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from inspector import layout as layouts
@@ -10,6 +12,7 @@ from inspector.model import own_model
 from inspector.model.built_in import catalogue
 from inspector.service import inspection
 from inspector.service import own_model_registration as registration
+from tests.media.streamlit.scripted_page import widget_of
 
 
 def test_the_default_layout(page):
@@ -17,7 +20,7 @@ def test_the_default_layout(page):
     assert page.value("field:mesh") == "2x4"
     assert page.value("field:axes") == "data, model"
     assert page.rules() == [("batch", "data"), ("hidden", "model")]
-    assert page.value("preset") == "Data + tensor"
+    assert page.preset() == "Data + tensor"
     assert [page.value(f"size:{name}") for name in ("batch", "layers", "depth")] == [8, 4, 1024]
     assert page.value("size:scan") is False
     page.open("drawer:Training and measurement")
@@ -178,16 +181,16 @@ def test_a_preset_keeps_the_number_of_devices(open_page, preset, model):
     shown = layouts.parse(page.query()).unwrap()
     assert shown == wanted
     assert shown.devices == 16
-    assert page.value("preset") == preset.name
+    assert page.preset() == preset.name
     if model == "logical_mlp":
         assert page.rules() == [(name, " + ".join(axes)) for name, axes in preset.rules]
 
 
 def test_a_changed_rule_clears_the_preset(page):
     page.type(page.rule_key(0, "axes"), "")
-    assert page.value("preset") is None
+    assert page.preset() is None
     page.type(page.rule_key(0, "axes"), "data")
-    assert page.value("preset") == "Data + tensor"
+    assert page.preset() == "Data + tensor"
 
 
 def test_rules_are_added_moved_and_deleted(page):
@@ -321,7 +324,7 @@ def test_scan_stacks_the_layers(open_page, model):
     page = open_page(model=model)
     page.switch("size:scan", True)
     assert page.query()["scan"] == "true"
-    paths = page.test.selectbox(key="selected_array").options
+    paths = widget_of(page.test.selectbox, "selected_array").options
     kernels = [path for path in paths if path.startswith("params/") and path.endswith("kernel")]
     assert len(kernels) == 1, "all layers share one array"
     page.switch("size:scan", False)
@@ -440,7 +443,7 @@ def test_patterns_of_state_specs_are_edited(open_page, register):
     assert "params/b" in unmatched and "params/w" not in unmatched
     page.press("add_pattern")
     assert not page.warnings()
-    fields = [one.key for one in page.test.text_input if one.key.startswith("pattern:")]
+    fields = [key for key in page.field_keys() if re.match(r"pattern:.*:(name|axes)$", key)]
     page.type(fields[1], "fsdp(dp + mp, 0)")
     assert page.query()["state_specs"] == "w=fsdp(dp+mp,0);.*="
     page.type(fields[3], "nowhere")

@@ -16,6 +16,7 @@ from inspector.media.streamlit import learn_page
 from inspector.media.streamlit.learn_page import Taken
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
+from tests.media.streamlit.scripted_page import widget_of
 
 
 def script() -> None:
@@ -40,15 +41,15 @@ class LearnPage:
         assert not self.test.exception, [error.value for error in self.test.exception]
 
     def choose(self, guide: str) -> None:
-        self.test.button_group(key="learn:guide").set_value(guide)
+        widget_of(self.test.button_group, "learn:guide").set_value(guide)
         self.run()
 
     def type(self, guide: str, name: str, text: str) -> None:
-        self.test.text_input(key=f"learn:{guide}:{name}").set_value(text)
+        widget_of(self.test.text_input, f"learn:{guide}:{name}").set_value(text)
         self.run()
 
     def value(self, guide: str, name: str) -> str:
-        return self.test.text_input(key=f"learn:{guide}:{name}").value
+        return widget_of(self.test.text_input, f"learn:{guide}:{name}").value
 
     def press(self, key: str) -> None:
         self.test.button(key=f"learn:{key}").click()

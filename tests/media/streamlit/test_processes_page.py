@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.guides import processes
 from inspector.media.streamlit import processes_page
 from tests.media.streamlit.picture_menus import drawn, offered
-from tests.media.streamlit.scripted_page import PATIENCE
+from tests.media.streamlit.scripted_page import PATIENCE, widget_of
 
 PAGE = "from inspector.media.streamlit import processes_page\nprocesses_page.show()\n"
 
@@ -32,10 +32,10 @@ def test_every_figure_has_downloads_with_provenance(_shared_workers: None) -> No
 
 def test_another_mesh_and_four_processes(_shared_workers: None) -> None:
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE).run()
-    page.text_input(key="processes:mesh").set_value("4x2").run()
-    assert page.text_input(key="processes:axes").value == "x, y"
-    page.text_input(key="processes:spec").set_value("x, y").run()
-    page.button_group(key="processes:processes").set_value("4").run()
+    widget_of(page.text_input, "processes:mesh").set_value("4x2").run()
+    assert widget_of(page.text_input, "processes:axes").value == "x, y"
+    widget_of(page.text_input, "processes:spec").set_value("x, y").run()
+    widget_of(page.button_group, "processes:processes").set_value("4").run()
     assert not page.exception, [error.value for error in page.exception]
     (verdict,) = page.success
     said = verdict.value.replace("\\", "")

@@ -17,7 +17,7 @@ from inspector import layout as layouts
 from inspector.guides.restore import transfer
 from inspector.service import inspection
 from tests.media.streamlit.picture_menus import drawn, offered
-from tests.media.streamlit.scripted_page import LonePage
+from tests.media.streamlit.scripted_page import LonePage, widget_of
 
 SMALL = {"layers": "2", "depth": "64"}
 
@@ -38,11 +38,11 @@ class RestorePage(LonePage):
         )
 
     def type(self, name: str, text: str) -> None:
-        self.test.text_input(key=f"restore:{name}").set_value(text)
+        widget_of(self.test.text_input, f"restore:{name}").set_value(text)
         self.run()
 
     def value(self, name: str) -> str:
-        return self.test.text_input(key=f"restore:{name}").value
+        return widget_of(self.test.text_input, f"restore:{name}").value
 
     def said(self) -> str:
         """Return all text of the page, unescaped."""
@@ -172,7 +172,7 @@ def test_a_new_rank_changes_axis_names_and_a_preset_all_fields(open_restore) -> 
     page.type("mesh", "2x2x2")
     assert page.value("axes") == "data, model, fsdp"
     assert page.metrics()
-    page.test.button_group(key="restore:preset").set_value("FSDP")
+    widget_of(page.test.button_group, "restore:preset").set_value("FSDP")
     page.run()
     assert (page.value("mesh"), page.value("axes")) == ("8", "fsdp")
     assert page.value("rules") == "batch=fsdp, embed=fsdp"

@@ -7,10 +7,11 @@ import pytest
 from inspector.machines import targets
 from inspector.media.streamlit import target_picker
 from inspector.service import inspection
+from tests.media.streamlit.scripted_page import widget_of
 
 
 def choose_kind(page, kind: str) -> None:
-    page.test.button_group(key="target:kind").set_value(kind).run()
+    widget_of(page.test.button_group, "target:kind").set_value(kind).run()
     assert not page.test.exception, [error.value for error in page.test.exception]
 
 
@@ -56,7 +57,7 @@ def test_choose_gpus(page):
     choose_kind(page, "gpu")
     assert query(page) == {"target": "gpu:h100:8"}
     page.choose("target:gpu", "b200")
-    page.test.selectbox(key="target:count").set_value(64).run()
+    widget_of(page.test.selectbox, "target:count").set_value(64).run()
     assert query(page) == {"target": "gpu:b200:64"}
     assert page.value("field:mesh") == "8x8"
 
@@ -71,8 +72,8 @@ def test_emulated_devices_limit_the_mesh(open_page):
 
 def test_the_device_order_is_in_the_link(open_page):
     page = open_page(target="tpu:v5e:4x4", device_order="torus")
-    assert page.test.button_group(key="field:device_order").value == "torus"
-    page.test.button_group(key="field:device_order").set_value("row-major").run()
+    assert widget_of(page.test.button_group, "field:device_order").value == "torus"
+    widget_of(page.test.button_group, "field:device_order").set_value("row-major").run()
     assert query(page) == {"target": "tpu:v5e:4x4"}
 
 

@@ -16,6 +16,7 @@ from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.streamlit.plain_text import plain
 from inspector.producers.run import run_layout
+from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
@@ -54,7 +55,7 @@ def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -
 def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
     page = shown(found)
     page.selectbox(key="chip").set_value("h100").run()
-    page.button_group(key="modelled_program").set_value("apply").run()
+    widget_of(page.button_group, "modelled_program").set_value("apply").run()
     assert not page.exception
     one = modelled(found.program("apply"), found.mesh, hardware.chip("h100"))
     assert f"On 8 devices of NVIDIA H100 SXM: **{bound_text(one)}**" in words(page)
@@ -98,7 +99,7 @@ def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot
     page = shown(replace(found, programs=programs, findings=(refused,)))
     assert "train\\_step is unknown" in page.info[0].value
     assert not page.metric and not {"step_model", "roofline"} & set(charts(page))
-    page.button_group(key="modelled_program").set_value("apply").run()
+    widget_of(page.button_group, "modelled_program").set_value("apply").run()
     assert not page.info and {metric.value for metric in page.metric} == {"unknown"}
 
 

@@ -14,7 +14,7 @@ from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import pins, selection
 from inspector.service.library import Library
 from tests.figures import samples
-from tests.media.streamlit.scripted_page import PATIENCE
+from tests.media.streamlit.scripted_page import PATIENCE, widget_of
 
 FOUND = samples.snapshot()
 LARGEST = selection.largest_parameter(FOUND).path
@@ -58,7 +58,9 @@ def test_a_link_to_a_layout_has_tab_and_array(open_page) -> None:
     page = open_page(depth="64", layers="2")
     assert not {"tab", "array", "program"} & set(page.test.query_params)
     chosen = page.test.session_state[selection.KEY]
-    array = next(one for one in page.test.selectbox(key=selection.KEY).options if one != chosen)
+    array = next(
+        one for one in widget_of(page.test.selectbox, selection.KEY).options if one != chosen
+    )
     page.choose(selection.KEY, array)
     page.open_panel("PartitionSpec tree")
     assert value(page.test, "tab") == "partitionspec-tree" and value(page.test, "array") == array

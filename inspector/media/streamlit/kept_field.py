@@ -1,0 +1,88 @@
+"""Fields that the session keeps and the server can set.
+
+The browser sends the values of all widgets with each click, and a page that polls sends them often. Until
+it has applied an answer of the server, it sends the values from before. In one and the same widget, such a
+value would look like a change by the user, and undo what the server has set. So a value that the server sets
+makes a new widget, and what the browser sends for the previous one has no effect.
+
+The value is the default of the new widget. A value in the state of a widget reaches the browser with one
+answer only, and is lost if the next answer comes before the browser has applied it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+_DRAWN = "kept_fields"
+_NUMBER = re.compile(r"\.\d+$")
+_OF_OPTIONS = ("multiselect", "pills", "segmented_control")  # their value is the argument `default`
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The widget of a field.
+
+    Attributes:
+      default: the value that the server has set.
+      value: the value now, which the user may have changed.
+    """
+
+    number: int
+    default: Any
+    value: Any
+
+
+def draw(
+    widget: Callable[..., Any],
+    label: str,
+    *arguments: Any,
+    key: str,
+    on_change: Callable[..., None] | None = None,
+    args: Sequence[Any] = (),
+    **settings: Any,
+) -> Any:
+    """Draw the field `st.session_state[key]` with a function of Streamlit, and return its value.
+
+    The value must exist, can be set at any time before this call, and stays when the field is not drawn.
+
+    Args:
+      on_change: called with `args` after the user has changed the value.
+    """
+    state = st.session_state
+    fields: dict[str, _Drawn] = state.setdefault(_DRAWN, {})
+    value, drawn = state[key], fields.get(key)
+    if drawn is None:
+        drawn = fields[key] = _Drawn(0, value, value)
+    # Streamlit forgets a widget that is not drawn, and with it a change of the default.
+    forgotten = drawn.value != drawn.default and f"{key}.{drawn.number}" not in state
+    if drawn.value != value or forgotten:
+        drawn = fields[key] = _Drawn(drawn.number + 1, value, value)
+    number, default = drawn.number, drawn.default
+    widget_key = f"{key}.{number}"
+
+    def changed() -> None:
+        if fields[key].number == number:
+            state[key] = state[widget_key]
+            fields[key] = _Drawn(number, default, state[key])
+            if on_change is not None:
+                on_change(*args)
+
+    name = widget.__name__
+    if name == "selectbox":
+        options = [*arguments[0]]
+        options += [] if default in options else [default]
+        arguments, settings["index"] = (options,), options.index(default)
+    else:
+        settings["default" if name in _OF_OPTIONS else "value"] = default
+    widget(label, *arguments, key=widget_key, on_change=changed, **settings)
+    return value
+
+
+def key_of(widget_key: str) -> str:
+    """Return the key of the field that a widget shows."""
+    return _NUMBER.sub("", widget_key)

@@ -1,0 +1,92 @@
+"""Clicks on a page that has not yet applied the server's last answer.
+
+The browser then sends the previous value of every field that the server has changed in the meantime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qsl
+
+import pytest
+from playwright.sync_api import WebSocketRoute
+
+from inspector import layout as layouts
+from tests.browser.dashboard import Dashboard
+
+LATE_MS = 1_500  # from an answer of the server until the browser gets it
+
+
+class LateAnswers:
+    """The connection of a tab, which can hold back the answers of the server."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self.held: list[bytes | str] | None = None
+        self._page: WebSocketRoute | None = None
+        dashboard.page.route_web_socket("**/_stcore/stream", self._connect)
+
+    def _connect(self, page: WebSocketRoute) -> None:
+        self._page = page
+        server = page.connect_to_server()
+        server.on_message(self._answer)
+
+    def _answer(self, message: bytes | str) -> None:
+        assert self._page is not None
+        if self.held is None:
+            self._page.send(message)
+        else:
+            self.held.append(message)
+
+    def hold(self) -> None:
+        self.held = []
+
+    def release(self) -> None:
+        assert self._page is not None
+        held, self.held = self.held or [], None
+        for message in held:
+            self._page.send(message)
+
+
+@pytest.fixture
+def late(open_tab: Callable, server) -> tuple[Dashboard, LateAnswers]:
+    dashboard = Dashboard(open_tab(), server.url)
+    return dashboard, LateAnswers(dashboard)
+
+
+def _change_rule(dashboard: Dashboard) -> None:
+    field = dashboard.field("Mesh axes of rule 2")
+    field.fill("")
+    field.press("Enter")
+
+
+def _choose_preset(dashboard: Dashboard) -> None:
+    dashboard.kept("preset").get_by_text("FSDP", exact=True).click()
+
+
+def _choose_model(dashboard: Dashboard) -> None:
+    dashboard.page.get_by_role("combobox", name="Model").click()
+    dashboard.page.get_by_role("option", name="Mixture of experts").first.click()
+
+
+@pytest.mark.parametrize(
+    ("change", "query"),
+    [
+        (_change_rule, "rules=batch.data~hidden.&tab=arrays"),
+        (_choose_preset, "mesh=8&axes=fsdp&rules=batch.fsdp~embed.fsdp&tab=arrays"),
+        (_choose_model, "model=moe&tab=arrays"),
+    ],
+)
+def test_a_click_before_the_answer_keeps_the_change(late, change, query):
+    dashboard, answers = late
+    dashboard.open()
+    answers.hold()
+    change(dashboard)
+    dashboard.page.wait_for_timeout(LATE_MS)
+    dashboard.page.get_by_role("tab", name="Arrays", exact=True).click()
+    dashboard.page.wait_for_timeout(LATE_MS)
+    answers.release()
+    dashboard.expect_query(query)
+    fields = {name: text for name, text in parse_qsl(query) if name != "tab"}
+    layout = layouts.parse(fields).unwrap()
+    dashboard.expect_rules([(name, " + ".join(axes)) for name, axes in layout.rules])
+    assert dashboard.field("Mesh").input_value() == layouts.print_mesh(layout.mesh_shape)
