@@ -94,10 +94,8 @@ def _mesh_changes(before: LockedMesh | None, after: LockedMesh | None) -> list[s
 def _mesh_text(mesh: LockedMesh | None) -> str:
     if mesh is None:
         return "none"
-    return (
-        mesh_sizes_text((name(axis.name) for axis in mesh.axes), (axis.size for axis in mesh.axes))
-        or "one device"
-    )
+    names, sizes = (name(axis.name) for axis in mesh.axes), (axis.size for axis in mesh.axes)
+    return mesh_sizes_text(names, sizes, max_axes_of_size_1=len(mesh.axes)) or "one device"
 
 
 def _arrays(lock: LockFile, all_of_them: bool) -> dict[str, LockedArray]:

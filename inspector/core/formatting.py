@@ -167,18 +167,27 @@ def mesh_text(
     """
     if mesh is None:
         return "unknown"
-    large = [axis for axis in mesh.axes if axis.size > 1]
-    small = len(mesh.axes) - len(large)
-    shown = mesh.axes if small <= max_axes_of_size_1 else large
-    sizes = mesh_sizes_text([name(axis.name) for axis in shown], [axis.size for axis in shown])
-    if shown is mesh.axes:
-        return sizes or "one device"
-    return f"{sizes}{', and ' if sizes else ''}{counted(small, 'axis', 'axes')} of size 1"
+    names = [name(axis.name) for axis in mesh.axes]
+    sizes = [axis.size for axis in mesh.axes]
+    return mesh_sizes_text(names, sizes, max_axes_of_size_1=max_axes_of_size_1) or "one device"
 
 
-def mesh_sizes_text(axis_names: Iterable[str], sizes: Iterable[int]) -> str:
-    """Return names and sizes of mesh axes: `data 2 × model 4`."""
-    return " × ".join(f"{name} {size}" for name, size in zip(axis_names, sizes, strict=True))
+def mesh_sizes_text(
+    axis_names: Iterable[str], sizes: Iterable[int], *, max_axes_of_size_1: int = 3
+) -> str:
+    """Return names and sizes of mesh axes: `data 2 × model 4`.
+
+    If too many axes have size 1, they are counted: `fsdp 16, and 11 axes of size 1`.
+    """
+    axes = [*zip(axis_names, sizes, strict=True)]
+    small = sum(size == 1 for _, size in axes)
+    if small <= max_axes_of_size_1:
+        small = 0
+    else:
+        axes = [(name, size) for name, size in axes if size > 1]
+    texts = [" × ".join(f"{name} {size}" for name, size in axes)]
+    texts += [f"{counted(small, 'axis', 'axes')} of size 1"] if small else []
+    return ", and ".join(filter(None, texts))
 
 
 def ranges_text(index: Sequence[Sequence[int]]) -> str:

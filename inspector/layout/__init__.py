@@ -2,14 +2,15 @@
 
 from inspector.layout.fields import (
     AXIS_TYPES,
-    DEFAULT_AXES,
     DEVICE_ORDERS,
+    LARGE_AXES,
     MOST_AXES,
     MOST_COMPILED_DEVICES,
     MOST_DEVICES,
     MOST_STEPS,
     PROCESS_COUNTS,
     TARGETS,
+    default_names,
     default_specs,
     left_out_rules,
     mesh_of,

@@ -25,7 +25,8 @@ DEFAULT_MESH = (2, 4)
 DEFAULT_STEPS = 20
 MOST_STEPS = 10_000
 PROCESS_COUNTS = (1, 2, 4)
-MOST_AXES = 4
+MOST_AXES = 16  # the meshes of MaxText have 13
+LARGE_AXES = 4  # axes above 1 of a mesh that nobody chose
 MOST_DEVICES = 512  # emulated devices that were tested on one machine
 MOST_COMPILED_DEVICES = targets.MOST_DEVICES
 LOCAL = "local"  # the devices that JAX finds on this machine
@@ -40,8 +41,7 @@ MOST_OPTIONS = 100  # options of the compiler
 _LARGEST = 2**53
 _LONGEST_TEXT = 200
 
-# Default names for one to four mesh axes.
-DEFAULT_AXES = {
+_DEFAULT_AXES = {
     1: ("data",),
     2: ("data", "model"),
     3: ("data", "fsdp", "model"),
@@ -54,6 +54,12 @@ _ENTRY_SEPARATOR = re.compile(r"[,~;\n]")
 _FSDP = re.compile(
     r"\s*fsdp\(\s*(?P<axes>[^,()]*?)\s*(,\s*(min_bytes=)?(?P<least>[0-9]{1,15})\s*)?\)\s*"
 )
+
+
+def default_names(count: int) -> tuple[str, ...]:
+    """Return default names for `count` mesh axes: usual ones, then `axis_5`, `axis_6` and so on."""
+    further = (f"axis_{number}" for number in range(LARGE_AXES + 1, count + 1))
+    return (*_DEFAULT_AXES[min(count, LARGE_AXES)], *further)
 
 
 def print_mesh(shape: tuple[int, ...]) -> str:
@@ -104,8 +110,10 @@ def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
     """Return the most even mesh with all devices of a target, smaller axes first.
 
     Emulated devices are as many as in `DEFAULT_MESH`. The slices of a target are along the first axis: alone
-    in a mesh of 3 axes or more, else with a part of each slice.
+    in a mesh of 3 axes or more, else with a part of each slice. Axes after `LARGE_AXES` have size 1.
     """
+    if axes > LARGE_AXES:
+        return (*mesh_of(target, LARGE_AXES), *(1,) * (axes - LARGE_AXES))
     machine = targets.parse(target) if targets.is_target(target) else None
     if machine is None:
         return _even_mesh(math.prod(DEFAULT_MESH), axes)
@@ -134,7 +142,7 @@ def default_mesh(model: ModelEntry, target: str) -> tuple[int, ...]:
     machine = targets.parse(target) if targets.is_target(target) else None
     if own and (machine is None or machine.devices == math.prod(own)):
         return own
-    usual = DEFAULT_AXES[len(DEFAULT_MESH)]
+    usual = default_names(len(DEFAULT_MESH))
     count = len(usual) if set(model.mesh_axes) <= set(usual) else len(model.mesh_axes)
     return mesh_of(target, len(own) or min(count, MOST_AXES))
 
@@ -147,10 +155,10 @@ def default_axes(model: ModelEntry, count: int) -> tuple[str, ...]:
     own = tuple(axis.name for axis in model.mesh)
     if len(own) == count:
         return own
-    usual, named = DEFAULT_AXES[count], model.mesh_axes[:count]
+    usual, named = default_names(count), model.mesh_axes[:count]
     if set(model.mesh_axes) <= set(usual):
         return usual
-    spare = (name for name in DEFAULT_AXES[MOST_AXES] if name not in named)
+    spare = (name for name in default_names(MOST_AXES) if name not in named)
     return (*itertools.islice(spare, count - len(named)), *named)
 
 

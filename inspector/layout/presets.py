@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inspector.core.rules import Rule
-from inspector.layout import Layout, specs_from_rules
+from inspector.layout import LARGE_AXES, Layout, specs_from_rules
 from inspector.model import ModelEntry
 
 
@@ -255,8 +255,11 @@ def matching(layout: Layout) -> Preset | None:
 
 
 def mesh_shape(devices: int, axes: int) -> tuple[int, ...]:
-    """Return the most even mesh with this number of axes, smaller axes first."""
-    return mesh_shapes(devices, axes)[0]
+    """Return the most even mesh with this number of axes, smaller axes first.
+
+    Axes after `LARGE_AXES` have size 1.
+    """
+    return (*mesh_shapes(devices, min(axes, LARGE_AXES))[0], *(1,) * (axes - LARGE_AXES))
 
 
 def mesh_shapes(devices: int, axes: int) -> list[tuple[int, ...]]:

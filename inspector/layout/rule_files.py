@@ -21,7 +21,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_sizes_text
 from inspector.core.rules import Rule
 from inspector.core.rules.written import rule_of
-from inspector.layout.fields import MOST_AXES, NAME
+from inspector.layout.fields import LARGE_AXES, MOST_AXES, NAME
 from inspector.layout.layout import Layout
 from inspector.layout.presets import Preset, mesh_shape
 
@@ -109,11 +109,10 @@ class RuleSet:
 
     def _default_axes(self) -> tuple[str, ...]:
         """Return the axes that the file makes larger than 1, else those that most rules use."""
-        larger = [axis for axis in self.axes if self.sizes.get(axis, 1) != 1]
-        if not larger:
+        chosen = [axis for axis in self.axes if self.sizes.get(axis, 1) != 1][:MOST_AXES]
+        if not chosen:
             used = [axis for _, axes in self.rules for axis in axes]
-            larger = sorted(dict.fromkeys(used), key=used.count, reverse=True)
-        chosen = larger[:MOST_AXES]
+            chosen = sorted(dict.fromkeys(used), key=used.count, reverse=True)[:LARGE_AXES]
         return tuple(axis for axis in self.axes if axis in chosen)
 
 

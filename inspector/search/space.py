@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule, partition_spec
-from inspector.layout import MOST_AXES, Layout, from_json, specs_from_rules
+from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
 from inspector.layout.fields import parse_rules
 from inspector.layout.presets import factorings, fitting
 from inspector.search.neighbors import neighbors
@@ -145,14 +145,16 @@ class Space:
         every = roles_of(axes)
         if self.locks.mesh:
             anything = tuple(dict.fromkeys(role.logical for use in every.values() for role in use))
+            roles = {
+                name: tuple(Role(name, one) for one in anything) for name in self.layout.axis_names
+            }
+            sizes = zip(self.layout.axis_names, self.layout.mesh_shape, strict=True)
+            # The role of an axis of size 1 changes nothing, so it has one.
             yield from itertools.product(
-                *(
-                    every.get(name) or tuple(Role(name, logical) for logical in anything)
-                    for name in self.layout.axis_names
-                )
+                *((roles | every)[name][: 1 if size == 1 else None] for name, size in sizes)
             )
             return
-        for count in range(1, MOST_AXES + 1):
+        for count in range(1, LARGE_AXES + 1):
             for names in itertools.combinations(every, count):
                 yield from itertools.product(*(every[name] for name in names))
 
@@ -161,14 +163,25 @@ class Space:
         if self.locks.mesh:
             yield self.layout.mesh_shape
             return
-        wanted = self.locks.sizes
-        if any(size > 1 and name not in names for name, size in wanted.items()):
+        fixed = dict(self.locks.sizes)
+        if any(size > 1 and name not in names for name, size in fixed.items()):
             return
+        if len(names) > LARGE_AXES:
+            # Of a longer mesh, the axes of size 1 keep it: there would be millions of meshes.
+            now = zip(self.layout.axis_names, self.layout.mesh_shape, strict=True)
+            fixed |= {name: 1 for name, size in now if size == 1 and name not in fixed}
         least = 1 if self.axes is None or self.locks.rules else 2
-        for shape in factorings(self.layout.devices, len(names), least):
-            sizes = dict(zip(names, shape, strict=True))
-            if all(sizes.get(name, 1) == size for name, size in wanted.items()):
-                yield shape
+        if any(fixed.get(name, least) < least for name in names):
+            return
+        free = [name for name in names if name not in fixed]
+        left, rest = divmod(
+            self.layout.devices, math.prod(fixed[name] for name in names if name in fixed)
+        )
+        if rest or (not free and left != 1):
+            return
+        for shape in factorings(left, len(free), least) if free else [()]:
+            sizes = fixed | dict(zip(free, shape, strict=True))
+            yield tuple(sizes[name] for name in names)
 
     def _candidate(
         self,

@@ -335,8 +335,9 @@ def rules_text(one: Candidate) -> str:
 
 
 def use_text(layout: Layout) -> str:
-    """Return the logical axes that each mesh axis of a layout shards."""
-    found: dict[str, list[str]] = {axis: [] for axis in layout.axis_names}
+    """Return the logical axes that each mesh axis of more than one device shards."""
+    sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
+    found: dict[str, list[str]] = {axis: [] for axis, size in sizes if size > 1}
     for name, axes in layout.rules:
         for axis in axes:
             if name not in found.get(axis, [name]):
@@ -345,7 +346,7 @@ def use_text(layout: Layout) -> str:
         for place, spec in layout.specs.items():
             for sharding in spec:
                 for axis in sharding or ():
-                    if place not in found[axis]:
+                    if place not in found.get(axis, [place]):
                         found[axis].append(place)
     return "; ".join(f"{axis}: {', '.join(names) or 'nothing'}" for axis, names in found.items())
 

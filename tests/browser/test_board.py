@@ -56,6 +56,8 @@ def test_three_layouts_are_compared_timed_reported_and_restored(
 
     # Shard maps of the same array, zoomed together.
     board.open_tab("Shard maps")
+    board.wait_for_figure("board_maps")
+    board.wait_for_stillness()  # a figure that is drawn again loses the drag
     before = ranges(board.wait_for_figure("board_maps"))
     assert len(before) == 3
     box = board.keyed("board_maps").locator(".nsewdrag").first.bounding_box()

@@ -135,7 +135,7 @@ def test_two_axes_are_as_square_as_the_count_allows(devices: int) -> None:
     ]
 
 
-@given(st.integers(1, 512), st.integers(1, layouts.MOST_AXES))
+@given(st.integers(1, 512), st.integers(1, layouts.LARGE_AXES))
 def test_meshes_are_complete_with_the_most_even_first(devices: int, axes: int) -> None:
     shapes = presets.mesh_shapes(devices, axes)
     divisors = [size for size in range(1, devices + 1) if devices % size == 0]

@@ -278,7 +278,11 @@ def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) ->
     name = f"{module(FIVE_AXES)}:build"
     layout = layout_of(name, mesh="2x4")
     assert layout.axis_names == ("dp", "fsdp")
-    assert len(layout_of(name).axis_names) == layouts.MOST_AXES
+    every = layout_of(name)
+    assert every.axis_names == ("dp", "fsdp", "tp", "sp", "ep") and every.devices == 8
+    assert not [
+        one for one in audited(plan(every, abstract_state(every))).findings if one.code == LEFT_OUT
+    ]
     found = audited(plan(layout, abstract_state(layout)))
     (left,) = [one for one in found.findings if one.code == LEFT_OUT]
     assert left.level == "warning"

@@ -39,7 +39,11 @@ LAYOUTS = {
     "two axes on one dimension": {"mesh": "2x2x2", "axes": "a,b,c", "rules": "batch=a,hidden=c+b"},
     "an axis of size 1": {"mesh": "1x8", "rules": "batch=data,hidden=model"},
     "nothing sharded": {"rules": ""},
-    "four axes": {"mesh": "2x1x2x2", "axes": "a,b,c,d", "rules": "batch=a+b,embed=c,hidden=d"},
+    "six axes": {
+        "mesh": "2x1x2x1x1x2",
+        "axes": "a,b,c,d,e,f",
+        "rules": "batch=a+b,embed=c,hidden=e+f",
+    },
     "one device": {"mesh": "1x1"},
     "bfloat16, momentum": {"dtype": "bfloat16", "optimizer": "momentum"},
 }  # fmt: skip

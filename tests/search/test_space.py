@@ -136,6 +136,20 @@ def test_bad_varied_fields_are_refused(vary):
         space_of(layout(), STATE, (), [vary])
 
 
+@pytest.mark.parametrize(("lock", "meshes"), [("mesh", 1), ("rules", 5)])
+def test_axes_of_size_1_of_a_long_mesh_keep_it(lock, meshes):
+    names = ",".join(f"a{number}" for number in range(13))
+    long = layout(
+        mesh="1x4x" + "1x" * 10 + "4", axes=names, rules="batch=a1,embed=a1,mlp=a12,heads=a2"
+    )
+    space = space_of(long, STATE, [lock])
+    found = {one.mesh_shape for one in every(space)}
+    assert len(every(space)) == space.count()
+    # 16 devices over two axes have five meshes.
+    assert found <= {(1, 2**n, *(1,) * 10, 2 ** (4 - n)) for n in range(5)}
+    assert len(found) == meshes and long.mesh_shape in found
+
+
 def test_a_huge_space_is_counted_and_refused_at_once():
     values = ",".join(str(16 * n) for n in range(1, 40))
     with pytest.raises(InvalidInput, match=f"at most {spaces.MOST_CANDIDATES:,}.*lock mesh"):

@@ -298,7 +298,7 @@ def _intensities(
         link = links.get(term.axes) if term.axes else None
         # The wire bytes of one device during a large all-gather.
         outward = None
-        if link is not None and not isinstance(link, NoLink):
+        if link is not None and not isinstance(link, NoLink) and link.size > 1:
             outward = effective_bytes_per_second(link) * (link.size - 1) / link.size
         rows.append((term.name, term.wire_bytes, outward))
     return tuple(

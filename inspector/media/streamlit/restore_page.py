@@ -161,7 +161,7 @@ def _change_mesh(saved: Layout, fields: Fields) -> None:
     except InvalidInput:
         return
     if len(fields["axes"].split(",")) != rank:
-        spare = (*saved.axis_names, *layouts.DEFAULT_AXES[layouts.MOST_AXES])
+        spare = (*saved.axis_names, *layouts.default_names(layouts.MOST_AXES))
         fields["axes"] = ", ".join(mesh_fields.fitted_names(fields["axes"], rank, spare))
 
 

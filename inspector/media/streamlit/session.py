@@ -280,8 +280,8 @@ def change_mesh() -> None:
     # A mesh that was reduced and is enlarged again gets its old names.
     spare = (
         *last_layout().axis_names,
-        *layouts.DEFAULT_AXES[len(shape)],
-        *layouts.DEFAULT_AXES[layouts.MOST_AXES],
+        *layouts.default_names(len(shape)),
+        *layouts.default_names(layouts.MOST_AXES),
     )
     fitted = tuple(mesh_fields.fitted_names(",".join(names), len(shape), spare))
     state["field:axes"] = ", ".join(fitted)
