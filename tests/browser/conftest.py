@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +16,17 @@ from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
 from tests.browser.server import Server
 
 _FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Repeat a failed browser test once in CI, whose two cores run four processes of tests.
+
+    The summary lists every repeated test, because a click at an unusual moment can show a defect of the page.
+    """
+    if "CI" in os.environ:
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 # Both end with this package, because Playwright's event loop would break other tests.
@@ -71,7 +84,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Record for the fixtures that a test failed."""
     report = yield
-    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    before = call.when != "setup" and item.stash.get(_FAILED, False)
+    item.stash[_FAILED] = before or call.excinfo is not None
     return report
 
 

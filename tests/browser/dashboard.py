@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from benchmarks.processes import PATIENCE, until
+from benchmarks.processes import until
 from tests.paths import ROOT
 
 ARTIFACTS = ROOT / "artifacts"
-PATIENCE_MS = int(1000 * PATIENCE)  # until a missing element fails the test
+PATIENCE = 90.0  # seconds until a missing element fails the test
+PATIENCE_MS = int(1000 * PATIENCE)
 POLL_MS = 50
 REDRAW_MS = 60_000  # until a figure has the width of its place
 CLICK_SECONDS = 20.0  # until a click without any effect is repeated
@@ -155,9 +156,9 @@ class Dashboard:
         A redraw of the page can replace the button under the click, and then the click does nothing.
         """
         self.settle()
-        until(self.run_labels, "the button that runs")
+        until(self.run_labels, "the button that runs", PATIENCE)
         label, alerts = self.run_labels(), self.alerts().count()
-        until(lambda: self._began(label, alerts), "the beginning of the run")
+        until(lambda: self._began(label, alerts), "the beginning of the run", PATIENCE)
 
     def run_labels(self) -> list[str]:
         """Return the label of the button that builds and runs; nothing while a run is shown instead."""
@@ -189,7 +190,7 @@ class Dashboard:
         self.open_pin_menu()
         if name is not None:
             # A redraw that suggests another name replaces the field, and with it the text.
-            until(lambda: self._filled("Name on the board", name), "the name of the pin")
+            until(lambda: self._filled("Name on the board", name), "the name of the pin", PATIENCE)
         self.page.get_by_role("button", name="Pin to the board").click()
         expect(self.page.get_by_test_id("stPopoverBody")).to_have_count(0)
         self.settle()
@@ -268,7 +269,7 @@ class Dashboard:
             return last == [expected]
 
         with suppress(TimeoutError):
-            until(found)
+            until(found, seconds=PATIENCE)
         assert last == [expected]
 
     def rules(self) -> list[tuple[str, str]]:
@@ -321,7 +322,7 @@ class Dashboard:
                 return None
             return figure
 
-        figure = until(found, f"the figure {key}")
+        figure = until(found, f"the figure {key}", PATIENCE)
         assert isinstance(figure, dict)
         return figure
 
