@@ -193,6 +193,13 @@ def test_a_changed_rule_clears_the_preset(page):
     assert page.preset() == "Data + tensor"
 
 
+def test_a_chosen_axis_type_stays_when_the_mesh_gets_another_axis(page):
+    page.choose_several("field:explicit", ["data"])
+    page.type("field:mesh", "2x2x2")
+    assert page.value("field:explicit") == ["data"]
+    assert layouts.parse(page.query()).unwrap().explicit_axes == ("data",)
+
+
 def test_rules_are_added_moved_and_deleted(page):
     page.press("add_rule")
     assert page.rules() == [("batch", "data"), ("hidden", "model"), ("embed", "")]
