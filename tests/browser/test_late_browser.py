@@ -9,7 +9,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 import pytest
-from playwright.sync_api import WebSocketRoute
+from playwright.sync_api import WebSocketRoute, expect
 
 from inspector import layout as layouts
 from tests.browser.dashboard import Dashboard
@@ -66,6 +66,19 @@ def _choose_preset(dashboard: Dashboard) -> None:
 def _choose_model(dashboard: Dashboard) -> None:
     dashboard.page.get_by_role("combobox", name="Model").click()
     dashboard.page.get_by_role("option", name="Mixture of experts").first.click()
+
+
+def test_a_button_before_the_answer_keeps_the_change(late):
+    dashboard, answers = late
+    dashboard.open("?depth=64")
+    answers.hold()
+    _change_rule(dashboard)
+    dashboard.page.wait_for_timeout(LATE_MS)
+    dashboard.page.get_by_role("button", name="Screenshot").click()
+    dashboard.page.wait_for_timeout(LATE_MS)
+    answers.release()
+    expect(dashboard.keyed("leave_screenshot_mode")).to_have_count(1)
+    dashboard.expect_query("rules=batch.data~hidden.&depth=64&screenshot=1")
 
 
 @pytest.mark.parametrize(

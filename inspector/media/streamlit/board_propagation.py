@@ -19,7 +19,6 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED, with_programs
-from inspector.media.streamlit import background_rerun
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
@@ -59,7 +58,7 @@ def _poll(service: Inspection, waiting: list[Layout]) -> None:
         _finish(work)
     left = [layout for layout in waiting if not _is_known(service, work, layout)]
     if not left:
-        background_rerun.rerun()
+        st.rerun()
     if work.job is None:
         _start(service, work, left[0], work.layout != left[0])
     st.info(

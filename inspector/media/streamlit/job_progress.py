@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit import background_rerun
 from inspector.media.streamlit.plain_text import plain
 from inspector.service.engine import Job, Status
 
@@ -128,7 +127,7 @@ def _poll(name: str, subjects: Collection[str]) -> None:
                 task.finish()
         except InvalidInput as error:
             state[_problem_key(name)] = str(error)
-        background_rerun.rerun()
+        st.rerun()
     other = " (for another layout)" if subjects and task.subject not in subjects else ""
     # Not columns: in a narrow window the button would be too small for its label.
     with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):

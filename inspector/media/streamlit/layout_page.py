@@ -123,8 +123,7 @@ def _panels_of_plan(
 ) -> dict[str, snapshot_panels.Panel]:
     """Return the panels that start the propagation of a plan and wait for its programs.
 
-    Other panels show the programs once they are known. They start no propagation, because the rerun at its
-    end closes an open dialog.
+    Other panels show the programs once they are known, and start no propagation.
     """
     if service.known_programs(layout) is not None and not service.knows_all_programs(layout):
         return {name: _with_rest(service, name) for name in _OF_PROGRAMS}

@@ -13,7 +13,6 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED, with_programs
-from inspector.media.streamlit import background_rerun
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
@@ -100,7 +99,7 @@ def make_way(service: Inspection, layout: Layout) -> None:
 
 def _poll(service: Inspection, layout: Layout) -> None:
     if _is_finished(service, layout):
-        background_rerun.rerun()
+        st.rerun()
     st.info(
         "Propagating shardings through the programs, without a compile …",
         icon=":material/hourglass_top:",
@@ -109,7 +108,7 @@ def _poll(service: Inspection, layout: Layout) -> None:
 
 def _poll_rest(service: Inspection, layout: Layout) -> None:
     if service.knows_all_programs(layout):
-        background_rerun.rerun()
+        st.rerun()
     running: _Running | None = st.session_state.get(_REST)
     waiting, since = st.session_state.get(_SINCE, (None, 0.0))
     if waiting != layout:
@@ -121,7 +120,7 @@ def _poll_rest(service: Inspection, layout: Layout) -> None:
         _start(service, layout, origins, key=_REST)
     elif running is not None and running.layout == layout and running.job.state == "done":
         running.job.answer()  # the service then knows all programs
-        background_rerun.rerun()
+        st.rerun()
 
 
 def _is_finished(service: Inspection, layout: Layout) -> bool:

@@ -21,10 +21,9 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.media.streamlit import (
-    background_rerun,
+    back_button,
     chip_choice,
     mesh_fields,
-    page_width,
     screenshot_mode,
     view_link,
 )
@@ -62,14 +61,6 @@ class RuleRow:
         return f"{state.get(self.name_key) or ''}={state.get(self.axes_key) or ''}"
 
 
-@dataclass(frozen=True)
-class _UrlSent:
-    """A URL that the browser has not confirmed: the URL before it, and the widget values at that time."""
-
-    before: dict[str, str]
-    values: dict[str, Any]
-
-
 def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     """Set the session's layout before a page is drawn. `tabs` are the tabs of the Layout page.
 
@@ -77,23 +68,22 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     Layout page, the last valid layout is put into the URL and the fields.
     """
     state = st.session_state
-    in_background = background_rerun.take()
     was_on_layout_page, state.on_layout_page = state.get("on_layout_page"), on_layout_page
     if "last_layout" not in state and not on_layout_page:
         put(layouts.parse(layouts.opening_fields()).unwrap())
     elif on_layout_page and was_on_layout_page is False:
         put(state["last_layout"])
-        state.written_query = state.url_sent = None
+        state.written_query = None
         view_link.forget()
-    elif on_layout_page and _query() == state.get("written_query"):
-        state.url_sent = None
-    elif on_layout_page and not _is_late(in_background):
-        # A link, or the back button of the browser.
+    elif (
+        on_layout_page
+        and ("last_layout" not in state or back_button.pressed())
+        and _query() != state.get("written_query")
+    ):
         view, fields = view_link.split(_query())
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
-        state.url_sent = None
         put(parsed.value)
         state.url_problems |= view_link.read(view, tabs, TABS_KEY)
         if (problem := screenshot_mode.problem()) is not None:
@@ -344,38 +334,10 @@ def write_url(planned: Snapshot | None, tabs: Collection[str]) -> None:
     if chip != chip_choice.DEFAULT:
         query[chip_choice.KEY] = chip
     query |= view_link.query(tabs, TABS_KEY, planned)
-    if (before := _query()) != query:
-        st.session_state.url_sent = _UrlSent(before, _widget_values())
+    if _query() != query:
         named = {_PARAMETERS.get(name, name): text for name, text in query.items()}
         st.query_params.from_dict(named | screenshot_mode.query())
     st.session_state.written_query = query
-
-
-def _is_late(in_background: bool) -> bool:
-    """Return whether the browser has not yet applied the last URL that it was sent.
-
-    The browser applies a URL after it has drawn the figures. A click before that sends the old URL, like
-    the back button, but it also changes a widget. A rerun that background work asked for sends it too.
-    """
-    sent: _UrlSent | None = st.session_state.get("url_sent")
-    if sent is None or sent.before != _query():
-        return False
-    if in_background:
-        return True
-    values = _widget_values()
-    # A widget may have appeared or disappeared since.
-    return any(values[key] != sent.values[key] for key in values.keys() & sent.values.keys())
-
-
-def _widget_values() -> dict[str, Any]:
-    """Return what the browser sends with the URL: fields, open tabs, selections and the page width."""
-    # Not booleans: a button resets without a user action.
-    chosen = {
-        key: value
-        for key, value in st.session_state.to_dict().items()
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
-    }
-    return chosen | {"fields": fields(), "page_width": page_width.content_px()}
 
 
 def _query() -> dict[str, str]:

@@ -14,7 +14,7 @@ import streamlit as st
 
 from inspector.core.errors import shown
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import program_choice, screenshot_mode, selection
+from inspector.media.streamlit import back_button, program_choice, screenshot_mode, selection
 from inspector.model import RESERVED_PROGRAMS
 
 TAB, ARRAY, PROGRAM = "tab", "array", "program"
@@ -66,7 +66,7 @@ def of_url() -> tuple[dict[str, str], dict[str, list[str]]]:
 def write(view: Mapping[str, str], others: Mapping[str, list[str]], key: str) -> None:
     """Write the parameters to the URL of a page other than the Layout page, if they changed."""
     if of_url() != (dict(view), dict(others)):
-        st.session_state[_SENT] = (of_url(), _values(key))
+        st.session_state[_SENT] = of_url()
         st.query_params.from_dict({**others, **view, **screenshot_mode.query()})
     st.session_state[_written(key)] = (dict(view), dict(others))
 
@@ -74,24 +74,17 @@ def write(view: Mapping[str, str], others: Mapping[str, list[str]], key: str) ->
 def is_written(key: str) -> bool:
     """Return whether the URL is the one that `write` wrote last, or one that it just replaced.
 
-    The browser applies a URL after it has drawn the figures. A click before that sends the replaced URL, as
-    the back button does, but it also opens another tab or selects an array.
+    The browser applies a URL after it has drawn the figures, and sends the replaced one until then.
     """
     state, url = st.session_state, of_url()
     if url == state.get(_written(key)):
         state.pop(_SENT, None)
         return True
-    before, values = state.get(_SENT, (None, None))
-    return before == url and values != _values(key)
+    return state.get(_SENT) == url and not back_button.pressed()
 
 
 def _written(key: str) -> str:
     return f"{key}:url"
-
-
-def _values(key: str) -> tuple[str | None, ...]:
-    tab = st.session_state.get(key)
-    return (tab, st.session_state.get(selection.KEY), program_choice.chosen(tab))
 
 
 def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, str]:

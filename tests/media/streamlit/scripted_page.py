@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 
 from inspector.media.streamlit import kept_field
 from tests.paths import ROOT
@@ -152,6 +154,13 @@ class ScriptedPage:
 
     def _sidebar(self) -> list[Any]:
         return [element for element in self.test.sidebar if hasattr(element, "value")]
+
+
+def go_back(test: AppTest) -> None:
+    """Run the page as the browser's back button does; the test sets the query parameters before."""
+    backwards = functools.partial(local_script_runner.RerunData, is_history_navigation=True)
+    with mock.patch.object(local_script_runner, "RerunData", backwards):
+        test.run()
 
 
 def widget_of(elements: Iterable[Any], key: str) -> Any:

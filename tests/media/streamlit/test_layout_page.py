@@ -12,7 +12,7 @@ from inspector.model import own_model
 from inspector.model.built_in import catalogue
 from inspector.service import inspection
 from inspector.service import own_model_registration as registration
-from tests.media.streamlit.scripted_page import widget_of
+from tests.media.streamlit.scripted_page import go_back, widget_of
 
 
 def test_the_default_layout(page):
@@ -379,8 +379,18 @@ def test_the_back_button_restores_the_layout(open_page):
     page.type("field:mesh", "8x1")
     page.test.query_params.clear()
     page.test.query_params["mesh"] = "4x2"
-    page.test.run()
+    go_back(page.test)
     assert page.value("field:mesh") == "4x2"
+
+
+def test_a_run_without_a_change_and_with_the_old_url_keeps_the_layout(open_page):
+    page = open_page(mesh="4x2")
+    page.type("field:mesh", "8x1")
+    page.test.query_params.clear()
+    page.test.query_params["mesh"] = "4x2"  # a button that changes no field
+    page.test.run()
+    assert page.value("field:mesh") == "8x1"
+    assert page.query() == {"mesh": "8x1"}
 
 
 def test_fields_stay_after_an_error_in_a_panel(page, monkeypatch):

@@ -14,7 +14,7 @@ from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import pins, selection
 from inspector.service.library import Library
 from tests.figures import samples
-from tests.media.streamlit.scripted_page import PATIENCE, widget_of
+from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
 
 FOUND = samples.snapshot()
 LARGEST = selection.largest_parameter(FOUND).path
@@ -121,8 +121,8 @@ def test_the_back_button_opens_the_tab_before(library: Library) -> None:
     again(page)
     assert value(page, "tab") == "trees"
     again(page)
-    del page.query_params["tab"]  # back
-    again(page)
+    del page.query_params["tab"]
+    go_back(page)
     assert page.session_state[pins.TABS_KEY] == "Side by side"
 
 
