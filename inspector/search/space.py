@@ -146,12 +146,13 @@ class Space:
         if self.locks.mesh:
             anything = tuple(dict.fromkeys(role.logical for use in every.values() for role in use))
             roles = {
-                name: tuple(Role(name, one) for one in anything) for name in self.layout.axis_names
+                name: every.get(name) or tuple(Role(name, one) for one in anything)
+                for name in self.layout.axis_names
             }
             sizes = zip(self.layout.axis_names, self.layout.mesh_shape, strict=True)
             # The role of an axis of size 1 changes nothing, so it has one.
             yield from itertools.product(
-                *((roles | every)[name][: 1 if size == 1 else None] for name, size in sizes)
+                *(roles[name][: 1 if size == 1 else None] for name, size in sizes)
             )
             return
         for count in range(1, LARGE_AXES + 1):

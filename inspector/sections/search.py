@@ -335,7 +335,7 @@ def rules_text(one: Candidate) -> str:
 
 
 def use_text(layout: Layout) -> str:
-    """Return the logical axes that each mesh axis of more than one device shards."""
+    """Return the logical axes that each mesh axis of more than one device shards; `nothing` on one device."""
     sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
     found: dict[str, list[str]] = {axis: [] for axis, size in sizes if size > 1}
     for name, axes in layout.rules:
@@ -348,7 +348,8 @@ def use_text(layout: Layout) -> str:
                 for axis in sharding or ():
                     if place not in found.get(axis, [place]):
                         found[axis].append(place)
-    return "; ".join(f"{axis}: {', '.join(names) or 'nothing'}" for axis, names in found.items())
+    texts = (f"{axis}: {', '.join(names) or 'nothing'}" for axis, names in found.items())
+    return "; ".join(texts) or "nothing"
 
 
 def time_text(one: Candidate) -> str:

@@ -22,7 +22,7 @@ def draw(
         label,
         list(by_name),
         key=key,
-        required=True,  # a layout that matches a preset cannot match none
+        required=True,  # a click on the selected preset changes nothing
         on_change=lambda: apply(by_name[st.session_state[key]]),
         help=meanings,
     )

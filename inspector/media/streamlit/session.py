@@ -80,6 +80,7 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
         and ("last_layout" not in state or back_button.pressed())
         and _query() != state.get("written_query")
     ):
+        # A link, or another URL of the browser's history.
         view, fields = view_link.split(_query())
         chip = fields.pop(chip_choice.KEY, chip_choice.DEFAULT)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
