@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout, emulation
 from inspector.model import Model
-from inspector.producers import describe, sharding_errors
+from inspector.producers import describe, placeholder_devices, sharding_errors
 from inspector.producers.describe import code_of, own_code
 from inspector.producers.leaves import (
     has_named_arrays,
@@ -65,6 +65,7 @@ def refuse_too_large(bytes_per_device: int, layout: Layout, memory: int | None, 
 
 
 def _own_model(layout: Layout) -> Model:
+    placeholder_devices.provide(layout.devices)
     build = describe.function_named(layout.entry.build)
     model = describe.built(layout.model, build, dict(layout.sizes))
     with own_code(layout.model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,9 @@ from inspector.machines.out_of_memory import Shortage
 from inspector.machines.prediction.predicted import predicted
 from inspector.machines.targets import Target
 from inspector.model.built_in.watching import Watched
+from inspector.producers import moved_program
 from inspector.producers.abstract import abstract_state, versions
-from inspector.producers.build import axis_types, build_model, signatures, tracing
+from inspector.producers.build import Signature, axis_types, build_model, signatures, tracing
 from inspector.producers.compiled_program import CompiledProgram, Report, compile_all
 from inspector.producers.live_arrays import watched_arrays, with_spec
 from inspector.producers.topology import DeviceOrder, mesh_on
@@ -74,12 +76,13 @@ def compile_layout(
             raise InvalidInput(finding.message)
     model = build_model(layout)
     watched: list[Watched] = []
+    devices = tuple(mesh.devices.flat)
     # The devices of a target cannot compute the constants of a model. Under a mesh without devices, JAX
     # computes them on the CPU.
     with tracing(layout, mesh.abstract_mesh):
         compiled = compile_all(
             [one for one in signatures(model, layout, mesh) if only in (None, one.name)],
-            lambda name: AheadOfTimeProgram(name, report, target),
+            lambda name: AheadOfTimeProgram(name, report, target, devices),
             mesh_of_record,
             watched,
         )
@@ -109,10 +112,24 @@ def compile_layout(
 class AheadOfTimeProgram(CompiledProgram):
     """A program compiled for a target, or the figures of the compiler if it does not fit in memory."""
 
-    def __init__(self, name: str, report: Report, target: Target) -> None:
+    def __init__(self, name: str, report: Report, target: Target, devices: Sequence[Any]) -> None:
         super().__init__(name, report)
         self._target = target
+        self._devices = devices
         self._short: Shortage | None = None
+
+    def lower(self, signature: Signature) -> None:
+        """Lower the function. If its code names devices of this machine, move them to the target."""
+        try:
+            super().lower(signature)
+        except ValueError as error:
+            if moved_program.MISMATCH not in str(error):
+                raise
+            started = time.perf_counter()
+            self._lowered = moved_program.lower_for(
+                signature, self._devices, targets.PLATFORMS[self._target.kind]
+            )
+            self._seconds["lower"] = time.perf_counter() - started
 
     def compile(self) -> None:
         """Compile the program. If it does not fit in memory, keep the shortage."""

@@ -38,15 +38,41 @@ from inspector.model import (
     own_model,
 )
 from inspector.model.state_specs import table_of
+from inspector.producers import placeholder_devices
 from inspector.producers.leaves import has_named_arrays, leaves_of, without_eager_sharding
 from inspector.producers.model_mesh import mesh_use
 from inspector.producers.traceable import is_changed, traceable
+
+# Numbers of devices for a model that makes its own mesh. A default layout has 8.
+_DEVICE_COUNTS = (8, 4, 2, 16, 32, 64, 128, 256, 512, 1)
 
 
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Worker job: return the ModelEntry of `package.module:function` as JSON."""
     report("describe")
-    return {"entry": own_model.to_json(entry_of(payload["model"]))}
+    entry = entry_on_devices(payload["model"], payload.get("devices"))
+    return {"entry": own_model.to_json(entry)}
+
+
+def entry_on_devices(name: str, devices: int | None = None) -> ModelEntry:
+    """Return the entry of a model whose code may need a number of devices for its own mesh.
+
+    Without `devices`, several numbers are tried if the code asks for devices.
+
+    Raises:
+      InvalidInput: the function fails with each number. The message is that of the first one.
+    """
+    first: InvalidInput | None = None
+    for count in _DEVICE_COUNTS if devices is None else (devices,):
+        placeholder_devices.provide(count)
+        try:
+            return entry_of(name)
+        except InvalidInput as refused:
+            first = first or refused
+            if not placeholder_devices.were_used():
+                break
+    assert first is not None
+    raise first
 
 
 def entry_of(name: str) -> ModelEntry:

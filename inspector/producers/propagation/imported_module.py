@@ -14,7 +14,7 @@ from typing import Any
 
 from jax._src.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy, stablehlo
+from jaxlib.mlir.dialects import stablehlo
 
 from inspector.compiled.hlo import shapes, shardings
 from inspector.compiled.hlo.entry import EntryValue
@@ -25,7 +25,7 @@ from inspector.core.formatting import mesh_text
 from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PROPAGATED, now
 from inspector.producers.propagation import shardy
-from inspector.producers.propagation.one_mesh import on_first_mesh
+from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
 from inspector.producers.propagation.propagate import Setting, described_program
 from inspector.producers.propagation.template import Lowered
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
@@ -33,7 +33,6 @@ from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
 from inspector.producers.readers.hlo_arrays import HloArrays
 
-OTHER_MESHES = "other-mesh"
 MESH_UNKNOWN = "mesh-unknown"
 ABSTRACT_MESH = "abstract-mesh"
 # Shardy's record of origins ends the process for some programs that draw random numbers.
@@ -61,7 +60,7 @@ def read(path: Path, what: str) -> Snapshot:
         context.allow_unregistered_dialects = True
         module = _parsed(text, what, context)
         main = _main(module, what)
-        meshes = _meshes(module)
+        meshes = meshes_of(_operation(module))
         name = _symbol(module.operation, "module")
         found = _mesh(meshes)
         findings: list[Finding] = []
@@ -134,17 +133,6 @@ def _operation(module: Any) -> Any:
 def _symbol(operation: Any, default: str) -> str:
     attributes = operation.attributes
     return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else default
-
-
-def _meshes(module: Any) -> dict[str, NamedMesh]:
-    """Return the meshes of a module by name."""
-    found = {}
-    for each in _operation(module).regions[0].blocks[0].operations:
-        if each.operation.name == "sdy.mesh":
-            mesh = shardings.sdy_mesh(str(sdy.MeshAttr(each.attributes["mesh"])))
-            if mesh is not None:
-                found[_symbol(each.operation, "mesh")] = mesh
-    return found
 
 
 def _mesh(meshes: dict[str, NamedMesh]) -> hlo_mesh.FoundMesh | None:

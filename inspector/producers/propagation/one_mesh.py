@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from inspector.compiled.hlo import shardings
 from inspector.compiled.hlo.shardings import NamedMesh, Part
@@ -18,6 +20,19 @@ _SHARDING = re.compile(r"<@([\w.$-]+), \[((?:[^\[\]{}]|\{[^{}]*\})*)\]((?:, \w+=
 _ENTRY = re.compile(r"\{([^{}]*)\}(p\d+)?")
 _EXTRA = re.compile(r", (\w+)=\{([^{}]*)\}")
 _MESH = re.compile(r'^\s*sdy\.mesh @"?([\w.$-]+)"? = .*$\n', re.M)
+
+OTHER_MESHES = "other-mesh"
+
+
+def meshes_of(module: Any) -> dict[str, NamedMesh]:
+    """Return the meshes of a module's operation by name."""
+    found = {}
+    for each in module.regions[0].blocks[0].operations:
+        if each.operation.name == "sdy.mesh":
+            mesh = shardings.sdy_mesh(str(sdy.MeshAttr(each.attributes["mesh"])))
+            if mesh is not None:
+                found[ir.StringAttr(each.attributes["sym_name"]).value] = mesh
+    return found
 
 
 def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Module:

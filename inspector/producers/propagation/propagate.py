@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +14,13 @@ import jax
 from inspector.compiled import program_text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.live_values import LiveValues
+from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
+from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.memory_use import estimated_use, estimated_values
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import mesh_sizes_text, mesh_text
 from inspector.core.rules import Rule
 from inspector.core.snapshot import (
     Array,
@@ -39,10 +42,19 @@ from inspector.producers.propagation.history import History
 from inspector.producers.propagation.intermediates import intermediates
 from inspector.producers.propagation.locations import mark_of
 from inspector.producers.propagation.manual import manual_axes_around
+from inspector.producers.propagation.one_mesh import OTHER_MESHES, meshes_of
 from inspector.producers.propagation.origins import Sources, origins_of, origins_of_value
-from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of, spec_of
+from inspector.producers.propagation.shardings import (
+    axes_of_dimensions,
+    sharding_of,
+    spec_of,
+    whole_axes,
+)
 from inspector.producers.propagation.shardy import Propagated
 from inspector.producers.propagation.template import Lowered, template_of, watched_program
+
+# Devices of a mesh on which the shards of a value over parts of axes are listed, half a kilobyte each.
+MOST_LISTED = 512
 
 
 @dataclass(frozen=True)
@@ -140,10 +152,30 @@ def propagated_programs(
         arrays += values
     if failed and not programs:
         raise InvalidInput(failed[0][1])
-    findings = tuple(
-        Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed
-    )
-    return PropagatedPrograms((*programs, *template.refused), tuple(arrays), findings)
+    findings = [Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed]
+    if not template.logical:
+        findings += _about_meshes(template.programs, layout)
+    return PropagatedPrograms((*programs, *template.refused), tuple(arrays), tuple(findings))
+
+
+def _about_meshes(programs: Iterable[Lowered], layout: Layout) -> Iterator[Finding]:
+    """Yield a finding if the model's code makes a mesh with other axes than the layout's."""
+
+    def sized(axes: Iterable[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        return frozenset((name, size) for name, size in axes if size > 1)
+
+    of_layout = sized(layout.mesh().sizes.items())
+    for lowered in programs:
+        for mesh in meshes_of(lowered.module.operation).values():
+            if mesh.axes and sized(mesh.axes) != of_layout:
+                names, sizes = zip(*mesh.axes, strict=True)
+                message = (
+                    f"The code of {layout.model} makes a mesh {mesh_sizes_text(names, sizes)}, but the "
+                    f"layout has {mesh_text(layout.mesh())}. Values on its mesh can be sharded over "
+                    "parts of the layout's axes."
+                )
+                yield Finding("warning", OTHER_MESHES, message)
+                return
 
 
 def _with_or_without_origins(
@@ -257,7 +289,11 @@ def _arrays(
             program=program,
             origins=origins_of_value(each.value, history, sources) if origins else None,
         )
-        array, manual = with_spec(array, spec, mesh), manual_axes_around(each.value)
+        manual = manual_axes_around(each.value)
+        if not manual and sharding is not None and whole_axes(sharding) is None:
+            found[each.path] = _on_parts_of_axes(array, sharding, mesh)
+            continue
+        array = with_spec(array, spec, mesh)
         if manual:  # there is no global array: each device has its own value over these axes
             inside = {
                 "manual_axes": list(manual),
@@ -266,6 +302,24 @@ def _arrays(
             array = replace(array, spec=None, replicas=None, extra={"shard_map": inside})
         found[each.path] = array
     return list(found.values())
+
+
+def _on_parts_of_axes(array: Array, sharding: Any, mesh: Mesh) -> Array:
+    """Return a value that is sharded over a part of a mesh axis, which no PartitionSpec can say."""
+    name = str(sharding.mesh_or_ref).removeprefix("@").strip('"')
+    axes = tuple((axis.name, axis.size) for axis in mesh.axes)
+    parsed = parse_sdy(str(sharding), {name: NamedMesh(axes)})
+    ways = (*parsed.ways, *(1,) * len(array.shape))
+    piece = tuple(-(-size // n) for size, n in zip(array.shape, ways, strict=False))
+    held = math.prod(piece) * jax.numpy.dtype(array.dtype).itemsize
+    return replace(
+        array,
+        shard_shape=piece,
+        bytes_per_device=held,
+        replicas=mesh.size // math.prod(parsed.ways),
+        shards=shards_of(parsed, array.shape, mesh.devices) if mesh.size <= MOST_LISTED else None,
+        extra={"sharding": str(sharding)},
+    )
 
 
 def _origins(

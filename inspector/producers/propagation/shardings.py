@@ -91,8 +91,15 @@ def whole_axes(sharding: Any) -> Axes | None:
 
 
 def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
-    """Return the mesh axes of dimensions as a PartitionSpec. Of a sub-axis it has the name."""
-    return tuple(tuple(name for name, _ in each) or None for each in axes)
+    """Return the mesh axes of dimensions as a PartitionSpec.
+
+    A part of an axis is written as Shardy does: `model:(2)4` for the 4 parts of each half of `model`.
+    """
+    return tuple(
+        tuple(name if part is None else f"{name}:({part[0]}){part[1]}" for name, part in each)
+        or None
+        for each in axes
+    )
 
 
 @functools.lru_cache(maxsize=4096)

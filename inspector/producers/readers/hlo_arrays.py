@@ -17,9 +17,10 @@ from inspector.compiled.hlo import entry, shardings
 from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.shardings import HloSharding
+from inspector.compiled.hlo.shards import shards_of
 from inspector.core.array_groups import group_of_path
 from inspector.core.formatting import numbered
-from inspector.core.snapshot import Array, Finding, Group, Mesh, ProgramArray, Shard, Spec
+from inspector.core.snapshot import Array, Finding, Group, ProgramArray, Spec
 from inspector.producers.readers import limits
 from inspector.producers.readers.hlo_mesh import FoundMesh, positions_of
 from inspector.producers.readers.imported_array import UNKNOWN_DTYPE, ImportedArrays, Stored
@@ -218,7 +219,8 @@ class HloArrays:
             return None
         self._shards_left -= found.mesh.size
         return SavedSharding(
-            shards=_shards(sharding, shape, found.record, found), unreduced=unreduced
+            shards=shards_of(sharding, shape, found.record.devices, positions_of(found.mesh)),
+            unreduced=unreduced,
         )
 
     def _spec(self, sharding: HloSharding, found: FoundMesh, rank: int) -> Spec | None:
@@ -306,24 +308,3 @@ def _id_at(position: int, found: FoundMesh) -> int:
     """Return the device id at a position of the device assignment."""
     by_position = dict(zip(positions_of(found.mesh), found.record.devices, strict=True))
     return by_position.get(position, position)
-
-
-def _shards(
-    sharding: HloSharding, shape: tuple[int, ...], mesh: Mesh, found: FoundMesh
-) -> tuple[Shard, ...]:
-    """Return the shard of each device in mesh order. XLA pads the last shard of an uneven dimension."""
-    rank = len(shape)
-    held = shardings.indices(sharding, rank, mesh.size)
-    ways = (*sharding.ways, *(1,) * rank)
-    pieces = [-(-size // n) for size, n in zip(shape, ways, strict=False)]
-    seen: dict[tuple[int, ...], int] = {}
-    shards = []
-    for device, position in zip(mesh.devices, positions_of(found.mesh), strict=True):
-        block = tuple(held[position].tolist())
-        index = tuple(
-            (min(at * piece, size), min((at + 1) * piece, size))
-            for at, piece, size in zip(block, pieces, shape, strict=True)
-        )
-        seen[block] = seen.get(block, -1) + 1
-        shards.append(Shard(device, index, seen[block]))
-    return tuple(shards)
