@@ -21,6 +21,7 @@ class AbstractArray(Record):
         dimensions the model does not name. None without explicit axes.
       given_spec: The PartitionSpec that the layout's `state_specs`, or those of the model, give the path.
       pattern: The pattern of the row of `state_specs` that gives it. None if no row does.
+      memory_kind: The memory, other than that of the device, in which `state_specs` of the model keep it.
       unmatched: Whether the model has `state_specs` and none of them gives the path a PartitionSpec.
     """
 
@@ -34,6 +35,7 @@ class AbstractArray(Record):
     given_spec: Spec | None = None
     pattern: str | None = None
     unmatched: bool = False
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,7 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
         logical_axes=_logical_axes(array) if state.names == "logical" and array.names else None,
         spec=spec,
         pattern=array.pattern,
+        memory_kind=array.memory_kind,
         shard_shape=shard_shape,
         bytes=math.prod(array.shape) * array.itemsize,
         bytes_per_device=math.prod(shard_shape) * array.itemsize

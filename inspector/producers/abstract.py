@@ -146,7 +146,7 @@ def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> Abst
     one = given[array.path]
     if one is None:
         return replace(array, unmatched=True)
-    return replace(array, given_spec=one.spec, pattern=one.pattern)
+    return replace(array, given_spec=one.spec, pattern=one.pattern, memory_kind=one.memory_kind)
 
 
 def _refuse_other_state(layout: Layout, state: Any, stepped: Any) -> None:

@@ -127,18 +127,25 @@ def _sharding_facts(sharding: Sharding) -> dict[str, Any]:
 def memory_of(compiled: Any) -> Memory | None:
     """Return XLA's memory analysis of a `jax.stages.Compiled` for one device, None if there is none.
 
-    Its peak for emulated devices leaves out temporaries (jaxlib 0.10.2 and 0.12), so it is unknown.
+    Its peak for emulated devices leaves out temporaries (jaxlib 0.10.2 and 0.12), so it is unknown. For TPUs
+    and GPUs it includes arguments and results in host memory, which are left out here.
     """
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
+    arguments, outputs, aliased, temporaries = (
+        getattr(analysis, f"host_{part}_size_in_bytes", 0)
+        for part in ("argument", "output", "alias", "temp")
+    )
+    in_host = arguments + outputs - aliased
     return Memory(
         arguments=analysis.argument_size_in_bytes,
         outputs=analysis.output_size_in_bytes,
         aliased=analysis.alias_size_in_bytes,
         temporaries=analysis.temp_size_in_bytes,
         code=analysis.generated_code_size_in_bytes,
-        peak=None if _emulated(compiled) else analysis.peak_memory_in_bytes,
+        peak=None if _emulated(compiled) else max(0, analysis.peak_memory_in_bytes - in_host),
+        host=(in_host + temporaries) or None,
     )
 
 

@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import state_specs as rows_of_layout
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.snapshot import Array, Spec
 from inspector.core.state_specs import SpecRow
 from inspector.model.state_specs import spec_of, table_of
@@ -27,10 +28,17 @@ SECONDS = 2.0  # for all paths of a model; an ordinary table takes milliseconds
 
 @dataclass(frozen=True)
 class Given:
-    """The spec of one array, and the pattern that gave it. None for the code of the model, or a scalar."""
+    """The spec of one array.
+
+    Attributes:
+      pattern: the pattern that gave it. None for the code of the model, or a scalar.
+      memory_kind: the memory in which the model's code keeps the array, as JAX names it. None for the
+        memory of the device.
+    """
 
     spec: Spec
     pattern: str | None = None
+    memory_kind: str | None = None
 
 
 def given_specs(
@@ -58,16 +66,18 @@ def given_specs(
     with _limited_time():
         for leaf in unboxed(state):
             path, shape = leaf.path, tuple(leaf.value.shape)
+            theirs = by_model(path, shape)
             if math.prod(shape) == 1:
-                found[path] = by_model(path, shape) or Given((None,) * len(shape))
+                found[path] = theirs or Given((None,) * len(shape))
                 continue
             number = rows_of_layout.row_for(rows, path)
             if number is None:
-                found[path] = by_model(path, shape)
+                found[path] = theirs
                 continue
             row, itemsize = rows[number], leaf.value.dtype.itemsize
             spec = rows_of_layout.spec_of(row, path, shape, itemsize, sizes)
-            found[path] = Given(spec, row.pattern)
+            kind = None if theirs is None else theirs.memory_kind
+            found[path] = Given(spec, row.pattern, kind)
     return found
 
 
@@ -85,7 +95,7 @@ def shardings_by_path(
             shardings.append(otherwise(leaf))
         else:
             spec = PartitionSpec(*map(jax_entry, one.spec))
-            shardings.append(NamedSharding(mesh, spec))
+            shardings.append(NamedSharding(mesh, spec, memory_kind=one.memory_kind))
     return jax.tree.unflatten(jax.tree.structure(state), shardings)
 
 
@@ -120,7 +130,11 @@ def _of_model(
                 f"{model}: state_specs gives {path} {shown(str(written))}, but must give a "
                 "PartitionSpec, a NamedSharding or None"
             )
-        return Given(rows_of_layout.padded(spec, path, len(shape), model))
+        kind = getattr(written, "memory_kind", None)
+        return Given(
+            rows_of_layout.padded(spec, path, len(shape), model),
+            memory_kind=kind if kind in (PINNED, UNPINNED) else None,
+        )
 
     return given
 
@@ -129,17 +143,12 @@ def _broadcast(specs: Any, state: Any) -> dict[str, Any]:
     """Return the leaf of a prefix pytree for each path of the state."""
 
     def is_leaf(node: Any) -> bool:
-        return node is None or (spec_of(node) is not None and not _is_plain(node))
+        return node is None or isinstance(node, (PartitionSpec, NamedSharding))
 
     broadcast = jax.tree_util.tree_broadcast(specs, state, is_leaf=is_leaf)
     listed = jax.tree.leaves(broadcast, is_leaf=is_leaf)
     paths = [leaf.path for leaf in unboxed(state)]
     return dict(zip(paths, listed, strict=True))
-
-
-def _is_plain(node: Any) -> bool:
-    """Return whether it is a list or tuple, which is part of a pytree rather than a spec."""
-    return type(node) in (tuple, list)
 
 
 @contextlib.contextmanager

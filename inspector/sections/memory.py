@@ -308,7 +308,8 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     parts += [("Temporaries", program.temporaries), ("Aliased", shared)]
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
     total = [("Total", program.total), ("Peak", program.peak)]
-    return [*parts, code, *total] if program.code_on_device else [*parts, *total, code]
+    found = [*parts, code, *total] if program.code_on_device else [*parts, *total, code]
+    return found if program.host is None else [*found, ("In host memory", program.host)]
 
 
 def _duplication_table(key: str, heading: str, each: Sequence[Duplication]) -> Table:

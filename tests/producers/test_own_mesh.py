@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
+from inspector.core.memory_kinds import PINNED, in_host_memory
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
@@ -25,6 +26,7 @@ SOURCE = """
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from inspector.model import Model, by_regex
@@ -70,6 +72,31 @@ def counted():
     return build()
 
 
+def on_host(width: int = 1024):
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+    kept = NamedSharding(mesh, P(None, "model"), memory_kind="pinned_host")
+    optimizer = optax.trace(0.9)
+
+    def init(key, batch):
+        params = {"up": jax.random.normal(key, (width, width))}
+        return {"params": params, "opt_state": optimizer.init(params)}
+
+    def step(state, batch):
+        opt_state = jax.device_put(state["opt_state"], jax.memory.Space.Device)
+        loss = lambda params: jnp.mean((batch["x"] @ params["up"]) ** 2)
+        value, gradients = jax.value_and_grad(loss)(state["params"])
+        updates, opt_state = optimizer.update(gradients, opt_state)
+        opt_state = jax.device_put(opt_state, jax.memory.Space.Host)
+        return {"params": optax.apply_updates(state["params"], updates), "opt_state": opt_state}, value
+
+    return Model(
+        init=init, step=step, names="mesh", mesh=mesh,
+        batch={"x": jax.ShapeDtypeStruct((64, width), "float32")}, batch_axes={"x": ("data",)},
+        # A pytree with the class of the optimizer state, as `jax.tree.map` over a state makes it.
+        state_specs={"params": P(None, "model"), "opt_state": optax.TraceState({"up": kept})},
+    )
+
+
 def explicit():
     jax.make_mesh((4, 2), ("data", "model"))
     return build()
@@ -79,7 +106,7 @@ def explicit():
 @pytest.fixture(scope="module")
 def service(tmp_path_factory) -> Iterator[Inspection]:
     with importable(tmp_path_factory.mktemp("own_mesh"), MODULE, SOURCE):
-        for function in ("build", "sixteen", "counted", "explicit"):
+        for function in ("build", "sixteen", "counted", "explicit", "on_host"):
             register_own(f"{MODULE}:{function}")
         service = Inspection(run_workers=1)
         yield service
@@ -152,3 +179,39 @@ def test_values_on_a_mesh_with_other_sizes_have_the_shards_of_jax(service) -> No
 def test_a_mesh_of_another_number_of_devices_is_refused(service) -> None:
     with pytest.raises(InvalidInput, match=r"with_own_mesh\.py.*size 16 into shape \(4,2\)"):
         service.plan(layout_of(mesh="4x4"))
+
+
+def test_arrays_in_host_memory_are_planned_run_and_compiled_there(service) -> None:
+    here = layout_of("on_host")
+    plan = planned(service, here)
+    path, held = "opt_state/trace/up", 1024 * 1024 * 4 // 2
+    kinds = {"params/up": None, path: PINNED}
+    assert {one: plan.array(one).memory_kind for one in kinds} == kinds
+    assert memory_of_state(plan) == (held, held)
+    assert plan.program("train_step").memory_use is None, "it is not estimated with such arrays"
+    run = service.start_run(here, plan).wait().answer()
+    assert run.array(path).memory_kind == PINNED and run.array("params/up").memory_kind == "device"
+    assert run.findings == ()
+
+
+def test_the_peak_of_a_tpu_leaves_out_host_memory(service) -> None:
+    layout = layout_of("on_host", target="tpu:v5e:2x4", width="8192")
+    if (missing := targets.missing_compiler(layout.machine)) is not None:
+        pytest.skip(missing)
+    found = service.start_run(layout, service.plan(layout)).wait().answer()
+    program, held, batch = found.program("train_step"), 8192 * 8192 * 4 // 2, 64 * 8192 * 4 // 4
+    memory = program.memory
+    assert memory.arguments == held + batch
+    assert memory.host == pytest.approx(2 * held, rel=0.01), "the old and the new array"
+    assert memory.peak == pytest.approx(program.memory_use.peak_bytes, rel=0.01)
+    assert memory.peak <= memory.arguments + memory.outputs + memory.temporaries
+
+
+def memory_of_state(found: Snapshot) -> tuple[int, int]:
+    """Return the bytes of the train state on each device, and in host memory."""
+    state = [array for array in found.arrays if array.group in ("params", "opt_state")]
+    sums = [
+        sum(array.bytes_per_device for array in state if in_host_memory(array) is host)
+        for host in (False, True)
+    ]
+    return sums[0], sums[1]

@@ -33,6 +33,7 @@ class Memory(Record):
       code: Bytes of the compiled code.
       peak: Largest number of bytes in use at once.
       capacity: Bytes of memory of the device.
+      host: Bytes in memory of the host: arguments, outputs and temporaries. Not in the other figures.
     """
 
     arguments: NonNegativeInt | None = None
@@ -42,6 +43,7 @@ class Memory(Record):
     code: NonNegativeInt | None = None
     peak: NonNegativeInt | None = None
     capacity: NonNegativeInt | None = None
+    host: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ class Breakdown:
     use: bytes in use over the program, from the schedule; None if unknown.
     code: size of the program. code_on_device: whether it is in the device's memory.
     donatable: outputs with an argument of the same array and sharding.
+    host: bytes in host memory, which are in no other figure of a compiler for TPUs or GPUs.
     """
 
     program: str
@@ -72,6 +73,7 @@ class Breakdown:
     code_on_device: bool
     donatable: int | None
     use: MemoryUse | None = None
+    host: int | None = None
 
     @property
     def needed(self) -> int | None:
@@ -188,6 +190,7 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
         code_on_device=snapshot.source.kind in targets.KINDS,
         donatable=_donatable(snapshot, program),
         use=program.memory_use,
+        host=figures.host,
     )
 
 
@@ -397,9 +400,14 @@ def _emulated(mesh: Mesh | None) -> bool:
 
 
 def _donatable(snapshot: Snapshot, program: Program) -> int | None:
+    """Return the bytes of outputs in device memory that could be written over an argument."""
     if not program.shardings:
         return None
-    by_path = {array.path: array for array in snapshot.arrays}
+    by_path = {
+        array.path: array
+        for array in snapshot.arrays
+        if not in_host_memory(array, snapshot.mesh) or _emulated(snapshot.mesh)
+    }
     taken = {one.path: one for one in program.shardings if one.role == "input" and one.used}
     return sum_known(
         _bytes_per_device(by_path[one.path], one, snapshot.mesh)

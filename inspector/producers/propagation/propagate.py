@@ -65,7 +65,8 @@ class Setting:
       watched: name of the program whose activations and gradients are listed.
       donate: whether results are written over the arguments with the same paths.
       kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
-      offloads: whether activations are kept in host memory, which the lowered program does not show.
+      offloads: whether activations are kept in host memory, which the lowered program does not show. The
+        memory of a program with values there is not estimated.
     """
 
     mesh: Mesh
@@ -94,7 +95,7 @@ class Setting:
 
     def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:
         """Return an estimate of the memory of a program; None if it is unknown."""
-        if self.offloads:
+        if self.offloads or lowered.offloads:
             return None
         return estimated_use(
             analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square
@@ -102,7 +103,7 @@ class Setting:
 
     def live_values(self, analysis: Analysis, lowered: Lowered) -> LiveValues | None:
         """Return the buffers that a program will probably need; None if they are unknown."""
-        if self.offloads:
+        if self.offloads or lowered.offloads:
             return None
         return estimated_values(
             analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel_square

@@ -21,6 +21,7 @@ from cachetools import LRUCache, cached
 from jaxlib.mlir import ir
 
 from inspector.core.errors import InvalidInput
+from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Program
 from inspector.layout import Layout
@@ -53,6 +54,7 @@ class Lowered:
       module: StableHLO with `sdy` shardings. All arguments are kept, also unused ones.
       inputs, outputs: path of each flattened argument and result, in order.
       logical_axes: the logical axes of arguments and results by path. Empty if the module has mesh axes.
+      offloads: whether arguments or results are in host memory.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Lowered:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     logical_axes: Mapping[str, LogicalAxes]
+    offloads: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,11 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
         _paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True))
     )
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
-    return Lowered(signature.name, module, inputs, outputs, names)
+    requested = (wanted, [sharding for _, sharding in signature.inputs.values()])
+    kinds = {getattr(one, "memory_kind", None) for one in jax.tree.leaves(requested)}
+    return Lowered(
+        signature.name, module, inputs, outputs, names, not kinds.isdisjoint((PINNED, UNPINNED))
+    )
 
 
 def _paths(named: Any) -> Iterator[str]:
