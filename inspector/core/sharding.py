@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -206,3 +206,14 @@ def _running_count(block: np.ndarray) -> np.ndarray:
     count = np.empty_like(block)
     count[order] = np.arange(block.size) - run_start
     return count
+
+
+def with_unreduced(array: Array, axes: Sequence[str], mesh: Mesh) -> Array:
+    """Return the array with unreduced mesh axes, on which devices hold partial sums, not copies."""
+    if not axes or array.replicas is None:
+        return array
+    return replace(
+        array,
+        replicas=array.replicas // mesh.ways(tuple(axes)),
+        extra=array.extra | {"unreduced": list(axes)},
+    )

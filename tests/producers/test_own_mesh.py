@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, reshard
 
 from inspector.model import Model, by_regex
 
@@ -97,6 +97,21 @@ def on_host(width: int = 1024):
     )
 
 
+def partial_sums():
+    # A matrix product whose result is a partial sum, in a model without a train step.
+
+    def apply(params, batch):
+        x = reshard(batch["x"], P("data", "model"))
+        y = jnp.dot(x, params["w"], out_sharding=P("data", None, unreduced={"model"}))
+        return reshard(y, P("data", None))
+
+    return Model(
+        init=lambda key, batch: {"w": reshard(jnp.ones((16, 32)), P("model", None))}, apply=apply,
+        batch={"x": jax.ShapeDtypeStruct((8, 16), "float32")}, batch_axes={"x": ("data",)},
+        names="mesh", mesh={"data": 4, "model": 2}, axis_types="explicit",
+    )
+
+
 def explicit():
     jax.make_mesh((4, 2), ("data", "model"))
     return build()
@@ -106,7 +121,7 @@ def explicit():
 @pytest.fixture(scope="module")
 def service(tmp_path_factory) -> Iterator[Inspection]:
     with importable(tmp_path_factory.mktemp("own_mesh"), MODULE, SOURCE):
-        for function in ("build", "sixteen", "counted", "explicit", "on_host"):
+        for function in ("build", "sixteen", "counted", "explicit", "on_host", "partial_sums"):
             register_own(f"{MODULE}:{function}")
         service = Inspection(run_workers=1)
         yield service
@@ -215,3 +230,17 @@ def memory_of_state(found: Snapshot) -> tuple[int, int]:
         for host in (False, True)
     ]
     return sums[0], sums[1]
+
+
+def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
+    found = planned(service, layout_of("partial_sums"))
+    inside = {array.path: array for array in found.arrays if array.group == "activation"}
+    assert list(inside) == ["activation/dot_general", "activation/reshard"]
+    product, reduced = inside.values()
+    assert product.spec == reduced.spec == (("data",), None)
+    assert (product.extra, product.replicas) == ({"unreduced": ["model"]}, 1)
+    assert (reduced.extra, reduced.replicas) == ({}, 2)
+    (collective,) = found.program("apply").collectives
+    assert (collective.op, collective.mesh_axes) == ("all-reduce", ("model",))
+    line = 1 + SOURCE[: SOURCE.index("y = jnp.dot")].count("\n")
+    assert [origin.from_ for origin in product.origins] == [f"constraint {MODULE}.py:{line}"]

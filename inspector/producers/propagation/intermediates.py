@@ -58,12 +58,22 @@ def intermediates(history: History) -> Iterator[Intermediate]:
 
 
 def _products(history: History) -> Iterator[Intermediate]:
+    """Yield matrix products, convolutions and sharding constraints of the forward and backward pass.
+
+    Without a backward pass, as in inference, all of them are activations.
+    """
+    named = [
+        (each, parse_op_name(described(each.location)[0])[0])
+        for each in history.operations
+        if each.name in _SHOWN and not _is_repetition(each)
+    ]
+    has_backward = any(operation.phase == "backward" for _, operation in named)
+    otherwise: Group | None = None if has_backward else "activation"
     count: dict[str, int] = {}
-    for each in history.operations:
-        if each.name not in _SHOWN or len(count) == _MOST or _repeats_an_argument(each):
-            continue
-        (operation, *_) = parse_op_name(described(each.location)[0])
-        group = _GROUPS.get(operation.phase)
+    for each, operation in named:
+        if len(count) == _MOST:
+            return
+        group = _GROUPS.get(operation.phase, otherwise)
         value = each.results[0]
         dtype = _dtype(ir.RankedTensorType(value.type).element_type)
         if group is None or dtype is None or not _shape(value):
@@ -75,14 +85,18 @@ def _products(history: History) -> Iterator[Intermediate]:
         yield Intermediate(path, group, _shape(value), dtype, None, value)
 
 
-def _repeats_an_argument(operation: Any) -> bool:
-    """Return whether this is the constraint of a parameter, whose sharding is listed with the parameters."""
+def _is_repetition(operation: Any) -> bool:
+    """Return whether this constrains a value that is listed elsewhere.
+
+    It does so for a parameter, whose sharding is listed with the parameters, and for the result of the same
+    operation of JAX: on explicit axes, JAX constrains every result.
+    """
+    if operation.name != "sdy.sharding_constraint":
+        return False
     owner = operation.operands[0].owner
-    return (
-        operation.name == "sdy.sharding_constraint"
-        and isinstance(owner, ir.Block)
-        and owner.owner.operation.name == "func.func"
-    )
+    if isinstance(owner, ir.Block):
+        return bool(owner.owner.operation.name == "func.func")
+    return described(owner.location)[0] == described(operation.location)[0]
 
 
 def _shape(value: Any) -> tuple[int, ...]:

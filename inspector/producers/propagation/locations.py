@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
+from pathlib import Path
 from typing import Any
 
 from jaxlib.mlir import ir
 
 _MARK = "inspector-mark:"
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_MODELS = os.path.join(_PACKAGE, "model", "built_in", "")
 
 
 def described(location: Any) -> tuple[str, str, int]:
@@ -94,4 +98,10 @@ def _joined_names(names: list[str]) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _installed(file: str) -> bool:
-    return "/site-packages/" in file or "/dist-packages/" in file or not file.endswith(".py")
+    """Return whether a file is of an installed package, or of the code of this project around a model."""
+    return (
+        "/site-packages/" in file
+        or "/dist-packages/" in file
+        or not file.endswith(".py")
+        or (file.startswith(_PACKAGE) and not file.startswith(_MODELS))
+    )

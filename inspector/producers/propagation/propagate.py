@@ -22,6 +22,7 @@ from inspector.core.abstract import PropagatedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text, mesh_text
 from inspector.core.rules import Rule
+from inspector.core.sharding import with_unreduced
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -48,6 +49,7 @@ from inspector.producers.propagation.shardings import (
     axes_of_dimensions,
     sharding_of,
     spec_of,
+    unreduced_axes,
     whole_axes,
 )
 from inspector.producers.propagation.shardy import Propagated
@@ -295,6 +297,8 @@ def _arrays(
             found[each.path] = _on_parts_of_axes(array, sharding, mesh)
             continue
         array = with_spec(array, spec, mesh)
+        unreduced = () if sharding is None else unreduced_axes(sharding)
+        array = with_unreduced(array, unreduced, mesh)
         if manual:  # there is no global array: each device has its own value over these axes
             inside = {
                 "manual_axes": list(manual),

@@ -90,6 +90,11 @@ def whole_axes(sharding: Any) -> Axes | None:
     return frozenset(name for name, _ in axes)
 
 
+def unreduced_axes(sharding: Any) -> tuple[str, ...]:
+    """Return the mesh axes on which devices hold partial sums of a value."""
+    return tuple(axis_of(sdy.AxisRefAttr(each))[0] for each in sharding.unreduced_axes)
+
+
 def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
     """Return the mesh axes of dimensions as a PartitionSpec.
 

@@ -113,7 +113,7 @@ class ImportedArrays:
             # Identity first, because thousands of arrays share one mesh.
             if self.mesh is not None and (mesh is self.mesh or key_of(mesh) == key_of(self.mesh)):
                 array = _with_spec(array, itemsize, spec, self.mesh)
-                return _with_unreduced(array, saved, self.mesh), None
+                return sharding.with_unreduced(array, saved.unreduced, self.mesh), None
             shards = self._shards(shape, spec, mesh)
             if shards is None:
                 on = mesh_text(mesh)
@@ -163,17 +163,6 @@ def _with_spec(array: Array, itemsize: int | None, spec: Spec, mesh: Mesh) -> Ar
     if array.shape is None or any(sharding.indivisible(array.shape, spec, mesh)):
         return array
     return _with_shard_shape(array, itemsize, sharding.shard_shape(array.shape, spec, mesh))
-
-
-def _with_unreduced(array: Array, saved: SavedSharding, mesh: Mesh) -> Array:
-    """Add the unreduced mesh axes: partial sums are not copies."""
-    if not saved.unreduced or array.replicas is None:
-        return array
-    return replace(
-        array,
-        replicas=array.replicas // mesh.ways(saved.unreduced),
-        extra=array.extra | {"unreduced": list(saved.unreduced)},
-    )
 
 
 def _with_shard_shape(array: Array, itemsize: int | None, shape: tuple[int, ...]) -> Array:
