@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -217,3 +217,26 @@ def with_unreduced(array: Array, axes: Sequence[str], mesh: Mesh) -> Array:
         replicas=array.replicas // mesh.ways(tuple(axes)),
         extra=array.extra | {"unreduced": list(axes)},
     )
+
+
+def on_more_axes(
+    shape: Sequence[int], spec: Spec, axes: Sequence[str], sizes: Mapping[str, int]
+) -> Spec:
+    """Return the spec of an array that is sharded over more mesh axes, as ZeRO-1 does with optimizer state.
+
+    Each axis that the spec lacks becomes the minor one of the first dimension whose shard it divides, so that
+    each new shard is a part of the old one. If it divides none, it is left out.
+
+    Args:
+      sizes: the size of each mesh axis by name.
+    """
+    found = list(spec)
+    for axis in axes:
+        if any(axis in (names or ()) for names in found):
+            continue
+        for dimension, names in enumerate(found):
+            ways = math.prod(sizes[name] for name in names or ())
+            if shape[dimension] and shape[dimension] % (ways * sizes[axis]) == 0:
+                found[dimension] = (*(names or ()), axis)
+                break
+    return tuple(found)

@@ -29,12 +29,13 @@ def changes(layout: Layout) -> tuple[list[Change], int]:
     """Return distinct changes of a layout, and the number of swaps beyond `MOST_SWAPS`.
 
     A change removes one rule or one constraint, leaves one mesh axis unused, moves its devices to another
-    axis, or exchanges the mesh axes of two rules. A model with device axes has PartitionSpecs of arrays
-    instead of rules.
+    axis, shards the optimizer state over one axis less, or exchanges the mesh axes of two rules. A model with
+    device axes has PartitionSpecs of arrays instead of rules.
     """
     single = [*_without_rules(layout), *_replicated(layout), *_without_constraints(layout)]
     seen = {_identity(layout)}
-    kept = [one for one in (*single, *_without_axes(layout)) if _is_new(one, seen)]
+    axes = (*_without_axes(layout), *_without_optimizer_axes(layout))
+    kept = [one for one in (*single, *axes) if _is_new(one, seen)]
     swaps = [one for one in _swapped(layout) if _is_new(one, seen)]
     return kept + swaps[:MOST_SWAPS], max(len(swaps) - MOST_SWAPS, 0)
 
@@ -47,7 +48,9 @@ def _is_new(change: Change, seen: set[str]) -> bool:
 
 
 def _identity(layout: Layout) -> str:
-    return layout.key("mesh", "axes", "rules", "specs", "state_specs", "unconstrained")
+    return layout.key(
+        *("mesh", "axes", "rules", "specs", "state_specs", "unconstrained", "optimizer_axes")
+    )
 
 
 def _without_rules(layout: Layout) -> Iterator[Change]:
@@ -99,6 +102,7 @@ def _without_axes(layout: Layout) -> Iterator[Change]:
             rules=_rules_without(layout, axis),
             specs={place: _spec_without(spec, axis) for place, spec in layout.specs.items()},
             state_specs=tuple(_row_without(row, axis) for row in layout.state_specs),
+            optimizer_axes=tuple(name for name in layout.optimizer_axes if name != axis),
         )
         yield Change("axis", f"Leave axis {axis} unused", changed)
         if not others:
@@ -107,6 +111,13 @@ def _without_axes(layout: Layout) -> Iterator[Change]:
         shape = tuple(sizes[name] * (size if name == largest else 1) for name in others)
         label = f"Move axis {axis} into {largest} ({mesh_sizes_text(others, shape)})"
         yield Change("axis", label, changed.on_mesh(shape, tuple(others)))
+
+
+def _without_optimizer_axes(layout: Layout) -> Iterator[Change]:
+    for axis in layout.optimizer_axes:
+        fewer = tuple(name for name in layout.optimizer_axes if name != axis)
+        label = f"Do not shard the optimizer state over {axis} as well"
+        yield Change("axis", label, replace(layout, optimizer_axes=fewer))
 
 
 def _rules_without(layout: Layout, axis: str) -> tuple[Rule, ...]:

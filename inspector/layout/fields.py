@@ -398,6 +398,22 @@ def print_state_specs(rows: tuple[SpecRow, ...]) -> str:
     return ";".join(f"{row.pattern}={print_row_spec(row.spec)}" for row in rows)
 
 
+def parse_optimizer_axes(text: str, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return mesh axes in the order of the text: `data`, `data,fsdp`, or nothing.
+
+    Raises:
+      InvalidInput: a name is not an axis of the mesh, or is given twice.
+    """
+    names = tuple(part.strip() for part in re.split(r"[,.~;]", text) if part.strip())
+    for name in names:
+        if name not in axis_names or names.count(name) > 1:
+            raise InvalidInput(
+                f"optimizer_axes is {shown(text)}, but must have axes of the mesh "
+                f"({', '.join(axis_names)}), each once"
+            )
+    return names
+
+
 def parse_unconstrained(text: str, model: ModelEntry) -> tuple[str, ...]:
     """Return the activations without a sharding constraint, in the model's order.
 

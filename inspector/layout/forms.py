@@ -139,6 +139,14 @@ FIELDS = (
         needs=("model", "mesh", "axes"),
         applies=lambda model: model.state_specs is not None,
     ),
+    Field(
+        "optimizer_axes",
+        lambda text, values: texts.parse_optimizer_axes(text, values["axes"]),
+        lambda _: (),
+        lambda names, separators: separators.names.join(names),
+        needs=("mesh", "axes"),
+        optional=True,
+    ),
     Field("steps", lambda text, _: texts.parse_steps(text), lambda _: texts.DEFAULT_STEPS),
     Field(
         "unconstrained",
@@ -257,7 +265,9 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
                 fields[size_name] = _text_of_scalar(size_value, f"{what}: {_named(size_name)}")
         elif name == "mesh" and isinstance(part, list):
             fields[name] = "x".join(_text_of_scalar(size, f"{what}: mesh") for size in part)
-        elif name in ("axes", "axis_types", "unconstrained") and isinstance(part, list):
+        elif name in ("axes", "axis_types", "unconstrained", "optimizer_axes") and isinstance(
+            part, list
+        ):
             fields[name] = ",".join(_text_of_scalar(item, f"{what}: {name}") for item in part)
         elif name == "rules" and isinstance(part, (list, dict)):
             fields[name] = _text_of_rules(part, what)

@@ -28,6 +28,7 @@ class Layout:
     """A valid layout. `specs` is empty for models with logical axes, `rules` for the others.
 
     `state_specs` has the PartitionSpecs by path of a model that has `ModelEntry.state_specs`.
+    `optimizer_axes` are mesh axes over which the optimizer state is sharded in addition to its parameters.
     `compiler_options` has the name and value of options of XLA, in the order of their names.
     `axis_types` has `auto` or `explicit` for each mesh axis. It is empty if all are auto.
     """
@@ -47,6 +48,7 @@ class Layout:
     trace: bool = False
     device_order: str = "row-major"
     axis_types: tuple[str, ...] = ()
+    optimizer_axes: tuple[str, ...] = ()
     compiler_options: tuple[tuple[str, str], ...] = ()
     state_specs: tuple[SpecRow, ...] = ()
 
@@ -82,13 +84,14 @@ class Layout:
         return tuple(name for name, kind in pairs if kind == "explicit")
 
     def on_mesh(self, shape: tuple[int, ...], axis_names: tuple[str, ...]) -> Layout:
-        """Return the layout on another mesh. Axes of the same name keep their type."""
+        """Return the layout on another mesh. Axes of the same name keep their type and their use."""
         types = tuple("explicit" if name in self.explicit_axes else "auto" for name in axis_names)
         return dataclasses.replace(
             self,
             mesh_shape=shape,
             axis_names=axis_names,
             axis_types=types if "explicit" in types else (),
+            optimizer_axes=tuple(name for name in self.optimizer_axes if name in axis_names),
         )
 
     def mesh(self) -> Mesh:

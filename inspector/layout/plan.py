@@ -6,7 +6,6 @@ itself when the layout is run, and the tests hold the two against each other.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -61,7 +60,13 @@ def plan(layout: Layout, state: AbstractState) -> Snapshot:
     names the logical axis; the array's shard shape and bytes per device are then not known.
     """
     mesh = layout.mesh()
-    spec_of = functools.partial(_spec, layout, state)
+
+    def spec_of(array: AbstractArray) -> Spec:
+        spec = _spec(layout, state, array)
+        if array.group != "opt_state":
+            return spec
+        return sharding.on_more_axes(array.shape, spec, layout.optimizer_axes, mesh.sizes)
+
     arrays = [_place(array, spec_of(array), state, mesh) for array in state.arrays]
     findings = [
         finding

@@ -27,7 +27,11 @@ from inspector.producers.leaves import (
     without_eager_sharding,
 )
 from inspector.producers.records import jax_entry
-from inspector.producers.state_specs import given_specs, shardings_by_path
+from inspector.producers.state_specs import (
+    given_specs,
+    shardings_by_path,
+    with_optimizer_axes,
+)
 from inspector.producers.traceable import returns_state
 
 
@@ -196,6 +200,14 @@ def _typed(tree: Any, shardings: Any) -> Any:
 
 
 def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
+    """Return the pytree of shardings of a train state, with `optimizer_axes` for the optimizer state."""
+    shardings = _state_shardings(abstract_state, model, layout, mesh)
+    if not layout.optimizer_axes:
+        return shardings
+    return with_optimizer_axes(abstract_state, shardings, layout.optimizer_axes, mesh)
+
+
+def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Mesh) -> Any:
     """Return the pytree of shardings of a train state, from the boxes of its abstract leaves.
 
     On explicit axes, a leaf without a box has the sharding of its type. The specs of `state_specs` come

@@ -16,12 +16,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from inspector.core import state_specs as rows_of_layout
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.memory_kinds import PINNED, UNPINNED
+from inspector.core.sharding import on_more_axes
 from inspector.core.snapshot import Array, Spec
 from inspector.core.state_specs import SpecRow
 from inspector.model.state_specs import spec_of, table_of
 from inspector.producers.describe import own_code
-from inspector.producers.leaves import Leaf, unboxed
+from inspector.producers.leaves import Leaf, leaves_of, unboxed
 from inspector.producers.records import jax_entry
+from inspector.producers.records import spec_of as spec_of_jax
 
 SECONDS = 2.0  # for all paths of a model; an ordinary table takes milliseconds
 
@@ -97,6 +99,26 @@ def shardings_by_path(
             spec = PartitionSpec(*map(jax_entry, one.spec))
             shardings.append(NamedSharding(mesh, spec, memory_kind=one.memory_kind))
     return jax.tree.unflatten(jax.tree.structure(state), shardings)
+
+
+def with_optimizer_axes(
+    state: Any, shardings: Any, axes: Sequence[str], mesh: Mesh | AbstractMesh
+) -> Any:
+    """Return the pytree of shardings of a state, with more mesh axes for the optimizer state.
+
+    Args:
+      state: the abstract state, with the boxes of its leaves.
+    """
+    given, structure = jax.tree.flatten(shardings)
+    made = []
+    for leaf, one in zip(leaves_of(state), given, strict=True):
+        if leaf.group == "opt_state":
+            shape = tuple(leaf.value.shape)
+            spec = on_more_axes(shape, spec_of_jax(one.spec, len(shape)), axes, dict(mesh.shape))
+            entries = map(jax_entry, spec)
+            one = NamedSharding(mesh, PartitionSpec(*entries), memory_kind=one.memory_kind)
+        made.append(one)
+    return jax.tree.unflatten(structure, made)
 
 
 def with_patterns(arrays: Iterable[Array], given: Mapping[str, Given | None]) -> tuple[Array, ...]:

@@ -106,6 +106,27 @@ def test_shards_are_those_of_a_real_jax_array(
     assert [shard.device for shard in computed] == [d.id for d in expected.mesh.devices.flat]
 
 
+@given(placements(divisible=True), st.data())
+def test_more_axes_give_each_device_a_part_of_its_shard(
+    case: tuple[tuple[int, ...], Spec, Mesh], data: st.DataObject
+) -> None:
+    shape, spec, mesh = case
+    axes = data.draw(st.lists(st.sampled_from(mesh.axis_names), unique=True))
+    more = sharding.on_more_axes(shape, spec, axes, mesh.sizes)
+    before, after = (jax_sharding(one, mesh).devices_indices_map(shape) for one in (spec, more))
+    for device, index in after.items():
+        outer = ranges(before[device], shape)
+        for (start, stop), (first, last) in zip(ranges(index, shape), outer, strict=True):
+            assert first <= start <= stop <= last
+    used = [axis for names in more for axis in names or ()]
+    kept = [axis for names in spec for axis in names or ()]
+    assert len(used) == len(set(used)) and set(kept) <= set(used) <= {*kept, *axes}
+    # An axis is left out only if it divides no dimension.
+    for axis in set(axes) - set(used):
+        piece = sharding.shard_shape(shape, more, mesh)
+        assert all(size % mesh.sizes[axis] or size == 0 for size in piece)
+
+
 @given(placements(divisible=False))
 def test_jax_refuses_exactly_the_indivisible_shapes(
     case: tuple[tuple[int, ...], Spec, Mesh],

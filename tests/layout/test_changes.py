@@ -121,3 +121,14 @@ def test_default_layouts_have_changes(model: str) -> None:
     layout = layout_of(model=model)
     kinds = {one.kind for one in changes.changes(layout)[0]}
     assert {"constraint", "axis"} <= kinds
+
+
+def test_each_optimizer_axis_is_removed_alone() -> None:
+    layout = layout_of(mesh="2x4", optimizer_axes="model,data")
+    found = by_label(layout)
+    kept = [(axes,) for axes in ("data", "model")]
+    removed = [
+        one for one in found.values() if one.optimizer_axes in kept and one.rules == layout.rules
+    ]
+    assert removed == [replace(layout, optimizer_axes=axes) for axes in kept]
+    assert found["Leave axis data unused"].optimizer_axes == ("model",)

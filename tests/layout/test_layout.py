@@ -33,6 +33,7 @@ MESH_SHAPES = [
 FIELDS = sorted(
     {"model", "mesh", "axes", "rules", "specs", "target", "steps", "unconstrained", "timeit"}
     | {"processes", "donate", "trace", "device_order", "axis_types", "compiler_options"}
+    | {"optimizer_axes"}
     | {size.name for name in ("logical_mlp", "mlp") for size in CATALOGUE[name].sizes}
 )
 
@@ -102,6 +103,7 @@ def layout_values(draw: st.DrawFn) -> Layout:
         donate=draw(st.booleans()),
         trace=draw(st.booleans()),
         device_order=draw(st.sampled_from(layouts.DEVICE_ORDERS)),
+        optimizer_axes=tuple(draw(st.lists(st.sampled_from(axis_names), unique=True))),
         compiler_options=draw(
             st.dictionaries(
                 st.from_regex(r"xla_[a-z0-9_]{1,8}", fullmatch=True),
@@ -207,6 +209,8 @@ def test_default_specs_are_the_default_rules_on_each_place(layout: Layout) -> No
         ({"timeit": "false", "unconstrained": ""}, {}),
         ({"unconstrained": "z.y"}, {"unconstrained": "y, z"}),
         ({"learning_rate": "1e-3"}, {}),
+        ({"optimizer_axes": ""}, {}),
+        ({"optimizer_axes": " model ,data"}, {"optimizer_axes": "model.data"}),
         (
             {"compiler_options": " --xla_b=1.5,xla_a=true\n"},
             {"compiler_options": "xla_a.true~xla_b.1.5"},
@@ -303,6 +307,8 @@ BROKEN = [
     ("donate", "state", ["true or false"]),
     ("trace", "", ["true or false"]),
     ("device_order", "random", ["row-major, torus"]),
+    ("optimizer_axes", "fsdp", ["data, model"]),
+    ("optimizer_axes", "data,data", ["each once"]),
     ("compiler_options", "xla_a", ["the value of each option"]),
     ("compiler_options", "xla_a=", ["the value of each option"]),
     ("compiler_options", "xla-a=1", ["the value of each option"]),

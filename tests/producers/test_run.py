@@ -37,6 +37,8 @@ LAYOUTS = {
     },
     "FSDP": {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp"},
     "two axes on one dimension": {"mesh": "2x2x2", "axes": "a,b,c", "rules": "batch=a,hidden=c+b"},
+    "optimizer state over more axes": {"donate": "true", "optimizer_axes": "data"},
+    "optimizer state over more axes, device axes": {"model": "mlp", "optimizer_axes": "model,data"},
     "an axis of size 1": {"mesh": "1x8", "rules": "batch=data,hidden=model"},
     "nothing sharded": {"rules": ""},
     "six axes": {

@@ -103,15 +103,27 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         else f" Whether {axis.name} shards the batch is unknown: the Snapshot has no batch and no inputs of "
         "programs."
     )
+    moments = sum(_saved(context, one, axis.name) for one in repeated if one.group == "opt_state")
+    only = (
+        f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
+        if moments
+        else ""
+    )
+    remedy = (
+        f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}."
+    )
+    if moments and context.snapshot.layout is not None:
+        remedy = f"{remedy[:-1]}, or only the optimizer state with optimizer_axes {axis.name}."
     return finding(
         "note",
         REPEATED,
         f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(repeated)} of "
         f"train state in {counted(len(repeated), 'array')}{plain}. Sharding it over {axis.name} as well, as "
         f"FSDP does, saves up to {context.amount(saved)} per device, but parameters must then be gathered."
+        + only
         + unknown,
         saved=saved,
-        remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}.",
+        remedy=remedy,
         axes=[axis.name],
     )
 

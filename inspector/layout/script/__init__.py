@@ -71,6 +71,8 @@ def script(layout: Layout) -> str:
             name = f"own_{function}"
         renamed = function if name == function else f"{function} as {name}"
         imports[name] = f"from {module} import {renamed}"
+        where = "inspector.producers.state_specs"
+        imports["with_optimizer_axes"] = f"from {where} import with_optimizer_axes"
     else:
         definitions = Definitions(_known(layout))
         definitions.add(module, function)
@@ -105,6 +107,8 @@ def _constants(layout: Layout) -> dict[str, str]:
     texts = {name: assignment(name, value) for name, value in values.items()}
     if layout.compiler_options:
         texts["compiler_options"] = assignment("compiler_options", layout.compiler_arguments)
+    if layout.optimizer_axes:
+        texts["optimizer_axes"] = assignment("optimizer_axes", layout.optimizer_axes)
     if layout.state_specs:
         texts["state_specs"] = by_regex(layout.state_specs)
     return texts

@@ -75,6 +75,7 @@ class Editor:
             self._draw_specs(entry)
         if entry.state_specs is not None:
             self._draw_state_specs(entry)
+        self._draw_optimizer_axes()
         self._draw_sizes(entry)
 
     def show_plan_problems(self, planned: Snapshot) -> None:
@@ -171,7 +172,7 @@ class Editor:
         self._below_mesh = lambda text: _show_problem(text, slot)
 
     def _draw_axis_types(self) -> None:
-        names = [*dict.fromkeys(filter(None, session.typed_axes()))]
+        names = self._typed_names()
         state = st.session_state
         state["field:explicit"] = [name for name in state["field:explicit"] if name in names]
         kept_field.draw(
@@ -185,6 +186,28 @@ class Editor:
             "On the other axes, the compiler chooses them.",
         )
         _show_problem(self._problems.get("axis_types"))
+
+    def _draw_optimizer_axes(self) -> None:
+        names = self._typed_names()
+        state = st.session_state
+        state["field:optimizer_axes"] = [
+            name for name in state["field:optimizer_axes"] if name in names
+        ]
+        kept_field.draw(
+            st.pills,
+            "Optimizer state also over",
+            names,
+            selection_mode="multi",
+            format_func=plain,
+            key="field:optimizer_axes",
+            help="Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It "
+            "takes less memory, and the updated parameters are gathered in each step.",
+        )
+        _show_problem(self._problems.get("optimizer_axes"))
+
+    @staticmethod
+    def _typed_names() -> list[str]:
+        return [*dict.fromkeys(filter(None, session.typed_axes()))]
 
     def _draw_rules(self, entry: ModelEntry) -> None:
         meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())

@@ -105,6 +105,7 @@ def put(layout: Layout) -> None:
     state["field:mesh"] = fields["mesh"]
     state["field:axes"] = ", ".join(layout.axis_names)
     state["field:explicit"] = list(layout.explicit_axes)
+    state["field:optimizer_axes"] = list(layout.optimizer_axes)
     state["field:steps"] = layout.steps
     state["field:target"] = layout.target
     state["field:device_order"] = layout.device_order
@@ -160,6 +161,9 @@ def fields() -> dict[str, str]:
         "axes": state["field:axes"],
         "axis_types": ",".join(
             "explicit" if name in state["field:explicit"] else "auto" for name in typed_axes()
+        ),
+        "optimizer_axes": ",".join(
+            name for name in state["field:optimizer_axes"] if name in typed_axes()
         ),
         "steps": _printed(state["field:steps"]),
         "target": state["field:target"],
@@ -298,7 +302,8 @@ def change_axes() -> None:
         return
     renamed = {old: new for old, new in zip(before, after, strict=True) if old != new}
     if len(renamed) == 1:
-        state["field:explicit"] = [renamed.get(name, name) for name in state["field:explicit"]]
+        for field in ("field:explicit", "field:optimizer_axes"):
+            state[field] = [renamed.get(name, name) for name in state[field]]
         for row in (*rule_rows(), *rule_rows("pattern")):
             _rename(row.axes_key, renamed)
         for place in model_entry().partitions:

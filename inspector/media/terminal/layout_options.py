@@ -15,7 +15,7 @@ from inspector.model.built_in.catalogue import CATALOGUE
 
 _OPTIONS = (
     *("model", "mesh", "axes", "rules", "specs", "state_specs"),
-    *("target", "steps", "processes", "compiler_options"),
+    *("target", "steps", "processes", "optimizer_axes", "compiler_options"),
 )
 LAYOUT_HELP = "a layout, or a Snapshot with a layout"
 
@@ -74,6 +74,11 @@ LAYOUT = (
         "--processes",
         metavar="N",
         help="1 (default), 2 or 4 processes that share the devices, with jax.distributed",
+    ),
+    argument(
+        "--optimizer-axes",
+        metavar="data,…",
+        help="mesh axes over which the optimizer state is sharded in addition to its parameters (ZeRO-1)",
     ),
     argument(
         "--compiler-options",

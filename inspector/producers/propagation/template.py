@@ -86,8 +86,8 @@ def watched_program(layout: Layout) -> str:
 
 def _is_logical(layout: Layout) -> bool:
     entry = layout.entry
-    if layout.explicit_axes:
-        return False  # the mesh axes are part of the types of arrays
+    if layout.explicit_axes or layout.optimizer_axes:
+        return False  # the specs of some arrays are not those of their logical axes
     return entry.has_rules and entry.rules_semantics == "linen" and not entry.own
 
 

@@ -44,8 +44,8 @@ def described(array: Any) -> dict[str, Any]:
 
 def made_by(module: ModuleType) -> dict[str, Any]:
     import jax
-    from flax import linen as nn
     from flax import nnx
+    from flax.core import meta
 
     state, data, losses = module.trained()
     arrays = {}
@@ -53,7 +53,12 @@ def made_by(module: ModuleType) -> dict[str, Any]:
         arrays["output"] = described(module.infer(state, data))
     for name, array in data.items():
         arrays[f"batch/{name}"] = described(array)
-    for path, array in jax.tree_util.tree_leaves_with_path(nn.unbox(nnx.as_pure(state))):
+    leaves = jax.tree_util.tree_leaves_with_path(
+        nnx.as_pure(state), is_leaf=lambda leaf: isinstance(leaf, meta.AxisMetadata)
+    )
+    for path, leaf in leaves:
+        # `nn.unbox` would give an array the sharding of its rules.
+        array = leaf.value if isinstance(leaf, meta.AxisMetadata) else leaf
         arrays[jax.tree_util.keystr(path, simple=True, separator="/")] = described(array)
     return {"losses": losses, "arrays": arrays}
 

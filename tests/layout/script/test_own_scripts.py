@@ -73,7 +73,7 @@ def chosen(folder: Path) -> list[Layout]:
     """Return layouts of the examples, of repeated rules, and of unusual models."""
     found = []
     for name, fields in (
-        (LINEN, SMALL | {"optimizer": "sgd", "donate": "true"}),
+        (LINEN, SMALL | {"optimizer_axes": "data", "donate": "true"}),
         (NNX, SMALL | {"rules": "hidden=data,batch=data,embed=,hidden=model"}),
         ("odd_models:jax_of_mesh", {"mesh": "2x4", "steps": "1"}),
         ("odd_models:mesh", {"mesh": "2x4", "steps": "1"}),
@@ -113,7 +113,7 @@ def test_a_script_imports_the_build_function_with_its_sizes(
 ) -> None:
     linen, nnx, _, named_mesh = map(script, chosen)
     assert "from examples.linen_mlp import build\n" in linen
-    assert 'build(rows=8, width=16, hidden=32, optimizer="sgd", learning_rate=0.001)' in linen
+    assert 'build(rows=8, width=16, hidden=32, optimizer="adam", learning_rate=0.001)' in linen
     assert "donate_argnums=0" in linen and "donate" not in nnx
     assert "the first rule whose mesh axes are all free" in linen and "the last rule" in nnx
     assert "from odd_models import mesh as own_mesh\n" in named_mesh

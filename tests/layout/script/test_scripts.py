@@ -44,6 +44,7 @@ LAYOUTS = {
     "logical axes, scan, the layer axis split": MLP | {
         "scan": "true", "mesh": "2x2x2", "axes": "pipe,data,model", "donate": "true",
         "rules": "layer=pipe,batch=data,hidden=model", "loss": "mse", "optimizer": "momentum",
+        "optimizer_axes": "data",
     },
     "explicit axes": MLP | {"axes": "data:explicit,model:explicit"},
     "device axes, one of them explicit": MLP | {"model": "mlp", "axes": "data,model:explicit"},

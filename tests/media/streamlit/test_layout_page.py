@@ -283,6 +283,16 @@ def test_explicit_axes_are_in_the_link_and_follow_the_names(page):
     assert page.value("field:explicit") == []
 
 
+def test_optimizer_axes_are_in_the_link_and_follow_the_names(page):
+    page.choose_several("field:optimizer_axes", ["model", "data"])
+    assert page.query() == {"optimizer_axes": "model.data"}
+    page.type("field:axes", "data, tensor")
+    assert page.value("field:optimizer_axes") == ["tensor", "data"]
+    assert layouts.parse(page.query()).unwrap().optimizer_axes == ("tensor", "data")
+    page.type("field:mesh", "8")
+    assert page.value("field:optimizer_axes") == ["data"]
+
+
 def test_axis_names_can_have_types(page):
     page.type("field:axes", "data:explicit, model")
     assert page.value("field:axes") == "data, model"

@@ -29,6 +29,10 @@ CASES = {
         {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp", "depth": "64"},
         False,
     ),
+    "mlp, optimizer state over the data axis": (
+        {"mesh": "2x4", "depth": "64", "optimizer_axes": "data"},
+        False,
+    ),
     "mlp with device axes": ({"model": "mlp", "mesh": "2x4", "depth": "64"}, False),
     "mlp, fsdp and tensor: the backward pass gathers again": (
         {
