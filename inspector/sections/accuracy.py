@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from inspector.compare.accuracy import Accuracy, Row
+from inspector.compare.layout_trials import Trials
 from inspector.compare.sweeps import Sweep
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures.accuracy_scatter import accuracy_scatter
@@ -21,6 +22,8 @@ from inspector.sections.section import (
     Table,
     text,
 )
+
+LEADING = 3  # places of a ranking in which the fastest layout is looked for
 
 
 def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] = ()) -> Section:
@@ -175,6 +178,56 @@ def orders(swept: Sequence[Sweep]) -> tuple[Block, ...]:
         },
     )
     return (text("Order within sweeps: ", said), table)
+
+
+def trials(found: Trials) -> Section:
+    """Return whether trials of layouts are predicted to fit, and in the right order."""
+    sweeps = found.sweeps
+
+    def counts(part: str, whole: str) -> str:
+        one, other = (sum(getattr(each, name) for each in sweeps) for name in (part, whole))
+        return f"{one} of {other}" + (f" ({one / other:.0%})" if other else "")
+
+    leading = [each for each in sweeps if each.best is not None and each.best <= LEADING]
+    ran = sum(each.ran > 0 for each in sweeps)
+    facts = Facts(
+        (
+            Fact("Fits or out of memory, as measured", counts("right", "known")),
+            Fact(
+                "Of these with the whole interval on one side", counts("certain_right", "certain")
+            ),
+            Fact("Pairs in the right order", counts("ordered", "pairs")),
+            Fact(
+                f"Fastest trial among the first {LEADING} predicted",
+                f"{len(leading)} of {counted(ran, 'sweep')}",
+            ),
+        )
+    )
+    table = Table.of(
+        "layout_trials",
+        list(sweeps),
+        {
+            "Sweep": lambda one: one.name,
+            "Trials": lambda one: one.known,
+            "Fit as measured": lambda one: one.right,
+            "Pairs": lambda one: one.pairs,
+            "In the right order": lambda one: one.ordered if one.pairs else "–",
+            "Place of the fastest": lambda one: (
+                "–" if one.ran == 0 else "does not fit" if one.best is None else one.best
+            ),
+        },
+    )
+    blocks: list[Block] = [facts, table]
+    if found.others:
+        listed = sorted(found.others.items(), key=lambda item: -item[1])
+        blocks.append(
+            Table.of(
+                "other_trials",
+                listed,
+                {"Trials that are left out": lambda one: one[1], "Reason": lambda one: one[0]},
+            )
+        )
+    return Section("layout_trials", "Trials of layouts, before a compile", tuple(blocks))
 
 
 def _percent(share: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -10,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from inspector.compare import accuracy as comparison
-from inspector.compare import local_runs, published_runs, sweeps
+from inspector.compare import layout_trials, local_runs, published_runs, sweeps
 from inspector.compare.sweeps import Sweep
 from inspector.core import output, snapshot, typed_json
 from inspector.core.errors import InvalidInput, shown
@@ -60,6 +61,12 @@ from inspector.service.inspection import Inspection
         help="with --runs: sweeps of layouts in JSON; print whether predictions order them as measured",
     ),
     argument(
+        "--trials",
+        metavar="FILE",
+        help="published trials of layouts on A100 GPUs in JSON, some of which did not fit; each is "
+        "propagated, and the command prints whether it is predicted to fit and in the right order",
+    ),
+    argument(
         "--add",
         metavar="SNAPSHOT.json",
         help="add the measured steps of a run with the target local to the own runs, on which the intervals "
@@ -86,6 +93,11 @@ def accuracy(options: argparse.Namespace) -> None:
         )
     if options.runs is None and options.sweeps is not None:
         raise InvalidInput("--sweeps needs the runs of --runs, whose layouts its rows have")
+    if options.trials is not None:
+        if options.runs is not None:
+            raise InvalidInput("--trials and --runs cannot be used together")
+        _trials(options)
+        return
     swept: tuple[Sweep, ...] = ()
     if options.runs is None:
         found = comparison.shipped()
@@ -111,6 +123,24 @@ def accuracy(options: argparse.Namespace) -> None:
         shared.print_json(comparison.json_of(found) | orders | own)
     else:
         render.show([section_of_accuracy.section(found, swept, own_runs.read())])
+
+
+def _trials(options: argparse.Namespace) -> None:
+    """Print what propagation predicts for the trials of a file."""
+    trials = layout_trials.read(options.trials)
+    total = len({one.layout.key() for one in trials if one.layout is not None})
+    with shared.workers() as service:
+        counter = itertools.count(1)
+
+        def propagate(layout: Layout) -> Snapshot | None:
+            print(f"propagate {next(counter)} of {total}", file=sys.stderr, flush=True)
+            return service.with_programs(service.plan(layout), layout)
+
+        found = layout_trials.judged(trials, propagate)
+    if options.json:
+        shared.print_json(asdict(found))
+    else:
+        render.show([section_of_accuracy.trials(found)])
 
 
 def _compiled(

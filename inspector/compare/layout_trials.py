@@ -1,0 +1,250 @@
+"""Published trials of layouts on one machine, some of which did not fit: what propagation predicts for them.
+
+The file format is a JSON object with `models`, which have `layers`, `d_model`, `heads` and `d_ff`, and
+`rows`: model, sequence length, number of GPUs, degrees of tensor (`tp`), pipeline (`pp`) and data (`dp`)
+parallelism, `micro_batch`, checkpointing of each layer, the kernel of attention, and `step_seconds`, null for
+a trial that ran out of memory. The trials are those of arXiv 2311.05610: a PyTorch system on A100 GPUs that
+shards the optimizer state over the data axis (ZeRO-1). A step has about 4.2 million tokens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inspector import layout as layouts
+from inspector.compare.accuracy import DIFFERENT
+from inspector.core import strict_json
+from inspector.core.errors import InvalidInput
+from inspector.core.snapshot import Snapshot
+from inspector.layout import Layout
+from inspector.machines import hardware
+from inspector.machines.prediction.memory import capacity_of, fit
+from inspector.machines.prediction.predicted import predicted
+
+CHIP = "a100"
+TOKENS = 2**22  # in one step of every trial, within 6% (the notes of the file)
+VOCABULARY = 32_000  # of LLaMA; the source does not say which one the trials had
+_RULES = "batch=data,mlp=tensor,heads=tensor,kv_heads=tensor,vocab=tensor"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial.
+
+    Attributes:
+      sweep: What trials that are compared have in common: model, sequence length, GPUs and kernel.
+      layout: One microbatch of it; None if the models here cannot express the trial, with the `reason`.
+      repeats: Microbatches in one step.
+      seconds: Measured seconds of one step; None if it did not fit.
+    """
+
+    sweep: str
+    layout: Layout | None
+    reason: str
+    repeats: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What propagation predicts for a trial.
+
+    Attributes:
+      seconds: Of one step of the trial. None if unknown.
+      fits: Whether the estimated peak is at most the memory of the device. None if unknown.
+      certain: Whether the whole interval of the peak is on that side.
+    """
+
+    trial: Trial
+    seconds: float | None
+    fits: bool | None
+    certain: bool
+
+
+@dataclass(frozen=True)
+class TrialSweep:
+    """The trials of one model and kernel, and how many predictions are right.
+
+    Attributes:
+      known, right: Trials whose fit is predicted, and those that are predicted as measured.
+      certain, certain_right: The same, of trials whose whole interval is on one side of the capacity.
+      pairs, ordered: Pairs of trials that ran and differ by more than 10%, and those in the right order.
+      best: The place of the fastest trial among those that are predicted to fit, the fastest first. None if
+        it is predicted not to fit, or if no trial ran.
+      ran: Trials that ran.
+    """
+
+    name: str
+    known: int
+    right: int
+    certain: int
+    certain_right: int
+    pairs: int
+    ordered: int
+    best: int | None
+    ran: int
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The sweeps of a file, and the number of trials that cannot be expressed by reason."""
+
+    sweeps: tuple[TrialSweep, ...]
+    others: dict[str, int] = field(default_factory=dict)
+
+
+def read(path: str | Path) -> tuple[Trial, ...]:
+    """Return the trials of a file.
+
+    Raises:
+      InvalidInput: the file cannot be read, or has another form.
+    """
+    plain = strict_json.read(str(path))
+    models = plain.get("models") if isinstance(plain, dict) else None
+    rows = plain.get("rows") if isinstance(plain, dict) else None
+    if not isinstance(models, dict) or not isinstance(rows, list):
+        raise InvalidInput(
+            f"{path} must be a JSON object with an object `models` and a list `rows`"
+        )
+    sizes = {_name(name): size for name, size in models.items() if isinstance(size, dict)}
+    return tuple(_trial(row, sizes) for row in rows if isinstance(row, dict))
+
+
+def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | None]) -> Trials:
+    """Return how many predictions are right in each sweep with a trial that the models can express.
+
+    Args:
+      propagate: returns the plan of a layout with its propagated programs; None if they are unknown. It is
+        called once for each layout.
+    """
+    known: dict[str, tuple[float | None, bool | None, bool]] = {}
+    sweeps: dict[str, list[Outcome]] = {}
+    others: dict[str, int] = {}
+    for trial in trials:
+        if trial.layout is None:
+            others[trial.reason] = others.get(trial.reason, 0) + 1
+            continue
+        key = trial.layout.key()
+        if key not in known:
+            known[key] = _predicted(propagate(trial.layout))
+        seconds, fits, certain = known[key]
+        whole = None if seconds is None else seconds * trial.repeats
+        sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, certain))
+    return Trials(tuple(_sweep(name, found) for name, found in sweeps.items()), others)
+
+
+def _predicted(found: Snapshot | None) -> tuple[float | None, bool | None, bool]:
+    """Return seconds of the train step, whether it fits, and whether that is certain."""
+    program = None if found is None else found.program("train_step")
+    if found is None or program is None or found.mesh is None:
+        return None, None, False
+    chip = hardware.chip(CHIP)
+    made = predicted(program, found.mesh, chip)
+    memory = fit(found, chip)
+    fits = None if memory.needed is None else memory.needed <= capacity_of(chip)
+    return made.seconds, fits, memory.fits is not None
+
+
+def _sweep(name: str, found: list[Outcome]) -> TrialSweep:
+    known = [one for one in found if one.fits is not None]
+    certain = [one for one in known if one.certain]
+    ran = [one for one in found if one.trial.seconds is not None and one.seconds is not None]
+    ordered = pairs = 0
+    for one, other in itertools.combinations(ran, 2):
+        fast, slow = sorted((one, other), key=lambda each: each.trial.seconds or 0.0)
+        if (slow.trial.seconds or 0) < DIFFERENT * (fast.trial.seconds or 0):
+            continue
+        pairs += 1
+        ordered += (fast.seconds or 0) < (slow.seconds or 0)
+    fitting = sorted(
+        (one for one in found if one.fits and one.seconds is not None),
+        key=lambda each: each.seconds or 0.0,
+    )
+    best = min(ran, key=lambda each: each.trial.seconds or 0.0, default=None)
+    return TrialSweep(
+        name,
+        len(known),
+        sum(map(_is_right, known)),
+        len(certain),
+        sum(map(_is_right, certain)),
+        pairs,
+        ordered,
+        fitting.index(best) + 1 if best in fitting else None,
+        len(ran),
+    )
+
+
+def _is_right(one: Outcome) -> bool:
+    return one.fits == (one.trial.seconds is not None)
+
+
+def _trial(row: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> Trial:
+    name, kernel = _name(row.get("model")), str(row.get("kernel"))
+    seq, gpus = _count(row.get("seq")), _count(row.get("gpus"))
+    seconds = row.get("step_seconds")
+    measured = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
+    sweep = f"{name}, {seq} tokens, {gpus} GPUs, {kernel}"
+    try:
+        layout, repeats = _layout(row, models.get(name, {}), seq, gpus)
+    except InvalidInput as refused:
+        return Trial(sweep, None, str(refused), 0, measured)
+    return Trial(sweep, layout, "", repeats, measured)
+
+
+def _layout(
+    row: Mapping[str, Any], model: Mapping[str, Any], seq: int, gpus: int
+) -> tuple[Layout, int]:
+    """Return the layout of one microbatch, and their number in a step.
+
+    Raises:
+      InvalidInput: the trial has pipeline stages, or lacks something.
+    """
+    tensor, data, micro = (_count(row.get(name)) for name in ("tp", "dp", "micro_batch"))
+    sizes = {name: _count(model.get(name)) for name in ("layers", "d_model", "heads", "d_ff")}
+    if _count(row.get("pp")) != 1:
+        raise InvalidInput("it has pipeline stages, which the models here lack")
+    if 0 in (tensor, data, micro, seq, *sizes.values()) or tensor * data != gpus:
+        raise InvalidInput("its sizes or its layout are not published")
+    if sizes["d_model"] % sizes["heads"] or TOKENS % (seq * data * micro):
+        raise InvalidInput("its batch or its heads cannot be divided as it says")
+    fields = {
+        "model": "transformer",
+        "target": f"gpu:{CHIP}:{gpus}",
+        "mesh": f"{data}x{tensor}",
+        "axes": "data,tensor",
+        "rules": _RULES + (",seq=tensor" if row.get("sequence_parallel") is True else ""),
+        "optimizer_axes": "data",
+        "layers": sizes["layers"],
+        "embed": sizes["d_model"],
+        "heads": sizes["heads"],
+        "kv_heads": sizes["heads"],
+        "head_dim": sizes["d_model"] // sizes["heads"],
+        "mlp": sizes["d_ff"],
+        "vocab": VOCABULARY,
+        "seq": seq,
+        "batch": data * micro,
+        "attention": "flash" if "flash" in str(row.get("kernel")) else "plain",
+        "remat": "none" if row.get("act_ckpt") == "disabled" else "full",
+        "dtype": "bfloat16",
+        "weight_dtype": "bfloat16",
+        "optimizer": "adamw",
+        "optimizer_dtype": "float32",
+        "scan": "true",
+        "donate": "true",
+    }
+    layout = layouts.parse({name: str(value) for name, value in fields.items()}).unwrap()
+    return layout, TOKENS // (seq * data * micro)
+
+
+def _name(value: Any) -> str:
+    return str(value).replace("_", "-")
+
+
+def _count(value: Any) -> int:
+    """Return a positive integer, or 0 for anything else."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**7
+    return value if is_count else 0
