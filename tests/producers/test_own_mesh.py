@@ -61,6 +61,10 @@ def build(shape: str = "4x2", named: bool = True):
     )
 
 
+def by_names():
+    return build(named=False)
+
+
 def sixteen():
     return build("8x2")
 
@@ -121,7 +125,15 @@ def explicit():
 @pytest.fixture(scope="module")
 def service(tmp_path_factory) -> Iterator[Inspection]:
     with importable(tmp_path_factory.mktemp("own_mesh"), MODULE, SOURCE):
-        for function in ("build", "sixteen", "counted", "explicit", "on_host", "partial_sums"):
+        for function in (
+            "build",
+            "by_names",
+            "sixteen",
+            "counted",
+            "explicit",
+            "on_host",
+            "partial_sums",
+        ):
             register_own(f"{MODULE}:{function}")
         service = Inspection(run_workers=1)
         yield service
@@ -151,7 +163,7 @@ def test_its_own_mesh_is_the_default_and_is_planned(service, function, mesh) -> 
 
 def test_a_compile_for_a_target_is_that_of_constraints_without_devices(service) -> None:
     by_devices, by_names = (
-        layout_of(mesh="4x2", target="tpu:v5e:2x4", named=named) for named in ("true", "false")
+        layout_of(function, mesh="4x2", target="tpu:v5e:2x4") for function in ("build", "by_names")
     )
     missing = targets.missing_compiler(by_devices.machine)
     if missing is not None:
