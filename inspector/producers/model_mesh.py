@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 from flax import linen as nn
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 
 from inspector.core.rules import Rule
 from inspector.model import Model
@@ -99,7 +99,11 @@ def _trace(
 @contextlib.contextmanager
 def _context(rules: tuple[Rule, ...], axes: Iterable[str] | None) -> Iterator[None]:
     names = None if axes is None else tuple(axes)
-    mesh = None if names is None else AbstractMesh((1,) * len(names), names)
+    mesh = None
+    if names is not None:
+        # By default, JAX 0.12 makes the axes explicit.
+        types = (AxisType.Auto,) * len(names)
+        mesh = AbstractMesh((1,) * len(names), names, axis_types=types)
     given = tuple((name, tuple(together) or None) for name, together in rules)
     with (
         contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh),

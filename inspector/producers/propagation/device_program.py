@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from inspector.core.errors import InvalidInput
 from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.loops import comparison_direction, trip_count
 from inspector.producers.propagation.shardings import (
@@ -66,6 +68,9 @@ _SAME_VALUE = frozenset({
     "sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.data_flow_edge",
     "sdy.func_data_flow_edge", "sdy.replicated_to_unreduced",
 })  # fmt: skip
+# Groups of a collective as axes of a mesh: `#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = […]>`.
+_MESH_AXES = "replica_group_mesh_axes"
+_AXIS_NAME = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
 _DTYPES = {"i1": "pred", "index": "s64"}
 
 
@@ -384,7 +389,11 @@ class Writer:
                 listed = ",".join(f"{{{a},{b}}}" for a, b in pairs)
                 yield [channel, f"source_target_pairs={{{listed}}}"]
                 return
-            groups = np.array(ir.DenseIntElementsAttr(attributes["replica_groups"]))
+            written = attributes["replica_groups"]
+            if _MESH_AXES in str(written):  # JAX 0.12
+                yield [channel, f"replica_groups={self._groups_along(str(written))}", flag]
+                return
+            groups = np.array(ir.DenseIntElementsAttr(written))
             listed = ",".join("{" + ",".join(map(str, group)) + "}" for group in groups)
             yield [channel, f"replica_groups={{{listed}}}", flag]
             return
@@ -395,6 +404,17 @@ class Writer:
             return
         for axes in collective_axes(operation):
             yield [channel, f"replica_groups={self._replica_groups(axes)}", flag]
+
+    def _groups_along(self, written: str) -> str:
+        """Return the groups of a collective that names axes of a mesh, as `shard_map` writes them.
+
+        Raises:
+          InvalidInput: it names a part of an axis, or an axis of another mesh.
+        """
+        names = _AXIS_NAME.findall(written)
+        if "sub_axis" in written or not set(names) <= self._mesh.keys():
+            raise InvalidInput("it has a collective on parts of mesh axes, or on another mesh")
+        return self._replica_groups(tuple((name, None) for name in names))
 
     def _replica_groups(self, axes: tuple[Axis, ...]) -> str:
         """Return groups along these axes as an iota list; a sub-axis has (pre-size, size)."""

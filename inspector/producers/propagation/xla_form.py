@@ -65,9 +65,16 @@ def _restore(module: Any, meshes: dict[str, str]) -> None:
     """Put the meshes and the shardings back, which HLO carries as text in frontend attributes."""
     if _FRONTEND in module.operation.attributes:
         del module.operation.attributes[_FRONTEND]
+    # Collectives of a `shard_map` can name a mesh, which HLO then keeps (JAX 0.12).
+    kept = {
+        ir.StringAttr(each.attributes["sym_name"]).value: str(each.attributes["mesh"])
+        for each in module.body.operations
+        if each.operation.name == "sdy.mesh"
+    }
     with ir.InsertionPoint.at_block_begin(module.body):
         for name, written in meshes.items():
-            sdy.MeshOp(name, sdy.MeshAttr(ir.Attribute.parse(written)))
+            if kept.get(name) != written:
+                sdy.MeshOp(name, sdy.MeshAttr(ir.Attribute.parse(written)))
     for each in module.body.operations:
         if each.operation.name == "func.func":
             _restore_function(each.operation)

@@ -10,13 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.core import sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.producers import import_file
+
+MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 def opened(path: Path, kind: str | None = None) -> Snapshot:
@@ -46,7 +48,7 @@ def lowered(mesh: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(lowered(AbstractMesh((2, 4), ("data", "model"))).as_text(debug_info=True))
+    return str(lowered(MESH).as_text(debug_info=True))
 
 
 def test_text_of_a_lowered_program_is_propagated_with_origins(tmp_path: Path, text: str) -> None:
@@ -69,7 +71,7 @@ def test_text_of_a_lowered_program_is_propagated_with_origins(tmp_path: Path, te
 
 
 def test_bytecode_and_text_without_names_have_the_same_shardings(tmp_path: Path, text: str) -> None:
-    module = lowered(AbstractMesh((2, 4), ("data", "model")))
+    module = lowered(MESH)
     specs = []
     with module.compiler_ir("stablehlo").context:
         (tmp_path / "a.mlirbc").write_bytes(module_bytecode(module.compiler_ir("stablehlo")))
