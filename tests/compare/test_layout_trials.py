@@ -36,7 +36,8 @@ def read(folder: Path, *rows: dict[str, Any]) -> tuple[Trial, ...]:
 
 
 def propagate(layout: Layout) -> Snapshot:
-    return with_programs(plan(layout, abstract_state(layout)), propagated_programs(layout))
+    programs = propagated_programs(layout, origins=False, steps_only=True)
+    return with_programs(plan(layout, abstract_state(layout)), programs)
 
 
 def test_a_trial_is_one_microbatch_of_a_layout(tmp_path: Path) -> None:

@@ -16,9 +16,12 @@ from inspector.core.memory_kinds import PINNED, in_host_memory
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.model import own_model
+from inspector.model.built_in.catalogue import register
 from inspector.producers.propagation.one_mesh import OTHER_MESHES
+from inspector.service.engine import Environment, Pool
 from inspector.service.inspection import Inspection
-from inspector.service.own_model_registration import register_own
+from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from tests.model.importable import importable
 
 MODULE = "with_own_mesh"
@@ -121,20 +124,17 @@ def explicit():
     return build()
 """
 
+FUNCTIONS = ("build", "by_names", "sixteen", "counted", "explicit", "on_host", "partial_sums")
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory) -> Iterator[Inspection]:
     with importable(tmp_path_factory.mktemp("own_mesh"), MODULE, SOURCE):
-        for function in (
-            "build",
-            "by_names",
-            "sixteen",
-            "counted",
-            "explicit",
-            "on_host",
-            "partial_sums",
-        ):
-            register_own(f"{MODULE}:{function}")
+        with Pool(1) as pool:  # one process with one device describes all of them
+            for function in FUNCTIONS:
+                payload = {"model": f"{MODULE}:{function}"}
+                answer = pool.submit("describe", payload, Environment(1), IMPORT_TIMEOUT).wait()
+                register(own_model.from_json(answer.answer()["entry"]))
         service = Inspection(run_workers=1)
         yield service
         service.close()
