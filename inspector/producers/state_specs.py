@@ -68,14 +68,18 @@ def given_specs(
     with _limited_time():
         for leaf in unboxed(state):
             path, shape = leaf.path, tuple(leaf.value.shape)
-            theirs = by_model(path, shape)
             if math.prod(shape) == 1:
-                found[path] = theirs or Given((None,) * len(shape))
+                found[path] = by_model(path, shape) or Given((None,) * len(shape))
                 continue
             number = rows_of_layout.row_for(rows, path)
             if number is None:
-                found[path] = theirs
+                found[path] = by_model(path, shape)
                 continue
+            theirs = None
+            with contextlib.suppress(
+                InvalidInput
+            ):  # the row replaces a spec that is not valid, too
+                theirs = by_model(path, shape)
             row, itemsize = rows[number], leaf.value.dtype.itemsize
             spec = rows_of_layout.spec_of(row, path, shape, itemsize, sizes)
             kind = None if theirs is None else theirs.memory_kind

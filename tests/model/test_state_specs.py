@@ -11,11 +11,14 @@ from pathlib import Path
 
 import jax
 import pytest
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax import numpy as jnp
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
+from inspector.core.memory_kinds import PINNED
 from inspector.core.snapshot import Snapshot
+from inspector.core.state_specs import SpecRow
 from inspector.layout import Layout
 from inspector.layout.changes import changes
 from inspector.layout.plan import UNMATCHED, plan
@@ -25,6 +28,7 @@ from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
+from inspector.producers.state_specs import Given, given_specs
 from inspector.service.agreement import disagreements
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
@@ -238,3 +242,22 @@ def test_the_mesh_of_a_model_without_set_mesh_is_not_set(folder) -> None:
     finally:
         module.of_path = original
     assert seen and all(mesh.empty for mesh in seen)
+
+
+def test_a_row_keeps_the_memory_of_the_model_and_replaces_an_invalid_spec() -> None:
+    mesh = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    state = {name: jax.ShapeDtypeStruct((8, 8), jnp.float32) for name in ("kept", "invalid")}
+
+    def specs(path, shape, mesh):
+        if path == "invalid":
+            return PartitionSpec(None, None, "data")  # longer than the rank
+        return NamedSharding(mesh, PartitionSpec("data"), memory_kind=PINNED)
+
+    rows = [SpecRow(".*", (("model",), None))]
+    spec = (("model",), None)
+    assert given_specs(state, specs, rows, mesh) == {
+        "kept": Given(spec, ".*", PINNED),
+        "invalid": Given(spec, ".*"),
+    }
+    with pytest.raises(InvalidInput, match="invalid"):
+        given_specs(state, specs, [], mesh)

@@ -109,11 +109,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         if moments
         else ""
     )
-    remedy = (
-        f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}."
-    )
-    if moments and context.snapshot.layout is not None:
-        remedy = f"{remedy[:-1]}, or only the optimizer state with optimizer_axes {axis.name}."
+    has_field = moments and context.snapshot.layout is not None
+    instead = f", or only the optimizer state with optimizer_axes {axis.name}" if has_field else ""
     return finding(
         "note",
         REPEATED,
@@ -123,7 +120,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         + only
         + unknown,
         saved=saved,
-        remedy=remedy,
+        remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}"
+        f"{instead}.",
         axes=[axis.name],
     )
 

@@ -172,42 +172,37 @@ class Editor:
         self._below_mesh = lambda text: _show_problem(text, slot)
 
     def _draw_axis_types(self) -> None:
-        names = self._typed_names()
-        state = st.session_state
-        state["field:explicit"] = [name for name in state["field:explicit"] if name in names]
-        kept_field.draw(
-            st.pills,
+        self._draw_axes(
             "Explicit axes",
-            names,
-            selection_mode="multi",
-            format_func=plain,
-            key="field:explicit",
-            help="On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
+            "field:explicit",
+            "On an explicit axis, JAX checks shardings when it traces the model (`AxisType.Explicit`). "
             "On the other axes, the compiler chooses them.",
         )
         _show_problem(self._problems.get("axis_types"))
 
     def _draw_optimizer_axes(self) -> None:
-        names = self._typed_names()
-        state = st.session_state
-        state["field:optimizer_axes"] = [
-            name for name in state["field:optimizer_axes"] if name in names
-        ]
-        kept_field.draw(
-            st.pills,
+        self._draw_axes(
             "Optimizer state also over",
-            names,
-            selection_mode="multi",
-            format_func=plain,
-            key="field:optimizer_axes",
-            help="Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It "
-            "takes less memory, and the updated parameters are gathered in each step.",
+            "field:optimizer_axes",
+            "Shard the optimizer state over more mesh axes than its parameters, as ZeRO-1 does. It takes "
+            "less memory, and the updated parameters are gathered in each step.",
         )
         _show_problem(self._problems.get("optimizer_axes"))
 
     @staticmethod
-    def _typed_names() -> list[str]:
-        return [*dict.fromkeys(filter(None, session.typed_axes()))]
+    def _draw_axes(label: str, key: str, meaning: str) -> None:
+        """Draw a choice of mesh axes, without those that the mesh no longer has."""
+        names = [*dict.fromkeys(filter(None, session.typed_axes()))]
+        st.session_state[key] = [name for name in st.session_state[key] if name in names]
+        kept_field.draw(
+            st.pills,
+            label,
+            names,
+            selection_mode="multi",
+            format_func=plain,
+            key=key,
+            help=meaning,
+        )
 
     def _draw_rules(self, entry: ModelEntry) -> None:
         meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
