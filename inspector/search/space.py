@@ -27,7 +27,8 @@ from inspector.search.roles import (
 
 MOST_CANDIDATES = 20_000  # ten minutes of propagation on one core
 # Fields that a search can vary in addition to the mesh, the rules and the sizes of the model.
-VARIED = ("donate", "device_order")
+VARIED = ("donate", "device_order", "optimizer_axes")
+_NO_AXES = "none"  # the value of optimizer_axes that shards the optimizer state as its parameters
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,25 @@ class Space:
             names: sum(1 for _ in self._shapes(names))
             for names in dict.fromkeys(names for names, _ in self._uses())
         }
-        one = sum(meshes[names] for names, _ in self._uses())
-        others = math.prod(len(values) for values in self.vary.values())
-        return (one + len(self._seeds())) * others
+        optimizer = {names: len(self._optimizer_axes(names)) for names in meshes}
+        one = sum(meshes[names] * optimizer[names] for names, _ in self._uses())
+        seeds = sum(len(self._optimizer_axes(seed.axis_names)) for seed in self._seeds())
+        others = math.prod(len(values) for values in self._fields.values())
+        return (one + seeds) * others
 
     def groups(self) -> Iterator[Group]:
         """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
         for layout in self._variations():
             for seed in self._seeds(layout):
-                yield Group((seed,))
+                for each in self._with_optimizer_axes((seed,)):
+                    yield Group(each)
             for names, rules in self._uses():
                 layouts = tuple(
                     self._candidate(layout, names, shape, rules) for shape in self._shapes(names)
                 )
                 if layouts:
-                    yield Group(layouts)
+                    for each in self._with_optimizer_axes(layouts):
+                        yield Group(each)
 
     def near(self, layout: Layout) -> tuple[Layout, ...]:
         """Return the candidates that differ from another one in one rule, on the same mesh."""
@@ -100,12 +105,31 @@ class Space:
             return ()
         return tuple(neighbors(layout, [name for name, _ in self.locks.logical]))
 
+    @property
+    def _fields(self) -> dict[str, tuple[str, ...]]:
+        """The varied fields whose values do not depend on the mesh."""
+        return {name: values for name, values in self.vary.items() if name != "optimizer_axes"}
+
+    def _optimizer_axes(self, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """Return the different values of `optimizer_axes` on a mesh with these axes, if they vary."""
+        values = self.vary.get("optimizer_axes", (_NO_AXES,))
+        every = (tuple(name for name in value.split("+") if name in names) for value in values)
+        return list(dict.fromkeys(every))
+
+    def _with_optimizer_axes(self, layouts: tuple[Layout, ...]) -> Iterator[tuple[Layout, ...]]:
+        """Yield layouts with the same mesh axes, with each value of `optimizer_axes` if they vary."""
+        if "optimizer_axes" not in self.vary:
+            yield layouts
+            return
+        for axes in self._optimizer_axes(layouts[0].axis_names):
+            yield tuple(replace(layout, optimizer_axes=axes) for layout in layouts)
+
     def _variations(self) -> Iterator[Layout]:
-        """Yield the layout with each combination of values of the varied fields."""
+        """Yield the layout with each combination of values of the fields that the mesh does not change."""
         plain = self.layout.to_json()
         sizes = plain["sizes"]
-        for values in itertools.product(*self.vary.values()):
-            changed = dict(zip(self.vary, values, strict=True))
+        for values in itertools.product(*self._fields.values()):
+            changed = dict(zip(self._fields, values, strict=True))
             own = {**sizes, **{name: text for name, text in changed.items() if name in sizes}}
             fields = {name: text for name, text in changed.items() if name not in sizes}
             yield from_json({**plain, **fields, "sizes": own}) if changed else self.layout
@@ -222,7 +246,7 @@ def space_of(
         raise InvalidInput(
             f"model {layout.model} names no dimensions of its batch or parameters, so layouts do not differ"
         )
-    space = Space(layout, axes, _locks(locks, layout, axes), _vary(vary, layout))
+    space = Space(layout, axes, _locks(locks, layout, axes), _vary(vary, layout, axes))
     count = space.count()
     if count > MOST_CANDIDATES:
         raise InvalidInput(
@@ -308,7 +332,9 @@ def _locks(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> Lo
     return found
 
 
-def _vary(texts: Sequence[str], layout: Layout) -> dict[str, tuple[str, ...]]:
+def _vary(
+    texts: Sequence[str], layout: Layout, axes: LogicalAxes | None
+) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     allowed = (*VARIED, *layout.sizes)
     for text in texts:
@@ -320,6 +346,9 @@ def _vary(texts: Sequence[str], layout: Layout) -> dict[str, tuple[str, ...]]:
                 f"are {', '.join(allowed)}"
             )
         found[name] = listed
+        if name == "optimizer_axes":
+            _refuse_other_axes(listed, layout, axes)
+            continue
         for value in listed:  # each must be allowed
             sizes = layout.to_json()["sizes"]
             plain = layout.to_json()
@@ -329,6 +358,18 @@ def _vary(texts: Sequence[str], layout: Layout) -> dict[str, tuple[str, ...]]:
                 plain[name] = value
             from_json(plain, "vary")
     return found
+
+
+def _refuse_other_axes(values: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> None:
+    """Raise InvalidInput if a value of `optimizer_axes` has an axis that no candidate has."""
+    allowed = tuple(dict.fromkeys((*(roles_of(axes) if axes else ()), *layout.axis_names)))
+    for value in values:
+        names = value.split("+")
+        if value != _NO_AXES and (not set(names) <= set(allowed) or len(set(names)) < len(names)):
+            raise InvalidInput(
+                f"vary has optimizer_axes {shown(value)}, but must have {_NO_AXES} or mesh axes joined by "
+                f"a plus sign, each once ({', '.join(allowed)})"
+            )
 
 
 def _text(sizes: Mapping[str, int]) -> str:
@@ -356,6 +397,7 @@ def identity(layout: Layout) -> str:
     plain = layout.to_json()
     for name in ("axes", "rules", "specs"):
         plain.pop(name, None)
+    plain["optimizer_axes"] = [place[name] for name in layout.optimizer_axes]
     if layout.entry.has_rules:
         renamed = tuple(
             (name, tuple(place.get(axis, axis) for axis in axes)) for name, axes in layout.rules

@@ -10,6 +10,7 @@ from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
 from inspector.search.progress import Progress
 from inspector.search.result import Candidate, SearchResult, Sensitivity, layout_of
+from inspector.search.space import VARIED
 from inspector.sections.section import (
     Block,
     Column,
@@ -106,13 +107,21 @@ def summary(found: SearchResult) -> Facts:
 
 
 def table(found: SearchResult) -> Table:
-    """Return the best candidates and the current one."""
+    """Return the best candidates and the current one, with the fields in which candidates differ."""
+    valid = [other_fields(layout_of(one)) for one in found.candidates if one.stage != "rejected"]
+    names = [name for name in (valid or [{}])[0] if len({each.get(name) for each in valid}) > 1]
+
+    def fields_of(one: Candidate) -> str:
+        values = other_fields(layout_of(one))
+        return ", ".join(f"{name}={values.get(name)}" for name in names)
+
     return Table.of(
         TABLE,
         listed(found),
         {
             "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
             "Rules": rules_text,
+            **({"Fields": fields_of} if names else {}),
             "Step": lambda one: seconds_text(one.measured or one.seconds),
             Column(
                 "Interval", "text", "Where eight of ten measured steps are expected"
@@ -158,9 +167,10 @@ def why(found: SearchResult, one: Candidate) -> Section:
         was, now = axes_before.get(name), axes_after.get(name)
         if was != now:
             items.append(f"{name}: sharded over {was or 'nothing'} → {now or 'nothing'}.")
-    for name, value in after.to_json()["sizes"].items():
-        if value != before.sizes.get(name):
-            items.append(f"{name}: {before.sizes.get(name)} → {value}.")
+    fields_before = other_fields(before)
+    for name, value in other_fields(after).items():
+        if value != fields_before.get(name):
+            items.append(f"{name}: {fields_before.get(name)} → {value}.")
     items += [
         f"Sends over {axes}: {bytes_text(was)} → {bytes_text(now)} for each device and step."
         for axes, was, now in _traffic(current, one)
@@ -183,6 +193,18 @@ def why(found: SearchResult, one: Candidate) -> Section:
             f"{seconds_text(one.propagated_seconds)} ({change:+.0%})."
         )
     return Section("search_why", "Differences from the current layout", (listing(*items),))
+
+
+def other_fields(layout: Layout) -> dict[str, str]:
+    """Return the fields that a search can vary besides mesh and rules, with their values as text."""
+    every = dict(layout.sizes) | {name: getattr(layout, name) for name in VARIED}
+
+    def text(value: object) -> str:
+        if isinstance(value, tuple):
+            return "+".join(value) or "none"
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return {name: text(value) for name, value in every.items()}
 
 
 def axes_of_logical(layout: Layout) -> dict[str, str]:

@@ -58,7 +58,13 @@ def test_the_logical_axes_by_their_part_in_the_model():
 
 @pytest.mark.parametrize(
     ("locks", "vary"),
-    [((), ()), (("tensor=4",), ()), (("tensor=1",), ("remat=none,full",)), (("mesh",), ())],
+    [
+        ((), ()),
+        (("tensor=4",), ()),
+        (("tensor=1",), ("remat=none,full",)),
+        (("mesh",), ()),
+        ((), ("optimizer_axes=none,data,data+fsdp", "remat=none,full")),
+    ],
 )
 def test_the_count_is_the_number_of_candidates(locks, vary):
     space = space_of(layout(), STATE, locks, vary)
@@ -70,6 +76,10 @@ def test_the_count_is_the_number_of_candidates(locks, vary):
         assert {one.get("tensor", 1) for one in sizes} == {4}
     if vary:
         assert {one.sizes["remat"] for one in found} == {"none", "full"}
+    if len(vary) > 1:
+        wanted = {(), ("data",), ("fsdp",), ("data", "fsdp")}
+        assert {one.optimizer_axes for one in found} == wanted
+        assert all(set(one.optimizer_axes) <= set(one.axis_names) for one in found)
 
 
 @given(st.integers(1, 256), st.integers(1, 4), st.integers(1, 2))
@@ -109,6 +119,8 @@ def test_layouts_with_other_names_of_mesh_axes_are_equal():
     assert identity(one) == identity(other)
     assert identity(one) != identity(layout(mesh="4x4", axes="y,x", rules="batch=x,mlp=y"))
     assert identity(one) != identity(replace(one, rules=one.rules[:1]))
+    sharded = [replace(each, optimizer_axes=each.axis_names[:1]) for each in (one, other)]
+    assert identity(sharded[0]) == identity(sharded[1]) != identity(one)
     # The order of rules matters only if one array has both axes.
     first = layout(mesh="16", axes="x", rules="batch=x,embed=x")
     assert identity(first) != identity(layout(mesh="16", axes="x", rules="embed=x,batch=x"))
@@ -130,7 +142,13 @@ def test_contradictory_locks_are_refused(locks):
         space_of(layout(), STATE, locks)
 
 
-@pytest.mark.parametrize("vary", ["remat", "remat=", "remat=never", "mesh=2x8", "steps=1,2"])
+@pytest.mark.parametrize(
+    "vary",
+    [
+        *("remat", "remat=", "remat=never", "mesh=2x8", "steps=1,2"),
+        *("optimizer_axes=model", "optimizer_axes=data+data", "optimizer_axes=data+none"),
+    ],
+)
 def test_bad_varied_fields_are_refused(vary):
     with pytest.raises(InvalidInput, match=vary.partition("=")[0]):
         space_of(layout(), STATE, (), [vary])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector import layout as layouts
-from inspector.search.result import Counts, SearchResult, Sensitivity
+from inspector.search.result import Candidate, Counts, SearchResult, Sensitivity
 from inspector.sections import search
 from inspector.sections.section import Picture
 
@@ -36,3 +36,23 @@ def test_other_conditions_have_a_bar_each() -> None:
     assert list(bars.x) == [0.0, 0.25]
     assert "place 3" in bars.text[1] and "tensor 2" in bars.text[1]
     assert len(table.rows) == 3
+
+
+def test_the_table_has_the_fields_in_which_candidates_differ() -> None:
+    plain = {"model": "transformer", "mesh": "4x2", "axes": "data,tensor", "rules": "batch=data"}
+    changes = ({}, {"donate": "true"}, {"remat": "full"}, {"optimizer_axes": "data,tensor"})
+    candidates = tuple(
+        Candidate("propagated", layout=layouts.parse(plain | each).unwrap().to_json())
+        for each in changes
+    )
+    found = SearchResult("plan", None, "now", Counts(), candidates, None)
+    names = [column.heading for column in search.table(found).columns]
+    cells = [row[names.index("Fields")] for row in search.table(found).rows]
+    assert cells == [
+        "remat=none, donate=false, optimizer_axes=none",
+        "remat=none, donate=true, optimizer_axes=none",
+        "remat=full, donate=false, optimizer_axes=none",
+        "remat=none, donate=false, optimizer_axes=data+tensor",
+    ]
+    same = SearchResult("plan", None, "now", Counts(), candidates[:1], None)
+    assert "Fields" not in [column.heading for column in search.table(same).columns]

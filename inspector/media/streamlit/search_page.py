@@ -185,8 +185,8 @@ def _fields(layout: Layout) -> dict:
             key="search_vary",
             width=260,
             placeholder="remat=none,full; batch=64,128",
-            help="Other fields with their values, separated by semicolons: a size of the model, donate or "
-            "device_order. Times are compared for each example of the batch.",
+            help="Other fields with their values, separated by semicolons: a size of the model, donate, "
+            "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
         )
         chip = None
         if layout.machine is None:

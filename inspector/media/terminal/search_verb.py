@@ -59,8 +59,8 @@ from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
         metavar="FIELD=A,B",
         action="append",
         default=[],
-        help="also try these values of a size, donate or device_order, such as remat=none,full; may be "
-        "repeated",
+        help="also try these values of a size, donate, device_order or optimizer_axes, such as "
+        "remat=none,full or optimizer_axes=none,data; may be repeated",
     ),
     argument(
         "--sensitivity",

@@ -9,7 +9,7 @@ from typing import Any
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Snapshot, Spec
 from inspector.core.totals import totals
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import INDIVISIBLE, plan
@@ -40,8 +40,9 @@ def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
 def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Evaluated]:
     """Return the cost of each layout, in order.
 
-    One layout is propagated, the `first` or one in the middle. If it can be scaled, the others are scaled
-    from it. Otherwise the next one is propagated.
+    One layout is propagated, the `first` or one in the middle. If it can be scaled, the others with the same
+    PartitionSpecs are scaled from it. `optimizer_axes` and `state_specs` give an array another PartitionSpec
+    if the sizes of mesh axes do not divide it. Then the next one is propagated.
     """
     found: dict[int, Evaluated] = {}
     planned: dict[int, Snapshot] = {}
@@ -65,9 +66,14 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
             continue
         found[own] = _cost(program, layouts[own], planned[own], chip, exact=True)
         if program.scalable:
-            found |= {n: _cost(program, layouts[n], planned[n], chip) for n in rest}
-            break
+            alike = [n for n in rest if _specs(planned[n]) == _specs(planned[own])]
+            found |= {n: _cost(program, layouts[n], planned[n], chip) for n in alike}
+            rest = [n for n in rest if n not in alike]
     return [found[number] for number in range(len(layouts))]
+
+
+def _specs(planned: Snapshot) -> list[Spec]:
+    return [array.spec for array in planned.arrays]
 
 
 def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:

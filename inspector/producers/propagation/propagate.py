@@ -19,10 +19,11 @@ from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.memory_use import estimated_use, estimated_values
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PropagatedPrograms
+from inspector.core.array_groups import group_of_path
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text, mesh_text
 from inspector.core.rules import Rule
-from inspector.core.sharding import with_unreduced
+from inspector.core.sharding import on_more_axes, with_unreduced
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -69,6 +70,7 @@ class Setting:
       kernel_square: length of the sequences whose scores a kernel of attention keeps on the chip.
       offloads: whether activations are kept in host memory, which the lowered program does not show. The
         memory of a program with values there is not estimated.
+      optimizer_axes: mesh axes over which the optimizer state is sharded in addition to its parameters.
     """
 
     mesh: Mesh
@@ -78,6 +80,7 @@ class Setting:
     donate: bool = False
     kernel_square: int | None = None
     offloads: bool = False
+    optimizer_axes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, layout: Layout) -> Setting:
@@ -93,7 +96,30 @@ class Setting:
             donate=layout.donate,
             kernel_square=seq if flash else None,
             offloads="offload:" in str(sizes.get("remat")),
+            optimizer_axes=layout.optimizer_axes,
         )
+
+    def module_of(self, lowered: Lowered) -> Any:
+        """Return the module of a program with logical axes, with the mesh and its axes instead of them."""
+        sizes = self.mesh.sizes
+        more = None
+        if self.optimizer_axes:
+
+            def changes(paths: Iterable[str], shapes: Iterable[tuple[int, ...]]) -> list[Any]:
+                return [
+                    functools.partial(on_more_axes, shape, axes=self.optimizer_axes, sizes=sizes)
+                    if group_of_path(path) == "opt_state"
+                    else None
+                    for path, shape in zip(paths, shapes, strict=True)
+                ]
+
+            arguments, results = shardy.shapes_of_main(lowered.module)
+            more = {
+                "arg_attrs": changes(lowered.inputs, arguments),
+                "res_attrs": changes(lowered.outputs, results),
+            }
+        mapping = functools.partial(partition_spec, self.rules)
+        return shardy.rewrite(lowered.module, sizes, mapping, more)
 
     def memory_use(self, analysis: Analysis, lowered: Lowered) -> MemoryUse | None:
         """Return an estimate of the memory of a program; None if it is unknown."""
@@ -207,11 +233,7 @@ def propagated_program(
     Raises:
       InvalidInput: Shardy refuses the program.
     """
-    module = lowered.module
-    if logical:
-        module = shardy.rewrite(
-            module, setting.mesh.sizes, functools.partial(partition_spec, setting.rules)
-        )
+    module = setting.module_of(lowered) if logical else lowered.module
     return described_program(
         shardy.propagate(module, origins),
         lowered,

@@ -11,7 +11,6 @@ propagate the mesh itself before they rely on a program.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from inspector.compiled.hlo.flops import product
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
 from inspector.producers.propagation import device_program, shardy
-from inspector.producers.propagation.propagate import Setting, partition_spec
+from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
 from inspector.producers.propagation.shardings import (
     MANUAL,
@@ -112,10 +111,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
     Raises:
       InvalidInput: Shardy refuses the program.
     """
-    module = lowered.module
-    if logical:
-        mapping = functools.partial(partition_spec, setting.rules)
-        module = shardy.rewrite(module, setting.mesh.sizes, mapping)
+    module = setting.module_of(lowered) if logical else lowered.module
     propagated = shardy.propagate(module, origins=False, verify=False)
     with propagated.module.context:
         writer = device_program.Writer(propagated.module, setting.mesh.sizes, locations=False)

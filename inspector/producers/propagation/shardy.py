@@ -6,6 +6,7 @@ The passes come with jaxlib. They need no devices: a mesh of names and sizes is 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,7 +225,12 @@ def _reason(text: str) -> str:
     return f"{reason.strip()}{f' ({named})' if named else ''}"
 
 
-def rewrite(module: Any, mesh: Mapping[str, int], mapping: Callable[[Spec], Spec]) -> Any:
+def rewrite(
+    module: Any,
+    mesh: Mapping[str, int],
+    mapping: Callable[[Spec], Spec],
+    more: Mapping[str, Sequence[Callable[[Spec], Spec] | None]] | None = None,
+) -> Any:
     """Return a copy of a module with another mesh and other shardings.
 
     Args:
@@ -232,6 +238,8 @@ def rewrite(module: Any, mesh: Mapping[str, int], mapping: Callable[[Spec], Spec
       mesh: size of each mesh axis, in order.
       mapping: maps the spec of an argument, a result or a sharding constraint from the module's names to mesh
         axes.
+      more: for `arg_attrs` and `res_attrs` of `main`, a change of the spec of each argument or result that
+        follows; None keeps it.
     """
     with module.context, ir.Location.unknown():
         copy = module.operation.clone()
@@ -244,7 +252,8 @@ def rewrite(module: Any, mesh: Mapping[str, int], mapping: Callable[[Spec], Spec
                     del operation.attributes["stablehlo.mesh"]
             elif operation.name == "func.func":
                 for key in ("arg_attrs", "res_attrs"):
-                    _map_attributes(operation, key, mapping)
+                    changes = more[key] if more and _is_main(operation) else ()
+                    _map_attributes(operation, key, mapping, changes)
 
         def visit(inner: Any) -> Any:
             if inner.name == "sdy.sharding_constraint":
@@ -274,6 +283,17 @@ def names_of_arguments(
                     yield path, logical_axes(sdy.TensorShardingAttr(named[SHARDING]))
 
 
+def shapes_of_main(module: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the shapes of the arguments and of the results of `main`."""
+    (main,) = (each for each in module.body.operations if _is_main(each.operation))
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+
+    def shapes(types: Sequence[Any]) -> list[tuple[int, ...]]:
+        return [tuple(ir.RankedTensorType(each).shape) for each in types]
+
+    return shapes(kind.inputs), shapes(kind.results)
+
+
 def _is_main(operation: Any) -> bool:
     if operation.name != "func.func":
         return False
@@ -285,15 +305,22 @@ def logical_axes(sharding: Any) -> LogicalAxes:
     return tuple(axes[0][0] if axes else None for axes in axes_of_dimensions(sharding))
 
 
-def _map_attributes(function: Any, key: str, mapping: Callable[[Spec], Spec]) -> None:
-    """Map the shardings of the arguments or results of a function."""
+def _map_attributes(
+    function: Any,
+    key: str,
+    mapping: Callable[[Spec], Spec],
+    more: Sequence[Callable[[Spec], Spec] | None] = (),
+) -> None:
+    """Map the shardings of the arguments or results of a function, and then change them with `more`."""
     if key not in function.attributes:
         return
     changed = []
-    for each in ir.ArrayAttr(function.attributes[key]):
+    for each, change in itertools.zip_longest(ir.ArrayAttr(function.attributes[key]), more):
         named = {item.name: item.attr for item in ir.DictAttr(each)}
         if SHARDING in named:
             named[SHARDING] = _mapped_attribute(named[SHARDING], mapping)
+            if change is not None:
+                named[SHARDING] = _mapped_attribute(named[SHARDING], change)
         changed.append(ir.DictAttr.get(named))
     function.attributes[key] = ir.ArrayAttr.get(changed)
 

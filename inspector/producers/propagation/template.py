@@ -2,8 +2,8 @@
 
 A model with logical axes is lowered on an abstract mesh whose axes are the logical axes themselves, each of
 size 1, with rules that map every name to itself. The module then has logical names instead of mesh axes at
-its arguments, results and sharding constraints. Rules and a mesh are put in afterwards, without tracing
-again (`shardy.rewrite`).
+its arguments, results and sharding constraints. Rules, a mesh and the axes of the optimizer state are put in
+afterwards, without tracing again (`shardy.rewrite`).
 
 Models that read the rules as nnx does, models with mesh axes, and a user's own models are lowered on the
 layout's own mesh, because their code may depend on it.
@@ -86,8 +86,8 @@ def watched_program(layout: Layout) -> str:
 
 def _is_logical(layout: Layout) -> bool:
     entry = layout.entry
-    if layout.explicit_axes or layout.optimizer_axes:
-        return False  # the specs of some arrays are not those of their logical axes
+    if layout.explicit_axes:
+        return False  # the trace depends on the mesh
     return entry.has_rules and entry.rules_semantics == "linen" and not entry.own
 
 
@@ -124,7 +124,13 @@ def _lowered(layout: Layout, only: str | None = None) -> Template:
     if logical:
         names = tuple(layout.entry.logical_axes)
         itself: tuple[Rule, ...] = tuple((name, (name,)) for name in names)
-        layout = replace(layout, mesh_shape=(1,) * len(names), axis_names=names, rules=itself)
+        layout = replace(
+            layout,
+            mesh_shape=(1,) * len(names),
+            axis_names=names,
+            rules=itself,
+            optimizer_axes=(),
+        )
     mesh = abstract_mesh(layout)
     model = build_model(layout)
     programs: list[Lowered] = []

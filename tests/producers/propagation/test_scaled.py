@@ -7,6 +7,7 @@ import pytest
 from inspector import layout as layouts
 from inspector.core.snapshot import Program
 from inspector.layout import Layout
+from inspector.producers.propagation.evaluate import costs
 from inspector.producers.propagation.propagate import Setting, propagated_programs
 from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
 from inspector.producers.propagation.template import template_of
@@ -16,6 +17,10 @@ CASES = {
     "mlp": ({"axes": "data,model", "depth": "64", "batch": "64"}, ("2x4", "8x2", "4x8", "16x1")),
     "mlp with device axes": (
         {"model": "mlp", "axes": "data,model", "depth": "64", "batch": "64"},
+        ("2x4", "8x2", "4x8"),
+    ),
+    "mlp, optimizer state over more axes": (
+        {"axes": "data,model", "depth": "64", "batch": "64", "optimizer_axes": "data"},
         ("2x4", "8x2", "4x8"),
     ),
     "mlp on two slices": (
@@ -62,3 +67,14 @@ def test_bytes_and_flops_are_those_of_the_other_mesh(name):
         )
         # On another mesh, other values can fit into the memory of results.
         assert first.peak(sizes) == pytest.approx(other.peak(sizes), rel=0.1)
+
+
+def test_a_mesh_on_which_arrays_are_sharded_otherwise_is_propagated_itself():
+    # The state's 64 rows are sharded over 2 or 16 devices of `data`, and not over 128.
+    fields = {"target": "plan", "axes": "data,model", "depth": "64", "optimizer_axes": "data"}
+    meshes = {"2x4": False, "16x2": True, "128x2": False}
+    every = [layouts.parse({**fields, "batch": "128", "mesh": mesh}).unwrap() for mesh in meshes]
+    found = costs(every, None, first=True)
+    assert [each.scaled for each in found] == list(meshes.values())
+    assert found[0].state_bytes is not None and found[2].state_bytes is not None
+    assert found[2].state_bytes > found[1].state_bytes
