@@ -49,6 +49,8 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
 
     `instructions` is the number of instructions that read or write memory.
 
+    `boundary_bytes` are those of the parameters and the result of the entry.
+
     A figure is None if it depends on an unknown trip count or shape, or if the text is truncated.
     """
     entry = module.by_name.get(module.entry) if module.entry is not None else None
@@ -96,6 +98,15 @@ class _Run:
     not_counted: set[str] = field(default_factory=set)
 
 
+def _boundary(entry: Computation) -> _Total:
+    """Return the bytes of the parameters and the result of the entry computation."""
+    ends = [each for each in entry.instructions if each.opcode == "parameter"]
+    total = _Total()
+    for each in (*ends, entry.root):
+        total.add(1, each.shape.bytes if each is not None and each.shape is not None else None)
+    return total
+
+
 class Count:
     """Work of a module; each computation is visited once."""
 
@@ -128,6 +139,7 @@ class Count:
             touched.figure,
             tuple(sorted(not_counted)),
             instructions.figure,
+            _boundary(entry).figure,
         )
 
     def _reached(self, entry: Computation) -> dict[str, _Run]:

@@ -166,6 +166,7 @@ class Work(Record):
       bytes_accessed: Bytes that the instructions read and write. A fusion counts as one instruction.
       instructions: Number of those instructions.
       not_counted: Targets of the custom calls that are not in these figures.
+      boundary_bytes: Bytes of all arguments and results, each of which is read or written at least once.
     """
 
     flops: Amount | None
@@ -173,6 +174,7 @@ class Work(Record):
     bytes_accessed: Amount | None
     not_counted: tuple[str, ...] = ()
     instructions: Amount | None = None
+    boundary_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.predicted import (
     Links,
+    boundary_seconds,
     links_of_program,
     on_whole_axes,
     predicted,
@@ -117,6 +118,7 @@ class PropagatedRun:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
         Communication is that inside of a slice.
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
+      boundary: Seconds for reading the arguments and writing the results.
     """
 
     name: str
@@ -126,6 +128,7 @@ class PropagatedRun:
     communication: float
     seconds: float
     between_slices: float = 0.0
+    boundary: float = 0.0
 
 
 def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
@@ -137,7 +140,8 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     inside, between = sum(one.inside for one in terms), sum(one.between for one in terms)
     parts = (compute, inside, run.seconds, between / default_constants(run.chip).dcn_efficiency)
-    return PropagatedRun(run.name, run.model, run.chip.name, *parts)
+    boundary = boundary_seconds(run.program, run.chip)
+    return PropagatedRun(run.name, run.model, run.chip.name, *parts, boundary)
 
 
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
@@ -179,7 +183,7 @@ def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
 
 def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
     inside = run.communication * constants.exposed_share
-    return run.compute / constants.of(run.chip) + inside + run.between_slices
+    return run.compute / constants.of(run.chip) + inside + run.between_slices + run.boundary
 
 
 def _error(

@@ -185,7 +185,8 @@ def on_whole_axes(program: Program, mesh: Mesh) -> Program:
 def before_compile(
     program: Program, mesh: Mesh, chip: Chip, constants: BeforeCompile | None = None
 ) -> Predicted:
-    """Predict one run of a propagated program: compute at a share of the peak, and exposed communication.
+    """Predict one run of a propagated program: compute at a share of the peak, arguments and results that
+    are read and written once, and exposed communication.
 
     Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
     in full: they begin when those inside have ended, and most of them are of gradients, at the end. All
@@ -196,11 +197,11 @@ def before_compile(
     """
     bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
     known = constants or before_compile_constants()
-    totals, unknown = _totals_before_compile(bounds, chip, known, known.exposed_share)
+    totals, unknown = _totals_before_compile(program, bounds, chip, known, known.exposed_share)
     hidden = totals.seconds
     short = hidden < SHORT * _shortest()
     if short:
-        totals, unknown = _totals_before_compile(bounds, chip, known, 1.0)
+        totals, unknown = _totals_before_compile(program, bounds, chip, known, 1.0)
     if unknown or not totals.seconds:
         reasons = unknown or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
@@ -216,15 +217,24 @@ def before_compile(
     return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
 
 
+def boundary_seconds(program: Program, chip: Chip) -> float:
+    """Return the least seconds for reading the arguments and writing the results; 0 if they are unknown.
+
+    Without them, a step with a replicated train state would take no longer than one with a sharded state.
+    """
+    moved = None if program.work is None else program.work.boundary_bytes
+    return hbm_time(moved or 0, chip).seconds / default_constants(chip).hbm_efficiency
+
+
 def _totals_before_compile(
-    bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
+    program: Program, bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
 ) -> tuple[Totals, tuple[str, ...]]:
     """Return seconds by reason of a propagated program, and why others are unknown.
 
     Args:
       exposed_share: of the transfers inside of a slice.
     """
-    totals, unknown = Totals(), []
+    totals, unknown = Totals(memory=boundary_seconds(program, chip)), []
     for term in bounds.terms:
         if term.kind == "memory":
             continue  # unknown before fusion, and part of the efficiency

@@ -64,10 +64,10 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
         except InvalidInput as error:
             found[own] = rejected(str(error))
             continue
-        found[own] = _cost(program, layouts[own], planned[own], chip, exact=True)
+        found[own] = _cost(program, layouts[own], planned[own], chip)
         if program.scalable:
             alike = [n for n in rest if _specs(planned[n]) == _specs(planned[own])]
-            found |= {n: _cost(program, layouts[n], planned[n], chip) for n in alike}
+            found |= {n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike}
             rest = [n for n in rest if n not in alike]
     return [found[number] for number in range(len(layouts))]
 
@@ -97,14 +97,19 @@ def _cost(
     layout: Layout,
     planned: Snapshot,
     chip: Chip | None,
-    exact: bool = False,
+    scaled_from: Snapshot | None = None,
 ) -> Evaluated:
+    """Return the cost of a layout, from its own program, or from that of another plan."""
     mesh = layout.mesh()
-    own = program.program if exact else program.on(mesh.sizes)
     state, peak = _state_bytes(planned), program.peak(mesh.sizes)
     if peak is not None:
         peak = max(peak, state or 0)
-    return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=not exact)
+    own = program.program
+    if scaled_from is not None:
+        before = _state_bytes(scaled_from)
+        own = program.on(mesh.sizes, state / before if state and before else 1.0)
+    scaled = scaled_from is not None
+    return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=scaled)
 
 
 def _state_bytes(planned: Snapshot) -> int | None:

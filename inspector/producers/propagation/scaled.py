@@ -66,8 +66,12 @@ class ScaledProgram:
         """Return an estimate of the most bytes in use on a device of a mesh with these sizes of axes."""
         return None if self.memory is None else self.memory.peak(sizes)
 
-    def on(self, sizes: Mapping[str, int]) -> Program:
-        """Return the program on a mesh with these sizes of the same axes."""
+    def on(self, sizes: Mapping[str, int], state: float = 1.0) -> Program:
+        """Return the program on a mesh with these sizes of the same axes.
+
+        Args:
+          state: bytes of the train state and the batch on a device, relative to those on the own mesh.
+        """
         devices = math.prod(sizes.values())
         collectives = []
         for each in self.moved:
@@ -95,11 +99,13 @@ class ScaledProgram:
         matmul = tuple(MatmulFlops(dtype, number) for dtype, number in flops.items())
         work = self.program.work
         instructions = None if work is None else work.instructions
+        boundary = None if work is None else work.boundary_bytes
+        boundary = None if boundary is None else boundary * state
         return replace(
             self.program,
             collectives=tuple(collectives),
             flops_per_device=None,
-            work=Work(None, matmul, None, instructions=instructions),
+            work=Work(None, matmul, None, instructions=instructions, boundary_bytes=boundary),
         )
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -378,7 +379,8 @@ def test_loop_with_dynamic_limit_has_unknown_work() -> None:
     found = compiled_work(
         lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, H, w
     )
-    assert found == UNKNOWN
+    sizes = [each.size * each.dtype.itemsize for each in (end, H, w, H)]
+    assert found == replace(UNKNOWN, boundary_bytes=sum(sizes))
     found = compiled_work(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: c + 1, x) @ w, end, H, w)
     assert found.flops is None and found.bytes_accessed is None
     assert matmul(found) == LAYER
