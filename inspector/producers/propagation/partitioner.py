@@ -24,9 +24,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from inspector.producers.propagation import dot_partitioner
-from inspector.producers.propagation.conflicts import Conflicting, Conflicts
+from inspector.producers.propagation.conflicts import Axes, Conflicts
 from inspector.producers.propagation.dot_partitioner import Groups, Product, Reshard
-from inspector.producers.propagation.history import History
 from inspector.producers.propagation.shardings import (
     SHARDING,
     Axis,
@@ -58,20 +57,17 @@ _PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.dot"})
 
 
 def insert_reshards(
-    module: Any, mesh: Mapping[str, int], history: History
-) -> tuple[Conflicting, ...]:
+    module: Any, mesh: Mapping[str, int], conflicts: Conflicts | None = None
+) -> None:
     """Insert an `sdy.reshard` for each operand and result that conflicts with its operation.
 
     Args:
       module: a propagated module whose operations still have their sharding rules. It is changed.
       mesh: size of each mesh axis.
-      history: the module before its constraints were replaced.
-
-    Returns:
-      The conflicts, each with its place in this list as the mark of its reshards.
+      conflicts: collects the conflicts, each with its place in its list as the mark of its reshards. None
+        if they are not needed.
     """
-    partitioner = _Partitioner(tuple(mesh.items()), Conflicts(history))
-    return partitioner.run(module)
+    _Partitioner(tuple(mesh.items()), conflicts).run(module)
 
 
 def _operations(operation: Any) -> Iterator[Any]:
@@ -93,7 +89,7 @@ def _has_no_rule(operation: Any) -> bool:
 class _Partitioner:
     """Inserts the reshards of one module, each once."""
 
-    def __init__(self, mesh: tuple[tuple[str, int], ...], conflicts: Conflicts) -> None:
+    def __init__(self, mesh: tuple[tuple[str, int], ...], conflicts: Conflicts | None) -> None:
         self._mesh = mesh
         self._conflicts = conflicts
         # Resharded values by value, sharding and the groups of devices in which XLA reshards them.
@@ -101,15 +97,21 @@ class _Partitioner:
         # Rules with the shardings of operands and results that agree.
         self._agreeing: set[tuple[Any, ...]] = set()
 
-    def run(self, module: Any) -> tuple[Conflicting, ...]:
+    def run(self, module: Any) -> None:
         for operation in list(_operations(module)):
             if operation.name == "sdy.reshard":
-                self._conflicts.note_constraint(operation)
+                if self._conflicts is not None:
+                    self._conflicts.note_constraint(operation)
             elif _has_no_rule(operation):
                 self._replicate(operation)
             elif operation.name not in _LEFT_ALONE and RULE in operation.attributes:
                 self._resolve(operation)
-        return self._conflicts.found
+
+    def _location(self, operation: Any, used: Sequence[Axes]) -> Any:
+        """Return the location for the reshards of an operation, and note its conflict."""
+        if self._conflicts is None:
+            return operation.location
+        return self._conflicts.location(operation, used)
 
     def _replicate(self, operation: Any) -> None:
         """Gather the operands of an operation without a sharding rule: every device computes all of it."""
@@ -120,7 +122,7 @@ class _Partitioner:
             return
         mesh = next(each.mesh_or_ref for each in shardings if each is not None)
         whole: list[tuple[tuple[Axis, ...], ...]] = [tuple(() for _ in each) for each in axes]
-        location = self._conflicts.location(operation, whole)
+        location = self._location(operation, whole)
         for number, value in enumerate(operation.operands):
             if any(axes[number]):
                 target = tensor_sharding(mesh, whole[number])
@@ -176,7 +178,7 @@ class _Partitioner:
         targets = [{factor: wanted.get(factor, ()) for factor in each} for each in (*given, *made)]
         if targets == [*given, *made]:
             return
-        location = self._conflicts.location(
+        location = self._location(
             operation,
             [
                 tuple(tuple(axis for factor in each for axis in target[factor]) for each in mapping)
@@ -238,7 +240,7 @@ class _Partitioner:
         before = [() if number in gathered else each for number, each in enumerate(axes)]
         target = {factor: () if factor in free else each for factor, each in made.items()}
         after = tuple(tuple(axis for factor in each for axis in target[factor]) for each in result)
-        location = self._conflicts.location(operation, [tuple(before), after])
+        location = self._location(operation, [tuple(before), after])
         mesh = sharding.mesh_or_ref
         operation.operands[0] = self._resharded_value(
             operation.operands[0], tensor_sharding(mesh, before), location

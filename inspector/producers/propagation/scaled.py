@@ -118,9 +118,9 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
       InvalidInput: Shardy refuses the program.
     """
     module = setting.module_of(lowered) if logical else lowered.module
-    propagated = shardy.propagate(module, origins=False, verify=False)
-    with propagated.module.context:
-        writer = device_program.Writer(propagated.module, setting.mesh.sizes, locations=False)
+    propagated = shardy.transfers(module)
+    with propagated.context:
+        writer = device_program.Writer(propagated, setting.mesh.sizes, locations=False)
         written = writer.write()
         (read,) = hlo.parse(written.text)
         analysis = Analysis(read)
@@ -141,7 +141,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
         moved is not None
         and products is not None
         and not written.not_partitioned
-        and not _has_manual_part(propagated.module)
+        and not _has_manual_part(propagated)
         and _adds_up(products, setting.mesh, work)
     )
     return ScaledProgram(program, scalable, moved or (), products or {}, memory)

@@ -5,6 +5,7 @@ The passes come with jaxlib. They need no devices: a mesh of names and sizes is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -18,7 +19,7 @@ from jaxlib.mlir.dialects import sdy
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Spec
 from inspector.producers.propagation import partitioner
-from inspector.producers.propagation.conflicts import Conflicting
+from inspector.producers.propagation.conflicts import Conflicting, Conflicts
 from inspector.producers.propagation.history import History, erase_marks
 from inspector.producers.propagation.origins import (
     Constraint,
@@ -55,43 +56,67 @@ class Propagated:
     conflicts: tuple[Conflicting, ...]
 
 
-def propagate(module: Any, origins: bool = True, verify: bool = True) -> Propagated:
+def propagate(module: Any, origins: bool = True) -> Propagated:
     """Run propagation, and make the transfers between devices explicit.
 
     Args:
       module: an `ir.Module` with `sdy.sharding` attributes. It is not changed.
       origins: record where shardings come from. Shardy's debug option for it ends the process for some
         programs that draw random numbers, and for a full `shard_map` in a loop, which is refused.
-      verify: let MLIR verify the module after each pass, a third of the time.
 
     Raises:
       InvalidInput: Shardy refuses the module; the sentence has its own words. Or it cannot record origins.
     """
     propagation, export, after = _pipelines(origins)
-    with module.context, ir.Location.unknown():
+    with module.context, ir.Location.unknown(), _refusals():
         copy = module.operation.clone()
-        try:
-            inline_calls(copy)
-            if origins and _maps_in_a_loop(copy):
-                raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
-            manager = passmanager.PassManager.parse(propagation)
-            # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
-            manager.enable_verifier(verify and not origins)
-            manager.run(copy)
-            constraints = constraints_of(copy)
-            history = History(copy)
-            erase_marks(copy)
-            _run(export, copy, verify)
-            conflicts = partitioner.insert_reshards(copy, mesh_sizes(copy), history)
-            _run(after, copy, verify)
-        except ir.MLIRError as error:
-            raise InvalidInput(
-                f"Shardy cannot propagate shardings through this program: {_reason(str(error))}"
-            ) from None
-    return Propagated(copy, constraints, history, conflicts)
+        inline_calls(copy)
+        if origins and _maps_in_a_loop(copy):
+            raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
+        # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
+        _run(propagation, copy, verify=not origins)
+        constraints = constraints_of(copy)
+        history = History(copy)
+        erase_marks(copy)
+        _run(export, copy)
+        conflicts = Conflicts(history)
+        partitioner.insert_reshards(copy, mesh_sizes(copy), conflicts)
+        _run(after, copy)
+    return Propagated(copy, constraints, history, conflicts.found)
 
 
-def _run(pipeline: str, module: Any, verify: bool) -> None:
+def transfers(module: Any) -> Any:
+    """Return a propagated module as `propagate` does, without origins, constraints, history and conflicts.
+
+    MLIR does not verify the module after each pass, which takes a third of the time of `propagate`.
+
+    Raises:
+      InvalidInput: Shardy refuses the module.
+    """
+    propagation, export, after = _pipelines(origins=False)
+    with module.context, ir.Location.unknown(), _refusals():
+        copy = module.operation.clone()
+        inline_calls(copy)
+        _run(propagation, copy, verify=False)
+        erase_marks(copy)
+        _run(export, copy, verify=False)
+        partitioner.insert_reshards(copy, mesh_sizes(copy))
+        _run(after, copy, verify=False)
+    return copy
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise InvalidInput with the sentence of an MLIR error."""
+    try:
+        yield
+    except ir.MLIRError as error:
+        raise InvalidInput(
+            f"Shardy cannot propagate shardings through this program: {_reason(str(error))}"
+        ) from None
+
+
+def _run(pipeline: str, module: Any, verify: bool = True) -> None:
     manager = passmanager.PassManager.parse(pipeline)
     manager.enable_verifier(verify)
     manager.run(module)
