@@ -1,7 +1,7 @@
 """Constants of the step prediction: efficiencies of a chip that no data sheet states.
 
-Each has a physical meaning. Three per generation are fitted to published runs (see `accuracy`):
-`compute_factor`, `kernel_efficiency`, and the efficiency before a compile. The others come from
+Each has a physical meaning. Two per generation are fitted to published runs (see `accuracy`):
+`compute_factor` and the efficiency before a compile. The others come from
 microbenchmarks.
 """
 
@@ -66,6 +66,8 @@ class BeforeCompile:
 # two slices of v6e reaches 4.11 GB/s for each chip, whose share of its host's network is 12.5 GB/s.
 # hbm_efficiency: copies reach 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency:
 # products of 8,192 and more reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
+# kernel_efficiency: of 0.3 to 0.8, it fits the published runs of v5e and v5p best. It is not fitted again
+# without the runs of each model.
 _TPU = Constants()
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
