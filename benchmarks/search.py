@@ -17,6 +17,7 @@ from inspector.search.order import value
 from inspector.search.result import SearchResult
 from inspector.search.space import Space, space_of
 from inspector.service.inspection import Inspection
+from inspector.service.own_model_registration import register_own
 from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 
@@ -35,18 +36,24 @@ _SMALL = {
     "model": "transformer", "layers": "2", "scan": "true", "embed": "128", "mlp": "512", "heads": "8",
     "kv_heads": "8", "head_dim": "16", "vocab": "1024", "batch": "16", "seq": "64", "steps": "7",
 }  # fmt: skip
+_OWN = {"model": "examples.linen_mlp:build", "rows": "256", "width": "1024", "hidden": "4096"}
 PROBLEMS = {
     "dense, 8 H100": {**_DENSE, "target": "gpu:h100:8", "mesh": "8", "axes": "fsdp"},
     "experts, 8 H100": {**_MOE, "target": "gpu:h100:8", "mesh": "8", "axes": "fsdp"},
     "dense, 16 v5e": {**_DENSE, "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"},
     "experts, 16 v5e": {**_MOE, "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"},
     "dense, 8 emulated": {**_SMALL, "target": "cpu", "mesh": "8", "axes": "data"},
+    "a user's model, 16 v5e": {**_OWN, "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"},
 }
+# Other fields that a search of a problem varies.
+VARIED = {"a user's model, 16 v5e": ("optimizer_axes=none,data,fsdp", "donate=true,false")}
 
 
 def problem(name: str, most: int = 100_000) -> str:
     """Compile all candidates of a problem, or the `most` best before a compile. Return how a search does."""
     fields = PROBLEMS[name]
+    if ":" in fields["model"]:
+        register_own(fields["model"])
     rules = {"rules": "batch=fsdp,embed=fsdp"} if fields["axes"] == "fsdp" else {}
     layout = layouts.parse({**rules, **fields}).unwrap()
     machine = layout.machine
@@ -54,7 +61,8 @@ def problem(name: str, most: int = 100_000) -> str:
     if missing is not None:
         return f"{name}: {missing}"
     with closing(Inspection(run_workers=1)) as service:
-        space = space_of(layout, service.start_state(layout).wait().answer())
+        state = service.start_state(layout).wait().answer()
+        space = space_of(layout, state, vary=VARIED.get(name, ()))
     chip = machine.chip if machine else None
     with executors.local() as executor:
         workers = executors.local_workers()
