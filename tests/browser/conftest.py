@@ -19,7 +19,7 @@ _FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Repeat a failed browser test once in CI, whose two cores run four processes of tests.
+    """Repeat a failed browser test once in CI, whose two cores run two browsers at the same time.
 
     The summary lists every repeated test, because a click at an unusual moment can show a defect of the page.
     """
