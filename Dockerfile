@@ -7,7 +7,7 @@ FROM python:3.13-slim
 
 # Chromium draws figures as PNG and SVG.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends chromium fonts-dejavu-core \
+    && apt-get install -y --no-install-recommends chromium-headless-shell fonts-dejavu-core \
     && rm -rf /var/lib/apt/lists/*
 
 COPY . /source

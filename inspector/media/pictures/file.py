@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,18 +84,23 @@ def why_none() -> str | None:
     """Return the reason why this machine cannot draw pictures; None if it probably can."""
     if importlib.util.find_spec("kaleido") is None:
         return NO_LIBRARY
+    return None if Path(_browser()).is_file() else NO_BROWSER
+
+
+def _browser() -> str:
+    """Return the path of a browser; empty if there is none. The user's `BROWSER_PATH` comes first."""
     # Imported late, so that pages without pictures do not wait for it.
     from choreographer.browsers import Chromium
 
-    found = Chromium.find_browser(skip_local=False)
-    return None if found and Path(found).is_file() else NO_BROWSER
+    # Kaleido does not look for Debian's Chromium without windows, the smallest one for a server.
+    return Chromium.find_browser(skip_local=False) or shutil.which("chromium-headless-shell") or ""
 
 
 def _drawn(wanted: str, limit: float, folder: str) -> bytes:
     process = subprocess.Popen(
         [sys.executable, "-m", picture_process.__name__],
         cwd=Path(__file__).resolve().parents[3],
-        env=os.environ | {"TMPDIR": folder},
+        env=os.environ | {"TMPDIR": folder, "BROWSER_PATH": _browser()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
