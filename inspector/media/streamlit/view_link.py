@@ -22,7 +22,8 @@ PARAMETERS = (TAB, ARRAY, PROGRAM)
 MOST_CHARACTERS = 4_096  # of an array's path or a program's name
 
 _ARTICLES = {ARRAY: "an array", PROGRAM: "a program"}
-_LINKED, _SENT = "linked_view", "view_url_sent"
+_LINKED, _SENT = "linked_view", "view_urls_sent"
+_MOST_SENT = 40  # URLs that the browser may still send; a click adds two
 
 Text = TypeVar("Text")
 
@@ -65,22 +66,25 @@ def of_url() -> tuple[dict[str, str], dict[str, list[str]]]:
 
 def write(view: Mapping[str, str], others: Mapping[str, list[str]], key: str) -> None:
     """Write the parameters to the URL of a page other than the Layout page, if they changed."""
-    if of_url() != (dict(view), dict(others)):
-        st.session_state[_SENT] = of_url()
+    state, written = st.session_state, _written(key)
+    # While URLs are on their way to the browser, the one that it sent is not the one that it will have.
+    if of_url() != (dict(view), dict(others)) or _SENT in state:
+        sent = (*state.get(_SENT, ()), of_url(), state.get(written))
+        state[_SENT] = sent[-_MOST_SENT:]
         st.query_params.from_dict({**others, **view, **screenshot_mode.query()})
-    st.session_state[_written(key)] = (dict(view), dict(others))
+    state[written] = (dict(view), dict(others))
 
 
 def is_written(key: str) -> bool:
-    """Return whether the URL is the one that `write` wrote last, or one that it just replaced.
+    """Return whether the URL is the one that `write` wrote last, or one that it replaced since then.
 
-    The browser applies a URL after it has drawn the figures, and sends the replaced one until then.
+    The browser applies a URL after it has drawn the figures, and sends earlier ones until then.
     """
     state, url = st.session_state, of_url()
     if url == state.get(_written(key)):
         state.pop(_SENT, None)
         return True
-    return state.get(_SENT) == url and not back_button.pressed()
+    return url in state.get(_SENT, ()) and not back_button.pressed()
 
 
 def _written(key: str) -> str:

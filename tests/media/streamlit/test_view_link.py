@@ -138,6 +138,35 @@ def test_a_click_before_the_browser_has_the_url_is_no_link(library: Library) -> 
     assert value(page, "tab") == "shard-maps"
 
 
+def test_no_url_on_its_way_to_the_browser_brings_an_earlier_tab_back(library: Library) -> None:
+    library.save("mine", "", Board().pinned("one", FOUND))
+    page = drawn(BOARD_PAGE, board="mine")
+
+    def clicked(tab: str, sent: str | None) -> None:
+        """Click a tab while the browser still has the URL of the tab `sent`."""
+        page.query_params.pop("tab", None)
+        if sent is not None:
+            page.query_params["tab"] = sent
+        page.session_state[pins.TABS_KEY] = tab
+        again(page)
+        assert page.session_state[pins.TABS_KEY] == tab
+
+    clicked("Trees", None)
+    clicked("Shard maps", None)
+    clicked("Times", "trees")
+    assert value(page, "tab") == "times"
+    # Back to the first tab, whose URL the browser still has; that of another tab is on its way.
+    again(page)
+    clicked("Trees", "times")
+    clicked("Times", "times")
+    clicked("PartitionSpecs", "trees")
+    # All have arrived: another URL is a link.
+    again(page)
+    page.query_params["tab"] = "trees"
+    go_back(page)
+    assert page.session_state[pins.TABS_KEY] == "Trees"
+
+
 def test_a_board_is_kept_from_its_page(library: Library) -> None:
     page = AppTest.from_string(BOARD_PAGE, default_timeout=PATIENCE)
     page.session_state["board"] = Board().pinned("one", FOUND)
