@@ -3,7 +3,6 @@
 from inspector.layout.fields import (
     AXIS_TYPES,
     DEVICE_ORDERS,
-    LARGE_AXES,
     MOST_AXES,
     MOST_COMPILED_DEVICES,
     MOST_DEVICES,
@@ -41,3 +40,4 @@ from inspector.layout.forms import (
     to_query,
 )
 from inspector.layout.layout import Layout
+from inspector.layout.mesh_shapes import LARGE_AXES

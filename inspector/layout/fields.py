@@ -16,6 +16,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Spec
 from inspector.core.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
+from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
 from inspector.machines import targets
 from inspector.model import ModelEntry, Partitions, Size, SizeValue, own_model
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -26,7 +27,6 @@ DEFAULT_STEPS = 20
 MOST_STEPS = 10_000
 PROCESS_COUNTS = (1, 2, 4)
 MOST_AXES = 16  # the meshes of MaxText have 13
-LARGE_AXES = 4  # the most axes above 1 of a default mesh, and of a search
 MOST_DEVICES = 512  # emulated devices that were tested on one machine
 MOST_COMPILED_DEVICES = targets.MOST_DEVICES
 LOCAL = "local"  # the devices that JAX finds on this machine
@@ -116,21 +116,12 @@ def mesh_of(target: str, axes: int = len(DEFAULT_MESH)) -> tuple[int, ...]:
         return (*mesh_of(target, LARGE_AXES), *(1,) * (axes - LARGE_AXES))
     machine = targets.parse(target) if targets.is_target(target) else None
     if machine is None:
-        return _even_mesh(math.prod(DEFAULT_MESH), axes)
+        return mesh_shape(math.prod(DEFAULT_MESH), axes)
     slices = machine.slices
     if slices > 1 and axes > 2:
-        return (slices, *_even_mesh(machine.devices // slices, axes - 1))
-    first, *others = _even_mesh(machine.devices // slices, axes)
+        return (slices, *mesh_shape(machine.devices // slices, axes - 1))
+    first, *others = mesh_shape(machine.devices // slices, axes)
     return (first * slices, *others)
-
-
-def _even_mesh(devices: int, axes: int) -> tuple[int, ...]:
-    left, shape = devices, []
-    for axis in range(axes, 1, -1):
-        ways = max(n for n in range(1, round(left ** (1 / axis)) + 1) if left % n == 0)
-        shape.append(ways)
-        left //= ways
-    return tuple(sorted((*shape, left)))
 
 
 def default_mesh(model: ModelEntry, target: str) -> tuple[int, ...]:

@@ -6,11 +6,11 @@ A preset fits the models that have all logical axes of its rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inspector.core.rules import Rule
-from inspector.layout import LARGE_AXES, Layout, specs_from_rules
+from inspector.layout import Layout, specs_from_rules
+from inspector.layout.mesh_shapes import mesh_shapes
 from inspector.model import ModelEntry
 
 
@@ -252,28 +252,3 @@ def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
 def matching(layout: Layout) -> Preset | None:
     """Return the preset that describes the layout, if any."""
     return next((preset for preset in fitting(layout.entry) if preset.describes(layout)), None)
-
-
-def mesh_shape(devices: int, axes: int) -> tuple[int, ...]:
-    """Return the most even mesh with this number of axes, smaller axes first.
-
-    Axes after `LARGE_AXES` have size 1.
-    """
-    return (*mesh_shapes(devices, min(axes, LARGE_AXES))[0], *(1,) * (axes - LARGE_AXES))
-
-
-def mesh_shapes(devices: int, axes: int) -> list[tuple[int, ...]]:
-    """Return every mesh with these numbers of devices and axes, the most even first."""
-    return sorted(factorings(devices, axes), key=lambda shape: (sum(shape), shape))
-
-
-def factorings(number: int, factors: int, least: int = 1) -> Iterator[tuple[int, ...]]:
-    """Yield every ordered factorization of `number` into `factors` whole numbers from `least` up."""
-    if factors == 1:
-        if number >= least:
-            yield (number,)
-        return
-    for first in range(least, number + 1):
-        if number % first == 0:
-            for rest in factorings(number // first, factors - 1, least):
-                yield (first, *rest)

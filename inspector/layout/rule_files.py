@@ -21,9 +21,10 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_sizes_text
 from inspector.core.rules import Rule
 from inspector.core.rules.written import rule_of
-from inspector.layout.fields import LARGE_AXES, MOST_AXES, NAME
+from inspector.layout.fields import MOST_AXES, NAME
 from inspector.layout.layout import Layout
-from inspector.layout.presets import Preset, mesh_shape
+from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
+from inspector.layout.presets import Preset
 
 MOST_BYTES = 1_000_000  # MaxText's base.yml has 78,000
 SUFFIXES = ("yml", "yaml", "py", "gin", "txt")

@@ -14,7 +14,8 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule, partition_spec
 from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
 from inspector.layout.fields import parse_rules
-from inspector.layout.presets import factorings, fitting
+from inspector.layout.mesh_shapes import factorings
+from inspector.layout.presets import fitting
 from inspector.search.neighbors import neighbors
 from inspector.search.roles import (
     MESH_ORDER,

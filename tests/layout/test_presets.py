@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inspector import layout as layouts
 from inspector.core import rules
 from inspector.core.snapshot import Snapshot
-from inspector.layout import presets
+from inspector.layout import mesh_shapes, presets
 from inspector.layout.plan import plan
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.abstract import abstract_state
@@ -127,7 +127,7 @@ def test_presets_of_transformers_keep_their_promise(
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 6, 8, 12, 36, 97, 512])
 def test_two_axes_are_as_square_as_the_count_allows(devices: int) -> None:
-    first, second = presets.mesh_shape(devices, 2)
+    first, second = mesh_shapes.mesh_shape(devices, 2)
     assert first * second == devices and first <= second
     # There is no divisor between the two.
     assert not [
@@ -137,18 +137,18 @@ def test_two_axes_are_as_square_as_the_count_allows(devices: int) -> None:
 
 @given(st.integers(1, 512), st.integers(1, layouts.LARGE_AXES))
 def test_meshes_are_complete_with_the_most_even_first(devices: int, axes: int) -> None:
-    shapes = presets.mesh_shapes(devices, axes)
+    shapes = mesh_shapes.mesh_shapes(devices, axes)
     divisors = [size for size in range(1, devices + 1) if devices % size == 0]
     every = itertools.product(divisors, repeat=axes)
     assert set(shapes) == {shape for shape in every if math.prod(shape) == devices}
-    first = presets.mesh_shape(devices, axes)
+    first = mesh_shapes.mesh_shape(devices, axes)
     assert first == shapes[0] == tuple(sorted(first))
     assert sum(first) == min(map(sum, shapes))
 
 
 @pytest.mark.parametrize(("devices", "even"), [(8, (2, 2, 2)), (64, (4, 4, 4)), (512, (8, 8, 8))])
 def test_three_axes_are_split_evenly(devices: int, even: tuple[int, ...]) -> None:
-    assert presets.mesh_shape(devices, 3) == even
+    assert mesh_shapes.mesh_shape(devices, 3) == even
 
 
 def test_a_mesh_is_chosen_that_divides_the_models_sizes() -> None:

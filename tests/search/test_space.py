@@ -13,7 +13,7 @@ from inspector import layout as layouts
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import partition_spec
-from inspector.layout import Layout, presets
+from inspector.layout import Layout, mesh_shapes, presets
 from inspector.search import space as spaces
 from inspector.search.space import Space, identity, space_of
 
@@ -90,7 +90,7 @@ def test_factorings_are_all_ordered_factorizations(number, factors, least):
             return rest == 1
         return sum(brute(rest // d, count - 1) for d in range(least, rest + 1) if rest % d == 0)
 
-    found = list(presets.factorings(number, factors, least))
+    found = list(mesh_shapes.factorings(number, factors, least))
     assert len(found) == len(set(found)) == brute(number, factors)
     assert all(math.prod(one) == number and min(one) >= least for one in found)
 
