@@ -45,10 +45,17 @@ settings.register_profile(
     "house",
     deadline=None,
     derandomize="CI" in os.environ,
-    max_examples=40 if "CI" in os.environ else 100,
+    max_examples=20 if "CI" in os.environ else 100,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("house")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the end of the first failure of each repeated test, which pytest leaves out if it then passes."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first failure of {report.nodeid}", "-")
+        terminalreporter.write_line(report.longreprtext[-3000:])
 
 
 @pytest.fixture(scope="session")
