@@ -3,8 +3,13 @@
 The file format is a JSON object with `models`, which have `layers`, `d_model`, `heads` and `d_ff`, and
 `rows`: model, sequence length, number of GPUs, degrees of tensor (`tp`), pipeline (`pp`) and data (`dp`)
 parallelism, `micro_batch`, checkpointing of each layer, the kernel of attention, and `step_seconds`, null for
-a trial that ran out of memory. The trials are those of arXiv 2311.05610: a PyTorch system on A100 GPUs that
-shards the optimizer state over the data axis (ZeRO-1). A step has about 4.2 million tokens.
+a trial that ran out of memory, which its optional `status` then names. The trials are those of arXiv
+2311.05610: a PyTorch system on A100 GPUs that shards the optimizer state over the data axis (ZeRO-1). A step
+has about 4.2 million tokens.
+
+Times are those of the propagated program. The memory is predicted twice: as this program needs it in JAX, and
+as PyTorch needs it, which keeps other values (`scaling_memory`). The second is compared with the trials. Its
+one fitted constant is fitted without the trials of the same model and sequence length.
 """
 
 from __future__ import annotations
@@ -17,17 +22,26 @@ from typing import Any
 
 from inspector import layout as layouts
 from inspector.compare.accuracy import DIFFERENT
-from inspector.core import strict_json
+from inspector.compare.scaling_memory import (
+    Microbatch,
+    Needs,
+    fitted_fragmentation,
+    state_bytes,
+)
+from inspector.core import strict_json, totals
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of, fit
 from inspector.machines.prediction.predicted import predicted
+from inspector.machines.prediction.simulation import Totals
 
 CHIP = "a100"
 TOKENS = 2**22  # in one step of every trial, within 6% (the notes of the file)
-VOCABULARY = 32_000  # of LLaMA; the source does not say which one the trials had
+# The published MFU counts 6 FLOPs for each weight and 12 × layers × width × tokens for attention. For 13B and
+# 65B that leaves 2.000 × 128,000 rows of the embedding and the output layer.
+VOCABULARY = 128_000
 _RULES = "batch=data,mlp=tensor,heads=tensor,kv_heads=tensor,vocab=tensor"
 
 
@@ -37,32 +51,36 @@ class Trial:
 
     Attributes:
       sweep: What trials that are compared have in common: model, sequence length, GPUs and kernel.
+      group: Model and sequence length, whose trials no constant for them is fitted to.
       layout: One microbatch of it; None if the models here cannot express the trial, with the `reason`.
       repeats: Microbatches in one step.
       seconds: Measured seconds of one step; None if it did not fit.
+      activations: Bytes that PyTorch keeps for the backward pass.
     """
 
     sweep: str
+    group: str
     layout: Layout | None
     reason: str
     repeats: int
     seconds: float | None
+    activations: int = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What propagation predicts for a trial.
+    """What is predicted for a trial.
 
     Attributes:
       seconds: Of one step of the trial. None if unknown.
-      fits: Whether the estimated peak is at most the memory of the device. None if unknown.
-      certain: Whether the whole interval of the peak is on that side.
+      fits: Whether what PyTorch needs is at most the memory of the device. None if unknown.
+      fits_in_jax: The same for the estimated peak of the JAX program of this layout.
     """
 
     trial: Trial
     seconds: float | None
     fits: bool | None
-    certain: bool
+    fits_in_jax: bool | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,8 @@ class TrialSweep:
 
     Attributes:
       known, right: Trials whose fit is predicted, and those that are predicted as measured.
-      certain, certain_right: The same, of trials whose whole interval is on one side of the capacity.
+      right_in_jax: The same if a JAX program of this layout had run.
+      fragmentation: Fitted share of the activations that PyTorch's allocator loses.
       pairs, ordered: Pairs of trials that ran and differ by more than 10%, and those in the right order.
       best: The place of the fastest trial among those that are predicted to fit, the fastest first. None if
         it is predicted not to fit, or if no trial ran.
@@ -81,8 +100,8 @@ class TrialSweep:
     name: str
     known: int
     right: int
-    certain: int
-    certain_right: int
+    right_in_jax: int
+    fragmentation: float
     pairs: int
     ordered: int
     best: int | None
@@ -121,8 +140,8 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
       propagate: returns the plan of a layout with its propagated programs; None if they are unknown. It is
         called once for each layout.
     """
-    known: dict[str, tuple[float | None, bool | None, bool]] = {}
-    sweeps: dict[str, list[Outcome]] = {}
+    known: dict[str, _Propagated] = {}
+    found: list[tuple[Trial, _Propagated]] = []
     others: dict[str, int] = {}
     for trial in trials:
         if trial.layout is None:
@@ -130,28 +149,73 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
             continue
         key = trial.layout.key()
         if key not in known:
-            known[key] = _predicted(propagate(trial.layout))
-        seconds, fits, certain = known[key]
-        whole = None if seconds is None else seconds * trial.repeats
-        sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, certain))
-    return Trials(tuple(_sweep(name, found) for name, found in sweeps.items()), others)
+            known[key] = _propagated(propagate(trial.layout))
+        found.append((trial, known[key]))
+    capacity = capacity_of(hardware.chip(CHIP))
+    needs = [(trial.group, _needs(trial, one)) for trial, one in found]
+    fragmentation = {
+        group: fitted_fragmentation(
+            (one for of, one in needs if of != group and one is not None), capacity
+        )
+        for group in dict.fromkeys(group for group, _ in needs)
+    }
+    sweeps: dict[str, list[Outcome]] = {}
+    for (trial, one), (group, need) in zip(found, needs, strict=True):
+        fits = None if need is None else need.total(fragmentation[group]) <= capacity
+        whole = None if one.totals is None else step_seconds(one.totals, trial.repeats)
+        sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, one.fits))
+    return Trials(
+        tuple(
+            _sweep(name, of_sweep, fragmentation[of_sweep[0].trial.group])
+            for name, of_sweep in sweeps.items()
+        ),
+        others,
+    )
 
 
-def _predicted(found: Snapshot | None) -> tuple[float | None, bool | None, bool]:
-    """Return seconds of the train step, whether it fits, and whether that is certain."""
+@dataclass(frozen=True)
+class _Propagated:
+    """Seconds of the train step, whether it fits, and bytes of the weights on one device; None if unknown."""
+
+    totals: Totals | None = None
+    fits: bool | None = None
+    weights: int | None = None
+
+
+def _propagated(found: Snapshot | None) -> _Propagated:
     program = None if found is None else found.program("train_step")
     if found is None or program is None or found.mesh is None:
-        return None, None, False
+        return _Propagated()
     chip = hardware.chip(CHIP)
-    made = predicted(program, found.mesh, chip)
     memory = fit(found, chip)
-    fits = None if memory.needed is None else memory.needed <= capacity_of(chip)
-    return made.seconds, fits, memory.fits is not None
+    return _Propagated(
+        predicted(program, found.mesh, chip).totals,
+        None if memory.needed is None else memory.needed <= capacity_of(chip),
+        totals.totals(found, ("params",)).per_device,
+    )
 
 
-def _sweep(name: str, found: list[Outcome]) -> TrialSweep:
+def step_seconds(microbatch: Totals, repeats: int) -> float:
+    """Return the seconds of a step from those of the program of one microbatch.
+
+    The optimizer, and the transfers over the data axis before and after it, are once in a step.
+    """
+    once = microbatch.memory + sum(
+        seconds for axes, seconds in microbatch.exposed.items() if "data" in axes.split("+")
+    )
+    return repeats * (microbatch.seconds - once) + once
+
+
+def _needs(trial: Trial, found: _Propagated) -> Needs | None:
+    """Return the bytes that PyTorch needs for a trial on one GPU; None if they are unknown."""
+    if found.weights is None or trial.layout is None:
+        return None
+    data = dict(zip(trial.layout.axis_names, trial.layout.mesh_shape, strict=True))["data"]
+    return Needs(state_bytes(found.weights, data), trial.activations, trial.seconds is not None)
+
+
+def _sweep(name: str, found: list[Outcome], fragmentation: float) -> TrialSweep:
     known = [one for one in found if one.fits is not None]
-    certain = [one for one in known if one.certain]
     ran = [one for one in found if one.trial.seconds is not None and one.seconds is not None]
     ordered = pairs = 0
     for one, other in itertools.combinations(ran, 2):
@@ -168,18 +232,14 @@ def _sweep(name: str, found: list[Outcome]) -> TrialSweep:
     return TrialSweep(
         name,
         len(known),
-        sum(map(_is_right, known)),
-        len(certain),
-        sum(map(_is_right, certain)),
+        sum(one.fits == (one.trial.seconds is not None) for one in known),
+        sum(one.fits_in_jax == (one.trial.seconds is not None) for one in known),
+        fragmentation,
         pairs,
         ordered,
         fitting.index(best) + 1 if best in fitting else None,
         len(ran),
     )
-
-
-def _is_right(one: Outcome) -> bool:
-    return one.fits == (one.trial.seconds is not None)
 
 
 def _trial(row: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> Trial:
@@ -188,11 +248,33 @@ def _trial(row: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> T
     seconds = row.get("step_seconds")
     measured = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
     sweep = f"{name}, {seq} tokens, {gpus} GPUs, {kernel}"
+    group = f"{name}, {seq} tokens"
     try:
         layout, repeats = _layout(row, models.get(name, {}), seq, gpus)
     except InvalidInput as refused:
-        return Trial(sweep, None, str(refused), 0, measured)
-    return Trial(sweep, layout, "", repeats, measured)
+        return Trial(sweep, group, None, str(refused), 0, measured)
+    return Trial(sweep, group, layout, "", repeats, measured, _activations(row, layout))
+
+
+def _activations(row: Mapping[str, Any], layout: Layout) -> int:
+    """Return the bytes that PyTorch keeps for the backward pass of one microbatch on one GPU."""
+    names = ("layers", "embed", "heads", "mlp", "vocab", "batch", "seq")
+    sizes = {name: int(layout.sizes[name]) for name in names}
+    data, tensor = layout.mesh_shape
+    return Microbatch(
+        layers=sizes["layers"],
+        d_model=sizes["embed"],
+        heads=sizes["heads"],
+        d_ff=sizes["mlp"],
+        vocabulary=sizes["vocab"],
+        sequences=sizes["batch"] // data,
+        length=sizes["seq"],
+        tensor=tensor,
+        sequence_parallel=row.get("sequence_parallel") is True,
+        checkpointed=layout.sizes["remat"] == "full",
+        flash=layout.sizes["attention"] == "flash",
+        fused_norm="RMS" in str(row.get("kernel")),
+    ).activations
 
 
 def _layout(
@@ -207,6 +289,8 @@ def _layout(
     sizes = {name: _count(model.get(name)) for name in ("layers", "d_model", "heads", "d_ff")}
     if _count(row.get("pp")) != 1:
         raise InvalidInput("it has pipeline stages, which the models here lack")
+    if row.get("step_seconds") is None and "OOM" not in str(row.get("status", "OOM")):
+        raise InvalidInput("it failed for another reason than memory")
     if 0 in (tensor, data, micro, seq, *sizes.values()) or tensor * data != gpus:
         raise InvalidInput("its sizes or its layout are not published")
     if sizes["d_model"] % sizes["heads"] or TOKENS % (seq * data * micro):

@@ -190,12 +190,13 @@ def trials(found: Trials) -> Section:
 
     leading = [each for each in sweeps if each.best is not None and each.best <= LEADING]
     ran = sum(each.ran > 0 for each in sweeps)
+    shares = sorted({each.fragmentation for each in sweeps})
+    lost = " to ".join(dict.fromkeys(f"{one:.0%}" for one in (shares[:1] + shares[-1:]))) or "–"
     facts = Facts(
         (
             Fact("Fits or out of memory, as measured", counts("right", "known")),
-            Fact(
-                "Of these with the whole interval on one side", counts("certain_right", "certain")
-            ),
+            Fact("The same if JAX programs had run", counts("right_in_jax", "known")),
+            Fact("Activations that PyTorch's allocator loses, fitted to other models", lost),
             Fact("Pairs in the right order", counts("ordered", "pairs")),
             Fact(
                 f"Fastest trial among the first {LEADING} predicted",

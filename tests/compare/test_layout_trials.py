@@ -15,6 +15,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan, with_programs
+from inspector.machines import hardware
+from inspector.machines.prediction.predicted import predicted
 from inspector.media import terminal as command_line
 from inspector.producers.abstract import abstract_state
 from inspector.producers.propagation.propagate import propagated_programs
@@ -61,6 +63,7 @@ def test_a_trial_is_one_microbatch_of_a_layout(tmp_path: Path) -> None:
         ({"tp": 4}, "not published"),
         ({"dp": "8"}, "not published"),
         ({"micro_batch": 3}, "cannot be divided"),
+        ({"step_seconds": None, "status": "Other Error"}, "another reason"),
     ],
 )
 def test_a_trial_that_cannot_be_expressed_has_a_reason(
@@ -84,16 +87,47 @@ def test_bad_files(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_fits_order_and_place_are_counted(tmp_path: Path) -> None:
-    # With four sequences at a time, a step has fewer all-reduces of the same gradients.
-    slow, fast = ROW | {"step_seconds": 3.0}, ROW | {"micro_batch": 4, "step_seconds": 2.0}
+    # Tensor parallelism adds transfers to each microbatch.
+    slow, fast = ROW | {"tp": 2, "dp": 4, "step_seconds": 3.0}, ROW | {"step_seconds": 2.0}
     wrong = ROW | {"step_seconds": None, "micro_batch": 2}
     huge = ROW | {"model": "too_large", "step_seconds": None}
     rows = read(tmp_path, slow, fast, wrong, huge)
     small, large = layout_trials.judged(rows, propagate).sweeps
-    assert (small.known, small.right, small.certain, small.certain_right) == (3, 2, 3, 2)
+    assert (small.known, small.right, small.right_in_jax) == (3, 2, 2)
     assert (small.ran, small.pairs, small.ordered, small.best) == (2, 1, 1, 1)
     assert (large.known, large.right, large.ran, large.best) == (1, 1, 0, None)
     # If the times were exchanged, the order would be wrong and the fastest the last one.
     exchanged = [replace(one, seconds={3.0: 2.0, 2.0: 3.0}.get(one.seconds)) for one in rows[:3]]
     (other,) = layout_trials.judged(tuple(exchanged), propagate).sweeps
     assert (other.pairs, other.ordered, other.best) == (1, 0, 3)
+
+
+def test_the_fragmentation_comes_from_other_models(tmp_path: Path) -> None:
+    # Only a sweep of another model says how much is lost: at any share, the trial of `too_large` is right,
+    # so the middle one is used for `small`. The trial of `small` fits with any share.
+    rows = read(tmp_path, ROW, ROW | {"model": "too_large", "step_seconds": None})
+    small, large = layout_trials.judged(rows, propagate).sweeps
+    assert (small.fragmentation, large.fragmentation) == (0.5, 0.5)
+    (alone,) = layout_trials.judged(rows[:1], propagate).sweeps
+    assert alone.fragmentation == 0
+
+
+def test_gradients_and_the_optimizer_count_once_in_a_step(tmp_path: Path) -> None:
+    # Twice the sequences of a microbatch: the same products, and half as many microbatches.
+    rows = read(tmp_path, ROW, ROW | {"micro_batch": 2})
+    layouts = [one.layout for one in rows if one.layout is not None]
+    found = [propagate(one) for one in layouts]
+    chip = hardware.chip("a100")
+    one, two = (
+        predicted(program, each.mesh, chip).totals
+        for each in found
+        if (program := each.program("train_step")) and each.mesh
+    )
+    assert one is not None and two is not None and one.exposed.keys() == {"data"}
+    steps = [
+        layout_trials.step_seconds(each, row.repeats)
+        for each, row in zip((one, two), rows, strict=True)
+    ]
+    once = one.memory + one.exposed["data"]
+    assert steps[0] == pytest.approx(rows[0].repeats * one.matrix + once)
+    assert steps[1] == pytest.approx(steps[0], rel=0.01)
