@@ -147,7 +147,7 @@ class Inspection:
         self._memory = memory
         self._states = _Results(AbstractState, 64)  # a trace each
         self._programs = _Results(PropagatedPrograms, 64)
-        self._steps = _Results(PropagatedPrograms, 64)  # without init
+        self._some_programs = _Results(PropagatedPrograms, 64)
         self._known_effects = _Results(Effects, 64)
         self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
         self._lock = threading.Lock()  # guards the durations
@@ -238,25 +238,32 @@ class Inspection:
         """
         return plan(layout, self.known_state(layout) or self.start_state(layout).wait().answer())
 
-    def known_programs(self, layout: Layout) -> PropagatedPrograms | None:
-        """Return the propagated programs of the layout if they are known, perhaps without init."""
-        return self._programs.get(_plan_key(layout)) or self._steps.get(_plan_key(layout))
+    def known_programs(self, layout: Layout, only: Sequence[str] = ()) -> PropagatedPrograms | None:
+        """Return the propagated programs of the layout, or else at least those in `only`."""
+        known = self._programs.get(_plan_key(layout))
+        if known is not None or not only:
+            return known
+        return self._some_programs.get(_some_key(layout, only))
 
     def knows_all_programs(self, layout: Layout) -> bool:
-        """Return whether the propagated programs of the layout are known, with init."""
+        """Return whether all propagated programs of the layout are known."""
         return self._programs.get(_plan_key(layout)) is not None
 
     def start_propagation(
-        self, layout: Layout, origins: bool = True, steps_only: bool = False
+        self, layout: Layout, origins: bool = True, only: Sequence[str] = ()
     ) -> Job[PropagatedPrograms]:
         """Propagate shardings through the layout's programs, in the process that reads shapes.
 
         Args:
           origins: record where shardings come from. This can end the worker process for some programs.
-          steps_only: leave out init, which takes the longest.
+          only: the names of the programs that are needed now; all if it is empty.
         """
-        payload = {"layout": layout.to_json(), "origins": origins, "steps_only": steps_only}
-        keep = (self._steps if steps_only else self._programs).keep(_plan_key(layout))
+        payload = {"layout": layout.to_json(), "origins": origins, "only": sorted(only)}
+        keep = (
+            self._some_programs.keep(_some_key(layout, only))
+            if only
+            else self._programs.keep(_plan_key(layout))
+        )
         return self._start(self._shapes, "propagate", payload, _PLANNER, keep, _topic(layout))
 
     def known_effects(self, layout: Layout, program: str, chip: str | None) -> Effects | None:
@@ -285,9 +292,14 @@ class Inspection:
             return replace(planned, findings=(*planned.findings, note))
         return with_programs(planned, programs)
 
-    def with_propagated(self, compiled: Snapshot, layout: Layout) -> Snapshot:
-        """Return a Snapshot of compiled programs with the propagated ones, if they are known."""
-        programs = self.known_programs(layout)
+    def with_propagated(
+        self, compiled: Snapshot, layout: Layout, only: Sequence[str] = ()
+    ) -> Snapshot:
+        """Return a Snapshot of compiled programs with the propagated ones, if they are known.
+
+        only: the names of the propagated programs that are enough.
+        """
+        programs = self.known_programs(layout, only)
         return compiled if programs is None else with_propagated(compiled, programs)
 
     def propagate(self, layout: Layout) -> None:
@@ -536,5 +548,9 @@ def _topic(layout: Layout) -> str:
 def _plan_key(layout: Layout) -> str:
     return layout.key(
         *("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"),
-        "unconstrained",
+        *("unconstrained", "donate", "optimizer_axes"),
     )
+
+
+def _some_key(layout: Layout, only: Sequence[str]) -> str:
+    return f"{_plan_key(layout)} {sorted(only)}"

@@ -38,7 +38,7 @@ def read(folder: Path, *rows: dict[str, Any]) -> tuple[Trial, ...]:
 
 
 def propagate(layout: Layout) -> Snapshot:
-    programs = propagated_programs(layout, origins=False, steps_only=True)
+    programs = propagated_programs(layout, origins=False, only=("train_step", "apply"))
     return with_programs(plan(layout, abstract_state(layout)), programs)
 
 

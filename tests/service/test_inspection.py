@@ -40,6 +40,26 @@ def test_a_plan_needs_one_trace_for_every_mesh_and_rule(service: Inspection) -> 
     assert service.known_state(small(depth="64")) is None
 
 
+def test_every_field_that_changes_a_program_is_propagated_again(service: Inspection) -> None:
+    known = small()
+    service.propagate(known)
+    before = service.known_programs(known)
+    assert before is not None and service.known_programs(small(steps="3")) is before
+    for changed in (small(optimizer_axes="data"), small(donate="true")):
+        assert service.known_programs(changed) is None
+        service.propagate(changed)
+        assert service.known_programs(changed) != before
+
+
+def test_some_programs_are_known_before_the_others(service: Inspection) -> None:
+    layout = small(batch="32")
+    service.start_propagation(layout, only=("apply",)).wait().answer()
+    (program,) = service.known_programs(layout, ("apply",)).programs
+    assert program.name == "apply"
+    assert service.known_programs(layout, ("train_step",)) is None
+    assert service.known_programs(layout) is None and not service.knows_all_programs(layout)
+
+
 def test_device_axes_are_traced_again_for_other_specs(service: Inspection) -> None:
     first = small(model="mlp")
     service.plan(first)

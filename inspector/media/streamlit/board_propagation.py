@@ -83,7 +83,7 @@ def _finish(work: _Work) -> None:
 
 def _start(service: Inspection, work: _Work, layout: Layout, origins: bool) -> None:
     work.layout, work.origins = layout, origins
-    work.job = service.start_propagation(layout, origins, steps_only=True)
+    work.job = service.start_propagation(layout, origins, layout.entry.programs)
     # Streamlit drops the state of a session some time after its tab is closed.
     weakref.finalize(work, work.job.cancel)
 
@@ -92,7 +92,7 @@ def _completed(service: Inspection, snapshot: Snapshot) -> Snapshot:
     layout = _missing(snapshot)
     if layout is None:
         return snapshot
-    programs = service.known_programs(layout)
+    programs = service.known_programs(layout, layout.entry.programs)
     if programs is not None:
         return with_programs(snapshot, programs)
     reason = next((why for failed, why in _work().failed if failed == layout), None)
@@ -111,7 +111,7 @@ def _missing(snapshot: Snapshot) -> Layout | None:
 
 
 def _is_known(service: Inspection, work: _Work, layout: Layout) -> bool:
-    if service.known_programs(layout) is not None:
+    if service.known_programs(layout, layout.entry.programs) is not None:
         return True
     return any(failed == layout for failed, _ in work.failed)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import streamlit as st
 
 from inspector.core.field_parser import Parsed
@@ -44,17 +47,20 @@ def show() -> None:
     layout = session.last_layout()
 
     editor = Editor(parsed, service.compiled)
-    # The figures are sent before the sidebar because they show the change. While the page waits for JAX to
-    # trace the model or to propagate its programs, there are no figures, so the sidebar comes first.
-    sidebar_first = service.known_state(layout) is None or _starts_propagation(service, layout)
-    if sidebar_first:
-        _draw(editor)
+
+    @functools.cache
+    def draw_sidebar() -> None:
+        with st.sidebar:
+            editor.draw()
+
+    # The figures are sent before the sidebar because they show the change, unless the page waits for JAX to
+    # trace the model, or for long until its programs are propagated.
+    if service.known_state(layout) is None:
+        draw_sidebar()
     try:
-        planned = _draw_main(service, layout, parsed)
+        planned = _draw_main(service, layout, parsed, draw_sidebar)
     finally:
-        # Also after an error, so that the layout can be changed.
-        if not sidebar_first:
-            _draw(editor)
+        draw_sidebar()  # also after an error, so that the layout can be changed
     if planned is not None:
         editor.show_plan_problems(planned)
     if parsed.value is not None:
@@ -62,22 +68,13 @@ def show() -> None:
     page_width.measure()
 
 
-def _starts_propagation(service: Inspection, layout: Layout) -> bool:
-    """Start the propagation of a plan if the open panel shows programs. Return whether it runs."""
-    return (
-        snapshot_panels.is_open(*_OF_PROGRAMS)
-        and run_panel.finished_run(service, layout) is None
-        and propagation.start(service, layout)
-    )
+def _draw_main(
+    service: Inspection, layout: Layout, parsed: Parsed[Layout], draw_sidebar: Callable[[], None]
+) -> Snapshot | None:
+    """Draw summary and panels. Return the plan, or None if the model cannot be traced.
 
-
-def _draw(editor: Editor) -> None:
-    with st.sidebar:
-        editor.draw()
-
-
-def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> Snapshot | None:
-    """Draw summary and panels. Return the plan, or None if the model cannot be traced."""
+    draw_sidebar: draws the sidebar while the page waits for propagated programs.
+    """
     problems = st.container()
     if parsed.value is None:
         st.warning(
@@ -92,24 +89,32 @@ def _draw_main(service: Inspection, layout: Layout, parsed: Parsed[Layout]) -> S
             _show_url_problems()
         return None
     run = run_panel.finished_run(service, layout)
-    if run is None and snapshot_panels.is_open(*_OF_PROGRAMS):
+    errors, summary = st.container(), st.container()
+    # The browser draws the tabs while the programs are propagated.
+    tabs = snapshot_panels.draw_tabs()
+    if (
+        run is None
+        and snapshot_panels.is_open(*_OF_PROGRAMS)
+        and not propagation.wait(service, layout, propagation.FIGURES_FIRST_SECONDS)
+    ):
+        draw_sidebar()
         propagation.wait(service, layout)
     if run is not None:
-        snapshot = service.with_propagated(run, layout)
+        snapshot = service.with_propagated(run, layout, propagation.needed(layout))
     else:
         snapshot = propagation.with_known(service, planned, layout)
     snapshot = effects_panel.with_known(service, snapshot, layout)
     with problems:
         _show_url_problems(snapshot)
     snapshot_panels.prepare(snapshot)
-    wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
-    if wrong:
-        messages = "  \n".join(plain(finding.message) for finding in wrong)
-        st.error(messages, icon=":material/difference:")
-    render.show(sharding_errors.refusals(snapshot.programs))
-    summary = st.container()
+    with errors:
+        wrong = [] if run is None else [one for one in run.findings if one.level == "error"]
+        if wrong:
+            messages = "  \n".join(plain(finding.message) for finding in wrong)
+            st.error(messages, icon=":material/difference:")
+        render.show(sharding_errors.refusals(snapshot.programs))
     panels = _panels_of_plan(service, snapshot, layout)
-    snapshot_panels.show(snapshot, layout, instead=panels)
+    snapshot_panels.show(tabs, snapshot, layout, panels)
     with summary:
         summary_panel.show(snapshot, layout, lambda: run_panel.show(service, (layout, planned)))
         known = propagation.is_known(service, snapshot, layout)
@@ -125,7 +130,8 @@ def _panels_of_plan(
 
     Other panels show the programs once they are known, and start no propagation.
     """
-    if service.known_programs(layout) is not None and not service.knows_all_programs(layout):
+    known = service.known_programs(layout, propagation.needed(layout))
+    if known is not None and not service.knows_all_programs(layout):
         return {name: _with_rest(service, name) for name in _OF_PROGRAMS}
     if propagation.is_known(service, snapshot, layout):
         return {}
@@ -142,7 +148,7 @@ def _panels_of_plan(
 
 
 def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
-    """Return a panel that also starts the propagation of the initialization."""
+    """Return a panel that also starts the propagation of the other programs."""
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None

@@ -68,7 +68,7 @@ def show() -> None:
         return
     name, snapshot = opened
     summary_panel.show_opened(name, snapshot)
-    snapshot_panels.show(snapshot, _layout_of(snapshot), key=_TABS_KEY)
+    snapshot_panels.show(snapshot_panels.draw_tabs(_TABS_KEY), snapshot, _layout_of(snapshot))
     page_width.measure()
     _write_link(name, snapshot)
 

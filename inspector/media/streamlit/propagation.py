@@ -13,14 +13,18 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PROPAGATED, with_programs
+from inspector.media.streamlit import program_choice
 from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
 
 POLL_SECONDS = 0.2
 # A page whose open panel needs the programs waits this long for them, instead of being drawn twice.
 PATIENCE_SECONDS = 0.6
-REST_SECONDS = 0.5  # between looks at the propagation of init
-# Init is propagated once the layout has been on the page for so long, because the user may be typing.
+# Figures are sent before the sidebar if the programs are known within this time: drawing the sidebar again
+# occupies the browser for longer.
+FIGURES_FIRST_SECONDS = 0.3
+REST_SECONDS = 0.5  # between looks at the propagation of the other programs
+# They are propagated once the layout has been on the page for so long, because the user may be typing.
 REST_AFTER_SECONDS = 3.0
 _RUNNING, _FAILED = "propagation", "propagation_failed"
 _REST, _ORIGINS = "propagation_rest", "propagation_origins"
@@ -40,12 +44,22 @@ class _Running:
     origins: bool
 
 
+def needed(layout: Layout) -> tuple[str, ...]:
+    """Return the programs that the open panel shows first: the train step, and the one that is chosen."""
+    programs = (*layout.entry.programs, "init")
+    return tuple(dict.fromkeys((programs[0], *(name for name in (_chosen(),) if name in programs))))
+
+
+def _chosen() -> str | None:
+    return program_choice.chosen(st.session_state.get("panel"))
+
+
 def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapshot:
     """Return the plan with its propagated programs, or with a note if they cannot be propagated.
 
     Return the plan itself if they are not known yet.
     """
-    programs = service.known_programs(layout)
+    programs = service.known_programs(layout, needed(layout))
     if programs is not None:
         return with_programs(planned, programs)
     failed_layout, reason = st.session_state.get(_FAILED, (None, ""))
@@ -63,17 +77,18 @@ def start(service: Inspection, layout: Layout) -> bool:
     return st.session_state.get(_RUNNING) is not None
 
 
-def wait(service: Inspection, layout: Layout) -> None:
-    """Start the propagation if it does not run yet, and wait for it for a moment."""
-    if start(service, layout):
-        running: _Running = st.session_state[_RUNNING]
-        running.job.wait(PATIENCE_SECONDS)
-        _is_finished(service, layout)
+def wait(service: Inspection, layout: Layout, seconds: float = PATIENCE_SECONDS) -> bool:
+    """Start the propagation if it does not run yet, and wait for it for a moment. Return whether it ended."""
+    if not start(service, layout):
+        return True
+    running: _Running = st.session_state[_RUNNING]
+    running.job.wait(seconds)
+    return _is_finished(service, layout)
 
 
 def is_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> bool:
     """Return whether the propagated programs of the layout are known, or known to fail."""
-    if service.known_programs(layout) is not None:
+    if service.known_programs(layout, needed(layout)) is not None:
         return True
     failed_layout, _ = st.session_state.get(_FAILED, (None, ""))
     noted = any(one.code == NOT_PROPAGATED for one in snapshot.findings)
@@ -86,7 +101,7 @@ def show(service: Inspection, layout: Layout) -> None:
 
 
 def show_rest(service: Inspection, layout: Layout) -> None:
-    """Propagate the initialization too, then rerun the page. Draw it after the other programs."""
+    """Propagate all other programs too, then rerun the page. Draw it after the ones that are known."""
     st.fragment(_poll_rest, run_every=REST_SECONDS)(service, layout)
 
 
@@ -147,14 +162,14 @@ def _is_finished(service: Inspection, layout: Layout) -> bool:
                     return False
                 state[_FAILED] = (layout, str(error))
                 return True
-    if service.known_programs(layout) is not None:
+    if service.known_programs(layout, needed(layout)) is not None:
         return True
     _start(service, layout)
     return False
 
 
 def _start(service: Inspection, layout: Layout, origins: bool = True, key: str = _RUNNING) -> None:
-    job = service.start_propagation(layout, origins, steps_only=key == _RUNNING)
+    job = service.start_propagation(layout, origins, needed(layout) if key == _RUNNING else ())
     running = _Running(layout, job, origins)
     # Streamlit drops the state of a session some time after its tab is closed.
     weakref.finalize(running, job.cancel)

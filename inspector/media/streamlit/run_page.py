@@ -43,7 +43,7 @@ def show() -> None:
     except InvalidInput as error:
         st.error(plain(str(error)))
         return
-    snapshot_panels.show(found, None, key="run_panel")
+    snapshot_panels.show(snapshot_panels.draw_tabs("run_panel"), found, None)
     page_width.measure()
 
 

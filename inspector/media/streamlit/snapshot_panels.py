@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import streamlit as st
+from streamlit.elements.lib.mutable_tab_container import TabContainer
 
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
@@ -54,20 +55,28 @@ def is_open(*names: str, key: str = "panel") -> bool:
     return st.session_state.get(key, FIRST) in names
 
 
+def draw_tabs(key: str = "panel") -> tuple[TabContainer, ...]:
+    """Draw the row of tabs, before the Snapshot that they show is known.
+
+    Args:
+      key: the key of the tabs, different for each page.
+    """
+    return tuple(st.tabs(list(PANELS), key=key, on_change="rerun"))
+
+
 def show(
+    tabs: Sequence[TabContainer],
     snapshot: Snapshot,
     layout: Layout | None,
-    key: str = "panel",
     instead: dict[str, Panel] | None = None,
 ) -> None:
     """Draw the open panel.
 
     Args:
+      tabs: from `draw_tabs`.
       layout: the layout of the Snapshot, or None if it is unknown.
-      key: the key of the tabs, different for each page.
       instead: panels that this page draws in another way.
     """
-    tabs = st.tabs(list(PANELS), key=key, on_change="rerun")
     for tab, draw in zip(tabs, (PANELS | (instead or {})).values(), strict=True):
         if tab.open:
             with tab, chart.of(lambda: [provenance.line(snapshot)]):

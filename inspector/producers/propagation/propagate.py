@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,24 +141,24 @@ class Setting:
 def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Worker job: a layout as JSON in, its `PropagatedPrograms` as JSON out. Needs no particular devices.
 
-    The payload has `origins`: whether to record where shardings come from, and `steps_only`: whether to leave
-    out the initialization.
+    The payload has `origins`: whether to record where shardings come from, and `only`: names of programs.
     """
     report("propagate")
     layout = from_json(payload["layout"])
-    answer = propagated_programs(layout, payload["origins"], payload.get("steps_only", False))
+    answer = propagated_programs(layout, payload["origins"], payload.get("only", ()))
     encoded: dict[str, Any] = typed_json.encode(answer)
     return encoded
 
 
 def propagated_programs(
-    layout: Layout, origins: bool = True, steps_only: bool = False
+    layout: Layout, origins: bool = True, only: Collection[str] = ()
 ) -> PropagatedPrograms:
     """Return init, train step and inference after propagation, with stage `propagated`.
 
     Args:
       origins: record where shardings come from, for all programs but init.
-      steps_only: leave out init. Its random numbers take longer than the other programs together.
+      only: names of the programs that are wanted; all if it is empty, or if none of them can be propagated.
+        Random numbers of init take longer than the other programs together.
 
     Raises:
       InvalidInput: the model cannot be traced, or no program can be propagated.
@@ -168,7 +168,7 @@ def propagated_programs(
     arrays: list[Array] = []
     failed = list(template.failed)
     for lowered in template.programs:
-        if steps_only and lowered.name == "init":
+        if only and lowered.name not in only:
             continue
         try:
             program, values = _with_or_without_origins(
@@ -179,6 +179,8 @@ def propagated_programs(
             continue
         programs.append(program)
         arrays += values
+    if only and not programs:
+        return propagated_programs(layout, origins)
     if failed and not programs:
         raise InvalidInput(failed[0][1])
     findings = [Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed]

@@ -45,7 +45,7 @@ class FakePropagation:
 
     jobs: list[FakeJob] = field(default_factory=list)
 
-    def start(self, layout, origins: bool = True, steps_only: bool = False) -> FakeJob:
+    def start(self, layout, origins: bool = True, only=()) -> FakeJob:
         self.jobs.append(FakeJob(dict(layout.rules)["hidden"], origins))
         return self.jobs[-1]
 
@@ -58,7 +58,7 @@ class FakePropagation:
 def fake(monkeypatch) -> FakePropagation:
     fake = FakePropagation()
     monkeypatch.setattr(Inspection, "start_propagation", fake.start)
-    monkeypatch.setattr(Inspection, "known_programs", lambda *_: None)
+    monkeypatch.setattr(Inspection, "known_programs", lambda *_, **__: None)
     return fake
 
 
@@ -109,11 +109,11 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     wait(page)
     start = Inspection.start_propagation
 
-    def only_init(service, layout, origins=True, steps_only=False):
-        assert not steps_only
-        return start(service, layout, origins, steps_only)
+    def only_the_rest(service, layout, origins=True, only=()):
+        assert not only
+        return start(service, layout, origins, only)
 
-    monkeypatch.setattr(Inspection, "start_propagation", only_init)
+    monkeypatch.setattr(Inspection, "start_propagation", only_the_rest)
     again = open_page(**SMALL)
     again.open_panel("Collectives")
     assert not is_waiting(again) and mesh_axes(again) == {"data", "model"}

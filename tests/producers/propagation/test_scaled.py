@@ -43,7 +43,7 @@ def scaled(layout: Layout) -> ScaledProgram:
 
 
 def propagated_step(layout: Layout) -> Program:
-    programs = propagated_programs(layout, origins=False, steps_only=True).programs
+    programs = propagated_programs(layout, origins=False, only=("train_step", "apply")).programs
     return next(one for one in programs if one.name == "train_step")
 
 
