@@ -37,10 +37,11 @@ FLAGS = (
 )
 
 # Plotly draws a heatmap as an <image>. If its content changes, the chart was redrawn. Charts without a
-# heatmap do not count.
+# heatmap do not count, nor do replaced charts, which Streamlit keeps hidden until the end of the script.
 WATCH = """
 (() => {
   const drawn = () => [...document.querySelectorAll(".js-plotly-plot")]
+    .filter(chart => !chart.closest("[data-retained]"))
     .map(chart => [...chart.querySelectorAll(".heatmaplayer image")]
       .map(image => image.getAttribute("href") || image.getAttribute("xlink:href") || "").join("|"))
     .filter(signature => signature !== "");
