@@ -12,9 +12,10 @@ import time
 from contextlib import closing
 
 from inspector import layout as layouts
+from inspector.compare.paired_times import ratios
 from inspector.machines import targets
 from inspector.search.order import value
-from inspector.search.result import SearchResult
+from inspector.search.result import SearchResult, layout_of
 from inspector.search.space import Space, space_of
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
@@ -22,6 +23,9 @@ from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 
 SHARE = 0.25  # of the candidates, that the search may compile
+# On emulated devices, the layout found is timed in turn with the fastest others.
+RIVALS = 5
+ROUNDS = 15
 
 _DENSE = {
     "model": "transformer", "layers": "2", "scan": "true", "embed": "512", "mlp": "2048", "heads": "16",
@@ -45,6 +49,14 @@ PROBLEMS = {
     "dense, 8 emulated": {**_SMALL, "target": "cpu", "mesh": "8", "axes": "data"},
     "a user's model, 16 v5e": {**_OWN, "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"},
 }
+# What a search of a problem keeps, so that all its candidates can be compiled in minutes.
+LOCKS = {
+    "dense, 8 H100": ("context=1",),
+    "experts, 8 H100": ("data=1", "expert=2"),
+    "dense, 16 v5e": ("context=1",),
+    "experts, 16 v5e": ("data=1", "expert=4"),
+    "dense, 8 emulated": ("context=1",),
+}
 # Other fields that a search of a problem varies.
 VARIED = {"a user's model, 16 v5e": ("optimizer_axes=none,data,fsdp", "donate=true,false")}
 
@@ -62,7 +74,7 @@ def problem(name: str, most: int = 100_000) -> str:
         return f"{name}: {missing}"
     with closing(Inspection(run_workers=1)) as service:
         state = service.start_state(layout).wait().answer()
-        space = space_of(layout, state, vary=VARIED.get(name, ()))
+        space = space_of(layout, state, LOCKS.get(name, ()), VARIED.get(name, ()))
     chip = machine.chip if machine else None
     with executors.local() as executor:
         workers = executors.local_workers()
@@ -72,7 +84,28 @@ def problem(name: str, most: int = 100_000) -> str:
         truth = Search(space, chip, executor, most, workers=workers, exhaustive=True).run()
         budget = math.ceil(SHARE * min(truth.counts.propagated, most))
         found = Search(space, chip, executor, budget, workers=workers).run()
-    return _text(name, space, truth, found, propagation)
+    text = _text(name, space, truth, found, propagation)
+    return text if chip is not None else f"{text}; {_timed_together(found, truth)}"
+
+
+def _timed_together(found: SearchResult, truth: SearchResult) -> str:
+    """Return how much slower the layout found is than the fastest ones, if all run in turn."""
+    assert found.best_candidate is not None
+    measured = [one for one in truth.candidates if one.measured is not None]
+    rivals = sorted(measured, key=lambda one: one.measured or math.inf)[:RIVALS]
+    layouts_to_time = [layout_of(found.best_candidate)]
+    layouts_to_time += [
+        each for each in map(layout_of, rivals) if each.key() != layouts_to_time[0].key()
+    ]
+    with closing(Inspection(run_workers=1)) as service:
+        plans = [service.plan(each) for each in layouts_to_time]
+        times = service.start_timing(plans, ROUNDS).wait().answer()
+    each = ratios(times, 0, "train_step")
+    fastest = min([one.median for one in each], default=1.0)
+    regret = 1 / min(fastest, 1.0) - 1
+    return (
+        f"timed in turn with the {len(each)} fastest others: {regret:.1%} slower than the fastest"
+    )
 
 
 def _text(

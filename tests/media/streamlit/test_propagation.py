@@ -158,16 +158,34 @@ def test_a_failed_propagation_shows_its_reason_and_the_plan(page, fake):
     assert len(fake.jobs) == 3 and is_waiting(page) and not page.warnings()
 
 
-def test_the_initialization_follows_the_other_programs(open_page):
+def test_the_other_programs_follow_the_train_step(open_page):
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
     page.open_panel("Collectives")
     wait(page)
+    assert "Inference" not in program_titles(page)
+    wait_for_program(page, "Initialization")
+    assert "Inference" in program_titles(page)
+    assert mesh_axes(page) == {"data", "model"}
+
+
+def test_a_chosen_program_stays_chosen_while_the_rules_change(open_page):
+    page = open_page(**SMALL, learning_rate="0.25")
+    page.open_panel("Collectives")
+    wait_for_program(page, "Inference")
+    page.test.session_state["collectives_program"] = "apply"
+    page.test.run()
+    page.type(page.rule_key(1, "axes"), "data")
+    wait(page)
+    assert page.test.session_state["collectives_program"] == "apply"
+    assert "Initialization" not in program_titles(page)  # not propagated again yet
+
+
+def wait_for_program(page, title: str) -> None:
     until = time.monotonic() + 60
-    while "Initialization" not in program_titles(page):
+    while title not in program_titles(page):
         assert time.monotonic() < until
         time.sleep(0.1)
         page.test.run()
-    assert mesh_axes(page) == {"data", "model"}
 
 
 def program_titles(page) -> list[str]:
