@@ -8,6 +8,7 @@ dimension as unsharded. A dimension that no rule settles is unsharded. This is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from inspector.core.rules.rule import Rule, Trial, rule_text
@@ -61,6 +62,13 @@ def rule_behind(
     logical_axes: Sequence[str | None], mesh_axis: str, rules: Sequence[Rule]
 ) -> str | None:
     """Return the rule that shards one of these dimensions over a mesh axis: `embed → fsdp`, or None."""
+    return _rule_behind(tuple(logical_axes), mesh_axis, tuple(rules))
+
+
+@functools.lru_cache(maxsize=1024)
+def _rule_behind(
+    logical_axes: tuple[str | None, ...], mesh_axis: str, rules: tuple[Rule, ...]
+) -> str | None:
     for name, axes in zip(logical_axes, partition_spec(logical_axes, rules), strict=True):
         if name is not None and axes and mesh_axis in axes:
             return rule_text((name, axes))

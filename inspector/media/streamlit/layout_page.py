@@ -15,6 +15,7 @@ from inspector.media.streamlit import (
     effects_panel,
     page_width,
     planning,
+    program_choice,
     propagation,
     render,
     run_panel,
@@ -152,7 +153,8 @@ def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
-        snapshot_panels.PANELS[name](snapshot, layout)
+        with program_choice.with_pending(propagation.programs_of(layout)):
+            snapshot_panels.PANELS[name](snapshot, layout)
         propagation.show_rest(service, layout)
 
     return show

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 
 import streamlit as st
 
@@ -20,6 +22,7 @@ KEYS = {
     "Time": "modelled_program",
 }
 _LINKED = "linked_program"
+_pending: ContextVar[tuple[str, ...]] = ContextVar("pending", default=())
 _MAX_SIDE_BY_SIDE = 6
 _MAX_CHARACTERS = 24  # of a name in a row of names
 
@@ -36,12 +39,23 @@ def chosen(tab: str | None) -> str | None:
     return st.session_state.get(_LINKED) or st.session_state.get(KEYS[tab])
 
 
+@contextlib.contextmanager
+def with_pending(names: Sequence[str]) -> Iterator[None]:
+    """Also offer these programs in the `with` block; one that the Snapshot lacks is propagated if chosen."""
+    before = _pending.set(tuple(names))
+    try:
+        yield
+    finally:
+        _pending.reset(before)
+
+
 def choose(names: Sequence[str], key: str) -> str:
-    """Draw the choice and return the chosen name. There must be at least one program."""
+    """Draw the choice and return the chosen name, one of `names`. There must be at least one program."""
     if st.session_state.get(_LINKED) in names:
         st.session_state[key] = st.session_state.pop(_LINKED)
     if st.session_state.get(key) not in names:
         st.session_state[key] = FIRST if FIRST in names else names[0]
+    names = tuple(dict.fromkeys((*_pending.get(), *names)))
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
         # A list reads no Markdown.
         return kept_field.draw(

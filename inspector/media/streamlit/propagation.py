@@ -44,14 +44,16 @@ class _Running:
     origins: bool
 
 
+def programs_of(layout: Layout) -> tuple[str, ...]:
+    """Return the names of all programs of a layout, in their order in a Snapshot."""
+    return ("init", *layout.entry.programs)
+
+
 def needed(layout: Layout) -> tuple[str, ...]:
     """Return the programs that the open panel shows first: the train step, and the one that is chosen."""
-    programs = (*layout.entry.programs, "init")
-    return tuple(dict.fromkeys((programs[0], *(name for name in (_chosen(),) if name in programs))))
-
-
-def _chosen() -> str | None:
-    return program_choice.chosen(st.session_state.get("panel"))
+    chosen = program_choice.chosen(st.session_state.get("panel"))
+    first = next(iter(layout.entry.programs), "init")
+    return tuple(name for name in programs_of(layout) if name in (first, chosen))
 
 
 def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapshot:

@@ -574,13 +574,14 @@ def _dtype(text: str) -> str:
     return text.lower()
 
 
-def _metadata(name: str, file: str, line: int) -> list[str]:
+@functools.lru_cache(maxsize=8192)
+def _metadata(name: str, file: str, line: int) -> tuple[str, ...]:
     parts = []
     if name:
         parts.append(f"op_name={json.dumps(name)}")
     if file:
         parts.append(f"source_file={json.dumps(file)} source_line={line}")
-    return [f"metadata={{{' '.join(parts)}}}"] if parts else []
+    return (f"metadata={{{' '.join(parts)}}}",) if parts else ()
 
 
 def _captured(regions: Iterable[Any]) -> list[Any]:

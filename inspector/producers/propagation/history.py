@@ -21,6 +21,7 @@ from inspector.core.snapshot import Direction, PropagationStep
 from inspector.model.built_in.watching import MARK
 from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.shardings import axes_of_dimensions, sharding_of
+from inspector.producers.propagation.walk import operations
 
 NUMBER = "mhlo.number"  # a dialect prefix that every module of JAX knows
 NAME = "sdy.sharding_origin_name"
@@ -51,8 +52,7 @@ class Edge(NamedTuple):
     targets: frozenset[Place]
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """An operation next to a value, and the place of the value there.
 
     There is one list of edges for each carried value of a loop, with this `number`: its operand 0 is the
@@ -69,12 +69,12 @@ class Site:
         attributes = self.operation.attributes
         if self.operation.name != _LOOP:
             key = "sdy.propagation_edges"
-            return _parsed(str(attributes[key])) if key in attributes else ()
+            return _parsed(attributes[key]) if key in attributes else ()
         key = "sdy.result_propagation_edges"
         if key not in attributes:
             return ()
         notes = _of_result(self.operation, key, self.number)
-        return () if notes is None else _parsed(str(notes))
+        return () if notes is None else _parsed(notes)
 
     def value_at(self, place: Place) -> Any:
         """Return the value at another place of the operation."""
@@ -105,17 +105,17 @@ class History:
     """
 
     def __init__(self, module: Any) -> None:
-        for number, operation in enumerate(_operations(module)):
-            operation.attributes[NUMBER] = ir.IntegerAttr.get(
-                ir.IntegerType.get_signless(64), number
-            )
+        kind = ir.IntegerType.get_signless(64)
+        for number, operation in enumerate(operations(module)):
+            operation.attributes[NUMBER] = ir.IntegerAttr.get(kind, number)
         self.module = module.clone()
-        self._operations = list(_operations(self.module))
+        self._operations = operations(self.module)
         self._constraints = {
             ir.StringAttr(each.attributes[NAME]).value: each
             for each in self._operations
             if each.name == "sdy.sharding_constraint" and NAME in each.attributes
         }
+        self._arrived: dict[Any, list[tuple[Edge, Site]]] = {}
 
     @property
     def operations(self) -> Sequence[Any]:
@@ -186,15 +186,20 @@ class History:
         steps: list[PropagationStep] = []
         values, before = _aliases(value), None
         while len(steps) < _MOST_STEPS:
-            found = _edge_to(values, axis, before)
-            if found is None:
+            found = [
+                (edge, site)
+                for each in values
+                for edge, site in self._arrivals(each)
+                if edge.axis == axis and (before is None or edge.step < before)
+            ]
+            if not found:
                 break
-            site, edge, target = found
+            edge, site = min(found, key=lambda each: each[0].step)
             name, file, line = described(site.operation.location)
             steps.append(
                 PropagationStep(
                     site.operation.name.partition(".")[2],
-                    _direction(edge.source, target),
+                    _direction(edge.source, site.place),
                     name or None,
                     f"{file.rpartition('/')[2]}:{line}" if file else None,
                 )
@@ -202,11 +207,23 @@ class History:
             values, before = _aliases(site.value_at(edge.source)), edge.step
         return tuple(reversed(steps))
 
+    def _arrivals(self, value: Any) -> list[tuple[Edge, Site]]:
+        """Return the steps that brought a mesh axis to a value, each with its operation."""
+        if value not in self._arrived:
+            self._arrived[value] = [
+                (edge, site)
+                for site in _sites(value)
+                for edge in site.edges()
+                if site.place in edge.targets
+            ]
+        return self._arrived[value]
+
 
 def erase_marks(module: Any) -> None:
     """Remove the marks of `watch`."""
-    for each in [each for each in _operations(module) if is_mark(each)]:
-        each.erase()
+    for each in operations(module):
+        if is_mark(each):
+            each.erase()
 
 
 def is_mark(operation: Any) -> bool:
@@ -214,14 +231,6 @@ def is_mark(operation: Any) -> bool:
     return operation.name == "stablehlo.custom_call" and (
         ir.StringAttr(operation.attributes["call_target_name"]).value == MARK
     )
-
-
-def _operations(operation: Any) -> Iterator[Any]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for each in block.operations:
-                yield each.operation
-                yield from _operations(each.operation)
 
 
 def _has_axis(value: Any, axis: str) -> bool:
@@ -236,11 +245,16 @@ def _is_given(value: Any, axis: str) -> bool:
     sharding = sharding_of(value)
     if sharding is None:
         return False
-    closed = [sdy.DimensionShardingAttr(each).is_closed for each in sharding.dimension_shardings]
     return any(
         ends and any(axis == name for name, _ in axes)
-        for ends, axes in zip(closed, axes_of_dimensions(sharding), strict=True)
+        for ends, axes in zip(_closed(sharding), axes_of_dimensions(sharding), strict=True)
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _closed(sharding: Any) -> tuple[bool, ...]:
+    """Return for each dimension whether propagation may not add mesh axes."""
+    return tuple(sdy.DimensionShardingAttr(each).is_closed for each in sharding.dimension_shardings)
 
 
 def _made_from(value: Any) -> list[Any]:
@@ -293,26 +307,6 @@ def _text(notes: Any, axis: str) -> str | None:
     return ir.StringAttr(named[axis]).value if axis in named else None
 
 
-def _edge_to(values: list[Any], axis: str, before: int | None) -> tuple[Site, Edge, Place] | None:
-    """Return the earliest step that brought a mesh axis to one of these values, with its site and target.
-
-    Args:
-      before: only steps before this one; None for any.
-    """
-    found = [
-        (edge.step, site, edge)
-        for value in values
-        for site in _sites(value)
-        for edge in site.edges()
-        if edge.axis == axis and site.place in edge.targets
-        if before is None or edge.step < before
-    ]
-    if not found:
-        return None
-    _, site, edge = min(found, key=lambda each: each[0])
-    return site, edge, site.place
-
-
 def _sites(value: Any) -> Iterator[Site]:
     owner = value.owner
     if not isinstance(owner, ir.Block):
@@ -343,10 +337,10 @@ def _aliases(value: Any) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> tuple[Edge, ...]:
+def _parsed(notes: Any) -> tuple[Edge, ...]:
     return tuple(
         Edge(int(step), axis, Place(kind, int(number)), frozenset(_targets(targets)))
-        for step, edges in _STEP.findall(text)
+        for step, edges in _STEP.findall(str(notes))
         for axis, kind, number, targets in _EDGE.findall(edges)
     )
 

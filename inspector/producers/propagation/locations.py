@@ -30,11 +30,15 @@ def _described(attribute: Any) -> tuple[str, str, int]:
     return _joined_names(names), file, line
 
 
-@functools.lru_cache(maxsize=1024)
 def called_at(location: Any) -> str | None:
     """Return the line of an operation and of the call around it: `layer.py:60, called at moe.py:88`."""
+    return _called_at(location.attr)
+
+
+@functools.lru_cache(maxsize=1024)
+def _called_at(attribute: Any) -> str | None:
     frames: list[tuple[str, int]] = []
-    _collect(location, [], frames)
+    _collect(ir.Location.from_attr(attribute, attribute.context), [], frames)
     lines = [f"{file.rpartition('/')[2]}:{line}" for file, line in frames if not _installed(file)]
     return ", called at ".join(dict.fromkeys(lines[:2])) or None
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -34,6 +34,7 @@ from inspector.producers.propagation.shardings import (
     sharding_of,
     tensor_sharding,
 )
+from inspector.producers.propagation.walk import operations
 
 RULE = "sdy.sharding_rule"
 
@@ -70,16 +71,8 @@ def insert_reshards(
     _Partitioner(tuple(mesh.items()), conflicts).run(module)
 
 
-def _operations(operation: Any) -> Iterator[Any]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for each in block.operations:
-                yield from _operations(each.operation)
-                yield each.operation
-
-
-def _has_no_rule(operation: Any) -> bool:
-    if operation.name != "stablehlo.custom_call" or RULE in operation.attributes:
+def _has_no_rule(operation: Any, name: str) -> bool:
+    if name != "stablehlo.custom_call" or RULE in operation.attributes:
         return False
     # XLA itself replaces calls with these targets, such as the borders of a `shard_map`.
     target = ir.StringAttr(operation.attributes["call_target_name"]).value
@@ -94,17 +87,16 @@ class _Partitioner:
         self._conflicts = conflicts
         # Resharded values by value, sharding and the groups of devices in which XLA reshards them.
         self._resharded: dict[tuple[Any, Any, Groups], Any] = {}
-        # Rules with the shardings of operands and results that agree.
-        self._agreeing: set[tuple[Any, ...]] = set()
 
     def run(self, module: Any) -> None:
-        for operation in list(_operations(module)):
-            if operation.name == "sdy.reshard":
+        for operation in operations(module, inner_first=True):
+            name = operation.name
+            if name == "sdy.reshard":
                 if self._conflicts is not None:
                     self._conflicts.note_constraint(operation)
-            elif _has_no_rule(operation):
+            elif _has_no_rule(operation, name):
                 self._replicate(operation)
-            elif operation.name not in _LEFT_ALONE and RULE in operation.attributes:
+            elif name not in _LEFT_ALONE and RULE in operation.attributes:
                 self._resolve(operation)
 
     def _location(self, operation: Any, used: Sequence[Axes]) -> Any:
@@ -137,10 +129,9 @@ class _Partitioner:
 
     def _resolve(self, operation: Any) -> None:
         written = operation.attributes[RULE]
-        before = [sharding_of(value) for value in operation.operands]
-        shardings = result_shardings(operation)
-        key = (written, *before, *shardings)
-        if key in self._agreeing:
+        before = tuple(sharding_of(value) for value in operation.operands)
+        shardings = tuple(result_shardings(operation))
+        if _agree(written, before, shardings):
             return
         rule = sdy.OpShardingRuleAttr(written)
         operands = [_mapping(each) for each in rule.operand_mappings]
@@ -150,9 +141,6 @@ class _Partitioner:
         if any(each is None for each in (*given, *made)):
             if operation.name == "stablehlo.reshape" and made[0] is not None:
                 self._resolve_reshape(operation, rule, operands[0], results[0], made[0])
-            return
-        if _agree([*given, *made]):
-            self._agreeing.add(key)
             return
         steps: tuple[Reshard, ...] = ()
         after: tuple[Factors, ...] = ()
@@ -385,10 +373,18 @@ class _Partitioner:
         self._resharded[(value, own, ())] = result
 
 
-def _agree(shardings: Sequence[Factors]) -> bool:
-    """Return whether each factor has the same axes everywhere, and each axis shards one factor."""
+@functools.lru_cache(maxsize=4096)
+def _agree(written: Any, operands: tuple[Any, ...], results: tuple[Any, ...]) -> bool:
+    """Return whether each factor of a rule has the same axes everywhere, and each axis shards one factor.
+
+    Not if a dimension of several factors is sharded.
+    """
+    rule = sdy.OpShardingRuleAttr(written)
+    mappings = map(_mapping, (*rule.operand_mappings, *rule.result_mappings))
     shared: Factors = {}
-    for each in shardings:
+    for each in itertools.starmap(_factors, zip((*operands, *results), mappings, strict=True)):
+        if each is None:
+            return False
         for factor, axes in each.items():
             if shared.setdefault(factor, axes) != axes:
                 return False

@@ -30,12 +30,12 @@ def sharding_of(value: Any) -> Any:
     if not isinstance(owner, ir.Block):
         return result_shardings(owner.operation)[ir.OpResult(value).result_number]
     parent = owner.owner.operation
-    number = ir.BlockArgument(value).arg_number
-    if parent.name == "func.func":
+    name, number = parent.name, ir.BlockArgument(value).arg_number
+    if name == "func.func":
         return argument_sharding(parent, number)
-    if parent.name == MANUAL:
+    if name == MANUAL:
         return _inside_manual(parent.attributes["in_shardings"], manual_axes(parent))[number]
-    return result_shardings(parent)[number] if parent.name == "stablehlo.while" else None
+    return result_shardings(parent)[number] if name == "stablehlo.while" else None
 
 
 def manual_axes(operation: Any) -> tuple[str, ...]:
@@ -115,10 +115,16 @@ def _per_value(attribute: Any) -> tuple[Any, ...]:
 
 def argument_sharding(function: Any, number: int) -> Any:
     """Return the TensorShardingAttr of an argument of a function, or None if it has none."""
-    if "arg_attrs" not in function.attributes:
-        return None
-    named = ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[number])
-    return sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None
+    attributes = function.attributes
+    return _of_arguments(attributes["arg_attrs"])[number] if "arg_attrs" in attributes else None
+
+
+@functools.lru_cache(maxsize=64)
+def _of_arguments(attributes: Any) -> tuple[Any, ...]:
+    named = map(ir.DictAttr, ir.ArrayAttr(attributes))
+    return tuple(
+        sdy.TensorShardingAttr(each[SHARDING]) if SHARDING in each else None for each in named
+    )
 
 
 def _dimensions(sharding: Any) -> list[Any]:

@@ -73,22 +73,26 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
         inline_calls(copy)
         if origins and _maps_in_a_loop(copy):
             raise InvalidInput("Shardy cannot record origins of a shard_map inside a loop")
-        # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
-        _run(propagation, copy, verify=not origins)
+        if not origins:
+            # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
+            copy.verify()
+        _run(propagation, copy)
         constraints = constraints_of(copy)
         history = History(copy)
         erase_marks(copy)
         _run(export, copy)
+        copy.verify()
         conflicts = Conflicts(history)
         partitioner.insert_reshards(copy, mesh_sizes(copy), conflicts)
         _run(after, copy)
+        copy.verify()
     return Propagated(copy, constraints, history, conflicts.found)
 
 
 def transfers(module: Any) -> Any:
     """Return a propagated module as `propagate` does, without origins, constraints, history and conflicts.
 
-    MLIR does not verify the module after each pass, which takes a third of the time of `propagate`.
+    MLIR does not verify the module.
 
     Raises:
       InvalidInput: Shardy refuses the module.
@@ -97,11 +101,11 @@ def transfers(module: Any) -> Any:
     with module.context, ir.Location.unknown(), _refusals():
         copy = module.operation.clone()
         inline_calls(copy)
-        _run(propagation, copy, verify=False)
+        _run(propagation, copy)
         erase_marks(copy)
-        _run(export, copy, verify=False)
+        _run(export, copy)
         partitioner.insert_reshards(copy, mesh_sizes(copy))
-        _run(after, copy, verify=False)
+        _run(after, copy)
     return copy
 
 
@@ -116,9 +120,9 @@ def _refusals() -> Iterator[None]:
         ) from None
 
 
-def _run(pipeline: str, module: Any, verify: bool = True) -> None:
+def _run(pipeline: str, module: Any) -> None:
     manager = passmanager.PassManager.parse(pipeline)
-    manager.enable_verifier(verify)
+    manager.enable_verifier(False)  # after each pass, which takes longer than most passes
     manager.run(module)
 
 
@@ -157,6 +161,8 @@ def inline_calls(module: Any) -> None:
         for each in module.regions[0].blocks[0].operations
         if each.operation.name == "func.func"
     }
+    if len(functions) == 1:  # a template, which is inlined already
+        return
     done: set[str] = set()
 
     def inline_into(name: str) -> None:
@@ -268,6 +274,8 @@ def rewrite(
     """
     with module.context, ir.Location.unknown():
         copy = module.operation.clone()
+        # Many values of a module have the same sharding.
+        mapped = functools.cache(functools.partial(_mapped_attribute, mapping=mapping))
         for each in copy.regions[0].blocks[0].operations:
             operation = each.operation
             if operation.name == "sdy.mesh":
@@ -278,14 +286,15 @@ def rewrite(
             elif operation.name == "func.func":
                 for key in ("arg_attrs", "res_attrs"):
                     changes = more[key] if more and _is_main(operation) else ()
-                    _map_attributes(operation, key, mapping, changes)
+                    _map_attributes(operation, key, mapped, changes)
 
         def visit(inner: Any) -> Any:
             if inner.name == "sdy.sharding_constraint":
                 note_axes(inner, logical_axes(sdy.TensorShardingAttr(inner.attributes["sharding"])))
+            attributes = inner.attributes
             for key in (SHARDING, "sharding"):
-                if key in inner.attributes:
-                    inner.attributes[key] = _mapped_attribute(inner.attributes[key], mapping)
+                if key in attributes:
+                    attributes[key] = mapped(attributes[key])
             return ir.WalkResult.ADVANCE
 
         copy.walk(visit)
@@ -333,17 +342,17 @@ def logical_axes(sharding: Any) -> LogicalAxes:
 def _map_attributes(
     function: Any,
     key: str,
-    mapping: Callable[[Spec], Spec],
+    mapped: Callable[[Any], Any],
     more: Sequence[Callable[[Spec], Spec] | None] = (),
 ) -> None:
-    """Map the shardings of the arguments or results of a function, and then change them with `more`."""
+    """Map the sharding attributes of a function's arguments or results, and then change them with `more`."""
     if key not in function.attributes:
         return
     changed = []
     for each, change in itertools.zip_longest(ir.ArrayAttr(function.attributes[key]), more):
         named = {item.name: item.attr for item in ir.DictAttr(each)}
         if SHARDING in named:
-            named[SHARDING] = _mapped_attribute(named[SHARDING], mapping)
+            named[SHARDING] = mapped(named[SHARDING])
             if change is not None:
                 named[SHARDING] = _mapped_attribute(named[SHARDING], change)
         changed.append(ir.DictAttr.get(named))

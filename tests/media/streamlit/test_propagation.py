@@ -158,34 +158,45 @@ def test_a_failed_propagation_shows_its_reason_and_the_plan(page, fake):
     assert len(fake.jobs) == 3 and is_waiting(page) and not page.warnings()
 
 
-def test_the_other_programs_follow_the_train_step(open_page):
+@pytest.fixture
+def asked(monkeypatch) -> list[tuple[str, ...]]:
+    """The programs that each propagation was started for; all if it is empty."""
+    asked: list[tuple[str, ...]] = []
+    start = Inspection.start_propagation
+
+    def noted(service, layout, origins=True, only=()):
+        asked.append(tuple(only))
+        return start(service, layout, origins, only)
+
+    monkeypatch.setattr(Inspection, "start_propagation", noted)
+    return asked
+
+
+def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_page, asked):
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
     page.open_panel("Collectives")
     wait(page)
-    assert "Inference" not in program_titles(page)
-    wait_for_program(page, "Initialization")
-    assert "Inference" in program_titles(page)
-    assert mesh_axes(page) == {"data", "model"}
-
-
-def test_a_chosen_program_stays_chosen_while_the_rules_change(open_page):
-    page = open_page(**SMALL, learning_rate="0.25")
-    page.open_panel("Collectives")
-    wait_for_program(page, "Inference")
+    assert asked == [("train_step",)]
+    assert program_titles(page)[:3] == ["Initialization", "Train step", "Inference"]
     page.test.session_state["collectives_program"] = "apply"
     page.test.run()
+    wait(page)
     page.type(page.rule_key(1, "axes"), "data")
     wait(page)
+    assert asked[1:] == [("train_step", "apply")] * 2
     assert page.test.session_state["collectives_program"] == "apply"
-    assert "Initialization" not in program_titles(page)  # not propagated again yet
 
 
-def wait_for_program(page, title: str) -> None:
+def test_the_other_programs_follow_the_train_step(open_page, asked):
+    page = open_page(**SMALL, learning_rate="0.25")
+    page.open_panel("Collectives")
+    wait(page)
     until = time.monotonic() + 60
-    while title not in program_titles(page):
+    while () not in asked:
         assert time.monotonic() < until
         time.sleep(0.1)
         page.test.run()
+    assert asked == [("train_step",), ()] and mesh_axes(page) == {"data", "model"}
 
 
 def program_titles(page) -> list[str]:
