@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -196,13 +197,15 @@ class _Use:
     def _phases_at(self, positions: Sequence[int]) -> tuple[Phase, ...]:
         """Return the phase at each position: that of most instructions with work around it."""
         count = len(self._instructions)
-        ahead: dict[Phase, list[int]] = {one: [0] for one in _NAMED_PHASES}
+        every: list[Phase] = []
         for position, (_, instruction) in enumerate(self._instructions):
             works = instruction.opcode in _WORK or instruction.opcode in BY_OPCODE
             phase = self._phase(position) if works else "unknown"
-            phase = "backward" if phase in _BACKWARD else phase
-            for name, numbers in ahead.items():
-                numbers.append(numbers[-1] + (name == phase))
+            every.append("backward" if phase in _BACKWARD else phase)
+        ahead = {
+            name: [0, *itertools.accumulate(phase == name for phase in every)]
+            for name in _NAMED_PHASES
+        }
         phases: list[Phase] = []
         for position in positions:
             low, high = max(position - count // 24, 0), min(position + count // 24 + 1, count)

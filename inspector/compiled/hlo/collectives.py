@@ -15,7 +15,7 @@ from inspector.compiled.hlo.mesh_groups import (
     axes_of_parts,
     in_each_slice,
 )
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_shapes
 from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.slice_transfers import Transfer, transfers
@@ -138,7 +138,7 @@ def _payload_bytes(
     """Return the bytes of one execution on one device by the operation's payload rule; None if unknown."""
     operation = BY_OPCODE[instruction.opcode]
     result = begun(instruction).shape
-    operands = tuple(computation.shape_of(operand) for operand in instruction.operands)
+    operands = operand_shapes(computation, instruction)
     if operation.payload == "result":
         return result.bytes if result else None
     if operation.payload == "first operand":

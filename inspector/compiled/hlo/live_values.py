@@ -423,13 +423,14 @@ def _updated_parameters(fused: Computation) -> Iterator[tuple[Path, int]]:
             yield path, at.number
 
 
-def leaves_of(tree: Tree) -> Iterator[int]:
-    """Yield the values of a tree, in order."""
+def leaves_of(tree: Tree) -> list[int]:
+    """Return the values of a tree, in order."""
     if isinstance(tree, int):
-        yield tree
-        return
+        return [tree]
+    found: list[int] = []
     for part in tree:
-        yield from leaves_of(part)
+        found += [part] if isinstance(part, int) else leaves_of(part)
+    return found
 
 
 def _at(tree: Tree | None, path: Sequence[int]) -> Tree | None:

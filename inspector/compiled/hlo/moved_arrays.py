@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, begun
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
 from inspector.core.array_groups import group_of_path
 from inspector.core.collectives import BY_OPCODE
 
@@ -334,7 +334,7 @@ class _Search:
         names = self._operand_names.get(key)
         if names is None:
             self._steps_left -= len(instruction.operands_text) // _CHARACTERS_PER_STEP
-            names = tuple(operand.name or "" for operand in instruction.operands)
+            names = tuple(name or "" for name in operand_names(instruction))
             self._operand_names[key] = names
         by_name = computation.by_name
         return [by_name[name] for name in names] if all(n in by_name for n in names) else []

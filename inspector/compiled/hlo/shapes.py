@@ -78,7 +78,7 @@ class Shape:
             return None
         return -(-self.elements * self.element_bits // 8)
 
-    @property
+    @functools.cached_property
     def padded_bytes(self) -> int | None:
         """Bytes of an array in memory, where whole tiles are stored; None if unknown or a tuple."""
         if self.parts is not None or not self.tile or len(self.tile) > len(self.dimensions) > 0:

@@ -80,15 +80,15 @@ def transfers(module: Module) -> dict[Key, Transfer]:
     for computation in module.computations:
         ends: dict[str, Instruction] = {}
         for instruction in computation.instructions:
-            name = _RENDEZVOUS.search(instruction.attributes_text)
-            if instruction.opcode == "recv" and name:
-                ends[name[1]] = instruction
+            if instruction.opcode == "recv" and (name := rendezvous(instruction)) is not None:
+                ends[name] = instruction
         for instruction in computation.instructions:
-            kind = _TYPE.search(instruction.attributes_text)
-            if instruction.opcode != "send" or kind is None:
+            if instruction.opcode != "send":
                 continue
-            name = _RENDEZVOUS.search(instruction.attributes_text)
-            receive = ends.get(name[1]) if name else None
+            kind = _TYPE.search(instruction.attributes_text)
+            if kind is None:
+                continue
+            receive = ends.get(rendezvous(instruction) or "")
             found[computation.name, instruction.name] = _transfer(
                 computation, instruction, receive, kind[1]
             )
