@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH, fit
 from inspector.producers.abstract import cached_state
+from inspector.producers.propagation import collector
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
 from inspector.producers.propagation.template import template_of, watched_program
@@ -34,12 +34,8 @@ def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
     layouts = [from_json(each) for each in payload["layouts"]]
     name = payload["chip"]
     chip = None if name is None else hardware.chip(name)
-    # Collecting the many objects of a module takes 5% of the time. Cycles wait until the end of the job.
-    gc.disable()
-    try:
+    with collector.paused():
         found = costs(layouts, chip, payload["first"])
-    finally:
-        gc.enable()
     return {"evaluated": [typed_json.encode(each) for each in found]}
 
 

@@ -38,7 +38,7 @@ from inspector.core.snapshot import (
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
 from inspector.producers.live_arrays import with_spec
-from inspector.producers.propagation import device_program, shardy
+from inspector.producers.propagation import collector, device_program, shardy
 from inspector.producers.propagation.conflicts import conflict
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.intermediates import intermediates
@@ -145,7 +145,8 @@ def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
     """
     report("propagate")
     layout = from_json(payload["layout"])
-    answer = propagated_programs(layout, payload["origins"], payload.get("only", ()))
+    with collector.paused():
+        answer = propagated_programs(layout, payload["origins"], payload.get("only", ()))
     encoded: dict[str, Any] = typed_json.encode(answer)
     return encoded
 

@@ -1,0 +1,20 @@
+"""The garbage collector during a propagation."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Collect no garbage in the `with` block. Cycles wait until its end.
+
+    Collecting the many objects of a module and of traced models takes 3% to 5% of the time.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
