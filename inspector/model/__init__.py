@@ -100,6 +100,11 @@ class ModelEntry:
     def has_rules(self) -> bool:
         return self.names == "logical" and not self.partitions
 
+    @property
+    def watched_program(self) -> str:
+        """The program whose activations and gradients are recorded: the train step, else the first."""
+        return next(iter(self.programs), "init")
+
     def size(self, name: str) -> Size | None:
         return next((size for size in self.sizes if size.name == name), None)
 

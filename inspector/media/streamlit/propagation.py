@@ -52,8 +52,8 @@ def programs_of(layout: Layout) -> tuple[str, ...]:
 def needed(layout: Layout) -> tuple[str, ...]:
     """Return the programs that the open panel shows first: the train step, and the one that is chosen."""
     chosen = program_choice.chosen(st.session_state.get("panel"))
-    first = next(iter(layout.entry.programs), "init")
-    return tuple(name for name in programs_of(layout) if name in (first, chosen))
+    first = (layout.entry.watched_program, chosen)
+    return tuple(name for name in programs_of(layout) if name in first)
 
 
 def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapshot:
@@ -71,19 +71,14 @@ def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapsh
     return replace(planned, findings=(*planned.findings, note))
 
 
-def start(service: Inspection, layout: Layout) -> bool:
-    """Start the propagation if the open panel needs it. Return whether it runs, so that `wait` would wait."""
-    failed, _ = st.session_state.get(_FAILED, (None, ""))
-    if failed == layout or service.known_state(layout) is None or _is_finished(service, layout):
-        return False
-    return st.session_state.get(_RUNNING) is not None
-
-
 def wait(service: Inspection, layout: Layout, seconds: float = PATIENCE_SECONDS) -> bool:
     """Start the propagation if it does not run yet, and wait for it for a moment. Return whether it ended."""
-    if not start(service, layout):
+    failed, _ = st.session_state.get(_FAILED, (None, ""))
+    if failed == layout or service.known_state(layout) is None or _is_finished(service, layout):
         return True
-    running: _Running = st.session_state[_RUNNING]
+    running: _Running | None = st.session_state.get(_RUNNING)
+    if running is None:
+        return True
     running.job.wait(seconds)
     return _is_finished(service, layout)
 

@@ -20,7 +20,7 @@ from inspector.producers.abstract import cached_state
 from inspector.producers.propagation import collector
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
-from inspector.producers.propagation.template import template_of, watched_program
+from inspector.producers.propagation.template import template_of
 from inspector.search.evaluated import Evaluated, evaluated, rejected
 
 
@@ -120,7 +120,7 @@ def _state_bytes(planned: Snapshot) -> int | None:
 
 def _scaled(layout: Layout) -> ScaledProgram:
     template = template_of(layout)
-    name = watched_program(layout)
+    name = layout.entry.watched_program
     lowered = next((each for each in template.programs if each.name == name), None)
     if lowered is None:
         reasons = [text for failed, text in template.failed if failed == name]

@@ -54,7 +54,7 @@ from inspector.producers.propagation.shardings import (
     whole_axes,
 )
 from inspector.producers.propagation.shardy import Propagated
-from inspector.producers.propagation.template import Lowered, template_of, watched_program
+from inspector.producers.propagation.template import Lowered, template_of
 
 # Devices of a mesh on which the shards of a value over parts of axes are listed, half a kilobyte each.
 MOST_LISTED = 512
@@ -92,7 +92,7 @@ class Setting:
             layout.mesh(),
             tuple(layout.rules),
             layout.entry.has_rules,
-            watched_program(layout),
+            layout.entry.watched_program,
             donate=layout.donate,
             kernel_square=seq if flash else None,
             offloads="offload:" in str(sizes.get("remat")),

@@ -79,11 +79,6 @@ class Template:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-def watched_program(layout: Layout) -> str:
-    """Return the program whose activations and gradients are recorded: the train step, else the first."""
-    return next(iter(layout.entry.programs), "init")
-
-
 def _is_logical(layout: Layout) -> bool:
     entry = layout.entry
     if layout.explicit_axes:
@@ -145,7 +140,9 @@ def _lowered(layout: Layout, only: str | None = None) -> Template:
                 continue
             with refused.keeping(each.name):
                 try:
-                    programs.append(_lower(each, logical, each.name == watched_program(layout)))
+                    programs.append(
+                        _lower(each, logical, each.name == layout.entry.watched_program)
+                    )
                 except InvalidInput as error:
                     failed.append((each.name, str(error)))
     return Template(tuple(programs), logical, tuple(refused.programs), tuple(failed))
