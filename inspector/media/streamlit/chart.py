@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,26 +20,54 @@ from inspector.media.streamlit import picture_buttons
 CONFIG = {"displayModeBar": False}
 
 
-# The figures of this part of the page: key -> (figure, alternative text).
-_drawn: ContextVar[dict[str, tuple[go.Figure, str]] | None] = ContextVar("drawn", default=None)
+# Seconds between new figures and what follows them. The browser draws in one go what arrives within 10 ms, or
+# while it is busy; tables and fields right after a figure delayed it by 30 to 100 ms.
+FIGURES_ALONE_SECONDS = 0.05
+
+
+@dataclass
+class _Part:
+    """A part of the page.
+
+    Attributes:
+      alone: whether its first figures are still to be sent before the rest.
+      figures: the figures drawn so far: key -> (figure, alternative text).
+    """
+
+    alone: bool
+    figures: dict[str, tuple[go.Figure, str]] = field(default_factory=dict)
+
+
+_part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
 
 @contextlib.contextmanager
-def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures") -> Iterator[None]:
+def of(
+    lines: Callable[[], Sequence[str]], *, key: str = "pictures", alone: bool = False
+) -> Iterator[None]:
     """Draw a menu below the figures of the `with` block, which saves them as pictures.
 
     Args:
       lines: returns the provenance that each picture shows.
       key: the key of the menu, unique on its page.
+      alone: let the browser draw the first figures before the rest is sent; for figures that are new.
     """
-    drawn: dict[str, tuple[go.Figure, str]] = {}
-    before = _drawn.set(drawn)
+    part = _Part(alone)
+    before = _part.set(part)
     try:
         yield
     finally:
-        _drawn.reset(before)
-    if drawn:
-        picture_buttons.show(drawn, lines, key)
+        _part.reset(before)
+    if part.figures:
+        picture_buttons.show(part.figures, lines, key)
+
+
+def end_of_figures() -> None:
+    """Give the browser time to draw the first figures, if these are to be sent alone."""
+    part = _part.get()
+    if part is not None and part.alone and part.figures:
+        part.alone = False
+        time.sleep(FIGURES_ALONE_SECONDS)
 
 
 def draw(
@@ -59,9 +89,9 @@ def draw(
         settings = {"on_select": picked, "selection_mode": "points"}
     said = one_line(frame.alternative(figure, alt))
     st.plotly_chart(figure, key=key, config=CONFIG, alt=said, **settings)
-    drawn = _drawn.get()
-    if drawn is not None:
-        drawn[key] = (figure, alt)
+    part = _part.get()
+    if part is not None:
+        part.figures[key] = (figure, alt)
 
 
 def _custom_data(points: list[dict[str, Any]]) -> Any:

@@ -90,14 +90,13 @@ def _draw_main(
             _show_url_problems()
         return None
     run = run_panel.finished_run(service, layout)
+    propagates = run is None and snapshot_panels.is_open(*_OF_PROGRAMS)
+    if propagates:
+        propagation.begin(service, layout)
     errors, summary = st.container(), st.container()
     # The browser draws the tabs while the programs are propagated.
     tabs = snapshot_panels.draw_tabs()
-    if (
-        run is None
-        and snapshot_panels.is_open(*_OF_PROGRAMS)
-        and not propagation.wait(service, layout, propagation.FIGURES_FIRST_SECONDS)
-    ):
+    if propagates and not propagation.wait(service, layout, propagation.FIGURES_FIRST_SECONDS):
         draw_sidebar()
         propagation.wait(service, layout)
     if run is not None:

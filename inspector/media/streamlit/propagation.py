@@ -71,6 +71,11 @@ def with_known(service: Inspection, planned: Snapshot, layout: Layout) -> Snapsh
     return replace(planned, findings=(*planned.findings, note))
 
 
+def begin(service: Inspection, layout: Layout) -> None:
+    """Start the propagation if the open panel needs it and it does not run yet."""
+    wait(service, layout, 0)
+
+
 def wait(service: Inspection, layout: Layout, seconds: float = PATIENCE_SECONDS) -> bool:
     """Start the propagation if it does not run yet, and wait for it for a moment. Return whether it ended."""
     failed, _ = st.session_state.get(_FAILED, (None, ""))

@@ -60,6 +60,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         _chart(blocks, "block_map", array)
     with right:
         _chart(devices, "mesh_map", array)
+        chart.end_of_figures()
         render.show(array_section.why(array, snapshot, layout))
     render.show(array_section.notes(array))
     caption = "Same color, same data."

@@ -42,6 +42,7 @@ PANELS: dict[str, Panel] = {
 }
 
 FIRST = next(iter(PANELS))
+_SHOWN = "shown_panel"  # the panel, layout and kind of Snapshot that the page showed last
 
 
 def prepare(snapshot: Snapshot, key: str = "panel") -> None:
@@ -77,7 +78,10 @@ def show(
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
     """
-    for tab, draw in zip(tabs, (PANELS | (instead or {})).values(), strict=True):
+    for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:
-            with tab, chart.of(lambda: [provenance.line(snapshot)]):
+            shown = (name, layout, snapshot.source.kind)
+            new = st.session_state.get(_SHOWN) != shown
+            st.session_state[_SHOWN] = shown
+            with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
                 draw(snapshot, layout)
