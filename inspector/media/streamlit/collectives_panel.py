@@ -27,12 +27,8 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
         render.show([missing])
         return
     names = [program.name for program in snapshot.programs]
-    key = program_choice.KEYS["Collectives"]
-    name = program_choice.current(names, key)
+    name = program_choice.choose(names, program_choice.KEYS["Collectives"])
     program = snapshot.program(name) or snapshot.programs[0]
-    # The figures are built before anything is sent, so that the browser draws the panel at once.
-    blocks = render.built(collectives.of_program(program, snapshot))
-    program_choice.choose(names, key)
 
     def pick_conflict(row: int | None) -> None:
         found = conflicts_of(program)
@@ -41,7 +37,7 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
         else:
             render.show([causes.sides(found[row])])
 
-    render.show(blocks, {f"conflicts:{name}": pick_conflict})
+    render.show(collectives.of_program(program, snapshot), {f"conflicts:{name}": pick_conflict})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
     render.show(propagated_traffic.sections(snapshot))

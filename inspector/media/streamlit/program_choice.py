@@ -49,18 +49,12 @@ def with_pending(names: Sequence[str]) -> Iterator[None]:
         _pending.reset(before)
 
 
-def current(names: Sequence[str], key: str) -> str:
-    """Return the chosen name, one of `names`, without drawing the choice. There must be at least one."""
+def choose(names: Sequence[str], key: str) -> str:
+    """Draw the choice and return the chosen name, one of `names`. There must be at least one program."""
     if st.session_state.get(_LINKED) in names:
         st.session_state[key] = st.session_state.pop(_LINKED)
     if st.session_state.get(key) not in names:
         st.session_state[key] = FIRST if FIRST in names else names[0]
-    return st.session_state[key]
-
-
-def choose(names: Sequence[str], key: str) -> str:
-    """Draw the choice and return the chosen name, one of `names`. There must be at least one program."""
-    current(names, key)
     names = tuple(dict.fromkeys((*_pending.get(), *names)))
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
         # A list reads no Markdown.

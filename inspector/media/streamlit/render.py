@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from inspector.core.formatting import seconds_unit
 from inspector.core.printable import one_line, printable
@@ -47,8 +49,8 @@ def show(
 ) -> None:
     """Draw the blocks below each other. Figures are sent first, because they take longest to draw.
 
-    All figures are built before anything is sent, because the browser draws at once what arrives together.
-    It is busy for about 50 ms with a figure that arrives alone.
+    Their places are sent before they are built, and all figures together: the browser lays out the places
+    meanwhile, and draws at once what arrives together. It is busy for about 50 ms with a figure alone.
 
     Args:
       picks: by the key of a table or figure, what to call when the user selects in it. A table passes the
@@ -56,32 +58,26 @@ def show(
       width_px: the width that figures may have; by default that of the page.
     """
     page = _Page(int(width_px or page_width.content_px()), picks or {})
-    every = built(blocks, page.width_px)
-    later = [block for block in every if not _has_figure(block)]
-    if len(later) in (0, len(every)):
+    every = list(blocks)
+    if not any(map(_has_figure, every)):
         for block in every:
             _draw(block, page)
         return
-    places = [(block, st.container()) for block in every]
-    for block, place in places:
-        if _has_figure(block):
-            with place:
-                _draw(block, page)
+    places = [place for block in every for place in _places(block, page)]
+    figures = [
+        (container, block, block.build(inside.width_px))
+        for container, block, inside in places
+        if isinstance(block, section.Picture)
+    ]
+    for container, block, figure in figures:
+        if figure is not None:
+            with container:
+                chart.draw(figure, block.key, alt=block.alt, on_pick=page.picks.get(block.key))
     chart.end_of_figures()
-    for block, place in places:
-        if not _has_figure(block):
-            with place:
-                _draw(block, page)
-
-
-def built(blocks: Iterable[section.Block], width_px: int | None = None) -> list[section.Block]:
-    """Return the blocks with their figures already built, those in columns too.
-
-    Args:
-      width_px: the width that figures may have; by default that of the page.
-    """
-    width_px = int(width_px or page_width.content_px())
-    return [_with_figures(block, width_px) for block in blocks]
+    for container, block, inside in places:
+        if not isinstance(block, section.Picture):
+            with container:
+                _draw(block, inside)
 
 
 def markdown(parts: Sequence[section.Inline]) -> str:
@@ -89,18 +85,18 @@ def markdown(parts: Sequence[section.Inline]) -> str:
     return "".join(_part(part) for part in parts)
 
 
-def _with_figures(block: section.Block, width_px: int) -> section.Block:
-    match block:
-        case section.Picture():
-            figure = block.build(width_px)
-            return replace(block, build=lambda _: figure)
-        case section.Columns(columns):
-            inside_px = _column_px(len(columns), width_px)
-            return replace(
-                block, columns=tuple(tuple(built(column, inside_px)) for column in columns)
-            )
-        case _:
-            return block
+def _places(
+    block: section.Block, page: _Page
+) -> Iterator[tuple[DeltaGenerator, section.Block, _Page]]:
+    """Yield an empty container for the block, or for each block in its columns if they have figures."""
+    if not isinstance(block, section.Columns) or not _has_figure(block):
+        yield st.container(), block, page
+        return
+    columns, inside = _columns(block, page)
+    for place, column in zip(columns, block.columns, strict=True):
+        with place:
+            for each in column:
+                yield from _places(each, inside)
 
 
 def _has_figure(block: section.Block) -> bool:
@@ -131,12 +127,11 @@ def _draw(block: section.Block, page: _Page) -> None:
                 )
         case section.Table():
             _draw_table(block, page)
-        case section.Picture():
-            figure = block.build(page.width_px)
-            if figure is not None:
-                chart.draw(figure, block.key, alt=block.alt, on_pick=page.picks.get(block.key))
         case section.Columns():
-            _draw_columns(block, page)
+            columns, inside = _columns(block, page)
+            for place, column in zip(columns, block.columns, strict=True):
+                with place:
+                    show(column, inside.picks, inside.width_px)
         case section.Folded(summary, blocks):
             with st.expander(plain(summary)):
                 show(blocks, page.picks, page.width_px)
@@ -175,23 +170,15 @@ def _draw_table(block: section.Table, page: _Page) -> None:
     pick(rows[0] if rows else None)
 
 
-def _draw_columns(block: section.Columns, page: _Page) -> None:
+def _columns(
+    block: section.Columns, page: _Page
+) -> tuple[Sequence[contextlib.AbstractContextManager[Any]], _Page]:
+    """Draw empty columns, below each other on a narrow page. Return them, and the page with their width."""
     count = len(block.columns)
-    width_px = _column_px(count, page.width_px)
-    if width_px == page.width_px:
-        for column in block.columns:
-            show(column, page.picks, width_px)
-        return
-    for place, column in zip(st.columns(count, gap="medium"), block.columns, strict=True):
-        with place:
-            show(column, page.picks, width_px)
-
-
-def _column_px(count: int, width_px: int) -> int:
-    """Return the width of each column, which is the whole width where they are below each other."""
-    if count < 2 or width_px < page_width.NARROW_PX:
-        return width_px
-    return (width_px - (count - 1) * page_width.GAP_PX) // count
+    if count < 2 or page.width_px < page_width.NARROW_PX:
+        return [contextlib.nullcontext() for _ in block.columns], page
+    width_px = (page.width_px - (count - 1) * page_width.GAP_PX) // count
+    return st.columns(count, gap="medium"), replace(page, width_px=width_px)
 
 
 def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
