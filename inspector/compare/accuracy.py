@@ -36,6 +36,7 @@ class Row:
         runs of this model. None if unknown.
       low, high: Ends of the interval in seconds.
       reason: Why it is not reproduced; None if it is.
+      correction: How the layout differs from the published row, because its source does; None if it does not.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Row:
     high: float | None = None
     reason: str | None = None
     before_compile: float | None = None
+    correction: str | None = None
 
     @property
     def judged(self) -> float | None:
@@ -152,7 +154,7 @@ def fitted_table(
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     rows = []
     for run in runs:
-        row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
+        row = _row_of(run)
         one = by_name.get(run.name)
         if one is not None and run.name in without:
             own = predicted(one.program, one.mesh, one.chip, constants=constants[run.chip])
@@ -196,6 +198,19 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _row_of(run: PublishedRun) -> Row:
+    """Return the row of a run without a prediction."""
+    return Row(
+        run.name,
+        run.chip,
+        run.model,
+        run.chips,
+        run.seconds,
+        reason=run.reason,
+        correction=run.correction,
+    )
+
+
 @dataclass(frozen=True)
 class Compared:
     """Runs with their predictions, and the programs to which constants can be fitted.
@@ -224,7 +239,7 @@ def compared(
     rows: list[Row] = []
     found: dict[str, list[MeasuredProgram]] = {"planned": [], "compiled": []}
     for run in runs:
-        row = Row(run.name, run.chip, run.model, run.chips, run.seconds, reason=run.reason)
+        row = _row_of(run)
         if run.layout is not None:
             row = _with_reason(row, NOT_COMPILED)
             try:

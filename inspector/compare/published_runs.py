@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector import layout as layouts
+from inspector.compare.run_corrections import corrected
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import slices, targets
@@ -132,6 +133,7 @@ class PublishedRun:
       layout: The layout that reproduces it; None if there is none.
       reason: Why it cannot be reproduced, in a sentence; None if it can be.
       source: Repository and file of the publication.
+      correction: How the layout differs from the row, because its source does; None if it does not.
     """
 
     name: str
@@ -142,6 +144,7 @@ class PublishedRun:
     layout: Layout | None
     reason: str | None
     source: str
+    correction: str | None = None
 
 
 def read(path: str | Path) -> tuple[PublishedRun, ...]:
@@ -171,6 +174,7 @@ def read(path: str | Path) -> tuple[PublishedRun, ...]:
 def _run(row: Any, where: str) -> PublishedRun:
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         raise InvalidInput(f"{where} must be an object with a text `id`")
+    row, correction = corrected(row)
     hardware, model = _part(row, "hardware"), _part(row, "model")
     published = str(hardware.get("chip", "unknown")).lower()
     chip = _CHIPS.get(published, published)
@@ -194,6 +198,7 @@ def _run(row: Any, where: str) -> PublishedRun:
         layout=layout,
         reason=reason,
         source=" ".join(str(source[key]) for key in ("repo", "config", "table") if key in source),
+        correction=correction,
     )
 
 

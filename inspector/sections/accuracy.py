@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inspector.compare.accuracy import Accuracy, Row
 from inspector.compare.layout_trials import Trials
 from inspector.compare.sweeps import Sweep
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
 from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS
@@ -38,6 +38,7 @@ def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] 
             ),
             summary(found),
             runs(reproduced),
+            *corrections(reproduced),
         ]
     else:
         blocks.append(
@@ -109,6 +110,20 @@ def runs(rows: list[Row]) -> Table:
             ),
         },
     )
+
+
+def corrections(rows: list[Row]) -> list[Block]:
+    """Return how the layouts of runs differ from the published rows, with one sentence for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        if row.correction is not None:
+            by_reason.setdefault(row.correction, []).append(row.id)
+    return [
+        text(
+            f"Corrected, because the source contradicts the published row: {and_text(ids)}. {reason}."
+        )
+        for reason, ids in by_reason.items()
+    ]
 
 
 def own_runs(own: Sequence[OwnRun]) -> tuple[Block, ...]:

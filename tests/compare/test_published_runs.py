@@ -68,6 +68,27 @@ def test_a_run_as_a_layout(tmp_path):
     assert layout.rules[-1] == ("embed", ("tensor",))
 
 
+def test_a_row_that_contradicts_its_source(tmp_path):
+    first = changed("model", name="fuji-7B") | {
+        "layout": {"framework": "AXLearn", "axes": {"data": 4, "fsdp": 64}},
+        "hardware": {"chip": "v5e", "topology": "v5e-256", "chips": 256, "devices": 256},
+        "remat": {"policy": "dots_saveable"},
+        "attention": "flash",
+    }
+    second = first | {"seq": 4096}
+    wrong, right = read(tmp_path, first, second)
+    assert wrong.layout is not None and right.layout is not None
+    assert wrong.correction is not None and right.correction is None
+    assert wrong.layout.mesh_shape == (16, 16) and right.layout.mesh_shape == (4, 64)
+    sizes = ("attention", "remat")
+    kept = "save:query_proj+key_proj+value_proj+context+out_proj"
+    assert [wrong.layout.sizes[name] for name in sizes] == ["plain", kept]
+    assert [right.layout.sizes[name] for name in sizes] == ["flash", "minimal"]
+    # A row that says what the source says is not corrected again.
+    (as_source,) = read(tmp_path, first | {"attention": "plain"})
+    assert as_source.correction is None
+
+
 def test_the_options_of_the_compiler(tmp_path):
     flags = ["DENSE_VMEM_LIMIT_FLAG", "ADD_PROXY", "--xla_tpu_b=1.5", "--xla_tpu_b=2"]
     (run,) = read(tmp_path, ROW | {"xla_flags": flags})

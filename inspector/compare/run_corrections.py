@@ -1,0 +1,65 @@
+"""Published runs whose rows contradict the source that they name, and what this source has instead.
+
+The corrected row describes the program that ran. Its correction is shown with its prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A correction of rows.
+
+    Attributes:
+      is_wrong: whether a row has the contradiction.
+      changes: returns the fields that replace those of the row.
+      reason: what the source has, and where, in a sentence.
+    """
+
+    is_wrong: Callable[[Mapping[str, Any]], bool]
+    changes: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    reason: str
+
+
+def _is_first_fuji(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is Fuji-7B version 1, the only one with 2,048 tokens, with flash attention."""
+    return (
+        _name(row, "layout", "framework") == "AXLearn"
+        and _name(row, "model", "name") == "fuji-7B"
+        and row.get("seq") == 2048
+        and row.get("attention") == "flash"
+    )
+
+
+def _as_first_measured(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    changes: dict[str, Any] = {"attention": "plain", "remat": {"policy": "default"}}
+    if _name(row, "hardware", "chip") == "v5e":
+        changes["layout"] = {**row["layout"], "axes": {"data": -1, "fsdp": 16}}
+    return changes
+
+
+CORRECTIONS = (
+    Correction(
+        _is_first_fuji,
+        _as_first_measured,
+        "plain attention, and on v5e the mesh data × fsdp 16 with saved projections of the attention: as in "
+        "AXLearn when its time was added (4dae7198), a month before flash attention (e0e93105)",
+    ),
+)
+
+
+def corrected(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """Return the row as its source has it, and what was corrected; None if nothing was."""
+    for one in CORRECTIONS:
+        if one.is_wrong(row):
+            return {**row, **one.changes(row)}, one.reason
+    return row, None
+
+
+def _name(row: Mapping[str, Any], part: str, key: str) -> Any:
+    value = row.get(part)
+    return value.get(key) if isinstance(value, dict) else None
