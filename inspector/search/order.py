@@ -14,6 +14,8 @@ from inspector.search.result import Objective
 # Compiled candidates from which the ratio of compiled to propagated time is taken. Below it, the published
 # runs give the interval.
 ENOUGH_COMPILED = 3
+# The probability with which the ratio of one more candidate is above the lowest one that is considered.
+LOWEST = 0.975
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,11 @@ def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
 
 
 def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | None:
-    """Return how far the compiled figure was below the propagated one at most, in this search.
+    """Return the lowest ratio of compiled to propagated figure that the next candidate may have.
 
-    Ratios of one model on one machine differ less than those of published runs. A margin of one median
-    deviation is kept. None below `ENOUGH_COMPILED`.
+    Ratios of one model on one machine differ less than those of published runs. The ratio is the lower end of
+    the prediction interval for one more value of a normal distribution, on a logarithmic scale, but at most
+    the lowest ratio so far. None below `ENOUGH_COMPILED`.
     """
     ratios = []
     for one in figures:
@@ -165,12 +168,24 @@ def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | No
         before = value(one.propagated, one.examples, objective)
         after = value(one.compiled, one.examples, objective)
         if 0 < before < math.inf and 0 < after < math.inf:
-            ratios.append(after / before)
-    if len(ratios) < ENOUGH_COMPILED:
+            ratios.append(math.log(after / before))
+    count = len(ratios)
+    if count < ENOUGH_COMPILED:
         return None
-    middle = statistics.median(ratios)
-    spread = statistics.median(abs(ratio - middle) for ratio in ratios)
-    return max(min(ratios) - spread, 0.0)
+    spread = statistics.stdev(ratios) * math.sqrt(1 + 1 / count)
+    low = statistics.fmean(ratios) - _student(LOWEST, count - 1) * spread
+    return math.exp(min(low, *ratios))
+
+
+def _student(share: float, freedom: int) -> float:
+    """Return the quantile of Student's distribution (Abramowitz and Stegun 1964, 26.7.5)."""
+    z = statistics.NormalDist().inv_cdf(share)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def _may_fit(one: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inspector.search.evaluated import Evaluated, rejected
-from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked, value
+from inspector.search.order import (
+    Figure,
+    _student,
+    best_of,
+    next_to_compile,
+    pareto,
+    ranked,
+    value,
+)
 
 seconds = st.floats(1e-6, 1e3)
 sizes = st.integers(1, 2**40)
@@ -104,6 +112,20 @@ def test_ratios_of_this_search_replace_the_interval_of_published_runs():
     done = [figure(str(n), propagated(1.0 + n), compiled(2.0 + 2 * n)) for n in range(3)]
     waiting = [figure("wins", propagated(0.9)), figure("loses", propagated(1.01))]
     assert [one.key for one in next_to_compile([*done, *waiting], "time", None, 5)] == ["wins"]
+
+
+def test_ratios_that_differ_keep_more_candidates():
+    ratios = (1.0, 1.2, 0.9, 1.1)
+    done = [figure(str(n), propagated(1.0), compiled(each)) for n, each in enumerate(ratios)]
+    # The lower end of the prediction interval is 0.67 of the propagated time, and the best one took 0.9.
+    waiting = [figure("may win", propagated(1.3)), figure("loses", propagated(1.4))]
+    assert [one.key for one in next_to_compile([*done, *waiting], "time", None, 5)] == ["may win"]
+
+
+def test_quantiles_of_student():
+    table = {2: 4.303, 3: 3.182, 5: 2.571, 10: 2.228, 30: 2.042}  # of 0.975
+    for freedom, quantile in table.items():
+        assert math.isclose(_student(0.975, freedom), quantile, rel_tol=0.04)
 
 
 def test_what_probably_does_not_fit_is_compiled_last():
