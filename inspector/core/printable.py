@@ -10,12 +10,23 @@ _UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 def printable(text: str) -> str:
-    """Return the text with U+FFFD for each control or formatting character, line ends included."""
+    """Return the text with U+FFFD for each control or formatting character, line ends included.
+
+    Spaces of other widths and no-break spaces become plain spaces.
+    """
     if text.isprintable():
         return text
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in _UNPRINTABLE else one
-        for one in text
+    return "".join(map(_printable, text))
+
+
+def _printable(one: str) -> str:
+    category = unicodedata.category(one)
+    return (
+        " "
+        if category == "Zs"
+        else "\N{REPLACEMENT CHARACTER}"
+        if category in _UNPRINTABLE
+        else one
     )
 
 

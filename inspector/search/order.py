@@ -177,8 +177,11 @@ def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | No
     return math.exp(min(low, *ratios))
 
 
-def _student(share: float, freedom: int) -> float:
-    """Return the quantile of Student's distribution (Abramowitz and Stegun 1964, 26.7.5)."""
+def _student(share: float, freedom: float) -> float:
+    """Return the quantile of Student's distribution (Abramowitz and Stegun 1964, 26.7.5).
+
+    It is within 4% from two degrees of freedom on. SciPy is exact, but takes 0.8 s to import.
+    """
     z = statistics.NormalDist().inv_cdf(share)
     terms = (
         (z**3 + z) / 4,

@@ -74,6 +74,8 @@ def test_a_row_that_contradicts_its_source(tmp_path):
         "hardware": {"chip": "v5e", "topology": "v5e-256", "chips": 256, "devices": 256},
         "remat": {"policy": "dots_saveable"},
         "attention": "flash",
+        "source": {"repo": "apple/axlearn", "config": "fuji.py"},
+        "measured": {"step_seconds": 2.44},
     }
     second = first | {"seq": 4096}
     wrong, right = read(tmp_path, first, second)
@@ -87,6 +89,9 @@ def test_a_row_that_contradicts_its_source(tmp_path):
     # A row that says what the source says is not corrected again.
     (as_source,) = read(tmp_path, first | {"attention": "plain"})
     assert as_source.correction is None
+    # Nor is a run of somebody else with the same model.
+    (own,) = read(tmp_path, first | {"measured": {"step_seconds": 1.7}})
+    assert own.correction is None
 
 
 def test_the_options_of_the_compiler(tmp_path):

@@ -217,6 +217,7 @@ def test_plain_text_is_aligned_and_one_line_per_row() -> None:
 @given(hostile.hostile_texts)
 @example(HOSTILE[1])
 @example(HOSTILE[4])
+@example("\xa00")
 def test_names_cannot_control_a_terminal(name: str) -> None:
     text = terminal.text([section(name)])
     assert all(line.isprintable() for line in text.split("\n"))

@@ -34,8 +34,8 @@ from inspector.machines.prediction.step_model import modelled
 # Values of `compute_factor` that are tried. One below 0.6 would hide a mistake.
 _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))
 _SHARES = tuple(step / 50 for step in range(51))
-# With runs of fewer models the factor is not fitted, with fewer runs the efficiency before a compile is not.
-_MODELS, _RUNS = 2, 2
+# With runs of fewer models nothing is fitted for a chip: no run would show whether it is right for another.
+_MODELS = 2
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def fitted(
     own = [run for run in runs if run.chip.name == chip.name]
     default = default_constants(chip)
     if len({run.model for run in own}) < _MODELS:
-        return default  # nothing would show whether the fit is right for another model
+        return default
     known = predictions or Predictions()
     tried = [replace(default, compute_factor=factor) for factor in _FACTORS]
     return min(tried, key=lambda constants: _error(own, known, constants))
@@ -142,7 +142,7 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
     """Return the constants for a prediction without a compile that fit the runs best.
 
-    The efficiency of a chip with fewer than two runs is that of all chips.
+    The efficiency of a chip with runs of fewer than two models is that of all chips.
     """
     tried = [_fitted_before_compile(runs, share) for share in _SHARES[::5]]
     return min(tried, key=lambda constants: _error_before_compile(runs, constants))
@@ -154,7 +154,7 @@ def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) 
         by_chip.setdefault(run.chip, []).append(run)
     efficiency = {}
     for chip, own in by_chip.items():
-        if len(own) >= _RUNS or not chip:
+        if len({run.model for run in own}) >= _MODELS or not chip:
             tried = [BeforeCompile({"": share}, exposed_share) for share in _SHARES[10:]]
             best = min(tried, key=lambda constants: _error_before_compile(own, constants))
             efficiency[chip] = best.of("")
