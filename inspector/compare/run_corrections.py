@@ -17,7 +17,7 @@ class Correction:
     Attributes:
       is_wrong: whether a row has the contradiction.
       changes: returns the fields that replace those of the row.
-      reason: what the source has, and where, in a sentence.
+      reason: what the source has, and where; it follows "compiled with".
     """
 
     is_wrong: Callable[[Mapping[str, Any]], bool]
@@ -51,8 +51,8 @@ CORRECTIONS = (
     Correction(
         _is_first_fuji,
         _as_first_measured,
-        "plain attention, and on v5e the mesh data × fsdp 16 with saved projections of the attention: as in "
-        "AXLearn when its time was added (4dae7198), a month before flash attention (e0e93105)",
+        "plain attention, saved projections of the attention, and on v5e the mesh data × fsdp 16, as in "
+        "AXLearn when the times were added (4dae7198), a month before flash attention (e0e93105)",
     ),
 )
 

@@ -120,7 +120,8 @@ def corrections(rows: list[Row]) -> list[Block]:
             by_reason.setdefault(row.correction, []).append(row.id)
     return [
         text(
-            f"Corrected, because the source contradicts the published row: {and_text(ids)}. {reason}."
+            f"Corrected, because their source contradicts the published rows: {and_text(ids)}. They were "
+            f"compiled with {reason}."
         )
         for reason, ids in by_reason.items()
     ]
