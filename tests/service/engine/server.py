@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -12,6 +13,7 @@ from inspector.service.engine import Environment, Pool
 
 def main() -> None:
     kind, ending = sys.argv[1:]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` lets all processes below it ignore SIGHUP
     pool = Pool(workers=2, jobs="tests.service.engine.jobs")
     idle = pool.submit("echo", {}, Environment(1)).wait()
     pids = {idle.result["pid"]}
