@@ -13,7 +13,8 @@ from inspector.service.engine import Environment, Pool
 
 def main() -> None:
     kind, ending = sys.argv[1:]
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` lets all processes below it ignore SIGHUP
+    # `nohup` lets all processes below it ignore SIGHUP.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     pool = Pool(workers=2, jobs="tests.service.engine.jobs")
     idle = pool.submit("echo", {}, Environment(1)).wait()
     pids = {idle.result["pid"]}
