@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from inspector.compiled import argument_path
 from inspector.compiled.hlo.analysis import Analysis
@@ -303,7 +303,7 @@ class _Use:
     def _opcode(self, position: int) -> str:
         return self._instructions[position][1].opcode
 
-    def _metadata(self, position: int) -> dict[str, str]:
+    def _metadata(self, position: int) -> Mapping[str, str]:
         """Return the metadata of an instruction, or of the value that it writes into a larger array."""
         name, instruction = self._instructions[position]
         computation = self._module.by_name[name]
@@ -341,7 +341,8 @@ class _Use:
         # The first writer of an array that a loop fills only allocates it, and the loop itself says nothing.
         writers = [one for one in buffer.writers[1:] if self._opcode(one) != "while"]
         named = (self._metadata(one) for one in (*writers, *buffer.writers))
-        metadata = next((one for one in named if "/" in one.get("op_name", "")), {})
+        empty: Mapping[str, str] = {}
+        metadata = next((one for one in named if "/" in one.get("op_name", "")), empty)
         argument = buffer.parameter is not None
         shape = buffer.shape
         data = shape.bytes if shape is not None else None

@@ -56,8 +56,16 @@ def read(
     Text that cannot be parsed gives unknown facts and no error, because XLA changes its format.
     """
     module = _module(text)
-    if module is None:
-        return ProgramFacts()
+    return ProgramFacts() if module is None else read_module(module, mesh, shardings, memory)
+
+
+def read_module(
+    module: hlo.Module,
+    mesh: Mesh | None,
+    shardings: Iterable[ProgramArray] = (),
+    memory: Memory | None = None,
+) -> ProgramFacts:
+    """Return the facts of a program that is parsed already. The arguments are those of `read`."""
     shardings = tuple(shardings)
     analysis = Analysis(module)
     try:

@@ -84,17 +84,58 @@ def _prepare(kind: type[Record]) -> None:
 def encode(value: Any) -> Any:
     """Return the plain JSON value of a record, of another dataclass, or of anything inside one."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        plain = {}
-        for name, key, optional in fields(type(value)):
-            item = getattr(value, name)
-            if item is not None or not optional:
-                plain[key] = encode(item)
-        return plain | getattr(value, "extra", {})
+        return _encode_record(value)
     if isinstance(value, (tuple, list)):
         return [encode(item) for item in value]
     if isinstance(value, (dict, types.MappingProxyType)):
         return {key: encode(item) for key, item in value.items()}
     return value
+
+
+def _encode_record(value: Any) -> dict[str, Any]:
+    plain = {}
+    kind: Any = type(value)
+    for name, key, optional, encoder in _field_encoders(kind):
+        item = getattr(value, name)
+        if item is not None:
+            plain[key] = item if encoder is None else encoder(item)
+        elif not optional:
+            plain[key] = None
+    extra = getattr(value, "extra", None)
+    return plain | extra if extra else plain
+
+
+@functools.cache
+def _field_encoders(
+    kind: Any,
+) -> tuple[tuple[str, str, bool, Callable[[Any], Any] | None], ...]:
+    """Return name, JSON key, whether None is left out, and the encoder, for each field but `extra`."""
+    types_of = hints(kind)
+    return tuple(
+        (name, key, optional, _encoder(types_of[name])) for name, key, optional in fields(kind)
+    )
+
+
+def _encoder(kind: Any) -> Callable[[Any], Any] | None:
+    """Return the function that encodes values of a type; None for numbers and text, which stay as they are.
+
+    `encode` looks at every number of a list. The type of the list says that it does not need to.
+    """
+    kind = _without_none(kind)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _encoder(arguments[0])
+    if kind in (int, float, str, bool) or origin is typing.Literal:
+        return None
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return encode
+    if origin is tuple:
+        encoders = {_encoder(each) for each in arguments if each is not Ellipsis}
+        encoder = encoders.pop() if len(encoders) == 1 else encode
+        if encoder is None:
+            return list
+        return lambda items: [item if item is None else encoder(item) for item in items]
+    return encode
 
 
 def decode_file(

@@ -324,7 +324,7 @@ def _collectives(traced: Any, mesh: AbstractMesh) -> tuple[Collective, ...] | No
             written = device_program.Writer(propagated.module, dict(mesh.shape)).write()
     except InvalidInput:
         return None
-    return program_text.read(written.text, mesh_record(mesh)).collectives
+    return program_text.read_module(written.module, mesh_record(mesh)).collectives
 
 
 def _in_order(spec: Spec, operation: Operation) -> Spec:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inspector.compiled.hlo import replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
@@ -93,17 +94,18 @@ def _expanded(
 ) -> tuple[Groups | None, Groups | None]:
     operation = BY_OPCODE[instruction.opcode]
     attributes = instruction.attributes
+    written = _written(instruction)
+    devices = module.replicas, module.partitions
     try:
         flag = attributes.get("use_global_device_ids", "false") == "true"
         mode = replica_groups.mode(
             "channel_id" in attributes, flag if operation.global_ids else None
         )
-        if operation is not None and operation.route == "pairs":
-            written = replica_groups.pairs(_written(instruction))
-            pairs = _of_all_slices(module, _positions(module, written, mode) or (), mesh)
+        if operation.route == "pairs":
+            sent = _positions(replica_groups.pairs, written, mode, *devices) or ()
+            pairs = _of_all_slices(module, sent, mesh)
             return replica_groups.connected(pairs), pairs
-        groups = replica_groups.expand(_written(instruction))
-        positions = _positions(module, groups, mode)
+        positions = _positions(replica_groups.expand, written, mode, *devices)
     except InvalidInput as error:
         raise InvalidInput(f"{instruction.name}: {error}") from None
     if positions is None:
@@ -117,10 +119,23 @@ def _of_all_slices(module: Module, groups: Groups, mesh: Mesh | None) -> Groups:
     return in_each_slice(groups, (module.replicas or 1) * module.partitions, mesh)
 
 
-def _positions(module: Module, groups: Groups, mode: Mode) -> Groups | None:
-    """Convert ids to positions. Return None if all devices communicate and their number is unknown."""
-    counted = module.replicas is not None or module.partitions is not None
-    replicas, partitions = module.replicas or 1, module.partitions or 1
+@functools.lru_cache(maxsize=64)
+def _positions(
+    parse: Callable[[str], Groups],
+    written: str,
+    mode: Mode,
+    counted_replicas: int | None,
+    counted_partitions: int | None,
+) -> Groups | None:
+    """Parse ids and convert them to positions. None if all devices communicate and their number is unknown.
+
+    Args:
+      parse: parses the text of the groups or of the pairs.
+      counted_replicas, counted_partitions: numbers in the header of the module; None if it lacks one.
+    """
+    groups = parse(written)
+    counted = counted_replicas is not None or counted_partitions is not None
+    replicas, partitions = counted_replicas or 1, counted_partitions or 1
     highest = max((max(group, default=-1) for group in groups), default=-1)
     ids = partitions if mode == "cross_partition" else replicas
     # Some texts lack the number of devices, or the channel that partitions need. An id beyond those of the

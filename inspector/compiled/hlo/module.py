@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
@@ -33,6 +33,7 @@ _TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NOT_PLAIN = re.compile(r'[\[({"/]')
 _PLAIN_NAME = re.compile(r"[^\s,%][^\s,]*+")
+_LONGEST_KEPT = 1000  # characters of a list of operands whose names are kept
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
 
 
@@ -67,7 +68,7 @@ class Instruction(NamedTuple):
         return shapes.parse(self.shape_text) if self.shape_text else None
 
     @property
-    def attributes(self) -> dict[str, str]:
+    def attributes(self) -> Mapping[str, str]:
         """Attribute names and unparsed values."""
         return text.attributes(self.attributes_text)
 
@@ -92,7 +93,7 @@ class Instruction(NamedTuple):
         return _short(self.operands_text[1:-1].strip())
 
     @property
-    def metadata(self) -> dict[str, str]:
+    def metadata(self) -> Mapping[str, str]:
         """Fields of the metadata, such as op_name, source_file, source_line and stack_frame_id."""
         return text.fields(self.attributes.get("metadata", ""))
 
@@ -167,7 +168,7 @@ class Module:
                 yield computation, instruction
 
     @functools.cached_property
-    def attributes(self) -> dict[str, str]:
+    def attributes(self) -> Mapping[str, str]:
         return text.attributes(self.attributes_text)
 
     @property
@@ -208,7 +209,7 @@ class Module:
             number = outer if 0 < outer < number else None
         return frames
 
-    def _row(self, table: str, number: int | None) -> dict[str, str]:
+    def _row(self, table: str, number: int | None) -> Mapping[str, str]:
         row = self.tables.get(table, {}).get(number, "") if number is not None else ""
         return text.fields(row)
 
@@ -242,10 +243,10 @@ def _operand(item: str) -> Operand:
     return Operand(item.removeprefix("%"), None)
 
 
-def operand_names(instruction: Instruction) -> list[str | None]:
+def operand_names(instruction: Instruction) -> Sequence[str | None]:
     """Return the operands' names in order; None for an operand without a name."""
     names = _plain_names(instruction.operands_text)
-    return [operand.name for operand in instruction.operands] if names is None else list(names)
+    return [operand.name for operand in instruction.operands] if names is None else names
 
 
 def operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape | None]:
@@ -281,8 +282,16 @@ def operands_size(results: Mapping[str, int | None], instruction: Instruction) -
     return sum_known(sizes)
 
 
-def _plain_names(written: str) -> list[str] | None:
+def _plain_names(written: str) -> Sequence[str] | None:
     """Return the names of operands written as names alone, as compilers do; None for other operands."""
-    return (
-        None if _NOT_PLAIN.search(written, 1) else _PLAIN_NAME.findall(written, 1, len(written) - 1)
-    )
+    return _kept_names(written) if len(written) <= _LONGEST_KEPT else _parsed_names(written)
+
+
+def _parsed_names(written: str) -> Sequence[str] | None:
+    if _NOT_PLAIN.search(written, 1):
+        return None
+    return tuple(_PLAIN_NAME.findall(written, 1, len(written) - 1))
+
+
+# Several passes over a program read the names of each instruction.
+_kept_names = functools.lru_cache(maxsize=4096)(_parsed_names)

@@ -1,11 +1,11 @@
-"""Write a propagated StableHLO module as the HLO text of one device.
+"""Write a propagated StableHLO module as the HLO program of one device.
 
 After propagation every value has an `sdy.sharding`, and every transfer between devices is an explicit `sdy`
-operation. Dividing each global shape by its sharding gives the program of one device. Written as HLO text, it
-is read by the same code as a compiled program (`inspector.compiled`), so that collectives, loops, FLOPs and
-moved arrays have one definition.
+operation. Dividing each global shape by its sharding gives the program of one device. Written as the
+instructions of an HLO module, it is read by the same code as a compiled program (`inspector.compiled`), so
+that collectives, loops, FLOPs and moved arrays have one definition.
 
-The text is for these readers, not for a compiler: attributes that they do not need are left out.
+The module is for these readers, not for a compiler: attributes that they do not need are left out.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
 
+from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.errors import InvalidInput
 from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.loops import comparison_direction, trip_count
@@ -71,6 +72,7 @@ _SAME_VALUE = frozenset({
 # Groups of a collective as axes of a mesh: `#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = […]>`.
 _MESH_AXES = "replica_group_mesh_axes"
 _AXIS_NAME = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
+_DIALECTS = frozenset({"stablehlo", "chlo", "sdy", "mhlo"})
 _DTYPES = {"i1": "pred", "index": "s64"}
 
 
@@ -79,7 +81,7 @@ class DeviceProgram:
     """One program of one device.
 
     Attributes:
-      text: HLO text.
+      module: its instructions.
       operations: for each collective by its instruction name, the operation of the propagated module. They
         are valid as long as the module is.
       products: the same for each matrix product.
@@ -87,7 +89,7 @@ class DeviceProgram:
       not_partitioned: names of operations that Shardy left without explicit collectives.
     """
 
-    text: str
+    module: Module
     operations: dict[str, Any]
     products: dict[str, Any]
     values: dict[str, Any]
@@ -96,10 +98,10 @@ class DeviceProgram:
 
 @dataclass
 class _Scope:
-    """One HLO computation while it is written: its lines, and the names of the values in it."""
+    """One HLO computation while it is written: its instructions, and the names of the values in it."""
 
     name: str
-    lines: list[str] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     names: dict[Any, str] = field(default_factory=dict)
     shapes: dict[str, str] = field(default_factory=dict)
 
@@ -121,7 +123,7 @@ class Writer:
             if operation.operation.name == "func.func"
         }
         self._devices = math.prod(mesh.values())
-        self._computations: list[str] = []
+        self._computations: list[Computation] = []
         self._caller: tuple[str, str, int] = ("", "", 0)
         self._count = 0
         self._operations: dict[str, Any] = {}
@@ -130,6 +132,7 @@ class Writer:
         self._not_partitioned: list[str] = []
         self._groups: dict[tuple, str] = {}
         self._shapes: dict[tuple[Any, Any], str] = {}
+        self._written_metadata: dict[tuple[Any, tuple[str, str, int]], tuple[str, ...]] = {}
 
     def write(self) -> DeviceProgram:
         """Return the program of one device."""
@@ -140,10 +143,10 @@ class Writer:
             shape = self._shape(argument.type, argument_sharding(main, number))
             self._parameter(scope, argument, number, shape)
         self._block(scope, block)
-        header = f"HloModule main, num_partitions={self._devices}, replica_count=1\n"
+        header = f", num_partitions={self._devices}, replica_count=1"
         self._close(scope, entry=True)
         return DeviceProgram(
-            "\n".join([header, *self._computations]),
+            Module("main", header, tuple(self._computations), scope.name),
             self._operations,
             self._products,
             self._values,
@@ -153,16 +156,20 @@ class Writer:
     # --- Computations -----------------------------------------------------------------------------
 
     def _parameter(self, scope: _Scope, value: Any, number: int, shape: str) -> None:
+        scope.names[value] = self._new_parameter(scope, number, shape)
+
+    def _new_parameter(self, scope: _Scope, number: int, shape: str) -> str:
         name = self._new("p")
-        scope.names[value] = name
         scope.shapes[name] = shape
-        scope.lines.append(f"  %{name} = {shape} parameter({number})")
+        scope.instructions.append(
+            Instruction(name, "parameter", shape, f"({number})", "", root=False)
+        )
+        return name
 
     def _close(self, scope: _Scope, *, entry: bool = False) -> None:
         for value, name in scope.names.items():
             self._values.setdefault(name, value)  # later ones are the same data
-        head = f"{'ENTRY ' if entry else ''}%{scope.name} () -> () {{"
-        self._computations.append("\n".join([head, *scope.lines, "}\n"]))
+        self._computations.append(Computation(scope.name, entry, tuple(scope.instructions)))
 
     def _block(self, scope: _Scope, block: Any) -> None:
         """Write the operations of a block; its terminator becomes the root."""
@@ -187,56 +194,59 @@ class Writer:
         scope.shapes[name] = shape
         parts = [*attributes]
         if operation is not None and self._locations:
-            parts += _metadata(*self._described(operation.location))
-        tail = "".join(f", {part}" for part in parts)
-        listed = ", ".join(f"%{one}" for one in operands)
-        lead = "ROOT " if root else ""
-        scope.lines.append(f"  {lead}%{name} = {shape} {opcode}({listed}){tail}")
+            parts += self._metadata(operation.location)
+        listed = f"(%{', %'.join(operands)})" if operands else "()"
+        written = f", {', '.join(parts)}" if parts else ""
+        scope.instructions.append(Instruction(name, opcode, shape, listed, written, root))
         return name
 
     # --- Operations -------------------------------------------------------------------------------
 
     def _operation(self, scope: _Scope, operation: Any) -> None:
         kind = operation.name
-        dialect, _, short = kind.partition(".")
-        if short in ("return",) or kind == "sdy.return":
-            self._return(scope, operation)
-        elif kind in _SAME_VALUE:
-            scope.names[operation.results[0]] = self._name(scope, operation.operands[0])
+        write = _WRITTEN_BY.get(kind)
+        if write is not None:
+            write(self, scope, operation)
         elif kind in _COLLECTIVES:
             self._collective(scope, operation, _COLLECTIVES[kind])
-        elif kind == "stablehlo.while":
-            self._while(scope, operation)
-        elif kind in ("stablehlo.case", "stablehlo.if"):
-            self._conditional(scope, operation)
-        elif kind in ("func.call",):
-            self._call(scope, operation)
-        elif kind == "sdy.manual_computation":
-            self._manual(scope, operation)
-        elif kind == "sdy.named_computation":
-            self._inline(scope, operation, operation.regions[0].blocks[0])
-        elif kind == "sdy.reshard":
-            self._not_partitioned.append(self._described(operation.location)[0] or kind)
-            self._plain(scope, operation, "custom-call", ['custom_call_target="reshard"'])
-        elif dialect in ("stablehlo", "chlo", "sdy", "mhlo"):
-            self._plain(scope, operation, _OPCODES.get(short, short.replace("_", "-")))
         else:
-            self._plain(scope, operation, "custom-call", [f'custom_call_target="{kind}"'])
+            dialect, _, short = kind.partition(".")
+            if dialect in _DIALECTS:
+                opcode = _OPCODES.get(short) or short.replace("_", "-")
+                self._plain(scope, operation, opcode, _attributes(operation, kind), short)
+            else:
+                target = f'custom_call_target="{kind}"'
+                self._plain(scope, operation, "custom-call", [target], short)
+
+    def _same(self, scope: _Scope, operation: Any) -> None:
+        scope.names[operation.results[0]] = self._name(scope, operation.operands[0])
+
+    def _reshard(self, scope: _Scope, operation: Any) -> None:
+        self._not_partitioned.append(self._described(operation.location)[0] or operation.name)
+        self._plain(scope, operation, "custom-call", ['custom_call_target="reshard"'])
 
     def _return(self, scope: _Scope, operation: Any) -> None:
         names = [self._name(scope, value) for value in operation.operands]
         shape = _tuple([scope.shapes[name] for name in names])
         self._emit(scope, "tuple", shape, names, root=True)
 
-    def _plain(self, scope: _Scope, operation: Any, opcode: str, extra: Sequence[str] = ()) -> None:
-        attributes = [*extra, *_attributes(operation)]
-        if operation.name.partition(".")[2] in _APPLIES and len(operation.regions):
-            attributes.append(f"to_apply=%{self._applied(operation)}")
-        operands = [self._name(scope, value) for value in operation.operands]
+    def _plain(
+        self,
+        scope: _Scope,
+        operation: Any,
+        opcode: str,
+        attributes: Sequence[str],
+        short: str = "",
+    ) -> None:
+        """Write an operation as one instruction. `short` is its name without the dialect."""
+        if short in _APPLIES and len(operation.regions):
+            attributes = [*attributes, f"to_apply=%{self._applied(operation)}"]
+        names = scope.names
+        operands = [names[value] for value in operation.operands]
         shapes = self._result_shapes(operation)
         if len(shapes) == 1:
             name = self._emit(scope, opcode, shapes[0], operands, attributes, operation)
-            scope.names[operation.results[0]] = name
+            names[operation.results[0]] = name
             if opcode == "dot":
                 self._products[name] = operation
             return
@@ -286,9 +296,7 @@ class Writer:
         parts = []
         for block, stem in ((condition, "condition"), (body, "body")):
             inner = _Scope(self._new(stem))
-            parameter = self._new("p")
-            inner.shapes[parameter] = whole
-            inner.lines.append(f"  %{parameter} = {whole} parameter(0)")
+            parameter = self._new_parameter(inner, 0, whole)
             self._take_apart(inner, parameter, [*block.arguments, *captured], shapes)
             for each in block.operations:
                 if each.operation.name != "stablehlo.return":
@@ -320,9 +328,7 @@ class Writer:
         branches = []
         for region in operation.regions:
             inner = _Scope(self._new("branch"))
-            parameter = self._new("p")
-            inner.shapes[parameter] = whole
-            inner.lines.append(f"  %{parameter} = {whole} parameter(0)")
+            parameter = self._new_parameter(inner, 0, whole)
             self._take_apart(inner, parameter, captured, shapes)
             self._block(inner, region.blocks[0])
             self._close(inner)
@@ -347,8 +353,8 @@ class Writer:
         self._inline(scope, operation, self._functions[callee].regions[0].blocks[0])
         self._caller = before
 
-    def _manual(self, scope: _Scope, operation: Any) -> None:
-        """Write the body of a `shard_map` in place: its shapes are local along the manual axes."""
+    def _body(self, scope: _Scope, operation: Any) -> None:
+        """Write a body in place. In that of a `shard_map`, shapes are local along the manual axes."""
         self._inline(scope, operation, operation.regions[0].blocks[0])
 
     def _inline(self, scope: _Scope, operation: Any, block: Any) -> None:
@@ -495,12 +501,21 @@ class Writer:
             name = f"{outer}/{name}" if name else outer
         return (name, file, line) if file else (name, outer_file, outer_line)
 
+    def _metadata(self, location: Any) -> tuple[str, ...]:
+        """Return the metadata of an instruction. Many operations have the same location."""
+        key = location.attr, self._caller
+        if key not in self._written_metadata:
+            self._written_metadata[key] = _metadata(*self._described(location))
+        return self._written_metadata[key]
+
     def _result_shapes(self, operation: Any) -> list[str]:
-        shardings = result_shardings(operation)
-        return [
-            self._shape(result.type, sharding)
-            for result, sharding in zip(operation.results, shardings, strict=True)
-        ]
+        shardings, shapes = result_shardings(operation), self._shapes
+        found = []
+        for result, sharding in zip(operation.results, shardings, strict=True):
+            key = result.type, sharding
+            shape = shapes.get(key)
+            found.append(self._shape(*key) if shape is None else shape)
+        return found
 
     def _shape(self, kind: Any, sharding: Any) -> str:
         """Return the shape of one device's part of a value, such as `f32[4,256]`."""
@@ -528,9 +543,21 @@ class Writer:
         return f"{_dtype(str(tensor.element_type))}[{','.join(local)}]"
 
 
-def _attributes(operation: Any) -> list[str]:
+_WRITTEN_BY: dict[str, Callable[[Writer, _Scope, Any], None]] = {
+    **dict.fromkeys(("stablehlo.return", "func.return", "sdy.return"), Writer._return),
+    **dict.fromkeys(_SAME_VALUE, Writer._same),
+    "stablehlo.while": Writer._while,
+    "stablehlo.case": Writer._conditional,
+    "stablehlo.if": Writer._conditional,
+    "func.call": Writer._call,
+    "sdy.manual_computation": Writer._body,
+    "sdy.named_computation": Writer._body,
+    "sdy.reshard": Writer._reshard,
+}
+
+
+def _attributes(operation: Any, name: str) -> Sequence[str]:
     """Return the attributes that the readers of HLO text use."""
-    name = operation.name
     if name == "stablehlo.dot_general":
         return _contraction(str(operation.attributes["dot_dimension_numbers"]))
     if name == "stablehlo.dot":  # a product of two matrices, or of a matrix and a vector
@@ -541,7 +568,7 @@ def _attributes(operation: Any) -> list[str]:
     if name == "stablehlo.custom_call":
         target = ir.StringAttr(operation.attributes["call_target_name"]).value
         return [f"custom_call_target={json.dumps(target)}"]
-    return []
+    return ()
 
 
 @functools.lru_cache(maxsize=1024)

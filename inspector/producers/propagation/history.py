@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -102,11 +102,12 @@ class History:
 
     Args:
       module: a module after propagation. Its operations get numbers.
+      found: all of its operations, each before those inside of it.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, found: Iterable[Any]) -> None:
         kind = ir.IntegerType.get_signless(64)
-        for number, operation in enumerate(operations(module)):
+        for number, operation in enumerate(found):
             operation.attributes[NUMBER] = ir.IntegerAttr.get(kind, number)
         self.module = module.clone()
         self._operations = operations(self.module)
@@ -219,9 +220,9 @@ class History:
         return self._arrived[value]
 
 
-def erase_marks(module: Any) -> None:
-    """Remove the marks of `watch`."""
-    for each in operations(module):
+def erase_marks(found: Iterable[Any]) -> None:
+    """Remove the marks of `watch` among these operations."""
+    for each in found:
         if is_mark(each):
             each.erase()
 

@@ -76,17 +76,13 @@ class Sources:
         return f"constraint {constraint.place if constraint else source}"
 
 
-def constraints_of(module: Any) -> dict[str, Constraint]:
-    """Return each named sharding constraint of a module."""
+def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
+    """Return each named sharding constraint among these operations."""
     found: dict[str, Constraint] = {}
-
-    def visit(operation: Any) -> Any:
+    for operation in operations:
         if operation.name == "sdy.sharding_constraint" and NAME in operation.attributes:
             name = ir.StringAttr(operation.attributes[NAME]).value
             found[name] = Constraint(called_at(operation.location) or name, noted_axes(operation))
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
     return found
 
 

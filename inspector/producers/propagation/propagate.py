@@ -147,7 +147,7 @@ def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
     layout = from_json(payload["layout"])
     with collector.paused():
         answer = propagated_programs(layout, payload["origins"], payload.get("only", ()))
-    encoded: dict[str, Any] = typed_json.encode(answer)
+        encoded: dict[str, Any] = typed_json.encode(answer)
     return encoded
 
 
@@ -257,7 +257,7 @@ def described_program(
         *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
         *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
     ]
-    read = program_text.read(written.text, setting.mesh, arrays)
+    read = program_text.read_module(written.module, setting.mesh, arrays)
     sources = Sources(
         lowered.inputs,
         lowered.outputs,

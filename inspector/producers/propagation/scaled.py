@@ -122,10 +122,9 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
     with propagated.context:
         writer = device_program.Writer(propagated, setting.mesh.sizes, locations=False)
         written = writer.write()
-        (read,) = hlo.parse(written.text)
-        analysis = Analysis(read)
-        collectives = hlo.collectives(read, setting.mesh, analysis)
-        work = hlo.work(read, analysis)
+        analysis = Analysis(written.module)
+        collectives = hlo.collectives(written.module, setting.mesh, analysis)
+        work = hlo.work(written.module, analysis)
         program = Program(
             lowered.name,
             stage="propagated",
@@ -134,7 +133,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
             work=work,
         )
         moved = _moved(collectives, written, setting.mesh)
-        products = _products(read, analysis, written, setting.mesh)
+        products = _products(analysis, written, setting.mesh)
         live = setting.live_values(analysis, lowered)
         memory = None if live is None else scaled_memory(live, written, setting.mesh)
     scalable = (
@@ -171,14 +170,11 @@ def _moved(
 
 
 def _products(
-    module: hlo.Module,
-    analysis: Analysis,
-    written: device_program.DeviceProgram,
-    mesh: Mesh,
+    analysis: Analysis, written: device_program.DeviceProgram, mesh: Mesh
 ) -> dict[tuple[str, Axes], float] | None:
     """Return the FLOPs of all devices by operand type and the axes that share the work; None if unknown."""
     found: dict[tuple[str, Axes], float] = {}
-    for computation, instruction in module.instructions:
+    for computation, instruction in analysis.module.instructions:
         each = product(computation, instruction)
         if each is None:
             continue

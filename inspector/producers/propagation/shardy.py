@@ -34,6 +34,7 @@ from inspector.producers.propagation.shardings import (
     spec_of,
     tensor_sharding,
 )
+from inspector.producers.propagation.walk import operations
 
 # The options with which passes note the source of each mesh axis, and the steps of its propagation.
 _NOTES = ("debug-sharding-origins", "debug-propagation-edge-sharding")
@@ -77,11 +78,11 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
             # The verifier refuses Shardy's own notes about loops: `operand-1` of an edge with one operand.
             copy.verify()
         _run(propagation, copy)
-        constraints = constraints_of(copy)
-        history = History(copy)
-        erase_marks(copy)
+        found = operations(copy)
+        constraints = constraints_of(found)
+        history = History(copy, found)
+        erase_marks(found)
         _run(export, copy)
-        copy.verify()
         conflicts = Conflicts(history)
         partitioner.insert_reshards(copy, mesh_sizes(copy), conflicts)
         _run(after, copy)
@@ -102,7 +103,7 @@ def transfers(module: Any) -> Any:
         copy = module.operation.clone()
         inline_calls(copy)
         _run(propagation, copy)
-        erase_marks(copy)
+        erase_marks(operations(copy))
         _run(export, copy)
         partitioner.insert_reshards(copy, mesh_sizes(copy))
         _run(after, copy)
@@ -154,7 +155,7 @@ def _maps_in_a_loop(module: Any) -> bool:
 def inline_calls(module: Any) -> None:
     """Put the body of every called function in the place of its calls, as XLA does before propagation.
 
-    Functions that JAX shares between calls can then be sharded differently at each call.
+    Functions that JAX shares between calls can then be sharded differently at each call. They are removed.
     """
     functions = {
         ir.StringAttr(each.attributes["sym_name"]).value: each.operation
@@ -175,6 +176,7 @@ def inline_calls(module: Any) -> None:
             _inline(call, functions[callee])
 
     inline_into("main")
+    _run("builtin.module(symbol-dce)", module)
 
 
 def _calls(operation: Any) -> list[Any]:
@@ -239,7 +241,7 @@ def _pipelines(origins: bool) -> tuple[str, str, str]:
     )
     full = after.replace("enable-full-version=false", "enable-full-version=true")
     return (
-        f"builtin.module(symbol-dce,{propagation.rstrip(',')})",
+        f"builtin.module({propagation.rstrip(',')})",
         f"builtin.module({constraint}{export.rstrip(',')})",
         f"builtin.module(func.func(sdy-insert-explicit-reshards{{{full},"
         "func.func(sdy-reshard-to-collectives))",

@@ -39,7 +39,7 @@ def sent(module) -> Counter:
     with propagated.module.context:
         written = device_program.Writer(propagated.module, SIZES).write()
     found: Counter = Counter()
-    for each in program_text.read(written.text, MESH).collectives or ():
+    for each in program_text.read_module(written.module, MESH).collectives or ():
         found[each.op, each.mesh_axes] += each.payload_bytes or 0
     return found
 
@@ -82,7 +82,7 @@ def test_a_loop_without_a_known_trip_count_has_unknown_executions() -> None:
     propagated = shardy.propagate(xla_form(lowered(function)), origins=False)
     with propagated.module.context:
         written = device_program.Writer(propagated.module, SIZES).write()
-    collectives = program_text.read(written.text, MESH).collectives
+    collectives = program_text.read_module(written.module, MESH).collectives
     assert collectives and {each.executions for each in collectives} == {None}
 
 
