@@ -13,37 +13,40 @@ from benchmarks.rule_change import seconds_of_changes
 
 PAIRS = 15
 LIMIT = 4.0
+# Milliseconds until the programs of another batch size are traced and propagated, by model.
+TRACED = {"logical_mlp": 1500, "transformer": 8000, "moe": 8000}
 TRAFFIC = ".st-key-traffic_map .heatmaplayer"
 
 
 def measure(pairs: int = PAIRS) -> list[Result]:
-    """Change the rule of `hidden` with the tab Collectives open, and the field of the bare page, in turn.
+    """Change a rule with the tab Collectives open, and the field of the bare page, in turn, for each model.
 
     Before each change of the rule, another batch size makes its layouts new to the server.
     """
+    return [_measure(model, milliseconds, pairs) for model, milliseconds in TRACED.items()]
 
+
+def _measure(model: str, milliseconds: int, pairs: int) -> Result:
     def prepare(page: Page) -> Callable[[], None]:
         page.get_by_role("tab", name="Collectives").click()
         page.locator(TRAFFIC).first.wait_for(state="attached")
         batches = itertools.count(16, 8)
-        return lambda: _new_batch(page, next(batches))
+        return lambda: _new_batch(page, next(batches), milliseconds)
 
-    return [
-        ratio_result(
-            LIMIT,
-            name="propagated_change",
-            ours="from a change of the rules to the propagated traffic between devices",
-            baseline="from a change of the field of a bare page to its redrawn chart",
-            pairs=seconds_of_changes(pairs, prepare),
-        )
-    ]
+    return ratio_result(
+        LIMIT,
+        name=f"propagated_change, {model}",
+        ours="from a change of the rules to the propagated traffic between devices",
+        baseline="from a change of the field of a bare page to its redrawn chart",
+        pairs=seconds_of_changes(pairs, prepare, f"model={model}"),
+    )
 
 
-def _new_batch(page: Page, size: int) -> None:
+def _new_batch(page: Page, size: int, milliseconds: int) -> None:
     page.bring_to_front()
     page.get_by_label("Batch", exact=True).fill(str(size))
     page.keyboard.press("Enter")
     settle(page)
     page.locator(TRAFFIC).first.wait_for(state="attached")
-    page.wait_for_timeout(1500)  # until the programs of this size are propagated
+    page.wait_for_timeout(milliseconds)
     settle(page)

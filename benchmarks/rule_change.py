@@ -27,17 +27,20 @@ SEEDS = ("1", "2", "0")
 
 
 def seconds_of_changes(
-    pairs: int, prepare: Callable[[Page], Callable[[], None]] = lambda page: lambda: None
+    pairs: int,
+    prepare: Callable[[Page], Callable[[], None]] = lambda page: lambda: None,
+    query: str = "",
 ) -> list[tuple[float, float]]:
-    """Change the rule of `hidden`, and the field of the bare page, in turn.
+    """Change the second rule, `hidden` or `mlp`, and the field of the bare page, in turn.
 
     Args:
       prepare: is called with the dashboard's page; returns what to do before each change of the rule.
+      query: the layout in the dashboard's address; the default one if it is empty.
     """
     with chromium() as browser:
         dashboard, bare = Server(DASHBOARD), Server(BARE_PAGE)
         try:
-            ours, _ = open_page(browser, dashboard.url, CHARTS[DASHBOARD])
+            ours, _ = open_page(browser, f"{dashboard.url}/?{query}", CHARTS[DASHBOARD])
             theirs, _ = open_page(browser, bare.url, CHARTS[BARE_PAGE])
             before_change = prepare(ours)
             rules, seeds = itertools.cycle(MESH_AXES), itertools.cycle(SEEDS)

@@ -154,17 +154,18 @@ class _Reader(Reader):
         users: Mapping[str, list[Instruction]],
     ) -> Tree:
         """Return the result of an instruction between those with memory."""
-        readers = [one.opcode for one in users.get(instruction.name, ())]
-        written = (
+        readers = users.get(instruction.name, ())
+        written = [one.opcode for one in readers if one.opcode in _WRITES]
+        if (
             instruction.opcode in _SHRINKS
-            or any(one in BY_OPCODE for one in readers)
-            or sum(one in _WRITES for one in readers) >= _READERS
-        )
-        return (
-            self._new(shape, instruction.name)
-            if written
-            else _Fused(sorted(set(leaves_of(operands))))
-        )
+            or len(written) >= _READERS
+            or any(one in BY_OPCODE for one in written)
+        ):
+            return self._new(shape, instruction.name)
+        given = [one for one in operands if one != []]
+        if len(given) == 1 and isinstance(given[0], _Fused):
+            return given[0]
+        return _Fused(sorted(set(leaves_of(given))))
 
     def _invariant(self, users: Iterable[Instruction]) -> Collection[int]:
         """Return the positions in the state of a loop that its body passes on unchanged."""

@@ -132,7 +132,8 @@ class Writer:
         self._not_partitioned: list[str] = []
         self._groups: dict[tuple, str] = {}
         self._shapes: dict[tuple[Any, Any], str] = {}
-        self._written_metadata: dict[tuple[Any, tuple[str, str, int]], tuple[str, ...]] = {}
+        # Many operations have the same location.
+        self._written_metadata: dict[tuple[Any, tuple[str, str, int]], str] = {}
 
     def write(self) -> DeviceProgram:
         """Return the program of one device."""
@@ -186,17 +187,16 @@ class Writer:
         opcode: str,
         shape: str,
         operands: Sequence[str],
-        attributes: Iterable[str] = (),
+        attributes: Sequence[str] = (),
         operation: Any = None,
         root: bool = False,
     ) -> str:
         name = self._new(opcode)
         scope.shapes[name] = shape
-        parts = [*attributes]
-        if operation is not None and self._locations:
-            parts += self._metadata(operation.location)
         listed = f"(%{', %'.join(operands)})" if operands else "()"
-        written = f", {', '.join(parts)}" if parts else ""
+        written = f", {', '.join(attributes)}" if attributes else ""
+        if operation is not None and self._locations:
+            written += self._metadata(operation.location)
         scope.instructions.append(Instruction(name, opcode, shape, listed, written, root))
         return name
 
@@ -243,15 +243,18 @@ class Writer:
             attributes = [*attributes, f"to_apply=%{self._applied(operation)}"]
         names = scope.names
         operands = [names[value] for value in operation.operands]
-        shapes = self._result_shapes(operation)
-        if len(shapes) == 1:
-            name = self._emit(scope, opcode, shapes[0], operands, attributes, operation)
-            names[operation.results[0]] = name
+        results = operation.results
+        if len(results) == 1:
+            result = results[0]
+            shape = self._shape(result.type, result_shardings(operation)[0])
+            name = self._emit(scope, opcode, shape, operands, attributes, operation)
+            names[result] = name
             if opcode == "dot":
                 self._products[name] = operation
             return
+        shapes = self._result_shapes(operation)
         name = self._emit(scope, opcode, _tuple(shapes), operands, attributes, operation)
-        self._take_apart(scope, name, operation.results, shapes)
+        self._take_apart(scope, name, results, shapes)
 
     def _take_apart(
         self, scope: _Scope, name: str, results: Sequence[Any], shapes: Sequence[str]
@@ -501,28 +504,27 @@ class Writer:
             name = f"{outer}/{name}" if name else outer
         return (name, file, line) if file else (name, outer_file, outer_line)
 
-    def _metadata(self, location: Any) -> tuple[str, ...]:
-        """Return the metadata of an instruction. Many operations have the same location."""
+    def _metadata(self, location: Any) -> str:
+        """Return the metadata of an instruction after its attributes."""
         key = location.attr, self._caller
         if key not in self._written_metadata:
             self._written_metadata[key] = _metadata(*self._described(location))
         return self._written_metadata[key]
 
     def _result_shapes(self, operation: Any) -> list[str]:
-        shardings, shapes = result_shardings(operation), self._shapes
-        found = []
-        for result, sharding in zip(operation.results, shardings, strict=True):
-            key = result.type, sharding
-            shape = shapes.get(key)
-            found.append(self._shape(*key) if shape is None else shape)
-        return found
+        shardings = result_shardings(operation)
+        return [
+            self._shape(result.type, sharding)
+            for result, sharding in zip(operation.results, shardings, strict=True)
+        ]
 
     def _shape(self, kind: Any, sharding: Any) -> str:
         """Return the shape of one device's part of a value, such as `f32[4,256]`."""
         key = (kind, sharding)
-        if key not in self._shapes:
-            self._shapes[key] = self._local_shape(kind, sharding)
-        return self._shapes[key]
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._local_shape(kind, sharding)
+        return shape
 
     def _local_shape(self, kind: Any, sharding: Any) -> str:
         try:
@@ -602,13 +604,13 @@ def _dtype(text: str) -> str:
 
 
 @functools.lru_cache(maxsize=8192)
-def _metadata(name: str, file: str, line: int) -> tuple[str, ...]:
+def _metadata(name: str, file: str, line: int) -> str:
     parts = []
     if name:
         parts.append(f"op_name={json.dumps(name)}")
     if file:
         parts.append(f"source_file={json.dumps(file)} source_line={line}")
-    return (f"metadata={{{' '.join(parts)}}}",) if parts else ()
+    return f", metadata={{{' '.join(parts)}}}" if parts else ""
 
 
 def _captured(regions: Iterable[Any]) -> list[Any]:
