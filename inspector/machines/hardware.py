@@ -31,6 +31,7 @@ GIB = 2**30
 CUBE_EDGE = 4  # chips
 
 Shape = tuple[int, ...]
+Kind = Literal["tpu", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Chip:
     hbm_bytes_per_second: float
     flops_per_second: Mapping[str, float]
     network: Torus | Nodes
-    kind: Literal["tpu", "gpu"]
+    kind: Kind
     float32_as: Literal["bf16", "tf32"]
     cores: int = 1
     devices: int = 1

@@ -9,13 +9,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.machines import slices
-from inspector.machines.hardware import CHIPS, Chip, chip_of_device
+from inspector.machines.hardware import CHIPS, Chip, Kind, chip_of_device
 from inspector.machines.slices import Slice
 
 # The kinds of targets, which are also kinds of a Snapshot's source.
@@ -68,7 +67,7 @@ class Target:
     slices: the TPU slices, joined by the data center network.
     """
 
-    kind: Literal["tpu", "gpu"]
+    kind: Kind
     chip_name: str
     devices: int
     slice: Slice | None = None

@@ -546,10 +546,12 @@ def _topic(layout: Layout) -> str:
 
 
 def _plan_key(layout: Layout) -> str:
-    return layout.key(
+    """Return what layouts with the same propagated programs share: they depend on the kind of machine."""
+    key = layout.key(
         *("model", "sizes", "mesh", "axes", "axis_types", "rules", "specs", "state_specs"),
         *("unconstrained", "donate", "optimizer_axes"),
     )
+    return f"{key} {layout.machine.kind if layout.machine else None}"
 
 
 def _some_key(layout: Layout, only: Sequence[str]) -> str:

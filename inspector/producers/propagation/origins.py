@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +132,16 @@ def unique(origins: Iterable[Origin | None]) -> tuple[Origin, ...]:
 def _values(operation: Any) -> list[Any]:
     """Return the values whose sharding made the collective necessary."""
     operand = operation.operands[0]
-    if operation.name not in _SUMS or isinstance(operand.owner, ir.Block):
-        return [operand]
-    return list(operand.owner.operation.operands)
+    return list(_summed(operand)) if operation.name in _SUMS else [operand]
+
+
+def _summed(partial: Any) -> Iterator[Any]:
+    """Yield the operands of the operation that made partial sums, also if `xla_passes` changed them since."""
+    owner = partial.owner
+    if isinstance(owner, ir.Block):
+        yield partial
+    elif owner.name == "stablehlo.add" or owner.name in _SUMS:
+        for each in owner.operation.operands:
+            yield from _summed(each)
+    else:
+        yield from owner.operation.operands

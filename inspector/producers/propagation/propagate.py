@@ -37,8 +37,9 @@ from inspector.core.snapshot import (
 )
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PROPAGATED
+from inspector.machines.hardware import Kind
 from inspector.producers.live_arrays import with_spec
-from inspector.producers.propagation import collector, device_program, shardy
+from inspector.producers.propagation import collector, device_program, shardy, xla_passes
 from inspector.producers.propagation.conflicts import conflict
 from inspector.producers.propagation.history import History
 from inspector.producers.propagation.intermediates import intermediates
@@ -71,6 +72,7 @@ class Setting:
       offloads: whether activations are kept in host memory, which the lowered program does not show. The
         memory of a program with values there is not estimated.
       optimizer_axes: mesh axes over which the optimizer state is sharded in addition to its parameters.
+      kind: the kind of machine whose compiler follows; None for emulated devices, or if it is not known.
     """
 
     mesh: Mesh
@@ -81,6 +83,7 @@ class Setting:
     kernel_square: int | None = None
     offloads: bool = False
     optimizer_axes: tuple[str, ...] = ()
+    kind: Kind | None = None
 
     @classmethod
     def of(cls, layout: Layout) -> Setting:
@@ -97,6 +100,7 @@ class Setting:
             kernel_square=seq if flash else None,
             offloads="offload:" in str(sizes.get("remat")),
             optimizer_axes=layout.optimizer_axes,
+            kind=layout.machine.kind if layout.machine else None,
         )
 
     def module_of(self, lowered: Lowered) -> Any:
@@ -251,6 +255,7 @@ def described_program(
 ) -> tuple[Program, list[Array]]:
     """Return the record of a propagated program, and the values in it if it is `watched`."""
     sizes = setting.mesh.sizes
+    xla_passes.run(propagated.module, setting.kind)
     with propagated.module.context:
         written = device_program.Writer(propagated.module, sizes).write()
     arrays = [

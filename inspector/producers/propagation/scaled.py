@@ -23,7 +23,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import product
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
-from inspector.producers.propagation import device_program, shardy
+from inspector.producers.propagation import device_program, shardy, xla_passes
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
 from inspector.producers.propagation.shardings import (
@@ -119,6 +119,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
     """
     module = setting.module_of(lowered) if logical else lowered.module
     propagated = shardy.transfers(module)
+    xla_passes.run(propagated, setting.kind)
     with propagated.context:
         writer = device_program.Writer(propagated, setting.mesh.sizes, locations=False)
         written = writer.write()

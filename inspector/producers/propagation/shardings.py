@@ -170,6 +170,12 @@ def collective_axes(operation: Any) -> Iterator[tuple[Axis, ...]]:
         yield tuple(axis for each in lists for axis in each)
 
 
+def sliced_axes(operation: Any) -> list[tuple[Axis, ...]]:
+    """Return for each dimension the mesh axes over which an `sdy.all_slice` divides it."""
+    written = str(operation.attributes["slicing_axes"])
+    return [_parsed_axes(found) for found in _BRACES.findall(written)]
+
+
 def _one_dimension_each(operation: Any, axes: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:
     """Yield the axes of an all-reduce by the dimension that they shard in the operand of its sum.
 

@@ -28,6 +28,11 @@ CASES = {
          "rules": "batch=data+fsdp,embed=fsdp"},
         ("2x4", "4x2"),
     ),
+    "mlp on GPUs, whose gradients are scattered": (
+        {"target": "gpu:h100:8", "axes": "data,fsdp", "depth": "64", "batch": "64",
+         "rules": "batch=data+fsdp,embed=fsdp"},
+        ("2x4", "4x2"),
+    ),
     "transformer, fsdp and tensor": (
         {"model": "transformer", "axes": "fsdp,tensor", **SMALL, "batch": "64", "heads": "8",
          "rules": f"{TENSOR},batch=fsdp,embed=fsdp"},

@@ -1,0 +1,125 @@
+"""Passes of XLA that follow its partitioner and change how much is sent, for some kinds of machines.
+
+Compilers for TPUs and GPUs add partial sums before they reduce them (`AllReduceReassociate`). That for GPUs
+also makes a reduce-scatter of each all-reduce of which a device keeps only a slice (`ReduceScatterCreator`);
+that for TPUs decides for each. The compiler for CPUs does neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from inspector.machines.hardware import Kind
+from inspector.producers.propagation.shardings import Axis, collective_axes, sliced_axes
+from inspector.producers.propagation.walk import operations
+
+_ALL_REDUCE = "sdy.all_reduce"
+
+
+def run(module: Any, kind: Kind | None) -> None:
+    """Change a partitioned module as the compiler for a kind of machine does; None for emulated devices."""
+    if kind is None:
+        return
+    with module.context, ir.Location.unknown():
+        for operation in operations(module):
+            if operation.name == "stablehlo.add":
+                _reassociate(operation)
+        if kind == "gpu":
+            for operation in operations(module):
+                if operation.name == "sdy.all_slice":
+                    _scatter(operation)
+
+
+def _reassociate(addition: Any) -> None:
+    """Replace the sum of two all-reduces, which nothing else uses, by the all-reduce of a sum."""
+    one, other = (_only_all_reduce(value) for value in addition.operands)
+    if one is None or other is None or one == other or not _alike(one, other):
+        return
+    result = addition.results[0]
+    uses = [(use.owner, use.operand_number) for use in result.uses]
+    attributes = {name: one.attributes[name] for name in one.attributes}
+    merged = ir.Operation.create(
+        _ALL_REDUCE,
+        results=[result.type],
+        operands=[result],
+        attributes=attributes,
+        loc=one.location,
+        ip=ir.InsertionPoint.after(addition),
+    )
+    for owner, place in uses:
+        owner.operands[place] = merged.results[0]
+    for number, each in enumerate((one, other)):
+        addition.operands[number] = each.operands[0]
+        each.erase()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two all-reduces have the same mesh axes, all of one dimension, and the same sharding."""
+    names = ("reduction_axes", "out_sharding")
+    return all(one.attributes[name] == other.attributes[name] for name in names) and all(
+        len(list(collective_axes(each))) == 1 for each in (one, other)
+    )
+
+
+def _only_all_reduce(value: Any) -> Any | None:
+    """Return the all-reduce of which a value is the result, if the value has one use."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != _ALL_REDUCE or len(list(value.uses)) != 1:
+        return None
+    return owner.operation
+
+
+def _scatter(part: Any) -> None:
+    """Replace a slice of an all-reduce, which nothing else uses, by a reduce-scatter.
+
+    An all-reduce over more mesh axes than the slice becomes a reduce-scatter over those of the slice, and an
+    all-reduce of its result over the others (`AllReduceSplitter`). Not if several dimensions are sliced: XLA
+    then keeps the all-reduce.
+    """
+    reduced = _only_all_reduce(part.operands[0])
+    if reduced is None:
+        return
+    groups = list(collective_axes(reduced))
+    parts = [axes for axes in sliced_axes(part) if axes]
+    if len(groups) != 1 or len(parts) != 1 or not set(parts[0]) <= set(groups[0]):
+        return
+    location, point = reduced.location, ir.InsertionPoint(part)
+    result = part.results[0]
+    sharding = part.attributes["out_sharding"]
+    value = ir.Operation.create(
+        "sdy.reduce_scatter",
+        results=[result.type],
+        operands=[reduced.operands[0]],
+        attributes={
+            "reduce_scatter_axes": part.attributes["slicing_axes"],
+            "out_sharding": sharding,
+        },
+        loc=location,
+        ip=point,
+    ).results[0]
+    rest = [axis for axis in groups[0] if axis not in parts[0]]
+    if rest:
+        value = ir.Operation.create(
+            _ALL_REDUCE,
+            results=[result.type],
+            operands=[value],
+            attributes={"reduction_axes": _axes_attribute(rest), "out_sharding": sharding},
+            loc=location,
+            ip=point,
+        ).results[0]
+    result.replace_all_uses_with(value)
+    part.erase()
+    reduced.erase()
+
+
+def _axes_attribute(axes: Sequence[Axis]) -> Any:
+    """Return mesh axes as the attribute of an all-reduce, which has no class in Python."""
+    written = (
+        json.dumps(name) + (f":({part[0]}){part[1]}" if part is not None else "")
+        for name, part in axes
+    )
+    return ir.Attribute.parse(f"#sdy<axis_ref_list{{{', '.join(written)}}}>")
