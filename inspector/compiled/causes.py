@@ -29,12 +29,16 @@ class Conflicts:
 
 @dataclass(frozen=True)
 class Dependents:
-    """What depends on a rule: arrays, values inside programs, and collectives with their program."""
+    """What depends on a rule: arrays, values inside programs, and collectives with their program.
+
+    `unknown` is the number of collectives whose origins are not recorded, as of compiled programs.
+    """
 
     rule: str
     arrays: tuple[Array, ...]
     intermediates: tuple[Array, ...]
     collectives: tuple[tuple[Program, Collective], ...]
+    unknown: int = 0
 
 
 def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
@@ -87,16 +91,13 @@ def rules_behind(snapshot: Snapshot) -> tuple[str, ...]:
 def dependents(snapshot: Snapshot, rule: str) -> Dependents:
     """Return everything whose sharding comes from a rule, such as `embed → fsdp`."""
     placed = [array for array in snapshot.arrays if rule in _rules_of_array(array, snapshot)]
+    every = [(program, each) for program in snapshot.programs for each in program.collectives or ()]
     return Dependents(
         rule,
         tuple(array for array in placed if array.program is None),
         tuple(array for array in placed if array.program is not None),
-        tuple(
-            (program, each)
-            for program in snapshot.programs
-            for each in program.collectives or ()
-            if rule in _rules(each.origins)
-        ),
+        tuple((program, each) for program, each in every if rule in _rules(each.origins)),
+        sum(each.origins is None for _, each in every),
     )
 
 

@@ -136,13 +136,20 @@ def sides(found: Conflicts) -> Table:
 def of_rule(found: Dependents) -> Section:
     """Return the arrays, values inside programs and collectives whose sharding comes from a rule."""
     sent = wire_bytes_of_run(*(each for _, each in found.collectives))
+    depending = (
+        f"{counted(len(found.collectives), 'collective')} of all programs depend on it"
+        f"{'' if not found.collectives else f', {bytes_text(sent)} per device together'}."
+    )
+    if found.unknown:
+        others = "other collectives" if found.collectives else "collectives"
+        unknown = f"The sources of {found.unknown} {others} are unknown; a plan records them."
+        depending = f"{depending} {unknown}" if found.collectives else unknown
     said = text(
         "The rule ",
         Code(found.rule),
         f" places {counted(len(found.arrays), 'array')} and "
         f"{counted(len(found.intermediates), 'value')} inside programs. ",
-        f"{counted(len(found.collectives), 'collective')} of all programs depend on it"
-        f"{'' if not found.collectives else f', {bytes_text(sent)} per device together'}.",
+        depending,
     )
     arrays = [*found.arrays, *found.intermediates]
     blocks: list[Block] = [said]
