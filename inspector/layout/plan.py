@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from inspector.compiled.matched_origins import with_origins
 from inspector.core import rules, sharding
 from inspector.core.abstract import AbstractArray, AbstractState, PropagatedPrograms
 from inspector.core.errors import InvalidInput
@@ -39,7 +40,10 @@ def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot
 
 
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a Snapshot of compiled programs with the collectives of the propagated ones beside them."""
+    """Return a Snapshot of compiled programs with the collectives of the propagated ones beside them.
+
+    Compiled collectives get the origins of the propagated ones for the same operations.
+    """
     programs = tuple(
         Program(
             program.name,
@@ -50,7 +54,8 @@ def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snaps
         )
         for program in propagated.programs
     )
-    return replace(compiled, propagated=programs)
+    compiled_programs = with_origins(compiled.programs, propagated.programs)
+    return replace(compiled, programs=compiled_programs, propagated=programs)
 
 
 def plan(layout: Layout, state: AbstractState) -> Snapshot:

@@ -44,7 +44,10 @@ def of_origins(
       name: the collective or the array.
       source: its source line.
     """
-    rows = tuple((one.mesh_axis, one.from_, one.rule, len(one.steps or ())) for one in origins)
+    rows = tuple(
+        (one.mesh_axis, one.from_, one.rule, None if one.steps is None else len(one.steps))
+        for one in origins
+    )
     headings = columns(
         "Mesh axis:code", "Sharding comes from:code", "By rule:code", "Over operations:count"
     )

@@ -201,11 +201,19 @@ def _idle_text(one: Collective) -> str:
     return f" Only {senders} send: in {counted(own, 'pair')} source and target are the same."
 
 
+_MATCHED = (
+    "The compiled text has no sources. These are of the propagated collectives for the same operations and "
+    "arrays; a plan of the layout has their paths."
+)
+
+
 def cause(program: Program, one: Collective) -> Section:
     """Return the sources of the sharding behind one collective: a row per mesh axis and source."""
     step = f"{title(program.name)}, {phases_text(one)}, source line "
     blocks: list[Block] = [Text(detail(one)), text(step, Code(one.source or "unknown"), ".")]
     if one.origins:
+        if program.stage == "compiled":
+            blocks.append(text(_MATCHED, quiet=True))
         blocks += causes.of_origins(one.name, one.origins, one.source)
     else:
         said = "The source of its sharding is unknown. A plan of the layout records it."

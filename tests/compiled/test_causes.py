@@ -1,15 +1,19 @@
-"""What depends on a rule."""
+"""What depends on a rule, and the origins of compiled collectives."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from inspector import layout as layouts
 from inspector.compiled.causes import dependents
+from inspector.compiled.matched_origins import with_origins
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan, with_programs
 from inspector.producers.abstract import abstract_state
 from inspector.producers.propagation.propagate import propagated_programs
+from tests.producers.propagation.test_propagate import CASES, compiled, layout_of, train_step
 
 
 def planned() -> Snapshot:
@@ -41,3 +45,26 @@ def test_collectives_without_recorded_origins_are_unknown() -> None:
     assert sum(len(one.collectives) for one in rules) == every
     unknown = dependents(without_origins(found), "hidden → model")
     assert (len(unknown.collectives), unknown.unknown) == (0, every)
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp, data and tensor", "mlp, fsdp", "transformer, data and tensor"]
+)
+def test_compiled_collectives_have_the_origins_of_propagated_ones(name: str) -> None:
+    layout = layout_of(CASES[name][0])
+    rules = {f"{logical} → {' + '.join(axes)}" for logical, axes in layout.rules}
+    (found,) = with_origins([compiled(layout, "train_step")], [train_step(layout)])
+    assert found.collectives
+    for one in found.collectives:
+        axes = {origin.mesh_axis for origin in one.origins or ()}
+        assert axes == set(one.mesh_axes or ()), one.name
+        assert {origin.rule for origin in one.origins or ()} <= rules
+        assert all(origin.steps is None for origin in one.origins or ())
+
+
+def test_a_collective_over_other_mesh_axes_has_no_origins() -> None:
+    layout = layout_of(CASES["mlp, data and tensor"][0])
+    program, other = compiled(layout, "train_step"), train_step(layout)
+    moved = tuple(replace(one, mesh_axes=("elsewhere",)) for one in program.collectives or ())
+    (found,) = with_origins([replace(program, collectives=moved)], [other])
+    assert found.collectives == moved
