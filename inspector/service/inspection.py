@@ -117,9 +117,10 @@ class _Results(Generic[AnyRecord]):
 class Inspection:
     """Answer requests for layouts with worker processes.
 
-    `run_workers` bounds the processes that run layouts. `PLANNERS` more read shapes, and another reads
-    files, so that neither waits for a run. `memory` is how many bytes of this machine a run may use; None
-    measures it before each run. `limits` bounds the runs of one owner; `on_event` is called for all of them.
+    `run_workers` bounds the processes that run layouts. `PLANNERS` more read shapes, and one each reads
+    files and propagates what no page needs yet, so that none waits for a run. `memory` is how many bytes of
+    this machine a run may use; None measures it before each run. `limits` bounds the runs of one owner;
+    `on_event` is called for all of them.
     `history` gets the finished runs and compiles.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
@@ -140,6 +141,7 @@ class Inspection:
         workers = run_workers or min(2, os.cpu_count() or 1)
         self._runs = Pool(workers, limits=limits, on_event=on_event)
         self._shapes = Pool(PLANNERS)  # at most one job of a session, which takes seconds
+        self._rest = Pool(1)  # for programs that no open panel needs, so that a plan never waits
         self._effects = Pool(
             1, limits=limits, on_event=on_event
         )  # so that a plan never waits for it
@@ -170,7 +172,7 @@ class Inspection:
 
     @property
     def _pools(self) -> tuple[Pool, ...]:
-        return (self._runs, self._effects, self._imports, self._shapes)
+        return (self._runs, self._effects, self._imports, self._shapes, self._rest)
 
     # --- Jobs of all owners ----------------------------------------------------------------------
 
@@ -250,13 +252,19 @@ class Inspection:
         return self._programs.get(_plan_key(layout)) is not None
 
     def start_propagation(
-        self, layout: Layout, origins: bool = True, only: Sequence[str] = ()
+        self,
+        layout: Layout,
+        origins: bool = True,
+        only: Sequence[str] = (),
+        now: bool = True,
     ) -> Job[PropagatedPrograms]:
-        """Propagate shardings through the layout's programs, in the process that reads shapes.
+        """Propagate shardings through the layout's programs.
 
         Args:
           origins: record where shardings come from. This can end the worker process for some programs.
           only: the names of the programs that are needed now; all if it is empty.
+          now: use a process that reads shapes, which has traced the model. Otherwise use one of its own, so
+            that the next layout does not wait: random numbers of init take seconds.
         """
         payload = {"layout": layout.to_json(), "origins": origins, "only": sorted(only)}
         keep = (
@@ -264,7 +272,8 @@ class Inspection:
             if only
             else self._programs.keep(_plan_key(layout))
         )
-        return self._start(self._shapes, "propagate", payload, _PLANNER, keep, _topic(layout))
+        pool = self._shapes if now else self._rest
+        return self._start(pool, "propagate", payload, _PLANNER, keep, _topic(layout))
 
     def known_effects(self, layout: Layout, program: str, chip: str | None) -> Effects | None:
         """Return the effects of changes of the layout on a program if they are known."""

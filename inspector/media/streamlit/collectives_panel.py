@@ -74,7 +74,7 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
             return
         st.caption(
             f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. Select a row for its "
-            "arrays and its name in the program."
+            "causes, its arrays and its name in the program."
         )
 
     render.show([table], {table.key: pick})

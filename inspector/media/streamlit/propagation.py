@@ -171,7 +171,8 @@ def _is_finished(service: Inspection, layout: Layout) -> bool:
 
 
 def _start(service: Inspection, layout: Layout, origins: bool = True, key: str = _RUNNING) -> None:
-    job = service.start_propagation(layout, origins, needed(layout) if key == _RUNNING else ())
+    now = key == _RUNNING
+    job = service.start_propagation(layout, origins, needed(layout) if now else (), now)
     running = _Running(layout, job, origins)
     # Streamlit drops the state of a session some time after its tab is closed.
     weakref.finalize(running, job.cancel)

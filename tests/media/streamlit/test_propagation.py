@@ -45,7 +45,7 @@ class FakePropagation:
 
     jobs: list[FakeJob] = field(default_factory=list)
 
-    def start(self, layout, origins: bool = True, only=()) -> FakeJob:
+    def start(self, layout, origins: bool = True, only=(), now: bool = True) -> FakeJob:
         self.jobs.append(FakeJob(dict(layout.rules)["hidden"], origins))
         return self.jobs[-1]
 
@@ -109,9 +109,9 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     wait(page)
     start = Inspection.start_propagation
 
-    def only_the_rest(service, layout, origins=True, only=()):
-        assert not only
-        return start(service, layout, origins, only)
+    def only_the_rest(service, layout, origins=True, only=(), now=True):
+        assert not only and not now
+        return start(service, layout, origins, only, now)
 
     monkeypatch.setattr(Inspection, "start_propagation", only_the_rest)
     again = open_page(**SMALL)
@@ -164,9 +164,10 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
     asked: list[tuple[str, ...]] = []
     start = Inspection.start_propagation
 
-    def noted(service, layout, origins=True, only=()):
+    def noted(service, layout, origins=True, only=(), now=True):
         asked.append(tuple(only))
-        return start(service, layout, origins, only)
+        assert now == bool(only)
+        return start(service, layout, origins, only, now)
 
     monkeypatch.setattr(Inspection, "start_propagation", noted)
     return asked
