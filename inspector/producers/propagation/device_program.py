@@ -616,22 +616,22 @@ def _metadata(name: str, file: str, line: int) -> str:
 def _captured(regions: Iterable[Any]) -> list[Any]:
     """Return the values from outside that the regions use, each once, in order of use."""
     found: dict[Any, None] = {}
+    inside: set[Any] = set()  # a value is used only after it is made
 
-    def visit(block: Any, inside: set[Any]) -> None:
-        inside = inside | set(block.arguments)
-        for each in block.operations:
-            operation = each.operation
-            for value in operation.operands:
-                if value not in inside:
-                    found.setdefault(value)
-            for region in operation.regions:
-                for inner in region.blocks:
-                    visit(inner, inside)
-            inside |= set(operation.results)
+    def visit(region: Any) -> None:
+        for block in region.blocks:
+            inside.update(block.arguments)
+            for each in block.operations:
+                operation = each.operation
+                for value in operation.operands:
+                    if value not in inside:
+                        found.setdefault(value)
+                for inner in operation.regions:
+                    visit(inner)
+                inside.update(operation.results)
 
     for region in regions:
-        for block in region.blocks:
-            visit(block, set())
+        visit(region)
     return list(found)
 
 
