@@ -20,7 +20,7 @@ _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> tuple[Program, ...]:
-    """Return compiled programs with the origins of their collectives, as far as propagated ones match."""
+    """Return compiled programs in which each collective with matching propagated ones has their origins."""
     known = {program.name: _by_place(program.collectives or ()) for program in propagated}
     return tuple(
         program

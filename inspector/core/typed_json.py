@@ -121,7 +121,9 @@ def _encoder(kind: Any) -> Callable[[Any], Any] | None:
 
     `encode` looks at every number of a list. The type of the list says that it does not need to.
     """
-    kind = _without_none(kind)
+    members = [part for part in typing.get_args(kind) if part is not type(None)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return _encoder(members[0]) if len(members) == 1 else encode
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _encoder(arguments[0])

@@ -40,7 +40,7 @@ def with_programs(planned: Snapshot, propagated: PropagatedPrograms) -> Snapshot
 
 
 def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
-    """Return a Snapshot of compiled programs with the collectives of the propagated ones beside them.
+    """Return a Snapshot of compiled programs with the collectives of the propagated ones in addition.
 
     Compiled collectives get the origins of the propagated ones for the same operations.
     """

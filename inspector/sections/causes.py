@@ -144,8 +144,8 @@ def of_rule(found: Dependents) -> Section:
         f"{'' if not found.collectives else f', {bytes_text(sent)} per device together'}."
     )
     if found.unknown:
-        others = "other collectives" if found.collectives else "collectives"
-        unknown = f"The sources of {found.unknown} {others} are unknown; a plan records them."
+        what = "other collective" if found.collectives else "collective"
+        unknown = f"The sources of {counted(found.unknown, what)} are unknown; a plan records them."
         depending = f"{depending} {unknown}" if found.collectives else unknown
     said = text(
         "The rule ",

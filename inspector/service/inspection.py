@@ -117,11 +117,10 @@ class _Results(Generic[AnyRecord]):
 class Inspection:
     """Answer requests for layouts with worker processes.
 
-    `run_workers` bounds the processes that run layouts. `PLANNERS` more read shapes, and one each reads
-    files and propagates what no page needs yet, so that none waits for a run. `memory` is how many bytes of
-    this machine a run may use; None measures it before each run. `limits` bounds the runs of one owner;
-    `on_event` is called for all of them.
-    `history` gets the finished runs and compiles.
+    `run_workers` bounds the processes that run layouts. No other job waits for a run: `PLANNERS` processes
+    read shapes, one reads files, and one propagates programs that no page needs yet. `memory` is how many
+    bytes of this machine a run may use; None measures it before each run. `limits` bounds the runs of one
+    owner; `on_event` is called for all of them. `history` gets the finished runs and compiles.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
     """
@@ -263,7 +262,7 @@ class Inspection:
         Args:
           origins: record where shardings come from. This can end the worker process for some programs.
           only: the names of the programs that are needed now; all if it is empty.
-          now: use a process that reads shapes, which has traced the model. Otherwise use one of its own, so
+          now: use a process that reads shapes, which has traced the model. Otherwise use another process, so
             that the next layout does not wait: random numbers of init take seconds.
         """
         payload = {"layout": layout.to_json(), "origins": origins, "only": sorted(only)}

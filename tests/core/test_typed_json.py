@@ -84,6 +84,24 @@ def test_decode_inverts_encode(car: Car) -> None:
     assert typed_json.decode(Car, json.loads(json.dumps(typed_json.encode(car)))) == car
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """A dataclass that is no record, with fields of several types."""
+
+    one: int | str | None
+    several: tuple[int | Wheel | None, ...]
+    by_name: dict[str, tuple[Wheel, ...]]
+
+
+def test_fields_of_several_types_are_encoded_by_their_values() -> None:
+    wheel = Wheel(3, "round")
+    mixed = Mixed("text", (1, None, wheel), {"front": (wheel, wheel)})
+    plain = typed_json.encode(wheel)
+    assert typed_json.encode(mixed) == {
+        "one": "text", "several": [1, None, plain], "by_name": {"front": [plain, plain]},
+    }  # fmt: skip
+
+
 def test_unknown_keys_are_kept_at_every_level() -> None:
     read = typed_json.decode(Car, CAR)
     assert read.extra == {"later": {"deep": [1.5, None]}}

@@ -33,7 +33,6 @@ _TARGET = re.compile(r',\s*+custom_call_target\s*+=\s*+"([^"\\]*+)"')
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NOT_PLAIN = re.compile(r'[\[({"/]')
 _PLAIN_NAME = re.compile(r"[^\s,%][^\s,]*+")
-_LONGEST_KEPT = 1000  # characters of a list of operands whose names are kept
 _TYPED_OPERAND = re.compile(rf"({text.SHAPE})\s++%?+([^\s]++)\Z", re.S)
 
 
@@ -282,16 +281,9 @@ def operands_size(results: Mapping[str, int | None], instruction: Instruction) -
     return sum_known(sizes)
 
 
+@text.kept
 def _plain_names(written: str) -> Sequence[str] | None:
     """Return the names of operands written as names alone, as compilers do; None for other operands."""
-    return _kept_names(written) if len(written) <= _LONGEST_KEPT else _parsed_names(written)
-
-
-def _parsed_names(written: str) -> Sequence[str] | None:
     if _NOT_PLAIN.search(written, 1):
         return None
     return tuple(_PLAIN_NAME.findall(written, 1, len(written) - 1))
-
-
-# Several passes over a program read the names of each instruction.
-_kept_names = functools.lru_cache(maxsize=4096)(_parsed_names)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 # Nesting depth of brackets. Shapes and backend configurations of real programs stay below 7.
 DEEPEST = 12
@@ -52,10 +53,25 @@ _BOUNDARY = re.compile(r"^[ \t]*+(?://[ \t]*+-{3,}+[^\n]*+$|(?=HloModule\s))", r
 _LONGEST_INDENT = 100
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.))", re.S)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
-# Parsed texts of at most this many characters are kept: many instructions have the same attributes, and a
-# program that is propagated again for other rules has most of them again.
-_LONGEST_KEPT = 1000
-_MOST_KEPT = 4096
+_LONGEST_KEPT = 1000  # characters
+_MOST_KEPT = 4096  # texts
+
+Parsed = TypeVar("Parsed")
+
+
+def kept(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Keep what a function returns for short texts.
+
+    Several passes over a program read each instruction, many instructions have the same attributes, and a
+    program that is propagated again for other rules has most of them again.
+    """
+    short = functools.lru_cache(maxsize=_MOST_KEPT)(parse)
+
+    @functools.wraps(parse)
+    def either(text: str) -> Parsed:
+        return short(text) if len(text) <= _LONGEST_KEPT else parse(text)
+
+    return either
 
 
 def pieces(text: str) -> Iterator[tuple[int, str]]:
@@ -92,19 +108,13 @@ def without_comments(text: str) -> str:
     )
 
 
+@kept
 def attributes(text: str) -> Mapping[str, str]:
     """Parse `, key=value, …` into unparsed values; the first of equal keys counts."""
-    return _kept_attributes(text) if len(text) <= _LONGEST_KEPT else _attributes(text)
-
-
-def _attributes(text: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(text):
         found.setdefault(match[1], match[2])
     return found
-
-
-_kept_attributes = functools.lru_cache(maxsize=_MOST_KEPT)(_attributes)
 
 
 def items(group: str) -> list[str]:
@@ -115,16 +125,10 @@ def items(group: str) -> list[str]:
     return [item for match in _ITEM.finditer(inner) if (item := match[1].strip())]
 
 
+@kept
 def fields(group: str) -> Mapping[str, str]:
     """Parse `{op_name="…" source_line=3}`, with strings unquoted."""
-    return _kept_fields(group) if len(group) <= _LONGEST_KEPT else _fields(group)
-
-
-def _fields(group: str) -> Mapping[str, str]:
     return {match[1]: unquoted(match[2]) for match in _FIELD.finditer(group)}
-
-
-_kept_fields = functools.lru_cache(maxsize=_MOST_KEPT)(_fields)
 
 
 def unquoted(value: str) -> str:

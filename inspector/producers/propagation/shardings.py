@@ -221,12 +221,13 @@ def tensor_sharding(
     return sdy.TensorShardingAttr.get(
         mesh,
         [
-            sdy.DimensionShardingAttr.get([_axis_ref(axis) for axis in axes], is_closed=each)
+            sdy.DimensionShardingAttr.get([axis_ref(axis) for axis in axes], is_closed=each)
             for axes, each in zip(dimensions, closed, strict=True)
         ],
     )
 
 
-def _axis_ref(axis: Axis) -> Any:
+def axis_ref(axis: Axis) -> Any:
+    """Return a mesh axis, or a part of one, as an AxisRefAttr."""
     name, part = axis
     return sdy.AxisRefAttr.get(name, sdy.SubAxisInfoAttr.get(*part) if part else None)

@@ -7,21 +7,25 @@ that for TPUs decides for each. The compiler for CPUs does neither.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from inspector.machines.hardware import Kind
-from inspector.producers.propagation.shardings import Axis, collective_axes, sliced_axes
+from inspector.producers.propagation.shardings import Axis, axis_ref, collective_axes, sliced_axes
 from inspector.producers.propagation.walk import operations
 
 _ALL_REDUCE = "sdy.all_reduce"
+# Attributes that are equal in two all-reduces which can be one.
+_ALIKE = ("reduction_axes", "out_sharding")
 
 
 def run(module: Any, kind: Kind | None) -> None:
-    """Change a partitioned module as the compiler for a kind of machine does; None for emulated devices."""
+    """Change a partitioned module as the compiler for a kind of machine does.
+
+    kind: None for emulated devices and unknown machines, for which nothing is changed.
+    """
     if kind is None:
         return
     with module.context, ir.Location.unknown():
@@ -37,16 +41,15 @@ def run(module: Any, kind: Kind | None) -> None:
 def _reassociate(addition: Any) -> None:
     """Replace the sum of two all-reduces, which nothing else uses, by the all-reduce of a sum."""
     one, other = (_only_all_reduce(value) for value in addition.operands)
-    if one is None or other is None or one == other or not _alike(one, other):
+    if one is None or other is None or not _alike(one, other):
         return
     result = addition.results[0]
     uses = [(use.owner, use.operand_number) for use in result.uses]
-    attributes = {name: one.attributes[name] for name in one.attributes}
     merged = ir.Operation.create(
         _ALL_REDUCE,
         results=[result.type],
         operands=[result],
-        attributes=attributes,
+        attributes={name: one.attributes[name] for name in _ALIKE},
         loc=one.location,
         ip=ir.InsertionPoint.after(addition),
     )
@@ -59,8 +62,7 @@ def _reassociate(addition: Any) -> None:
 
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two all-reduces have the same mesh axes, all of one dimension, and the same sharding."""
-    names = ("reduction_axes", "out_sharding")
-    return all(one.attributes[name] == other.attributes[name] for name in names) and all(
+    return all(one.attributes[name] == other.attributes[name] for name in _ALIKE) and all(
         len(list(collective_axes(each))) == 1 for each in (one, other)
     )
 
@@ -118,8 +120,6 @@ def _scatter(part: Any) -> None:
 
 def _axes_attribute(axes: Sequence[Axis]) -> Any:
     """Return mesh axes as the attribute of an all-reduce, which has no class in Python."""
-    written = (
-        json.dumps(name) + (f":({part[0]}){part[1]}" if part is not None else "")
-        for name, part in axes
-    )
+    # MLIR writes an axis as `#sdy<axis_ref"data">`, with its own escapes of names.
+    written = (str(axis_ref(each)).removeprefix("#sdy<axis_ref")[:-1] for each in axes)
     return ir.Attribute.parse(f"#sdy<axis_ref_list{{{', '.join(written)}}}>")
