@@ -18,7 +18,7 @@ from inspector.core.snapshot import Effect, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.effect_bars import Row, effect_bars
 from inspector.machines import hardware
-from inspector.sections.programs import run_of, title
+from inspector.sections.programs import PROPAGATED, run_of, title
 from inspector.sections.section import (
     Block,
     Cell,
@@ -225,10 +225,7 @@ def _current(effects: Effects) -> tuple[Inline, ...]:
 
 
 def _notes(effects: Effects) -> Iterable[str]:
-    yield (
-        "Propagated by Shardy without a compile. The compiler can combine, split or replace collectives. "
-        "Every change keeps the number of devices. "
-    )
+    yield f"{PROPAGATED} Every change keeps the number of devices. "
     if effects.chip is None:
         yield "No chip is chosen, so times are unknown."
     else:
