@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.xla_flags import FAST_COMPILES
+
 if TYPE_CHECKING:
     from inspector.service.inspection import Inspection
 
 # JAX reads these variables when it starts, so they are set before a test module imports it. Sixteen
 # devices are enough for every mesh of the tests in this process. Worker processes set their own number.
 DEVICES = 16
-# Most compiled programs run once, so a fast compile is worth more than fast machine code. LLVM's
-# optimizations change no collective, FLOP or byte.
 os.environ["XLA_FLAGS"] = " ".join(
     (
         os.environ.get("XLA_FLAGS", ""),
         f"--xla_force_host_platform_device_count={DEVICES}",
-        "--xla_backend_optimization_level=0",
+        FAST_COMPILES,
     )
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

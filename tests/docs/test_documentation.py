@@ -24,6 +24,7 @@ from inspector.media.terminal import main
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
 from tests.paths import ROOT
+from tests.xla_flags import FAST_COMPILES
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -67,7 +68,7 @@ def run_python(code: str, folder: Path) -> None:
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {FAST_COMPILES}",
     }
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True

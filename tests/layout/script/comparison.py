@@ -7,19 +7,17 @@ from typing import Any
 
 from inspector.core import sharding
 from inspector.core.snapshot import Snapshot
+from tests.xla_flags import FAST_COMPILES
 
 
 def without_jax_settings() -> dict[str, str]:
-    """Return the environment without settings for JAX or for this project.
-
-    LLVM's optimizations take half of the time of a script; they change neither shardings nor losses.
-    """
+    """Return the environment without settings for JAX or for this project, except for fast compiles."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("JAX_", "XLA_", "PYTHONPATH"))
     }
-    return kept | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    return kept | {"XLA_FLAGS": FAST_COMPILES}
 
 
 def refuse_other_arrays(theirs: dict[str, dict[str, Any]], found: Snapshot) -> None:
