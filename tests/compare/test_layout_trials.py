@@ -23,7 +23,7 @@ from inspector.producers.propagation.propagate import propagated_programs
 
 MODELS = {
     "small": {"layers": 1, "d_model": 64, "heads": 4, "d_ff": 128},
-    "too_large": {"layers": 64, "d_model": 8192, "heads": 64, "d_ff": 22016},
+    "too_large": {"layers": 2, "d_model": 65536, "heads": 512, "d_ff": 131072},
 }
 ROW: dict[str, Any] = {
     "model": "small", "seq": 2048, "gpus": 8, "tp": 1, "pp": 1, "dp": 8, "micro_batch": 1,
