@@ -11,7 +11,7 @@ RUNS = {"init": "Initialization", "train_step": "A train step", "apply": "An inf
 _STEPS = ("train_step", "apply")
 
 PROPAGATED = (
-    "Propagated by Shardy without a compile; for TPUs and GPUs, two passes of XLA follow. "
+    "Propagated by Shardy without a compile; for TPUs and GPUs, passes of XLA follow. "
     "The compiler can also combine, split or replace these collectives."
 )
 

@@ -2,7 +2,8 @@
 
 Compilers for TPUs and GPUs add partial sums before they reduce them (`AllReduceReassociate`). That for GPUs
 also makes a reduce-scatter of each all-reduce of which a device keeps only a slice (`ReduceScatterCreator`);
-that for TPUs decides for each. The compiler for CPUs does neither.
+that for TPUs decides for each. TPUs multiply matrices of float32 as bfloat16 unless the program asks for a
+higher precision, so their compiler moves such operands as bfloat16. The compiler for CPUs does none of these.
 """
 
 from __future__ import annotations
@@ -11,14 +12,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
 
 from inspector.machines.hardware import Kind
-from inspector.producers.propagation.shardings import Axis, axis_ref, collective_axes, sliced_axes
+from inspector.producers.propagation.shardings import (
+    SHARDING,
+    Axis,
+    axis_ref,
+    collective_axes,
+    result_shardings,
+    sharding_of,
+    sliced_axes,
+)
 from inspector.producers.propagation.walk import operations
 
 _ALL_REDUCE = "sdy.all_reduce"
 # Attributes that are equal in two all-reduces which can be one.
 _ALIKE = ("reduction_axes", "out_sharding")
+# They move elements and change none, so that these can be narrowed before. With their attributes.
+_MOVES = {
+    "sdy.all_gather": ("gathering_axes", "out_sharding"),
+    "sdy.all_to_all": ("params", "out_sharding"),
+}
+_PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+_SAME_ELEMENTS = ("stablehlo.reshape", "stablehlo.transpose")
 
 
 def run(module: Any, kind: Kind | None) -> None:
@@ -36,6 +53,10 @@ def run(module: Any, kind: Kind | None) -> None:
             for operation in operations(module):
                 if operation.name == "sdy.all_slice":
                     _scatter(operation)
+        if kind == "tpu":
+            for operation in operations(module):
+                if operation.name in _MOVES:
+                    _narrow(operation)
 
 
 def _reassociate(addition: Any) -> None:
@@ -116,6 +137,71 @@ def _scatter(part: Any) -> None:
     result.replace_all_uses_with(value)
     part.erase()
     reduced.erase()
+
+
+def _narrow(move: Any) -> None:
+    """Move float32 as bfloat16 if only matrix products of the default precision read the result."""
+    wide = ir.RankedTensorType(move.results[0].type)
+    if str(wide.element_type) != "f32" or not _only_in_products(move.results[0]):
+        return
+    before = move.operands[0]
+    sharding = sharding_of(before)
+    narrow = ir.RankedTensorType.get(wide.shape, ir.BF16Type.get())
+    sent = _convert(
+        before,
+        ir.RankedTensorType.get(ir.RankedTensorType(before.type).shape, ir.BF16Type.get()),
+        sharding,
+        move.location,
+        ir.InsertionPoint(move),
+    )
+    moved = ir.Operation.create(
+        move.name,
+        results=[narrow],
+        operands=[sent],
+        attributes={name: move.attributes[name] for name in _MOVES[move.name]},
+        loc=move.location,
+        ip=ir.InsertionPoint(move),
+    )
+    received = _convert(
+        moved.results[0],
+        wide,
+        result_shardings(move)[0],
+        move.location,
+        ir.InsertionPoint(move),
+    )
+    move.results[0].replace_all_uses_with(received)
+    move.erase()
+
+
+def _convert(value: Any, kind: Any, sharding: Any, location: Any, point: Any) -> Any:
+    return ir.Operation.create(
+        "stablehlo.convert",
+        results=[kind],
+        operands=[value],
+        attributes={}
+        if sharding is None
+        else {SHARDING: sdy.TensorShardingPerValueAttr.get([sharding])},
+        loc=location,
+        ip=point,
+    ).results[0]
+
+
+def _only_in_products(value: Any) -> bool:
+    """Return whether only matrix products of the default precision read a value, perhaps transposed."""
+    readers = [use.owner for use in value.uses]
+    return bool(readers) and all(
+        _has_default_precision(each)
+        if each.name in _PRODUCTS
+        else each.name in _SAME_ELEMENTS and _only_in_products(each.results[0])
+        for each in readers
+    )
+
+
+def _has_default_precision(product: Any) -> bool:
+    attributes = product.attributes
+    if "precision_config" not in attributes:
+        return True
+    return all("DEFAULT" in str(each) for each in ir.ArrayAttr(attributes["precision_config"]))
 
 
 def _axes_attribute(axes: Sequence[Axis]) -> Any:

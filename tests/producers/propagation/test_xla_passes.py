@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
 
 from inspector import layout as layouts
 from inspector.core.snapshot import Program
 from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.machines.hardware import Kind
+from inspector.producers.propagation import xla_passes
 from inspector.producers.propagation.propagate import propagated_programs
+from inspector.producers.propagation.walk import operations
 from inspector.service.inspection import Inspection
 from tests.producers.propagation.test_propagate import SMALL, wire_bytes
 
@@ -31,6 +36,9 @@ CASES = {
     },
     "v5e adds partial sums too": {
         "target": "tpu:v5e:2x4", "mesh": "2x4", "dtype": "bfloat16", **TENSOR,
+    },
+    "v5e gathers weights as bfloat16": {
+        "target": "tpu:v5e:2x2", "mesh": "4", "depth": "256", "layers": "1", "batch": "64", **FSDP,
     },
 }  # fmt: skip
 
@@ -78,3 +86,39 @@ def test_collectives_have_the_same_origins_as_without_the_passes(name: str) -> N
         }
 
     assert origins("gpu:h100:8") == origins("plan")
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "uses", "sent"),
+    [
+        ("tpu", "DEFAULT", "", "bf16"),
+        ("tpu", "HIGHEST", "", "f32"),
+        ("tpu", "DEFAULT", "%more = stablehlo.add %gathered, %gathered : tensor<8x8xf32>", "f32"),
+        ("gpu", "DEFAULT", "", "f32"),
+        (None, "DEFAULT", "", "f32"),
+    ],
+)
+def test_only_operands_of_products_are_narrowed(
+    kind: Kind | None, precision: str, uses: str, sent: str
+) -> None:
+    text = f"""
+        sdy.mesh @mesh = <["x"=4]>
+        func.func @main(
+            %batch: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}},
+            %weight: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}
+        ) -> tensor<8x8xf32> {{
+            %gathered = sdy.all_gather [{{"x"}}, {{}}] %weight out_sharding=<@mesh, [{{}}, {{}}]>
+                : tensor<8x8xf32>
+            {uses}
+            %turned = stablehlo.transpose %gathered, dims = [1, 0]
+                : (tensor<8x8xf32>) -> tensor<8x8xf32>
+            %product = stablehlo.dot %batch, %turned, precision = [{precision}, {precision}]
+                : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+            return %product : tensor<8x8xf32>
+        }}"""
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        xla_passes.run(module.operation, kind)
+        assert module.operation.verify()
+        (gather,) = (one for one in operations(module.operation) if one.name == "sdy.all_gather")
+        assert str(ir.RankedTensorType(gather.results[0].type).element_type) == sent
