@@ -33,9 +33,10 @@ _ALIKE = ("reduction_axes", "out_sharding")
 _MOVES = {
     "sdy.all_gather": ("gathering_axes", "out_sharding"),
     "sdy.all_to_all": ("params", "out_sharding"),
+    "sdy.collective_permute": ("out_sharding",),
 }
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
-_SAME_ELEMENTS = ("stablehlo.reshape", "stablehlo.transpose")
+_SAME_ELEMENTS = ("stablehlo.reshape", "stablehlo.transpose", "sdy.all_slice", *_MOVES)
 
 
 def run(module: Any, kind: Kind | None) -> None:
@@ -187,7 +188,7 @@ def _convert(value: Any, kind: Any, sharding: Any, location: Any, point: Any) ->
 
 
 def _only_in_products(value: Any) -> bool:
-    """Return whether only matrix products of the default precision read a value, perhaps transposed."""
+    """Return whether only matrix products of default precision read a value, perhaps after other moves."""
     readers = [use.owner for use in value.uses]
     return bool(readers) and all(
         _has_default_precision(each)

@@ -107,7 +107,9 @@ def test_only_operands_of_products_are_narrowed(
             %batch: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}]>}},
             %weight: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}
         ) -> tensor<8x8xf32> {{
-            %gathered = sdy.all_gather [{{"x"}}, {{}}] %weight out_sharding=<@mesh, [{{}}, {{}}]>
+            %sent = sdy.collective_permute %weight out_sharding=<@mesh, [{{"x"}}, {{}}]>
+                : tensor<8x8xf32>
+            %gathered = sdy.all_gather [{{"x"}}, {{}}] %sent out_sharding=<@mesh, [{{}}, {{}}]>
                 : tensor<8x8xf32>
             {uses}
             %turned = stablehlo.transpose %gathered, dims = [1, 0]
@@ -120,5 +122,9 @@ def test_only_operands_of_products_are_narrowed(
         module = ir.Module.parse(text)
         xla_passes.run(module.operation, kind)
         assert module.operation.verify()
-        (gather,) = (one for one in operations(module.operation) if one.name == "sdy.all_gather")
-        assert str(ir.RankedTensorType(gather.results[0].type).element_type) == sent
+        found = {
+            one.name: str(ir.RankedTensorType(one.results[0].type).element_type)
+            for one in operations(module.operation)
+            if one.name.startswith("sdy.") and len(one.results) == 1
+        }
+    assert found == {"sdy.collective_permute": sent, "sdy.all_gather": sent}
