@@ -30,6 +30,7 @@ class ProcessesPage(Dashboard):
             .get_by_role("row")
             .filter(has=self.page.get_by_role("cell", name=name, exact=True))
         )
+        expect(row).to_be_visible()  # the table comes after the figures
         return row.get_by_role("cell").all_inner_texts()[1:]
 
 
