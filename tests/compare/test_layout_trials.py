@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cachetools import cached
 
 from inspector.compare import layout_trials
 from inspector.compare.layout_trials import Trial
@@ -37,6 +38,7 @@ def read(folder: Path, *rows: dict[str, Any]) -> tuple[Trial, ...]:
     return layout_trials.read(path)
 
 
+@cached({}, key=lambda layout: layout.key())
 def propagate(layout: Layout) -> Snapshot:
     programs = propagated_programs(layout, origins=False, only=("train_step", "apply"))
     return with_programs(plan(layout, abstract_state(layout)), programs)
