@@ -29,12 +29,10 @@ TRANSFORMER = {
     "batch": "16", "seq": "32", "embed": "64", "mlp": "128", "vocab": "256", "layers": "2", "steps": "1",
 }  # fmt: skip
 # Compilers for TPUs narrow operands of matrix products, but not those that are smaller than a few tiles.
-LARGER = {
-    "logical_mlp": {"batch": "64", "depth": "512"},
-    "mlp": {"batch": "64", "depth": "512"},
-    "transformer": {"seq": "64", "embed": "512", "mlp": "1024", "vocab": "1024", "head_dim": "64"},
-    "moe": {"seq": "64", "embed": "512", "mlp": "1024", "vocab": "1024", "head_dim": "64"},
-}
+LARGER_MLP = MLP | {"batch": "64", "depth": "512"}
+LARGER_TRANSFORMER = TRANSFORMER | {
+    "seq": "64", "embed": "512", "mlp": "1024", "vocab": "1024", "head_dim": "64",
+}  # fmt: skip
 # Meshes by target.
 TARGETS: dict[str, tuple[tuple[int, ...], ...]] = {
     "cpu": ((8,), (2, 4), (2, 2, 2)),
@@ -66,9 +64,10 @@ def cases(target: str, meshes: tuple[tuple[int, ...], ...]) -> Iterator[tuple[st
     for model, entry in CATALOGUE.items():
         if entry.own:
             continue
-        sizes = TRANSFORMER if "seq" in entry.logical_axes else MLP
-        if target.startswith("tpu:"):
-            sizes = sizes | LARGER[model]
+        small, larger = MLP, LARGER_MLP
+        if "seq" in entry.logical_axes:
+            small, larger = TRANSFORMER, LARGER_TRANSFORMER
+        sizes = larger if target.startswith("tpu:") else small
         start = layouts.parse({"model": model, "target": target, **sizes}).unwrap()
         for mesh in meshes:
             for preset in presets.fitting(entry):

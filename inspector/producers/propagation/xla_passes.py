@@ -200,6 +200,8 @@ def _only_in_products(value: Any) -> bool:
 
 def _has_default_precision(product: Any) -> bool:
     attributes = product.attributes
+    if "algorithm" in attributes:  # it names the types of the operands
+        return False
     if "precision_config" not in attributes:
         return True
     return all("DEFAULT" in str(each) for each in ir.ArrayAttr(attributes["precision_config"]))

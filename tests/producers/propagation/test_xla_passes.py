@@ -88,18 +88,28 @@ def test_collectives_have_the_same_origins_as_without_the_passes(name: str) -> N
     assert origins("gpu:h100:8") == origins("plan")
 
 
+DEFAULT = "precision = [DEFAULT, DEFAULT]"
+# As JAX writes `DotAlgorithmPreset.F32_F32_F32`.
+IN_FLOAT32 = (
+    "algorithm = <lhs_precision_type = f32, rhs_precision_type = f32, accumulation_type = f32, "
+    "lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
+    "allow_imprecise_accumulation = false>"
+)
+
+
 @pytest.mark.parametrize(
-    ("kind", "precision", "uses", "sent"),
+    ("kind", "settings", "uses", "sent"),
     [
-        ("tpu", "DEFAULT", "", "bf16"),
-        ("tpu", "HIGHEST", "", "f32"),
-        ("tpu", "DEFAULT", "%more = stablehlo.add %gathered, %gathered : tensor<8x8xf32>", "f32"),
-        ("gpu", "DEFAULT", "", "f32"),
-        (None, "DEFAULT", "", "f32"),
+        ("tpu", DEFAULT, "", "bf16"),
+        ("tpu", "precision = [HIGHEST, HIGHEST]", "", "f32"),
+        ("tpu", f"{DEFAULT}, {IN_FLOAT32}", "", "f32"),
+        ("tpu", DEFAULT, "%more = stablehlo.add %gathered, %gathered : tensor<8x8xf32>", "f32"),
+        ("gpu", DEFAULT, "", "f32"),
+        (None, DEFAULT, "", "f32"),
     ],
 )
 def test_only_operands_of_products_are_narrowed(
-    kind: Kind | None, precision: str, uses: str, sent: str
+    kind: Kind | None, settings: str, uses: str, sent: str
 ) -> None:
     text = f"""
         sdy.mesh @mesh = <["x"=4]>
@@ -114,7 +124,7 @@ def test_only_operands_of_products_are_narrowed(
             {uses}
             %turned = stablehlo.transpose %gathered, dims = [1, 0]
                 : (tensor<8x8xf32>) -> tensor<8x8xf32>
-            %product = stablehlo.dot %batch, %turned, precision = [{precision}, {precision}]
+            %product = stablehlo.dot_general %batch, %turned, contracting_dims = [1] x [0], {settings}
                 : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
             return %product : tensor<8x8xf32>
         }}"""
