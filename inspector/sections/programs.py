@@ -12,6 +12,7 @@ _STEPS = ("train_step", "apply")
 
 PROPAGATED = (
     "Propagated by Shardy without a compile; for TPUs and GPUs, passes of XLA follow. "
+    "A TPU sends float32 operands of matrix products as bfloat16, unless their precision is higher. "
     "The compiler can also combine, split or replace these collectives."
 )
 
