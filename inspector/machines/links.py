@@ -148,7 +148,7 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
         raise InvalidInput(f"op is {shown(op)}, but must be one of {', '.join(OPS)}")
     require_amount("payload_bytes", payload_bytes)
     if link.size == 1:
-        return Estimate(0.0, "a group of one device moves nothing")
+        return Estimate(0.0, lambda: "a group of one device moves nothing")
     if isinstance(link, NodeLink):
         return _over_nodes(operation, payload_bytes, link)
     if isinstance(link, SliceLink):
@@ -158,8 +158,13 @@ def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
 
 def levels(op: str, payload_bytes: float, link: Link) -> tuple[float, float]:
     """Return the seconds of a collective inside of a slice, and between slices, each without the other."""
+    return levels_of(collective_time(op, payload_bytes, link), op, payload_bytes, link)
+
+
+def levels_of(time: Estimate, op: str, payload_bytes: float, link: Link) -> tuple[float, float]:
+    """Return the same as `levels` for a collective whose `collective_time` is known."""
     if not isinstance(link, SliceLink):
-        return collective_time(op, payload_bytes, link).seconds, 0.0
+        return time.seconds, 0.0
     operation = OPERATIONS[op]
     between = _between_slices(operation, payload_bytes, link).seconds
     kept = _kept_inside(operation, payload_bytes, link)
@@ -182,15 +187,15 @@ def _over_torus(operation: Operation, payload: float, link: TorusLink) -> Estima
     latency = sum(ring.hops * ring.hop_seconds for ring in link.rings)
     if operation.route == "ring":
         seconds = operation.rounds * max(_gather_bandwidth(payload, link), latency)
-        return Estimate(seconds, _gather_formula(payload, link, operation.rounds))
-    size = si_text(payload, "B")
+        return Estimate(seconds, lambda: _gather_formula(payload, link, operation.rounds))
     if operation.route == "all-to-all":
         worst = max(link.rings, key=lambda ring: ring.crossings / ring.bytes_per_second)
-        seconds = max(payload * worst.crossings / worst.bytes_per_second, latency)
         return Estimate(
-            seconds,
-            f"{worst.crossings:.3g} × {size} over the busiest link ÷ "
-            f"{si_text(worst.bytes_per_second, 'B/s')}{_dense(operation)}{_at_least(link)}",
+            max(payload * worst.crossings / worst.bytes_per_second, latency),
+            lambda: (
+                f"{worst.crossings:.3g} × {si_text(payload, 'B')} over the busiest link ÷ "
+                f"{si_text(worst.bytes_per_second, 'B/s')}{_dense(operation)}{_at_least(link)}"
+            ),
         )
     slowest = min(ring.bytes_per_second for ring in link.rings)
     if operation.route == "pairs":
@@ -201,7 +206,9 @@ def _over_torus(operation: Operation, payload: float, link: TorusLink) -> Estima
         hops = sum(ring.hops for ring in link.rings)
     return Estimate(
         max(payload / slowest, latency),
-        f"{size} ÷ {si_text(slowest, 'B/s')}, at least {_hops_text(hops, link)}",
+        lambda: (
+            f"{si_text(payload, 'B')} ÷ {si_text(slowest, 'B/s')}, at least {_hops_text(hops, link)}"
+        ),
     )
 
 
@@ -238,31 +245,42 @@ def _hops_text(hops: int, link: TorusLink) -> str:
 
 
 def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimate:
-    size = si_text(payload, "B")
-    gpu = si_text(link.bytes_per_second, "B/s")
-    if operation.route == "ring":
-        inside = f"{link.members - 1}/{link.members} ÷ {gpu}"
-        between = f"{link.nodes - 1}/{link.nodes} ÷ {si_text(link.shared_bytes_per_second, 'B/s')}"
-        bound = inside if link.nodes == 1 else between if link.members == 1 else ""
-        return Estimate(
-            operation.rounds * _gather_over_nodes(payload, link),
-            f"{_factor(operation.rounds)}{size} × {bound or f'max({inside}, {between})'}",
-        )
     # One GPU's share of its node's network.
     out = link.node_bytes_per_second / link.gpus
-    out_text = si_text(out, "B/s")
+    if operation.route == "ring":
+        return Estimate(
+            operation.rounds * _gather_over_nodes(payload, link),
+            lambda: _formula_over_nodes(payload, link, operation.rounds),
+        )
     if operation.route == "all-to-all":
-        dense = _dense(operation)
         inner = payload * (link.members - 1) / link.size / link.bytes_per_second
         outer = payload * (link.nodes - 1) / link.nodes / out
         if inner >= outer:
-            return Estimate(inner, f"{size} × {link.members - 1}/{link.size} ÷ {gpu}{dense}")
+            part, rate, each = f"{link.members - 1}/{link.size}", link.bytes_per_second, ""
+        else:
+            part, rate, each = f"{link.nodes - 1}/{link.nodes}", out, " per GPU"
         return Estimate(
-            outer, f"{size} × {link.nodes - 1}/{link.nodes} ÷ {out_text} per GPU{dense}"
+            max(inner, outer),
+            lambda: (
+                f"{si_text(payload, 'B')} × {part} ÷ {si_text(rate, 'B/s')}{each}{_dense(operation)}"
+            ),
         )
     if link.nodes == 1:
-        return Estimate(payload / link.bytes_per_second, f"{size} ÷ {gpu}")
-    return Estimate(payload / min(out, link.bytes_per_second), f"{size} ÷ {out_text} per GPU")
+        rate, each = link.bytes_per_second, ""
+    else:
+        rate, each = min(out, link.bytes_per_second), " per GPU"
+    return Estimate(
+        payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{each}"
+    )
+
+
+def _formula_over_nodes(total: float, link: NodeLink, rounds: int) -> str:
+    inside = f"{link.members - 1}/{link.members} ÷ {si_text(link.bytes_per_second, 'B/s')}"
+    between = f"{link.nodes - 1}/{link.nodes} ÷ {si_text(link.shared_bytes_per_second, 'B/s')}"
+    slower = f"max({inside}, {between})"
+    if link.nodes == 1 or link.members == 1:
+        slower = inside if link.nodes == 1 else between
+    return f"{_factor(rounds)}{si_text(total, 'B')} × {slower}"
 
 
 def _gather_over_nodes(total: float, link: NodeLink) -> float:
@@ -297,17 +315,23 @@ def _kept_inside(operation: Operation, payload: float, link: SliceLink) -> float
 
 def _between_slices(operation: Operation, payload: float, link: SliceLink) -> Estimate:
     """Return the time over the network between slices."""
-    size, rate = si_text(payload, "B"), si_text(link.bytes_per_second, "B/s")
-    part = f"{link.slices - 1}/{link.slices}"
     if operation.route == "ring":
         seconds = operation.rounds * _gather_between_slices(payload, link)
+        factor = _factor(operation.rounds)
         share = "" if link.inside.size == 1 else f" ÷ {link.inside.size}"
-        formula = f"{_factor(operation.rounds)}{size}{share} × {part} ÷ {rate} over DCN"
-        return Estimate(seconds, formula)
-    if operation.route == "all-to-all":
-        seconds = payload * (link.slices - 1) / link.slices / link.bytes_per_second
-        return Estimate(seconds, f"{size} × {part} ÷ {rate} over DCN{_dense(operation)}")
-    return Estimate(payload / link.bytes_per_second, f"{size} ÷ {rate} over DCN")
+    else:
+        crossing = (link.slices - 1) / link.slices if operation.route == "all-to-all" else 1
+        seconds = payload * crossing / link.bytes_per_second
+        factor = share = ""
+    part = (
+        f" × {link.slices - 1}/{link.slices}" if operation.route in ("ring", "all-to-all") else ""
+    )
+
+    def formula() -> str:
+        rate = si_text(link.bytes_per_second, "B/s")
+        return f"{factor}{si_text(payload, 'B')}{share}{part} ÷ {rate} over DCN{_dense(operation)}"
+
+    return Estimate(seconds, formula)
 
 
 def _gather_between_slices(total: float, link: SliceLink) -> float:

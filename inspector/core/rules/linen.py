@@ -50,6 +50,11 @@ def partition_spec(logical_axes: Sequence[str | None], rules: Sequence[Rule]) ->
     Raises:
       ValueError: a logical axis occurs twice in the array, which Linen does not support.
     """
+    return _partition_spec(tuple(logical_axes), tuple(rules))
+
+
+@functools.lru_cache(maxsize=4096)
+def _partition_spec(logical_axes: tuple[str | None, ...], rules: tuple[Rule, ...]) -> Spec:
     axes_of = {
         trial.dimension: rules[trial.rule][1]
         for trial in ledger(logical_axes, rules)

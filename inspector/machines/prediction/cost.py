@@ -7,6 +7,7 @@ formula, numbers filled in.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from inspector.core.errors import InvalidInput, shown
@@ -17,10 +18,15 @@ _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Modelled seconds, and their formula with numbers filled in."""
+    """Modelled seconds, and how their formula is written, which a search does for few of its estimates."""
 
     seconds: float
-    formula: str
+    written: Callable[[], str]
+
+    @property
+    def formula(self) -> str:
+        """The formula with numbers filled in."""
+        return self.written()
 
 
 def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
@@ -34,8 +40,10 @@ def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
         )
     return Estimate(
         flops / peak.flops_per_second,
-        f"{si_text(flops, 'FLOP')} of {dtype} ÷ {si_text(peak.flops_per_second, 'FLOP/s')}"
-        f" ({peak.runs_as} peak)",
+        lambda: (
+            f"{si_text(flops, 'FLOP')} of {dtype} ÷ {si_text(peak.flops_per_second, 'FLOP/s')}"
+            f" ({peak.runs_as} peak)"
+        ),
     )
 
 
@@ -43,7 +51,7 @@ def hbm_time(count: float, chip: Chip) -> Estimate:
     """Return the seconds of one device to read or write `count` bytes of its HBM."""
     require_amount("bytes", count)
     rate = chip.hbm_bytes_per_second_per_device
-    return Estimate(count / rate, f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
+    return Estimate(count / rate, lambda: f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
 
 
 def critical_intensity(flops_per_second: float, bytes_per_second: float) -> float:

@@ -183,8 +183,10 @@ def predicted(
 def on_whole_axes(program: Program, mesh: Mesh) -> Program:
     """Return the program with mesh axes for collectives on a part of an axis, which is timed as the whole."""
     collectives = program.collectives or ()
+    if all(one.mesh_axes is not None for one in collectives):
+        return program
     changed = tuple(replace(one, mesh_axes=spanned_axes(one, mesh)) for one in collectives)
-    return program if changed == collectives else replace(program, collectives=changed)
+    return replace(program, collectives=changed)
 
 
 def before_compile(

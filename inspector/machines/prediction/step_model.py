@@ -20,7 +20,7 @@ from inspector.machines.links import (
     NoLink,
     collective_time,
     effective_bytes_per_second,
-    levels,
+    levels_of,
 )
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.cost import (
@@ -251,7 +251,7 @@ def _along(
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
     inside = between = 0.0
-    largest: dict[str, tuple[int, str]] = {}
+    largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
     times: dict[tuple[str, int], tuple[Estimate, tuple[float, float]]] = {}
     for one in collectives:
@@ -263,14 +263,16 @@ def _along(
             return Term(name, "communication", None, "", why, axes, wire)
         key = one.op, one.payload_bytes
         if key not in times:
-            times[key] = collective_time(*key, link), levels(*key, link)
+            whole = collective_time(*key, link)
+            times[key] = whole, levels_of(whole, *key, link)
         time, each = times[key]
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
         inside, between = inside + one.executions * each[0], between + one.executions * each[1]
-        largest[one.op] = max(largest.get(one.op, (-1, "")), (one.payload_bytes, time.formula))
+        if one.op not in largest or one.payload_bytes > largest[one.op][0]:
+            largest[one.op] = one.payload_bytes, time
     formula = " + ".join(
         f"{row.executions:,} × {row.op}"
-        f" ({'' if row.executions == 1 else 'the largest '}{largest[row.op][1]})"
+        f" ({'' if row.executions == 1 else 'the largest '}{largest[row.op][1].formula})"
         for row in rows
         if row.op in seconds
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.core import typed_json
@@ -47,16 +48,16 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
     if the sizes of mesh axes do not divide it. Then the next one is propagated.
     """
     found: dict[int, Evaluated] = {}
-    planned: dict[int, Snapshot] = {}
+    planned: dict[int, _Planned] = {}
     for number, layout in enumerate(layouts):
         try:
-            planned[number] = plan(layout, cached_state(layout))
+            planned[number] = _Planned(plan(layout, cached_state(layout)))
         except InvalidInput as error:
             found[number] = rejected(str(error))
             continue
         reason = _impossible(planned[number], chip)
         if reason is not None:
-            found[number] = rejected(reason, state_bytes=_state_bytes(planned[number]))
+            found[number] = rejected(reason, state_bytes=planned[number].state_bytes)
             del planned[number]
     rest = list(planned)
     while rest:
@@ -68,24 +69,37 @@ def costs(layouts: Sequence[Layout], chip: Chip | None, first: bool) -> list[Eva
             continue
         found[own] = _cost(program, layouts[own], planned[own], chip)
         if program.scalable:
-            alike = [n for n in rest if _specs(planned[n]) == _specs(planned[own])]
+            alike = [n for n in rest if planned[n].specs == planned[own].specs]
             found |= {n: _cost(program, layouts[n], planned[n], chip, planned[own]) for n in alike}
             rest = [n for n in rest if n not in alike]
     return [found[number] for number in range(len(layouts))]
 
 
-def _specs(planned: Snapshot) -> list[Spec]:
-    return [array.spec for array in planned.arrays]
+@dataclass(frozen=True)
+class _Planned:
+    """The plan of a layout, and what is read from it more than once."""
+
+    snapshot: Snapshot
+
+    @functools.cached_property
+    def specs(self) -> list[Spec]:
+        """The PartitionSpec of each array."""
+        return [array.spec for array in self.snapshot.arrays]
+
+    @functools.cached_property
+    def state_bytes(self) -> int | None:
+        """Bytes of the train state and the batch on one device; None if unknown."""
+        return totals(self.snapshot, STATE_AND_BATCH).per_device
 
 
-def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:
+def _impossible(planned: _Planned, chip: Chip | None) -> str | None:
     """Return why a layout cannot run: a dimension is not divisible, or its train state is too large."""
-    uneven = next((one for one in planned.findings if one.code == INDIVISIBLE), None)
+    uneven = next((one for one in planned.snapshot.findings if one.code == INDIVISIBLE), None)
     if uneven is not None:
         return uneven.message
     if chip is None:
         return None
-    memory = fit(planned, chip)
+    memory = fit(planned.snapshot, chip)
     if memory.fits is False and memory.needed is not None:
         return (
             f"the train state and the batch need {bytes_text(memory.needed)} on one device, "
@@ -97,25 +111,21 @@ def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:
 def _cost(
     program: ScaledProgram,
     layout: Layout,
-    planned: Snapshot,
+    planned: _Planned,
     chip: Chip | None,
-    scaled_from: Snapshot | None = None,
+    scaled_from: _Planned | None = None,
 ) -> Evaluated:
     """Return the cost of a layout, from its own program, or from that of another plan."""
     mesh = layout.mesh()
-    state, peak = _state_bytes(planned), program.peak(mesh.sizes)
+    state, peak = planned.state_bytes, program.peak(mesh.sizes)
     if peak is not None:
         peak = max(peak, state or 0)
     own = program.program
     if scaled_from is not None:
-        before = _state_bytes(scaled_from)
+        before = scaled_from.state_bytes
         own = program.on(mesh.sizes, state / before if state and before else 1.0)
     scaled = scaled_from is not None
     return evaluated(own, mesh, chip, "propagated", None, state, peak, scaled=scaled)
-
-
-def _state_bytes(planned: Snapshot) -> int | None:
-    return totals(planned, STATE_AND_BATCH).per_device
 
 
 def _scaled(layout: Layout) -> ScaledProgram:

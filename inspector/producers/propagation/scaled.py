@@ -12,11 +12,8 @@ propagate the mesh itself before they rely on a program.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-from jaxlib.mlir import ir
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
@@ -27,7 +24,6 @@ from inspector.producers.propagation import device_program, shardy, xla_passes
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
 from inspector.producers.propagation.shardings import (
-    MANUAL,
     Axes,
     result_shardings,
     sharding_of,
@@ -38,7 +34,10 @@ from inspector.producers.propagation.template import Lowered
 
 @dataclass(frozen=True)
 class _Moved:
-    """A collective of whole mesh axes: its payload summed over all devices' different parts."""
+    """Collectives of whole mesh axes that move as much: the payload of one over all devices' different parts.
+
+    collective: one of them, with the executions of all.
+    """
 
     collective: Collective
     global_bytes: int
@@ -68,6 +67,8 @@ class ScaledProgram:
 
     def on(self, sizes: Mapping[str, int], state: float = 1.0) -> Program:
         """Return the program on a mesh with these sizes of the same axes.
+
+        Collectives that move as much as each other over the same axes are one, with the executions of all.
 
         Args:
           state: bytes of the train state and the batch on a device, relative to those on the own mesh.
@@ -117,11 +118,12 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
     Raises:
       InvalidInput: Shardy refuses the program.
     """
-    module = setting.module_of(lowered) if logical else lowered.module
-    propagated = shardy.transfers(module)
-    xla_passes.run(propagated, setting.kind)
-    with propagated.context:
-        writer = device_program.Writer(propagated, setting.mesh.sizes, locations=False)
+    unmarked = lowered.unmarked
+    module = setting.module_of(unmarked) if logical else unmarked.module.operation.clone()
+    shardy.transfers(module)
+    xla_passes.run(module, setting.kind)
+    with module.context:
+        writer = device_program.Writer(module, setting.mesh.sizes, locations=False)
         written = writer.write()
         analysis = Analysis(written.module)
         collectives = hlo.collectives(written.module, setting.mesh, analysis)
@@ -141,7 +143,7 @@ def scaled_program(lowered: Lowered, setting: Setting, logical: bool) -> ScaledP
         moved is not None
         and products is not None
         and not written.not_partitioned
-        and not _has_manual_part(propagated)
+        and not lowered.has_manual_part
         and _adds_up(products, setting.mesh, work)
     )
     return ScaledProgram(program, scalable, moved or (), products or {}, memory)
@@ -151,7 +153,7 @@ def _moved(
     collectives: tuple[Collective, ...], written: device_program.DeviceProgram, mesh: Mesh
 ) -> tuple[_Moved, ...] | None:
     """Return the collectives with the axes of their payloads; None if one is not of whole axes."""
-    found = []
+    found: dict[Hashable, _Moved] = {}
     for one in collectives:
         operation = written.operations.get(one.name)
         if operation is None or one.mesh_axes is None or one.payload_bytes is None or one.network:
@@ -166,8 +168,16 @@ def _moved(
             return None
         axes = every[0]
         ways = math.prod(mesh.sizes[axis] for axis in axes)
-        found.append(_Moved(one, one.payload_bytes * ways, axes))
-    return tuple(found)
+        moved = _Moved(one, one.payload_bytes * ways, axes)
+        times = one.executions
+        alike = one.op, one.mesh_axes, one.conditional, moved.global_bytes, axes
+        key = (one.name,) if times is None or one.source_target_pairs else alike
+        before = found.get(key)
+        if before is not None:
+            times = (times or 0) + (before.collective.executions or 0)
+            moved = replace(before, collective=replace(before.collective, executions=times))
+        found[key] = moved
+    return tuple(found.values())
 
 
 def _products(
@@ -203,15 +213,3 @@ def _adds_up(products: Mapping[tuple[str, Axes], float], mesh: Mesh, work: Work)
         for (_, axes), number in products.items()
     )
     return math.isclose(own, sum(each.flops for each in work.matmul), rel_tol=1e-9)
-
-
-def _has_manual_part(module: Any) -> bool:
-    found = False
-
-    def visit(operation: Any) -> Any:
-        nonlocal found
-        found |= operation.name == MANUAL
-        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    return found

@@ -90,24 +90,22 @@ def propagate(module: Any, origins: bool = True) -> Propagated:
     return Propagated(copy, constraints, history, conflicts.found)
 
 
-def transfers(module: Any) -> Any:
-    """Return a propagated module as `propagate` does, without origins, constraints, history and conflicts.
+def transfers(module: Any) -> None:
+    """Propagate a module as `propagate` does, without origins, constraints, history and conflicts.
 
-    MLIR does not verify the module.
+    Args:
+      module: a module without marks of watched values. It is changed, and MLIR does not verify it.
 
     Raises:
       InvalidInput: Shardy refuses the module.
     """
     propagation, export, after = _pipelines(origins=False)
     with module.context, ir.Location.unknown(), _refusals():
-        copy = module.operation.clone()
-        inline_calls(copy)
-        _run(propagation, copy)
-        erase_marks(operations(copy))
-        _run(export, copy)
-        partitioner.insert_reshards(copy, mesh_sizes(copy))
-        _run(after, copy)
-    return copy
+        inline_calls(module)
+        _run(propagation, module)
+        _run(export, module)
+        partitioner.insert_reshards(module, mesh_sizes(module))
+        _run(after, module)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ layout's own mesh, because their code may depend on it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +38,10 @@ from inspector.producers.build import (
 from inspector.producers.describe import code_of
 from inspector.producers.leaves import leaves_of
 from inspector.producers.propagation import shardy
+from inspector.producers.propagation.history import erase_marks
 from inspector.producers.propagation.origins import LogicalAxes
+from inspector.producers.propagation.shardings import MANUAL
+from inspector.producers.propagation.walk import operations
 from inspector.producers.propagation.xla_form import remove_dead_code, xla_form
 from inspector.producers.sharding_errors import RefusedPrograms
 
@@ -63,6 +67,19 @@ class Lowered:
     outputs: tuple[str, ...]
     logical_axes: Mapping[str, LogicalAxes]
     offloads: bool = False
+
+    @functools.cached_property
+    def unmarked(self) -> Lowered:
+        """The same program without the marks of watched values."""
+        with self.module.context:
+            copy = self.module.operation.clone()
+            erase_marks(operations(copy))
+        return replace(self, module=copy)
+
+    @functools.cached_property
+    def has_manual_part(self) -> bool:
+        """Whether it has a `shard_map`."""
+        return any(each.name == MANUAL for each in operations(self.module.operation))
 
 
 @dataclass(frozen=True)

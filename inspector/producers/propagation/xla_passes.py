@@ -35,6 +35,8 @@ _MOVES = {
     "sdy.all_to_all": ("params", "out_sharding"),
     "sdy.collective_permute": ("out_sharding",),
 }
+# What is changed after sums, by the kind of machine.
+_CHANGED = {"gpu": ("sdy.all_slice",), "tpu": tuple(_MOVES)}
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _SAME_ELEMENTS = ("stablehlo.reshape", "stablehlo.transpose", "sdy.all_slice", *_MOVES)
 
@@ -47,17 +49,17 @@ def run(module: Any, kind: Kind | None) -> None:
     if kind is None:
         return
     with module.context, ir.Location.unknown():
+        sums, others = [], []
         for operation in operations(module):
-            if operation.name == "stablehlo.add":
-                _reassociate(operation)
-        if kind == "gpu":
-            for operation in operations(module):
-                if operation.name == "sdy.all_slice":
-                    _scatter(operation)
-        if kind == "tpu":
-            for operation in operations(module):
-                if operation.name in _MOVES:
-                    _narrow(operation)
+            name = operation.name
+            if name == "stablehlo.add":
+                sums.append(operation)
+            elif name in _CHANGED[kind]:
+                others.append(operation)
+        for each in sums:
+            _reassociate(each)
+        for each in others:
+            _scatter(each) if kind == "gpu" else _narrow(each)
 
 
 def _reassociate(addition: Any) -> None:
