@@ -76,5 +76,7 @@ page = st.navigation(pages, position="top")
 session.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
-contrast.draw()
-page.run()
+try:
+    page.run()
+finally:
+    contrast.draw()  # last, because each element before a figure delays it
