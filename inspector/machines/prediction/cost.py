@@ -18,7 +18,7 @@ _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Modelled seconds, and how their formula is written, which a search does for few of its estimates."""
+    """Modelled seconds, and a function that writes their formula. A search reads few of its formulas."""
 
     seconds: float
     written: Callable[[], str]

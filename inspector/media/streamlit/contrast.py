@@ -5,8 +5,12 @@ Contrasts are those that axe-core measures. `light-dark` follows the theme that 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import streamlit as st
 
+_SENT = "contrast_sent"  # in the session, whether a run has sent the style
 _STYLE = """<style>
 /* Captions are at 60% of the text color: 3.9 on white. */
 [data-testid="stCaptionContainer"] { opacity: 0.8 !important; }
@@ -32,6 +36,19 @@ _STYLE = """<style>
 </style>"""
 
 
-def draw() -> None:
-    """Add the style to the page. It takes no room."""
-    st.html(_STYLE)
+@contextlib.contextmanager
+def around_page() -> Iterator[None]:
+    """Add the style to the page that the `with` block draws. It takes no room.
+
+    Each element before a figure delays the figure. The browser keeps the style of the last run until this one
+    ends, so only the first run of a session sends it before the page.
+    """
+    if not st.session_state.get(_SENT):
+        st.session_state[_SENT] = True
+        st.html(_STYLE)
+        yield
+        return
+    try:
+        yield
+    finally:
+        st.html(_STYLE)

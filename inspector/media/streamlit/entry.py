@@ -76,7 +76,5 @@ page = st.navigation(pages, position="top")
 session.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
-try:
+with contrast.around_page():
     page.run()
-finally:
-    contrast.draw()  # last, because each element before a figure delays it

@@ -198,7 +198,7 @@ class _Partitioner:
                 self._reshard_result(operation, number, (*between, shardings[number]), location)
 
     def _sharding_before(self, value: Any) -> Any:
-        """Return the sharding of an operand; that of the operation that makes it does not change any more."""
+        """Return the sharding of an operand. Its operation comes earlier, so it does not change any more."""
         known = self._shardings
         if value not in known:
             known[value] = sharding_of(value)

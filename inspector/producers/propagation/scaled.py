@@ -12,7 +12,7 @@ propagate the mesh itself before they rely on a program.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compiled import hlo
@@ -20,6 +20,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import product
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program, Work
+from inspector.core.statistics import sum_known
 from inspector.producers.propagation import device_program, shardy, xla_passes
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled_memory import ScaledMemory, scaled_memory
@@ -34,9 +35,11 @@ from inspector.producers.propagation.template import Lowered
 
 @dataclass(frozen=True)
 class _Moved:
-    """Collectives of whole mesh axes that move as much: the payload of one over all devices' different parts.
+    """Equal transfers over whole mesh axes.
 
-    collective: one of them, with the executions of all.
+    collective: the first of them, with the executions of all.
+    global_bytes: its payload, summed over the devices with different parts.
+    sharded: the mesh axes that shard its payload.
     """
 
     collective: Collective
@@ -68,7 +71,7 @@ class ScaledProgram:
     def on(self, sizes: Mapping[str, int], state: float = 1.0) -> Program:
         """Return the program on a mesh with these sizes of the same axes.
 
-        Collectives that move as much as each other over the same axes are one, with the executions of all.
+        Equal collectives are one, with the executions of all.
 
         Args:
           state: bytes of the train state and the batch on a device, relative to those on the own mesh.
@@ -153,7 +156,7 @@ def _moved(
     collectives: tuple[Collective, ...], written: device_program.DeviceProgram, mesh: Mesh
 ) -> tuple[_Moved, ...] | None:
     """Return the collectives with the axes of their payloads; None if one is not of whole axes."""
-    found: dict[Hashable, _Moved] = {}
+    equal: dict[Hashable, list[_Moved]] = {}
     for one in collectives:
         operation = written.operations.get(one.name)
         if operation is None or one.mesh_axes is None or one.payload_bytes is None or one.network:
@@ -168,16 +171,18 @@ def _moved(
             return None
         axes = every[0]
         ways = math.prod(mesh.sizes[axis] for axis in axes)
-        moved = _Moved(one, one.payload_bytes * ways, axes)
-        times = one.executions
-        alike = one.op, one.mesh_axes, one.conditional, moved.global_bytes, axes
-        key = (one.name,) if times is None or one.source_target_pairs else alike
-        before = found.get(key)
-        if before is not None:
-            times = (times or 0) + (before.collective.executions or 0)
-            moved = replace(before, collective=replace(before.collective, executions=times))
-        found[key] = moved
-    return tuple(found.values())
+        global_bytes = one.payload_bytes * ways
+        key: Hashable = one.op, one.mesh_axes, one.conditional, global_bytes, axes
+        if one.executions is None or one.source_target_pairs:
+            key = one.name  # it is not known to be equal to another one
+        equal.setdefault(key, []).append(_Moved(one, global_bytes, axes))
+    return tuple(_together(group) for group in equal.values())
+
+
+def _together(equal: Sequence[_Moved]) -> _Moved:
+    """Return equal transfers as one, with the executions of all."""
+    times = sum_known(each.collective.executions for each in equal)
+    return replace(equal[0], collective=replace(equal[0].collective, executions=times))
 
 
 def _products(

@@ -35,7 +35,7 @@ _MOVES = {
     "sdy.all_to_all": ("params", "out_sharding"),
     "sdy.collective_permute": ("out_sharding",),
 }
-# What is changed after sums, by the kind of machine.
+# Operations that are changed after the sums, by the kind of machine.
 _CHANGED = {"gpu": ("sdy.all_slice",), "tpu": tuple(_MOVES)}
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 _SAME_ELEMENTS = ("stablehlo.reshape", "stablehlo.transpose", "sdy.all_slice", *_MOVES)
@@ -58,8 +58,9 @@ def run(module: Any, kind: Kind | None) -> None:
                 others.append(operation)
         for each in sums:
             _reassociate(each)
+        change = _scatter if kind == "gpu" else _narrow
         for each in others:
-            _scatter(each) if kind == "gpu" else _narrow(each)
+            change(each)
 
 
 def _reassociate(addition: Any) -> None:
