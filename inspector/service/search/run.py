@@ -483,8 +483,8 @@ class Search:
     def _report(self, phase: str, done: int, total: int, began: float | None) -> None:
         self._version += 1
         left = None
-        if began is not None and done > total / 50:  # the first ones wait for workers
-            left = (time.monotonic() - began) / done * max(total - done, 0)
+        if began is not None and total / 50 < done < total:  # the first ones wait for workers
+            left = (time.monotonic() - began) / done * (total - done)
         with self._lock:
             counts = self._counts(self._entries.values())
         self._progress = Progress(
