@@ -139,6 +139,14 @@ class Computation:
         return source.shape if source is not None else None
 
 
+class _Frame(NamedTuple):
+    """A stack frame: `file.py:31`, whether an installed package has the file, and its caller."""
+
+    place: str
+    installed: bool
+    outer: int | None
+
+
 @dataclass(frozen=True)
 class Module:
     """One program.
@@ -188,25 +196,34 @@ class Module:
         file = metadata.get("source_file")
         if file:
             return _place(file, metadata.get("source_line"))
-        frames = self._frames(_count(metadata.get("stack_frame_id")))
-        written = [frame for frame in frames if not _INSTALLED & set(_path(frame[0]).parts)]
-        return _place(*(written or frames)[0]) if frames else None
+        number, innermost = _count(metadata.get("stack_frame_id")), None
+        while number and (frame := self._frame(number)) is not None:
+            if not frame.installed:
+                return frame.place
+            innermost, number = innermost or frame.place, frame.outer
+        return innermost
 
-    def _frames(self, number: int | None) -> list[tuple[str, str | None]]:
-        """Return (file, line) of a stack frame and its parents, innermost first."""
-        frames = []
-        names = self.tables.get("FileNames", {})
-        while number:
-            frame = self._row("StackFrames", number)
-            location = self._row("FileLocations", _count(frame.get("file_location_id")))
-            file = text.unquoted(names.get(_count(location.get("file_name_id")) or 0, ""))
-            if not file:
-                break
-            frames.append((file, location.get("line")))
-            # Parent ids are printed plus 1; 0 means none.
-            outer = (_count(frame.get("parent_frame_id")) or 0) - 1
-            number = outer if 0 < outer < number else None
-        return frames
+    def _frame(self, number: int) -> _Frame | None:
+        """Return a stack frame, which many instructions have in common; None if it has no file."""
+        if number not in self._frames:
+            row = self._row("StackFrames", number)
+            location = self._row("FileLocations", _count(row.get("file_location_id")))
+            names = self.tables.get("FileNames", {})
+            found = None
+            if file := text.unquoted(names.get(_count(location.get("file_name_id")) or 0, "")):
+                # Parent ids are printed plus 1; 0 means none.
+                outer = (_count(row.get("parent_frame_id")) or 0) - 1
+                found = _Frame(
+                    _place(file, location.get("line")),
+                    not _INSTALLED.isdisjoint(_path(file).parts),
+                    outer if 0 < outer < number else None,
+                )
+            self._frames[number] = found
+        return self._frames[number]
+
+    @functools.cached_property
+    def _frames(self) -> dict[int, _Frame | None]:
+        return {}
 
     def _row(self, table: str, number: int | None) -> Mapping[str, str]:
         row = self.tables.get(table, {}).get(number, "") if number is not None else ""
