@@ -26,8 +26,8 @@ CHROMIUM_NAMES = (
     *("chromium-headless-shell", "chromium", "chromium-browser"),
     *("google-chrome", "google-chrome-stable"),
 )
-# Tests of one file run in one process, because they share costly fixtures. Browser tests take longest and
-# run first; each process starts one server and one browser.
+# Tests of one file run in one process, because they share costly fixtures. tests/conftest.py orders them.
+# Each process of browser tests starts one server and one browser.
 TWO_PROCESSES = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 # Without a font, Chromium draws text as boxes.
 DEBIAN_PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
