@@ -43,6 +43,17 @@ def test_markup_in_a_link_is_shown_as_text(open_tab, server, fields):
     assert_no_markup(dashboard, [url for url in requests if not url.startswith(dashboard.url)])
 
 
+@pytest.mark.parametrize("page", ["Open", "Jobs"])
+def test_a_page_without_a_sidebar_has_the_whole_window(dashboard, page):
+    dashboard.go_to(page)
+    dashboard.settle()
+    expect(dashboard.main().get_by_role("heading").first).to_be_visible()
+    expect(dashboard.sidebar()).to_be_hidden()
+    assert dashboard.main().bounding_box()["width"] == dashboard.page.viewport_size["width"]
+    dashboard.go_to("Layout")
+    expect(dashboard.field("Mesh")).to_be_visible()
+
+
 def test_the_back_button_restores_the_layout(dashboard):
     dashboard.type("Mesh", "4x2")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)

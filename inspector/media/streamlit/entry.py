@@ -8,8 +8,8 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from inspector.media.streamlit import (
-    contrast,
     layout_page,
+    page_style,
     run_folder,
     session,
     sign_in,
@@ -76,5 +76,5 @@ page = st.navigation(pages, position="top")
 session.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
-with contrast.around_page():
+with page_style.around_page():
     page.run()

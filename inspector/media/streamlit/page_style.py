@@ -1,6 +1,7 @@
-"""Colors of Streamlit's own elements that its theme settings cannot change, for a contrast of WCAG 2 AA.
+"""The style of Streamlit's own elements where its theme settings cannot change it.
 
-Contrasts are those that axe-core measures. `light-dark` follows the theme that Streamlit shows.
+Most of it gives colors a contrast of WCAG 2 AA. Contrasts are those that axe-core measures. `light-dark`
+follows the theme that Streamlit shows.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from collections.abc import Iterator
 
 import streamlit as st
 
-_SENT = "contrast_sent"  # in the session, whether a run has sent the style
+_SENT = "style_sent"  # in the session, whether a run has sent the style
 _STYLE = """<style>
+/* Streamlit 1.67 often keeps the sidebar of the Layout page, without its content, on the page that follows:
+   when the script ends, it looks for content before it removes that of the page before. */
+[data-testid="stSidebar"]:has(
+  [data-testid="stSidebarUserContent"] > div > [data-testid="stVerticalBlock"]:empty
+) { display: none; }
 /* Captions are at 60% of the text color: 3.9 on white. */
 [data-testid="stCaptionContainer"] { opacity: 0.8 !important; }
 /* Keywords, strings and comments of code: 3.8, 3.0 and 3.6 on the ground of code. */
