@@ -232,7 +232,7 @@ def operation_times(
     drawn = []
     for kind, seconds, events in rows:
         share = seconds / total
-        percent = "< 0.1 %" if 0 < share < 0.001 else f"{share:.1%}".replace("%", " %")
+        percent = "< 0.1%" if 0 < share < 0.001 else f"{share:.1%}"
         each = formatting.seconds_text(seconds / trace.steps / devices)
         hover = [kind, f"{seconds!r} s on all devices", f"events: {events:,}" if events else ""]
         drawn.append(

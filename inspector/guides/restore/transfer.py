@@ -223,8 +223,8 @@ def _on_all(found: Transfer, sums: Totals) -> str:
 def _percent(part: int, whole: int) -> str:
     share = 100 * part / whole
     if share < 1:
-        return "Less than 1 %"
-    return "More than 99 %" if 99 < share < 100 else f"{share:.0f} %"
+        return "Less than 1%"
+    return "More than 99%" if 99 < share < 100 else f"{share:.0f}%"
 
 
 def _mesh(found: Snapshot, which: str) -> Mesh:

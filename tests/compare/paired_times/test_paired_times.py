@@ -81,7 +81,7 @@ def test_the_interval_has_its_coverage(count: int) -> None:
         assert coverage >= 0.95
         # Five standard deviations of a share of 4,000.
         assert abs(hits - coverage) < 5 * np.sqrt(coverage * (1 - coverage) / trials)
-    # It is the shortest such: one step further in covers less than 95 %.
+    # It is the shortest such: one step further in covers less than 95%.
     ordered = np.sort(sample[0])
     k = int(np.searchsorted(ordered, found[0].low))
     heads = draw.binomial(count, 0.5, size=200_000)

@@ -208,7 +208,7 @@ def test_a_worked_example() -> None:
     # Devices 0, 3, 4 and 7 hold half of their new shard; the others hold none of it.
     assert totals(found).kept == 4 * 64 and totals(found).moved == 12 * 64
     assert in_words(found) == (
-        "75 % of 1.0 KiB on 8 devices must move: 768 B from 4 devices to 8 devices, "
+        "75% of 1.0 KiB on 8 devices must move: 768 B from 4 devices to 8 devices, "
         "at most 128 B to each of 4 devices. 256 B stay."
     )
 

@@ -99,7 +99,7 @@ def test_transfer_of_one_array(open_restore) -> None:
     page.run()
     (row,) = page.test.dataframe[0].value.query("Path == @path").to_dict("records")
     assert (row["To move"], row["Stays"]) == (49_152, 16_384)
-    assert "75 % of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
+    assert "75% of 64.0 KiB on 8 devices must move: 48.0 KiB" in page.said()
     (chart,) = page.test.get("plotly_chart")
     assert offered(page.test) == drawn(page.test) == ["transfer_map"]
     title = json.loads(chart.proto.spec)["layout"]["title"]["text"]
