@@ -94,9 +94,11 @@ def exact_bytes_text(count: int | None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Return a time: `2 min 30 s`, `1.25 s`, `70.3 ms`, `50.0 µs`, `unknown` for None."""
+    """Return a time: `2 min 30 s`, `1.25 s`, `70.3 ms`, `50.0 µs`, `0 s`, `unknown` for None."""
     if seconds is None:
         return "unknown"
+    if seconds == 0:
+        return "0 s"
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     scale, unit = seconds_unit(seconds)

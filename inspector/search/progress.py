@@ -22,6 +22,5 @@ class Progress:
     done: int
     total: int
     counts: Counts
-    seconds: float
     seconds_left: float | None
     version: int

@@ -59,6 +59,7 @@ def test_bytes_are_rounded_correctly(count: int) -> None:
     ("seconds", "text"),
     [
         (0.0000123, "12.3 µs"),
+        (0.0, "0 s"),
         (5e-5, "50.0 µs"),
         (0.0703, "70.3 ms"),
         (0.99996, "1.00 s"),

@@ -273,7 +273,7 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
         share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
     if watched.stopped:
         return Progress("Stopping", share)
-    note = f"{seconds_text(state.seconds)} elapsed."
+    note = f"{seconds_text(watched.elapsed or 0.0)} elapsed."
     if all(one.owner != owner for one in watched.requesters):
         note += " It goes on for other users."
     return Progress(section.progress_text(state), share, note)

@@ -105,6 +105,11 @@ class Watched:
         return not self._ended.is_set()
 
     @property
+    def elapsed(self) -> float | None:
+        """Seconds since its turn came; None before that."""
+        return None if self.began is None else time.monotonic() - self.began
+
+    @property
     def stopped(self) -> bool:
         return self._search.stopped
 
@@ -348,8 +353,7 @@ class Searches:
         requester: Requester,
         outcome: str,
     ) -> None:
-        seconds = None if watched.began is None else time.monotonic() - watched.began
-        self._report(event, requester, watched.subject, outcome, seconds)
+        self._report(event, requester, watched.subject, outcome, watched.elapsed)
 
     # The thread of a search.
 

@@ -97,9 +97,8 @@ class Search:
         self._entries: dict[str, _Entry] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._began = time.monotonic()
         self._version = 0
-        self._progress = Progress("propagate", 0, 0, Counts(), 0.0, None, 0)
+        self._progress = Progress("propagate", 0, 0, Counts(), None, 0)
         self._finished: str | None = None
         self._message: str | None = None
         self._total = 0
@@ -487,9 +486,7 @@ class Search:
             left = (time.monotonic() - began) / done * (total - done)
         with self._lock:
             counts = self._counts(self._entries.values())
-        self._progress = Progress(
-            phase, done, total, counts, time.monotonic() - self._began, left, self._version
-        )
+        self._progress = Progress(phase, done, total, counts, left, self._version)
         if self.on_progress is not None:
             self.on_progress(self._progress)
 

@@ -40,7 +40,7 @@ class FakeSearch:
         return self._stop.is_set()
 
     def progress(self) -> Progress:
-        return Progress("propagate", 0, 0, Counts(), 0.0, None, 0)
+        return Progress("propagate", 0, 0, Counts(), None, 0)
 
     def result(self) -> str:
         return "found"
