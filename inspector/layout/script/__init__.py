@@ -145,5 +145,5 @@ def _refuse_unimportable(model: str, module: str, function: str) -> None:
         normalized = unicodedata.normalize("NFKC", part)
         if keyword.iskeyword(part) or not part.isidentifier() or normalized != part:
             raise InvalidInput(
-                f"model is {model}, but a script can import only Python names, and {part!r} is none"
+                f"model is {model}, but a script can import only Python names, and {part!r} is not one"
             )

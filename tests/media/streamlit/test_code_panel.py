@@ -38,7 +38,7 @@ def test_a_custom_model_has_a_script_or_a_reason(module: str, monkeypatch) -> No
     ).run()
     assert not page.exception
     if module.endswith("class"):
-        assert "'class' is none" in page.info[0].value
+        assert "'class' is not one" in page.info[0].value
         assert not page.code and not page.get("download_button")
         return
     assert "from theirs.of_them import build" in page.code[0].value
