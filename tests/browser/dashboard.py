@@ -104,7 +104,7 @@ class Dashboard:
         with suppress(PlaywrightTimeout):
             self.page.wait_for_function(_FIGURES_FIT, timeout=REDRAW_MS, polling=POLL_MS)
         previous, same = None, 0
-        while same < 5:
+        while same < 8:
             shape = self.page.evaluate(
                 "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot, canvas')]"
                 ".map(one => one.getBoundingClientRect()))"
