@@ -13,6 +13,8 @@ from benchmarks.pairing import Result, interleave, seconds_result
 from benchmarks.preview import arrays_of_layers
 from inspector import layout as layouts
 from inspector.compare import difference
+from inspector.compare.caveats import caveats
+from inspector.compare.questions import questions
 from inspector.core.abstract import AbstractState
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout.plan import plan
@@ -46,11 +48,11 @@ def measure(pairs: int = PAIRS, arrays: int = ARRAYS) -> list[Result]:
 def board_seconds(found: Sequence[Snapshot]) -> float:
     """Return the seconds to compute everything that the board shows."""
     began = time.perf_counter()
-    difference.questions(found, 0, CHIP)
+    questions(found, 0, CHIP)
     difference.spec_rows(found)
     for one in found[1:]:
         difference.sentences(found[0], one, CHIP)
-        difference.caveats(found[0], one)
+        caveats(found[0], one)
     return time.perf_counter() - began
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inspector.compare.difference import aligned
+from inspector.compare.aligned import aligned
 from inspector.core import snapshot as snapshots
 from inspector.core import strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compare.difference import origin
-from inspector.compare.difference.caveats import remark
-from inspector.compare.difference.question import Answer, Row, Statement
-from inspector.compare.difference.questions import program_names
+from inspector.compare import origin
+from inspector.compare.caveats import remark
+from inspector.compare.questions.programs import program_names
+from inspector.compare.questions.question import Answer, Row, Statement
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.collectives import traffic
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text

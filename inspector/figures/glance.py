@@ -13,8 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compare.difference import Answer
 from inspector.compare.glance import COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
+from inspector.compare.questions import Answer
 from inspector.core import sharding
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import mesh_text, spec_text

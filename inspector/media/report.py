@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inspector.checks import audit
-from inspector.compare import difference
+from inspector.compare.aligned import aligned
 from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
@@ -54,7 +54,7 @@ def content(
       InvalidInput: as `write`.
     """
     _check(snapshots, notes or {})
-    found = difference.aligned([audit.audited(snapshot) for _, snapshot in snapshots])
+    found = aligned([audit.audited(snapshot) for _, snapshot in snapshots])
     named = [(name, snapshot) for (name, _), snapshot in zip(snapshots, found, strict=True)]
     if suffix == ".html":
         from inspector.media.html.page import page

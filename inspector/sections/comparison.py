@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from inspector.compare import difference
-from inspector.compare.difference import Answer, Question, SpecRow
+from inspector.compare.caveats import caveats
+from inspector.compare.difference import SpecRow
+from inspector.compare.questions import Answer, Question, questions
+from inspector.compare.splits import without_idle_axes
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
@@ -86,11 +89,11 @@ def differences(
     made = []
     for name, after in (*named[:baseline], *named[baseline + 1 :]):
         said = difference.sentences(before, after, chip)
-        caveats = [caveat.text for caveat in difference.caveats(before, after)]
+        reasons = [caveat.text for caveat in caveats(before, after)]
         blocks: list[Block] = [listing(*said[:most])]
-        if caveats:
-            blocks.append(text(f"Caveats: {' '.join(caveats[:most_caveats])}", quiet=True))
-        if rest := [*said[most:], *caveats[most_caveats:]]:
+        if reasons:
+            blocks.append(text(f"Caveats: {' '.join(reasons[:most_caveats])}", quiet=True))
+        if rest := [*said[most:], *reasons[most_caveats:]]:
             blocks.append(Folded(counted(len(rest), "more sentence"), (listing(*rest),)))
         made.append((name, tuple(blocks)))
     return made
@@ -98,7 +101,7 @@ def differences(
 
 def board(named: Named, chip: Chip | None) -> Section:
     """Return one row per question and one column per Snapshot; equal rows open on request."""
-    main, equal = board_rows(difference.questions([snapshot for _, snapshot in named], 0, chip))
+    main, equal = board_rows(questions([snapshot for _, snapshot in named], 0, chip))
     names = [name for name, _ in named]
     blocks: list[Block] = [board_table("board", names, main)]
     if equal:
@@ -286,7 +289,7 @@ def _map(path: str, name: str, snapshot: Snapshot) -> Block:
     reason = why_no_map(array, mesh)
     if reason is not None:
         return unknown.unknown(reason)
-    drawn = difference.without_idle_axes(array, mesh)
+    drawn = without_idle_axes(array, mesh)
     return Picture(
         f"{name}-{path}",
         f"Blocks of {path} in {name}",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from inspector.compare import difference
-from inspector.compare.difference import without_idle_axes
 from inspector.compare.glance import Amount, Measure, measures
+from inspector.compare.splits import without_idle_axes
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures.glance import HEADINGS, Column, mark
 from inspector.figures.glance import glance as draw

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.checks import audit, lock_changes, lock_file
-from inspector.compare import board, board_link, difference
+from inspector.compare import board, board_link, comparison_json
 from inspector.compiled.causes import dependents, rules_behind
 from inspector.core import device_holdings, snapshot, strict_json
 from inspector.core.rules.written import recorded
@@ -122,12 +122,12 @@ def several(found: list[Snapshot]) -> Iterator[View]:
         lambda: [
             (name, each)
             for (name, _), each in zip(
-                named, difference.aligned([audit.audited(each) for each in found]), strict=True
+                named, aligned([audit.audited(each) for each in found]), strict=True
             )
         ]
     )
     yield "compare", lambda: _draw(comparison.sections(aligned(), CHIP))
-    yield "compare -o X.json", lambda: _json(difference.to_json(aligned(), 0, CHIP))
+    yield "compare -o X.json", lambda: _json(comparison_json.to_json(aligned(), 0, CHIP))
     yield "glance", lambda: _draw(glance.sections(aligned(), CHIP))
     yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
     yield "board link", lambda: board_link.to_query(_board(named).aligned())

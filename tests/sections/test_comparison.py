@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.compare.difference import Answer, Question
+from inspector.compare.questions import Answer, Question
 from inspector.sections import comparison
 from inspector.sections.section import Mark, Strong
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compare.difference.splits import Split, same_placement, split_of, trimmed
+from inspector.compare.splits import Split, same_placement, split_of, trimmed
 from inspector.core.snapshot import Array, Snapshot
 
 # What can differ between two arrays with the same path, in display order.

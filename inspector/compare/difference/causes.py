@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inspector.compare.difference import origin
+from inspector.compare import origin
 from inspector.compare.difference.array_differences import ArrayDifference
 from inspector.compare.difference.cause import KINDS, Cause, Kind
 from inspector.compare.difference.rule_causes import RuleCauses
-from inspector.compare.difference.splits import axes_of, axes_text, larger_axes
+from inspector.compare.splits import axes_of, axes_text, larger_axes
 from inspector.core.formatting import counted, devices_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
 

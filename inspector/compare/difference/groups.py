@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE, ArrayDifference
 from inspector.compare.difference.cause import Cause
 from inspector.compare.difference.causes import Causes
-from inspector.compare.difference.question import MINUS, change_text
-from inspector.compare.difference.splits import Axes, axes_of, elements_per_device
+from inspector.compare.questions.question import MINUS, change_text
+from inspector.compare.splits import Axes, axes_of, elements_per_device
 from inspector.core.formatting import bytes_text, elements_text
 from inspector.core.snapshot import Array, Mesh
 from inspector.core.statistics import sum_known

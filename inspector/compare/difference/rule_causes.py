@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inspector.compare.difference.cause import Cause
-from inspector.compare.difference.splits import axes_of
+from inspector.compare.splits import axes_of
 from inspector.core.rules import Rule, RulesSemantics, linen, nnx
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from inspector.compare.difference import origin
+from inspector.compare import origin
+from inspector.compare.caveats import INSIDE_STEP, knows_inside_step
 from inspector.compare.difference.array_differences import (
     ONLY_AFTER,
     ONLY_BEFORE,
@@ -14,12 +15,13 @@ from inspector.compare.difference.array_differences import (
     arrays,
 )
 from inspector.compare.difference.causes import Causes, causes
-from inspector.compare.difference.caveats import INSIDE_STEP, knows_inside_step
 from inspector.compare.difference.groups import Group, axis_changes, groups, in_state
-from inspector.compare.difference.question import MINUS, Question, Row
-from inspector.compare.difference.questions import LEVELS, TIME, program_rows, state_rows
 from inspector.compare.difference.spec_rows import title
-from inspector.compare.difference.splits import axes_text
+from inspector.compare.questions.programs import TIME, program_rows
+from inspector.compare.questions.question import MINUS, Question, Row
+from inspector.compare.questions.questions import LEVELS
+from inspector.compare.questions.train_state import state_rows
+from inspector.compare.splits import axes_text
 from inspector.core.formatting import and_text, bytes_text, counted, shape_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector.compare.difference.splits import parts, split_of, trimmed
+from inspector.compare.splits import parts, split_of, trimmed
 from inspector.core.folding import fold
 from inspector.core.formatting import logical_text, spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot, Spec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from inspector.compare import difference
+from inspector.compare.questions import questions
 from inspector.core.folding import fold
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import Finding, Snapshot
@@ -84,7 +85,7 @@ def _several(named: Named, chip: Chip | None) -> list[Block]:
 
 def _one(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
     chip = chip_of(snapshot, chip)
-    rows = difference.questions([snapshot], 0, chip)
+    rows = questions([snapshot], 0, chip)
     blocks: list[Block] = [*sharding_errors.sections(snapshot)]
     if chip is not None:
         blocks.append(memory.verdict(snapshot, chip))

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from inspector.checks import audit
-from inspector.compare import difference
 from inspector.compare.board import MOST_PINS, Board
-from inspector.compare.difference import Question
+from inspector.compare.questions import Question, questions
 from inspector.core.formatting import counted
 from inspector.machines import hardware
 from inspector.media.streamlit import page_width, render, screenshot_mode
@@ -46,7 +45,7 @@ def show(board: Board) -> None:
     else:
         with st.container(key="board_sentences"):
             _sentences(named, chip, board.baseline, width_px)
-    rows = difference.questions([snapshot for _, snapshot in named], board.baseline, chip)
+    rows = questions([snapshot for _, snapshot in named], board.baseline, chip)
     kept = _kept(rows, len(named))
     with st.container(key="board_table"):
         render.show([comparison.board_table("board", board.names, kept, board.baseline)])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inspector.compare import difference
 from inspector.compare.board import Board
+from inspector.compare.splits import without_idle_axes
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.figures.block_map import split_dimensions
@@ -91,7 +91,7 @@ def _first(board: Board, paths: list[str]) -> str:
 def _array(snapshot: Snapshot, path: str) -> Array | None:
     """Return the array; its spec is without mesh axes of size 1."""
     array = next((array for array in snapshot.arrays if array.path == path), None)
-    return None if array is None else difference.without_idle_axes(array, snapshot.mesh)
+    return None if array is None else without_idle_axes(array, snapshot.mesh)
 
 
 def _cut(lead: Array, held: list[tuple[Array, Mesh]]) -> Cut:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from inspector.compare import difference
 from inspector.compare.board import Board
+from inspector.compare.splits import without_idle_axes
 from inspector.core.formatting import counted
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.marked_tree import Column, marked_tree
@@ -67,7 +68,7 @@ def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
     """Return the arrays of one layout, and the paths that differ from the baseline."""
     name, snapshot = board.named[place]
     arrays = tuple(
-        difference.without_idle_axes(array, snapshot.mesh)
+        without_idle_axes(array, snapshot.mesh)
         for array in snapshot.arrays
         if array.group in groups
     )

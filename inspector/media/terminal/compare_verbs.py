@@ -9,9 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from inspector.checks import audit, lock_changes, lock_file, policy
-from inspector.compare import difference
+from inspector.compare import comparison_json, difference
+from inspector.compare.aligned import aligned
 from inspector.compare.board import Board
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
+from inspector.compare.questions import questions
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, numbered
@@ -87,13 +89,13 @@ def compare(options: argparse.Namespace) -> None:
     allowed = f"a number from 1 to {len(read)}"
     given = str(kept.baseline + 1) if options.baseline is None else options.baseline
     baseline = shared.number(given, "--baseline", allowed, 1, len(read)) - 1
-    found = difference.aligned([audit.audited(one) for _, one in read])
+    found = aligned([audit.audited(one) for _, one in read])
     named = [(name, one) for (name, _), one in zip(read, found, strict=True)]
     times = None
     if rounds is not None:
         times = _time_together([found for _, found in named], rounds, baseline)
     if suffix == ".json":
-        plain = difference.to_json(named, baseline, chip)
+        plain = comparison_json.to_json(named, baseline, chip)
         if times is not None:
             plain["times"] = times.to_json()
         output.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", options.output)
@@ -112,7 +114,7 @@ def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
     """Return the comparison with the first Snapshot: sentences, and the answers and specs that differ."""
     names = [name for name, _ in named]
     snapshots = [snapshot for _, snapshot in named]
-    main, rest = comparison.board_rows(difference.questions(snapshots, 0, chip))
+    main, rest = comparison.board_rows(questions(snapshots, 0, chip))
     board: list[Block] = [comparison.board_table("board", names, main)]
     for label, titles in (
         ("Equal for all", [row.title for row in rest if not row.unknown]),

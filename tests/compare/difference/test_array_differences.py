@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector.compare import difference
+from inspector.compare.aligned import aligned
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE
 from inspector.core import sharding, snapshot
 from inspector.core.snapshot import (
@@ -190,11 +191,11 @@ def test_a_restored_nnx_state_is_compared_with_the_live_one(tmp_path) -> None:
     assert {array.path for array in with_values.arrays} == {"kernel/value", "bias/value"}
     for other in (restored, with_values):
         for pair in ((live, other), (other, live)):
-            found = difference.arrays(*difference.aligned(pair))
+            found = difference.arrays(*aligned(pair))
             assert [(one.path, one.changed) for one in found] == [("bias", ()), ("kernel", ())]
     # A path that is already taken stays.
     both = capture({name: jax.numpy.ones(1) for name in ("kernel", "kernel/value")})
-    assert difference.aligned([both, live]) == (both, live)
+    assert aligned([both, live]) == (both, live)
     file = tmp_path / "live.json", tmp_path / "restored.json"
     for path, one in zip(file, (live, with_values), strict=True):
         snapshot.write(one, path)

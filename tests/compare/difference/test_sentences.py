@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from inspector.compare import difference
+from inspector.compare.caveats import caveats
+from inspector.compare.questions import questions
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Array, Finding, Memory
 from inspector.core.totals import state_totals
@@ -112,7 +114,7 @@ def test_arrays_inside_a_step_that_one_cannot_know_are_no_difference() -> None:
     for before, after in ((plan, compiled), (compiled, plan)):
         sentences = difference.sentences(before, after)
         assert not any(" new" in one or " gone" in one for one in sentences)
-        assert "not-compiled" in {caveat.code for caveat in difference.caveats(before, after)}
+        assert "not-compiled" in {caveat.code for caveat in caveats(before, after)}
     one_less = dataclasses.replace(compiled, arrays=compiled.arrays[:-1])
     assert "1 array gone" in difference.sentences(compiled, one_less)[0]
 
@@ -240,7 +242,7 @@ def test_goldens_of_two_models_are_compared() -> None:
     ]
     found = difference.sentences(*of_two)
     assert "114 arrays new, 72 arrays gone" in found[0]
-    codes = {caveat.code for caveat in difference.caveats(*of_two)}
+    codes = {caveat.code for caveat in caveats(*of_two)}
     assert {"arrays", "elements"} <= codes
 
 
@@ -258,7 +260,7 @@ def test_arrays_without_a_known_shape_are_compared() -> None:
         vague, arrays=tuple(dataclasses.replace(one, spec=(("data",),)) for one in vague.arrays)
     )
     assert "Train state per device unknown" in difference.sentences(vague, moved)[0]
-    assert len(difference.questions([found, vague, moved])[0].answers) == 3
+    assert len(questions([found, vague, moved])[0].answers) == 3
     assert difference.spec_rows([found, vague, moved])
 
 
@@ -268,7 +270,7 @@ def test_arrays_are_not_gone_if_one_snapshot_has_none() -> None:
     for before, after in ((plan, text_only), (text_only, plan)):
         sentences = difference.sentences(before, after)
         assert not any("arrays" in one or "MiB" in one for one in sentences)
-        assert "no-arrays" in {caveat.code for caveat in difference.caveats(before, after)}
+        assert "no-arrays" in {caveat.code for caveat in caveats(before, after)}
 
 
 def test_replicated_arrays_on_fewer_devices_are_not_split() -> None:

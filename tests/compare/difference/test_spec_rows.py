@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compare.difference import spec_rows
-from inspector.compare.difference.splits import parts, split_of
+from inspector.compare.splits import parts, split_of
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from tests.compare.difference.layouts import planned

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compare import difference
-from inspector.compare.difference import Answer, Question
-from inspector.compare.difference.question import Row, Statement, change_text
-from inspector.compare.difference.splits import split_of
+from inspector.compare.questions import Answer, Question, questions
+from inspector.compare.questions.question import Row, Statement, change_text
+from inspector.compare.splits import split_of, without_idle_axes
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Memory, Snapshot
 from inspector.machines import hardware
@@ -22,7 +21,7 @@ from tests.compare.difference.programs import collective, ran
 
 
 def rows(*snapshots: Snapshot, baseline: int = 0, chip: str | None = None) -> dict[str, Question]:
-    found = difference.questions(snapshots, baseline, hardware.chip(chip) if chip else None)
+    found = questions(snapshots, baseline, hardware.chip(chip) if chip else None)
     titles = [row.title for row in found]
     assert len(set(titles)) == len(titles)
     assert all(len(row.answers) == len(snapshots) for row in found)
@@ -112,9 +111,9 @@ def test_memory_is_compared_with_the_chip() -> None:
 
 def test_a_baseline_out_of_range_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="baseline is 2"):
-        difference.questions([planned(), planned()], 2)
+        questions([planned(), planned()], 2)
     with pytest.raises(InvalidInput, match="0 Snapshots"):
-        difference.questions([])
+        questions([])
 
 
 VALUES = st.one_of(st.integers(0, 10**15), st.floats(0, 1e6, allow_nan=False))
@@ -193,7 +192,7 @@ def test_missing_arrays_are_not_comparable() -> None:
 def test_mesh_axes_of_size_1_are_left_out_of_a_spec() -> None:
     wide = planned(mesh="2x4x1", axes="data,model,idle", rules="hidden=idle+model,embed=idle")
     for array in wide.arrays:
-        short = difference.without_idle_axes(array, wide.mesh)
+        short = without_idle_axes(array, wide.mesh)
         assert "idle" not in {name for axes in short.spec for name in axes or ()}
         assert split_of(short, wide.mesh) == split_of(array, wide.mesh)
     assert any("idle" in (axes or ()) for array in wide.arrays for axes in array.spec)

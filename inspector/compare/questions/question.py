@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
+
+from inspector.core.formatting import bytes_text
 
 Verdict = Literal["baseline", "better", "worse", "equal", "different", "not comparable", "unknown"]
 Better = Literal["less", "more"]
@@ -31,6 +33,15 @@ class Statement:
     excluded: str = ""
     as_read: bool = False
     parts: Mapping[str, int] | None = None
+
+    @classmethod
+    def of_number(cls, value: int | None, zero: str = "0") -> Self:
+        """Return a number as an answer, with the text `zero` for 0."""
+        return cls(UNKNOWN if value is None else f"{value:,}" if value else zero, value)
+
+    @classmethod
+    def of_bytes(cls, value: int | None) -> Self:
+        return cls(bytes_text(value), value)
 
 
 @dataclass(frozen=True)

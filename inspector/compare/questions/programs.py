@@ -1,4 +1,4 @@
-"""The rows of the Board: the same questions to every Snapshot, answered relative to a baseline."""
+"""The rows about programs: collectives, memory and time."""
 
 from __future__ import annotations
 
@@ -6,27 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from inspector.compare.difference import origin
-from inspector.compare.difference.caveats import remark
-from inspector.compare.difference.question import UNKNOWN, Better, Question, Row, Statement
-from inspector.compare.difference.splits import elements_per_device
+from inspector.compare import origin
+from inspector.compare.questions.question import UNKNOWN, Row, Statement
 from inspector.core.collectives import Traffic, traffic
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text, mesh_text, times_text
-from inspector.core.memory_kinds import in_host_memory
-from inspector.core.rules.rule import rule_text
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Level, Program, Snapshot
+from inspector.core.formatting import bytes_text, counted, mesh_axes_text
+from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
-from inspector.core.totals import STATE_GROUPS, Totals, totals
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.cost import si_text
 from inspector.machines.prediction.step_model import bound_text, modelled
 
-LAYOUT, STATE, FINDINGS = "Layout", "Train state", "Findings"
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 _SEPARATE_RUNS = (
     "Measured in separate runs on a shared machine, so there is no verdict. Time the layouts together for "
     "a reliable ratio."
@@ -38,148 +29,7 @@ _MODELLED = (
 # `init` runs once, so it does not count when choosing a layout.
 _LEFT_OUT = ("init",)
 _FIRST = ("train_step", "apply")
-_NO_ARRAYS = Statement("none", excluded="it has no such arrays")
 _NO_CHIP = Statement("no chip chosen", excluded="no chip was chosen")
-
-
-def questions(
-    snapshots: Sequence[Snapshot], baseline: int = 0, chip: Chip | None = None
-) -> tuple[Question, ...]:
-    """Return all rows in display order, with one answer per Snapshot.
-
-    Args:
-      baseline: the index of the Snapshot that the others are compared with.
-      chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
-
-    Raises:
-      InvalidInput: if there is no Snapshot at index `baseline`.
-    """
-    if not 0 <= baseline < len(snapshots):
-        raise InvalidInput(
-            f"baseline is {baseline}, but must be the index of one of {counted(len(snapshots), 'Snapshot')}"
-        )
-    reference = snapshots[baseline]
-    remarks = [remark(reference, snapshot) for snapshot in snapshots]
-    of_programs = [
-        text or ("another compiler" if snapshot.source.kind != reference.source.kind else "")
-        for text, snapshot in zip(remarks, snapshots, strict=True)
-    ]
-    layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
-    findings = [_findings(level, snapshots) for level in LEVELS]
-    return tuple(
-        row.compared(baseline, about)
-        for rows, about in (
-            (layout, None),
-            (state_rows(snapshots), remarks),
-            (program_rows(snapshots, chip, origin.chip(reference, chip)), of_programs),
-            (findings, remarks),
-        )
-        for row in rows
-    )
-
-
-def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
-    """Return the rows about the train state, with elements if the bytes of a Snapshot are unknown."""
-    rows = [
-        Row(STATE, title, better, [_of(each, groups, ask) for each in snapshots])
-        for title, better, groups, ask in _STATE
-    ]
-    rows.append(Row(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
-    if any(totals(each, STATE_GROUPS).per_device is None for each in snapshots):
-        elements = list(map(_in_elements, snapshots))
-        rows += [
-            Row(STATE, title, better, [_of(each, groups, ask) for each in elements])
-            for title, better, groups, ask in _ELEMENTS
-        ]
-    return rows
-
-
-def _of(snapshot: Snapshot, groups: Sequence[str], ask: Callable[[Totals], Statement]) -> Statement:
-    found = totals(snapshot, tuple(groups))
-    return ask(found) if found.arrays else _NO_ARRAYS
-
-
-def _in_elements(snapshot: Snapshot) -> Snapshot:
-    """Return the Snapshot with elements instead of bytes."""
-    arrays = (
-        replace(
-            array,
-            bytes=array.elements,
-            bytes_per_device=elements_per_device(array, snapshot.mesh),
-        )
-        for array in snapshot.arrays
-    )
-    return replace(snapshot, arrays=tuple(arrays))
-
-
-def _findings(level: Level, snapshots: Sequence[Snapshot]) -> Row:
-    counts = [sum(finding.level == level for finding in each.findings) for each in snapshots]
-    better: Better | None = None if level == "note" else "less"
-    statements = [_number(count, "none") for count in counts]
-    return Row(FINDINGS, f"{level.capitalize()}s", better, statements)
-
-
-def _number(value: int | None, zero: str = "0") -> Statement:
-    return Statement(UNKNOWN if value is None else f"{value:,}" if value else zero, value)
-
-
-def _bytes(value: int | None) -> Statement:
-    return Statement(bytes_text(value), value)
-
-
-def _times(factor: float | None) -> Statement:
-    # A few replicated scalars change only digits that are not shown.
-    return Statement(UNKNOWN if factor is None else f"{times_text(factor)}×", factor, as_read=True)
-
-
-def _rules(snapshot: Snapshot) -> Statement:
-    rules = recorded(snapshot)
-    if rules is not None:
-        return Statement(", ".join(map(rule_text, rules)) or "none")
-    has_specs = isinstance((snapshot.layout or {}).get("specs"), dict)
-    return Statement("none: the model has device axes" if has_specs else UNKNOWN)
-
-
-def _largest(snapshot: Snapshot) -> Statement:
-    arrays = [
-        array
-        for array in snapshot.arrays
-        if array.group in STATE_GROUPS and not in_host_memory(array, snapshot.mesh)
-    ]
-    if not arrays:
-        return _NO_ARRAYS
-    if any(array.bytes_per_device is None for array in arrays):
-        return Statement(UNKNOWN)
-    largest = max(arrays, key=lambda array: array.bytes_per_device or 0)
-    held = largest.bytes_per_device
-    return Statement(f"{bytes_text(held)}, {largest.path}", held)
-
-
-_LAYOUT: tuple[tuple[str, Callable[[Snapshot], Statement]], ...] = (
-    ("Source", lambda each: Statement(origin.text(each))),
-    ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
-    ("Mesh", lambda each: Statement(mesh_text(each.mesh, max_axes_of_size_1=0))),
-    ("Devices", lambda each: _number(each.mesh.size if each.mesh else None)),
-    ("Rules", _rules),
-)
-# Title, whether less is better, groups of arrays, and the answer about their totals.
-_StateRow = tuple[str, Better | None, tuple[str, ...], Callable[[Totals], Statement]]
-_STATE: tuple[_StateRow, ...] = (
-    ("Arrays", None, STATE_GROUPS, lambda found: _number(found.arrays)),
-    ("Bytes once", None, STATE_GROUPS, lambda found: _bytes(found.bytes)),
-    ("Bytes per device", "less", STATE_GROUPS, lambda found: _bytes(found.per_device)),
-    ("Parameters per device", "less", ("params",), lambda found: _bytes(found.per_device)),
-    ("Optimizer state per device", "less", ("opt_state",), lambda found: _bytes(found.per_device)),
-    ("Copies", "less", STATE_GROUPS, lambda found: _times(found.copies)),
-    ("Duplicated on all devices", "less", STATE_GROUPS, lambda found: _bytes(found.duplicated)),
-)
-_ELEMENTS: tuple[_StateRow, ...] = (
-    ("Elements once", None, STATE_GROUPS, lambda found: _number(found.bytes)),
-    ("Elements per device", "less", STATE_GROUPS, lambda found: _number(found.per_device)),
-    ("Parameter elements per device", "less", ("params",), lambda it: _number(it.per_device)),
-    ("Copies of elements", "less", STATE_GROUPS, lambda found: _times(found.copies)),
-)
-
 
 # The answer of one program of a Snapshot.
 _AskProgram = Callable[[Snapshot, Program], Statement]

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from inspector.compare.difference import caveats
-from inspector.compare.difference.caveats import remark
+from inspector.compare.caveats import caveats, remark
 from inspector.core.snapshot import Snapshot
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import ran

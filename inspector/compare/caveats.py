@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inspector.compare.difference import origin
+from inspector.compare import origin
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS, state_totals

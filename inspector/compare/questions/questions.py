@@ -1,0 +1,80 @@
+"""The rows of the Board: the same questions to every Snapshot, answered relative to a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from inspector.compare import origin
+from inspector.compare.caveats import remark
+from inspector.compare.questions.programs import program_rows
+from inspector.compare.questions.question import UNKNOWN, Better, Question, Row, Statement
+from inspector.compare.questions.train_state import state_rows
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import counted, mesh_text
+from inspector.core.rules.rule import rule_text
+from inspector.core.rules.written import recorded
+from inspector.core.snapshot import Level, Snapshot
+from inspector.machines.hardware import Chip
+
+LAYOUT, FINDINGS = "Layout", "Findings"
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+
+def questions(
+    snapshots: Sequence[Snapshot], baseline: int = 0, chip: Chip | None = None
+) -> tuple[Question, ...]:
+    """Return all rows in display order, with one answer per Snapshot.
+
+    Args:
+      baseline: the index of the Snapshot that the others are compared with.
+      chip: the chip for modelled memory and time. Without it, each compiled Snapshot uses its own chip.
+
+    Raises:
+      InvalidInput: if there is no Snapshot at index `baseline`.
+    """
+    if not 0 <= baseline < len(snapshots):
+        raise InvalidInput(
+            f"baseline is {baseline}, but must be the index of one of {counted(len(snapshots), 'Snapshot')}"
+        )
+    reference = snapshots[baseline]
+    remarks = [remark(reference, snapshot) for snapshot in snapshots]
+    of_programs = [
+        text or ("another compiler" if snapshot.source.kind != reference.source.kind else "")
+        for text, snapshot in zip(remarks, snapshots, strict=True)
+    ]
+    layout = [Row(LAYOUT, title, None, [ask(each) for each in snapshots]) for title, ask in _LAYOUT]
+    findings = [_findings(level, snapshots) for level in LEVELS]
+    return tuple(
+        row.compared(baseline, about)
+        for rows, about in (
+            (layout, None),
+            (state_rows(snapshots), remarks),
+            (program_rows(snapshots, chip, origin.chip(reference, chip)), of_programs),
+            (findings, remarks),
+        )
+        for row in rows
+    )
+
+
+def _findings(level: Level, snapshots: Sequence[Snapshot]) -> Row:
+    counts = [sum(finding.level == level for finding in each.findings) for each in snapshots]
+    better: Better | None = None if level == "note" else "less"
+    statements = [Statement.of_number(count, "none") for count in counts]
+    return Row(FINDINGS, f"{level.capitalize()}s", better, statements)
+
+
+def _rules(snapshot: Snapshot) -> Statement:
+    rules = recorded(snapshot)
+    if rules is not None:
+        return Statement(", ".join(map(rule_text, rules)) or "none")
+    has_specs = isinstance((snapshot.layout or {}).get("specs"), dict)
+    return Statement("none: the model has device axes" if has_specs else UNKNOWN)
+
+
+_LAYOUT: tuple[tuple[str, Callable[[Snapshot], Statement]], ...] = (
+    ("Source", lambda each: Statement(origin.text(each))),
+    ("Model", lambda each: Statement(origin.model(each) or UNKNOWN)),
+    ("Mesh", lambda each: Statement(mesh_text(each.mesh, max_axes_of_size_1=0))),
+    ("Devices", lambda each: Statement.of_number(each.mesh.size if each.mesh else None)),
+    ("Rules", _rules),
+)
