@@ -48,8 +48,10 @@ class Fold:
         return sum_known(array.bytes_per_device for array in self.arrays)
 
 
-# A path split at its numbers: text, numbers, text, numbers, … text. Numbers are kept as strings.
-_Pattern = tuple[tuple[str, ...], ...]
+# The numbers in a path as strings, each with those that it was joined with.
+_Numbers = tuple[tuple[str, ...], ...]
+# They, and the places of their arrays among all.
+_Entry = tuple[_Numbers, list[int]]
 
 
 def fold(arrays: Iterable[Array]) -> tuple[Fold, ...]:
@@ -60,45 +62,46 @@ def fold(arrays: Iterable[Array]) -> tuple[Fold, ...]:
 # Several figures fold the same arrays. The folds keep their arrays, so no other array has the same id.
 @cachetools.cached(cachetools.LRUCache(16), lambda arrays: tuple(map(id, arrays)), Lock())
 def _folds(arrays: tuple[Array, ...]) -> tuple[Fold, ...]:
-    entries = [(_pattern(array.path), [(place, array)]) for place, array in enumerate(arrays)]
-    most = max((len(pattern) for pattern, _ in entries), default=0)
-    for position in range(1, most, 2):
-        entries = _fold_at(position, entries)
+    # Only arrays that are equal but for the numbers in their paths can be joined.
+    alike: dict[tuple[tuple[str, ...], Hashable], dict[_Numbers, list[int]]] = {}
+    for place, array in enumerate(arrays):
+        parts = _NUMBER.split(array.path)
+        key = (tuple(parts[::2]), _layout_key(array))
+        numbers: _Numbers = tuple((one,) for one in parts[1::2])
+        alike.setdefault(key, {}).setdefault(numbers, []).append(place)
     folds = []
-    for pattern, members in entries:
-        members.sort(key=lambda member: member[0])
-        path = "".join(_part_text(part) for part in pattern)
-        folds.append((members[0][0], Fold(path, tuple(array for _, array in members))))
+    for (texts, _), by_numbers in alike.items():
+        entries: list[_Entry] = list(by_numbers.items())
+        for position in range(len(texts) - 1) if len(entries) > 1 else ():
+            entries = _joined(position, entries)
+        for numbers, places in entries:
+            places.sort()
+            one_fold = Fold(_path(texts, numbers), tuple(arrays[place] for place in places))
+            folds.append((places[0], one_fold))
     return tuple(folded for _, folded in sorted(folds, key=lambda item: item[0]))
 
 
-def _fold_at(
-    position: int, entries: list[tuple[_Pattern, list[tuple[int, Array]]]]
-) -> list[tuple[_Pattern, list[tuple[int, Array]]]]:
-    """Join the entries that differ only at one position of their patterns."""
-    groups: dict[Hashable, list[tuple[_Pattern, list[tuple[int, Array]]]]] = {}
-    for pattern, members in entries:
-        rest = (pattern[:position], pattern[position + 1 :]) if position < len(pattern) else pattern
-        key = (position < len(pattern), rest, _layout_key(members[0][1]))
-        groups.setdefault(key, []).append((pattern, members))
-    folded = []
+def _joined(position: int, entries: list[_Entry]) -> list[_Entry]:
+    """Join the entries that differ only in the number at one position."""
+    groups: dict[Hashable, list[_Entry]] = {}
+    for entry in entries:
+        numbers = entry[0]
+        groups.setdefault((numbers[:position], numbers[position + 1 :]), []).append(entry)
+    joined = []
     for group in groups.values():
-        pattern = group[0][0]
-        # Paths that end earlier are equal, as only a damaged Snapshot has them.
-        if len(group) > 1 and position < len(pattern):
-            numbers = tuple(number for entry, _ in group for number in entry[position])
-            ordered = tuple(sorted(numbers, key=lambda number: (int(number), number)))
-            pattern = (*pattern[:position], ordered, *pattern[position + 1 :])
-        folded.append((pattern, [member for _, members in group for member in members]))
-    return folded
+        numbers = group[0][0]
+        if len(group) > 1:
+            every = [number for other, _ in group for number in other[position]]
+            every.sort(key=lambda number: (int(number), number))
+            numbers = (*numbers[:position], tuple(every), *numbers[position + 1 :])
+        joined.append((numbers, [place for _, places in group for place in places]))
+    return joined
 
 
-def _pattern(path: str) -> _Pattern:
-    return tuple((part,) for part in _NUMBER.split(path))
-
-
-def _part_text(part: tuple[str, ...]) -> str:
-    return part[0] if len(part) == 1 else f"{{{numbers_text(part)}}}"
+def _path(texts: Sequence[str], numbers: _Numbers) -> str:
+    """Return the texts with the numbers between them: `layer_{0…3}/W`."""
+    shown = [one[0] if len(one) == 1 else f"{{{numbers_text(one)}}}" for one in numbers]
+    return "".join(text + number for text, number in zip(texts, [*shown, ""], strict=True))
 
 
 def numbers_text(numbers: Sequence[str]) -> str:

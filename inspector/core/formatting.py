@@ -209,13 +209,12 @@ def dimension_text(array: Array, mesh: Mesh, dimension: int) -> str:
 
 
 def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for device in devices:
-        if runs and device == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], device)
-        else:
-            runs.append((device, device))
-    return runs
+    """Return the first and the last id of each run of consecutive ids."""
+    breaks = [
+        place for place, (one, after) in enumerate(itertools.pairwise(devices)) if after != one + 1
+    ]
+    starts, stops = [0, *(place + 1 for place in breaks)], [*breaks, len(devices) - 1]
+    return [(devices[start], devices[stop]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _run_text(start: int, stop: int) -> str:

@@ -259,13 +259,18 @@ def _blocks(
     """Return (row slots, column slots): the number of the block in each cell."""
     dimensions, cuts = rows.dimensions + columns.dimensions, on_mesh.cuts
     grid = np.full(tuple(len(cuts[dimension]) for dimension in dimensions), -1, dtype=np.int64)
-    starts_of = {number: [start for start, _ in cuts[number]] for number in dimensions}
-    for number, position in enumerate(on_mesh.first.tolist()):
-        start, stop = on_mesh.placement.starts[position], on_mesh.placement.stops[position]
-        if any(not start[d] <= index < stop[d] for d, index in sliced.items()):
-            continue
-        window = tuple(
-            slice(*np.searchsorted(starts_of[d], [start[d], stop[d]]).tolist()) for d in dimensions
-        )
-        grid[window] = number
+    starts, stops = on_mesh.placement.starts[on_mesh.first], on_mesh.placement.stops[on_mesh.first]
+    drawn = np.ones(len(starts), dtype=bool)
+    for dimension, index in sliced.items():
+        drawn &= (starts[:, dimension] <= index) & (index < stops[:, dimension])
+    numbers = np.flatnonzero(drawn)
+    borders = {number: [start for start, _ in cuts[number]] for number in dimensions}
+    # For each dimension, the first slot of each block and the one after its last.
+    low, high = (
+        [np.searchsorted(borders[d], side[numbers, d]).tolist() for d in dimensions]
+        for side in (starts, stops)
+    )
+    for place, number in enumerate(numbers.tolist()):
+        window = (slice(one[place], end[place]) for one, end in zip(low, high, strict=True))
+        grid[tuple(window)] = number
     return grid.reshape(rows.slots, columns.slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -30,7 +31,7 @@ def hover_of_blocks(on_mesh: PlacedArray) -> list[str]:
         count = formatting.counted(len(devices), "device")
         lines = [
             f"block {number} of {on_mesh.placement.blocks}",
-            *_piece(on_mesh, int(on_mesh.first[number])),
+            *_pieces(on_mesh)[number],
             f"on {count}: {formatting.devices_text(devices, most=8)}",
         ]
         if process:
@@ -67,7 +68,7 @@ def hover_of_devices(
         lines = [
             f"{place}: as device {device}" if folded else f"device {device} · {place}",
             f"block {number} of {placement.blocks}",
-            *_piece(on_mesh, position),
+            *_pieces(on_mesh)[number],
             f"replica {placement.replica[position]} {others}",
         ]
         if processes is not None and not folded:
@@ -76,14 +77,19 @@ def hover_of_devices(
     return texts
 
 
-def _piece(on_mesh: PlacedArray, position: int) -> list[str]:
+@functools.lru_cache(4)
+def _pieces(on_mesh: PlacedArray) -> list[list[str]]:
+    """Return for each block its index ranges, shape and bytes, once for the maps of blocks and devices."""
     array, placement = on_mesh.array, on_mesh.placement
-    ranges = list(
-        zip(placement.starts[position].tolist(), placement.stops[position].tolist(), strict=True)
-    )
-    extents = [stop - start for start, stop in ranges]
-    size = formatting.exact_bytes_text(bytes_of(array, extents))
-    return [
-        f"index {formatting.ranges_text(ranges)}",
-        f"shard {formatting.shape_text(extents)} {formatting.dtype_text(array.dtype)}, {size}",
-    ]
+    dtype = formatting.dtype_text(array.dtype)
+    texts = []
+    for starts, stops in zip(
+        placement.starts[on_mesh.first].tolist(),
+        placement.stops[on_mesh.first].tolist(),
+        strict=True,
+    ):
+        extents = [stop - start for start, stop in zip(starts, stops, strict=True)]
+        size = formatting.exact_bytes_text(bytes_of(array, extents))
+        ranges = formatting.ranges_text(list(zip(starts, stops, strict=True)))
+        texts.append([f"index {ranges}", f"shard {formatting.shape_text(extents)} {dtype}, {size}"])
+    return texts

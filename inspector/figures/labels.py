@@ -5,6 +5,7 @@ Names that come from files or models are text, never markup. Escape everything t
 
 from __future__ import annotations
 
+import html
 import textwrap
 
 from inspector.core.printable import printable
@@ -13,12 +14,10 @@ from inspector.core.printable import printable
 # narrower, so text that fits by this estimate fits in both.
 _EM_PER_CHARACTER = 0.57
 
-_MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
-
 
 def escape(text: str) -> str:
     """Return the text so that Plotly draws it literally: no tags, entities, formulas or control codes."""
-    return printable(text).translate(_MARKUP)
+    return html.escape(printable(text), quote=False).replace("$", "&#36;")
 
 
 def short_path(path: str, characters: int) -> str:

@@ -77,12 +77,12 @@ def axes_shown(mesh: Mesh) -> tuple[int, ...]:
 
 def coordinates_text(mesh: Mesh, position: int, folded: Sequence[int] = ()) -> str:
     """Return the mesh coordinates of a device, `data 0, model 3`; of folded axes, `all of data`."""
-    shown = axes_shown(mesh)
-    place = np.unravel_index(position, [mesh.axes[number].size for number in shown])
-    return ", ".join(
-        f"all of {mesh.axes[number].name}" if number in folded else f"{mesh.axes[number].name} {at}"
-        for number, at in zip(shown, place, strict=True)
-    )
+    texts = []
+    for number in reversed(axes_shown(mesh)):
+        axis = mesh.axes[number]
+        position, at = divmod(position, axis.size)
+        texts.append(f"all of {axis.name}" if number in folded else f"{axis.name} {at}")
+    return ", ".join(reversed(texts))
 
 
 def folded_axes(mesh: Mesh, drawn: Sequence[np.ndarray]) -> tuple[int, ...]:

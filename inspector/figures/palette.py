@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,6 +78,7 @@ def style_of(spec: Spec | None, styles: Mapping[Spec | None, SpecStyle]) -> Spec
     return styles.get(without_trailing(spec), UNKNOWN_STYLE)
 
 
+@functools.lru_cache(64)
 def colors_of_blocks(count: int) -> tuple[str, ...]:
     """Return a color for each of `count` blocks. A single block is grey: it is the same everywhere."""
     if count == 1:
@@ -114,6 +116,7 @@ def faded(color: str, opacity: float = 0.22) -> str:
     return f"rgba({red},{green},{blue},{opacity})"
 
 
+@functools.lru_cache(4096)
 def text_on(color: str) -> str:
     """Return black or white, whichever contrasts more with a fill (WCAG 2 contrast ratio)."""
     return max(BLACK, WHITE, key=lambda text: contrast(color, text))

@@ -76,8 +76,8 @@ def plan(layout: Layout, state: AbstractState) -> Snapshot:
     findings = [
         finding
         for array in arrays
+        if array.shard_shape is None
         for finding in _indivisible(array, mesh)
-        if array.spec is not None
     ]
     findings += _unmatched(layout, state)
     return Snapshot(
