@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from inspector import layout as layouts
-from inspector.search.progress import Progress
-from inspector.search.space import space_of
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.space import space_of
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
 from inspector.service.search import task

@@ -13,10 +13,10 @@ from contextlib import closing
 
 from inspector import layout as layouts
 from inspector.compare.paired_times import ratios
+from inspector.compare.search.order import value
+from inspector.compare.search.result import SearchResult, layout_of
+from inspector.compare.search.space import Space, space_of
 from inspector.machines import targets
-from inspector.search.order import value
-from inspector.search.result import SearchResult, layout_of
-from inspector.search.space import Space, space_of
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 from inspector.service.search import executors, task

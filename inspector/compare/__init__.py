@@ -1,1 +1,1 @@
-"""Comparison of Snapshots: differences, the board, paired timing."""
+"""Comparison of Snapshots and layouts: differences, the Board, paired timing, accuracy, search."""

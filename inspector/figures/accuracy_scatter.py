@@ -6,7 +6,7 @@ import math
 
 import plotly.graph_objects as go
 
-from inspector.compare.accuracy import Accuracy, Row
+from inspector.compare.measured.accuracy import Accuracy, Row
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures import frame, labels, palette
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
+from inspector.compare.search.result import Candidate, SearchResult, layout_of
 from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.figures import frame, labels, palette
 from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of
-from inspector.search.result import Candidate, SearchResult, layout_of
 
 MOST_POINTS = 1500  # propagated candidates that are drawn, the fastest first: 40 kB
 _PLOT_PX = 320

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from inspector.compare.accuracy import Accuracy, Row
-from inspector.compare.layout_trials import Trials
-from inspector.compare.sweeps import Sweep
+from inspector.compare.measured.accuracy import Accuracy, Row
+from inspector.compare.measured.layout_trials import Trials
+from inspector.compare.measured.sweeps import Sweep
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.prediction.own_runs import OwnRun, counts, path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import Candidate, SearchResult, Sensitivity, layout_of
+from inspector.compare.search.space import VARIED
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.figures.effect_bars import Row, effect_bars
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout, from_json
-from inspector.search.progress import Progress
-from inspector.search.result import Candidate, SearchResult, Sensitivity, layout_of
-from inspector.search.space import VARIED
 from inspector.sections.section import (
     Block,
     Column,

@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 from inspector.compare import board_link, glance
 from inspector.compare.board import Board
+from inspector.compare.search import result as results
+from inspector.compare.search.result import SearchResult
 from inspector.core import private_database, snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import statistics, sum_known
 from inspector.core.user_folder import user_folder
 from inspector.layout import Layout
-from inspector.search import result as results
-from inspector.search.result import SearchResult
 from inspector.service.engine import Requester
 from inspector.service.subject import layout_title
 

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from inspector.checks import audit, lock_changes, lock_file
 from inspector.compare import board, board_link, comparison_json
+from inspector.compare.aligned import aligned
 from inspector.compiled.causes import dependents, rules_behind
 from inspector.core import device_holdings, snapshot, strict_json
 from inspector.core.rules.written import recorded
@@ -118,7 +119,7 @@ def one(found: Snapshot) -> Iterator[View]:
 def several(found: list[Snapshot]) -> Iterator[View]:
     """Yield the name and the function of each thing that is shown of several Snapshots together."""
     named = [(f"layout {place}", each) for place, each in enumerate(found)]
-    aligned = _cached(
+    compared = _cached(
         lambda: [
             (name, each)
             for (name, _), each in zip(
@@ -126,12 +127,12 @@ def several(found: list[Snapshot]) -> Iterator[View]:
             )
         ]
     )
-    yield "compare", lambda: _draw(comparison.sections(aligned(), CHIP))
-    yield "compare -o X.json", lambda: _json(comparison_json.to_json(aligned(), 0, CHIP))
-    yield "glance", lambda: _draw(glance.sections(aligned(), CHIP))
+    yield "compare", lambda: _draw(comparison.sections(compared(), CHIP))
+    yield "compare -o X.json", lambda: _json(comparison_json.to_json(compared(), 0, CHIP))
+    yield "glance", lambda: _draw(glance.sections(compared(), CHIP))
     yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
     yield "board link", lambda: board_link.to_query(_board(named).aligned())
-    yield "linked maps", lambda: _linked(aligned())
+    yield "linked maps", lambda: _linked(compared())
     yield "lines", lambda: provenance.lines(named)
     yield "lock changes", lambda: lock_changes.changes(*map(lock_file.locked, found[:2]))
     yield "HTML report of several", lambda: report.content(named, ".html", CHIP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector import layout as layouts
-from inspector.search.result import Candidate, Counts, SearchResult, Sensitivity
+from inspector.compare.search.result import Candidate, Counts, SearchResult, Sensitivity
 from inspector.sections import search
 from inspector.sections.section import Picture
 

@@ -11,11 +11,11 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.board import Board
+from inspector.compare.search.evaluated import Evaluated
+from inspector.compare.search.result import Counts, SearchResult, candidate
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Seconds, Source
 from inspector.layout import Layout
-from inspector.search.evaluated import Evaluated
-from inspector.search.result import Counts, SearchResult, candidate
 from inspector.service import history as histories
 from inspector.service.engine import LOCAL, Requester
 from inspector.service.history import History, beyond_size, older_than

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from inspector.checks.policy.fields import Fields
 from inspector.checks.policy.outcome import Check, Violation, name
+from inspector.compare.search import result as results
+from inspector.compare.search.result import Candidate, SearchResult
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text, seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.layout import from_json
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted
-from inspector.search import result as results
-from inspector.search.result import Candidate, SearchResult
 
 _PROGRAM = "train_step"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from inspector.compare import accuracy
+from inspector.compare.measured import accuracy
 from inspector.core.errors import InvalidInput
 from inspector.machines.prediction import own_runs
 from inspector.media.streamlit import render

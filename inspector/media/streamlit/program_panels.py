@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.compare import local_runs
+from inspector.compare.measured import local_runs
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout

@@ -7,6 +7,9 @@ from datetime import datetime
 
 import streamlit as st
 
+from inspector.compare.search import result as results
+from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
+from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.layout import Layout
@@ -25,9 +28,6 @@ from inspector.media.streamlit import (
 )
 from inspector.media.streamlit.job_progress import Progress, Task
 from inspector.media.streamlit.plain_text import plain
-from inspector.search import result as results
-from inspector.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
-from inspector.search.space import MOST_CANDIDATES, space_of
 from inspector.sections import search as section
 from inspector.service.search import registry
 from inspector.service.search.registry import Request, Watched

@@ -10,9 +10,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from inspector.compare import accuracy as comparison
-from inspector.compare import layout_trials, local_runs, published_runs, sweeps
-from inspector.compare.sweeps import Sweep
+from inspector.compare.measured import accuracy as comparison
+from inspector.compare.measured import layout_trials, local_runs, published_runs, sweeps
+from inspector.compare.measured.sweeps import Sweep
 from inspector.core import output, snapshot, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted

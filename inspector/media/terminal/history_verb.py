@@ -7,13 +7,13 @@ import dataclasses
 import sys
 
 from inspector import layout as layouts
+from inspector.compare.search import result as results
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.printable import one_line
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, one_of, verb
-from inspector.search import result as results
 from inspector.sections import history as section
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache

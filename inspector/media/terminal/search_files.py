@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inspector.compare.search import result as results
 from inspector.core import snapshot, strict_json
 from inspector.core.formatting import numbered
 from inspector.core.snapshot import Snapshot
 from inspector.media.terminal import options as shared
-from inspector.search import result as results
 
 
 def read_all(paths: Sequence[str], given: Sequence[str] = ()) -> list[tuple[str, Snapshot]]:

@@ -9,6 +9,10 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
 
+from inspector.compare.search import result as results
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import OBJECTIVES
+from inspector.compare.search.space import space_of
 from inspector.core import output
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
@@ -18,10 +22,6 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.layout_options import LAYOUT, layout_of
 from inspector.media.terminal.options import CHIP, JSON, argument, verb
-from inspector.search import result as results
-from inspector.search.progress import Progress
-from inspector.search.result import OBJECTIVES
-from inspector.search.space import space_of
 from inspector.sections import search as section
 from inspector.service.engine import LOCAL
 from inspector.service.history import History

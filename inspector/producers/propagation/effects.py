@@ -9,6 +9,7 @@ from typing import Any
 from cachetools import LRUCache, cached
 from jaxlib.mlir import ir
 
+from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.sharding_errors import sentence
@@ -37,7 +38,6 @@ from inspector.producers.propagation.template import (
     template_of,
     template_of_program,
 )
-from inspector.search.evaluated import wire_bytes_of
 
 _CONSTRAINT = "sdy.sharding_constraint"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from inspector.compare.search.evaluated import Evaluated, evaluated, rejected
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
@@ -22,7 +23,6 @@ from inspector.producers.propagation import collector
 from inspector.producers.propagation.propagate import Setting
 from inspector.producers.propagation.scaled import ScaledProgram, scaled_program
 from inspector.producers.propagation.template import template_of
-from inspector.search.evaluated import Evaluated, evaluated, rejected
 
 
 def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from typing import Literal
 
 from cachetools import LRUCache
 
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import Objective, SearchResult
+from inspector.compare.search.space import Space
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.search.progress import Progress
-from inspector.search.result import Objective, SearchResult
-from inspector.search.space import Space
 from inspector.service import audit_log, serving
 from inspector.service.engine import LOCAL, Limits, Requester, Subject
 from inspector.service.engine.pool import Event

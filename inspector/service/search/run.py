@@ -13,18 +13,11 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text
-from inspector.layout import Layout
-from inspector.layout.plan import now
-from inspector.machines.hardware import Chip
-from inspector.machines.prediction.memory import capacity_of
-from inspector.search.conditions import conditions, sensitivity
-from inspector.search.evaluated import Evaluated, rejected
-from inspector.search.order import Figure, best_of, next_to_compile, pareto, ranked, value
-from inspector.search.progress import Progress
-from inspector.search.result import (
+from inspector.compare.search.conditions import conditions, sensitivity
+from inspector.compare.search.evaluated import Evaluated, rejected
+from inspector.compare.search.order import Figure, best_of, next_to_compile, pareto, ranked, value
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import (
     Candidate,
     Counts,
     Objective,
@@ -33,7 +26,14 @@ from inspector.search.result import (
     candidate,
     layout_of,
 )
-from inspector.search.space import Group, Space, activations_key, identity
+from inspector.compare.search.space import Group, Space, activations_key, identity
+from inspector.core import typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text
+from inspector.layout import Layout
+from inspector.layout.plan import now
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.memory import capacity_of
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import task

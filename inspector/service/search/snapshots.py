@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from inspector.compare.search.result import SearchResult, layout_of
 from inspector.core.formatting import mesh_sizes_text, numbered
 from inspector.core.snapshot import Snapshot
-from inspector.search.result import SearchResult, layout_of
 from inspector.service.inspection import Inspection
 from inspector.service.search import task
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from inspector.compare.search.evaluated import Evaluated, evaluated, rejected, wire_bytes_of
 from inspector.core import snapshot, strict_json, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
@@ -23,7 +24,6 @@ from inspector.machines import hardware, out_of_memory, targets
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH, breakdown, fit
 from inspector.model import own_model
-from inspector.search.evaluated import Evaluated, evaluated, rejected, wire_bytes_of
 from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Environment, Job, Pool

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from inspector.compare.search import result as results
 from inspector.core import snapshot, user_folder
 from inspector.media.terminal import main
-from inspector.search import result as results
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
 from tests.service.test_history import LAYOUT, TPU, found, run

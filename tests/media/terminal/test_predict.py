@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.compare import accuracy, published_runs
+from inspector.compare.measured import accuracy, published_runs
 from inspector.core import snapshot
 from inspector.core.snapshot import (
     Collective,

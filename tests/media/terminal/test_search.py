@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from inspector.search import result as results
+from inspector.compare.search import result as results
 from inspector.service.search import task
 from tests.media.terminal.command import inspector
 

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.dask_cluster import Cluster
 from inspector import layout as layouts
+from inspector.compare.search.result import SearchResult
+from inspector.compare.search.space import Space, space_of
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
-from inspector.search.result import SearchResult
-from inspector.search.space import Space, space_of
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import executors, task
 from inspector.service.search.run import Search

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
+from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import Counts
 from inspector.core.errors import InvalidInput
-from inspector.search.progress import Progress
-from inspector.search.result import Counts
 from inspector.service.engine import Limits, Requester
 from inspector.service.search import registry
 from inspector.service.search.registry import Searches

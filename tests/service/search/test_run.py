@@ -13,13 +13,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from inspector import layout as layouts
+from inspector.compare.search import result as results
+from inspector.compare.search import schema
+from inspector.compare.search.result import SearchResult
+from inspector.compare.search.space import Space, space_of
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
-from inspector.search import result as results
-from inspector.search import schema
-from inspector.search.result import SearchResult
-from inspector.search.space import Space, space_of
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import task
 from inspector.service.search.run import Search
@@ -201,6 +201,6 @@ def test_bad_results_are_refused(change, named):
 
 
 def test_the_schema_file_is_the_generated_one():
-    """If this fails, run `python -m inspector.search.schema`."""
+    """If this fails, run `python -m inspector.compare.search.schema`."""
     assert results.SCHEMA_PATH.read_text(encoding="utf-8") == schema.text()
     assert strict_json.parse(schema.text(), "it")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector import layout as layouts
+from inspector.compare.search.conditions import conditions, sensitivity
+from inspector.compare.search.evaluated import Evaluated
+from inspector.compare.search.result import candidate
 from inspector.layout import Layout
-from inspector.search.conditions import conditions, sensitivity
-from inspector.search.evaluated import Evaluated
-from inspector.search.result import candidate
 
 FIELDS = {
     "model": "transformer", "target": "tpu:v5e:4x4", "mesh": "4x4", "axes": "fsdp,tensor",

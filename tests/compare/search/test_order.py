@@ -7,8 +7,8 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector.search.evaluated import Evaluated, rejected
-from inspector.search.order import (
+from inspector.compare.search.evaluated import Evaluated, rejected
+from inspector.compare.search.order import (
     Figure,
     _student,
     best_of,

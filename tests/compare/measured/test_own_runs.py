@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from inspector.compare import local_runs
+from inspector.compare.measured import local_runs
 from inspector.core import snapshot, user_folder
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (

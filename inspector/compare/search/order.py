@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from inspector.compare.search.evaluated import Evaluated
+from inspector.compare.search.result import Objective
 from inspector.machines.prediction.memory import peak_interval
-from inspector.search.evaluated import Evaluated
-from inspector.search.result import Objective
 
 # Compiled candidates from which the ratio of compiled to propagated time is taken. Below it, the published
 # runs give the interval.

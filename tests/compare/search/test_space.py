@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
+from inspector.compare.search import space as spaces
+from inspector.compare.search.space import Space, identity, space_of
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import partition_spec
 from inspector.layout import Layout, mesh_shapes, presets
-from inspector.search import space as spaces
-from inspector.search.space import Space, identity, space_of
 
 TRANSFORMER = {"model": "transformer", "target": "tpu:v5e:4x4", "mesh": "16", "axes": "fsdp"}
 

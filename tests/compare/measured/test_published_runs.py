@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from inspector.compare import published_runs
-from inspector.compare.published_runs import PublishedRun
+from inspector.compare.measured import published_runs
+from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core.errors import InvalidInput
 from tests.paths import CASES
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from inspector.compare.search.evaluated import Evaluated
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 from inspector.layout import Layout, from_json
-from inspector.search.evaluated import Evaluated
 
 FORMAT = "sharding-search"
 VERSION = 1

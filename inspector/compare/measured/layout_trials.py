@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from inspector import layout as layouts
-from inspector.compare.accuracy import DIFFERENT
-from inspector.compare.scaling_memory import (
+from inspector.compare.measured.accuracy import DIFFERENT
+from inspector.compare.measured.scaling_memory import (
     Microbatch,
     Needs,
     fitted_fragmentation,

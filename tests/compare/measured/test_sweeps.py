@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from inspector.compare import sweeps
-from inspector.compare.accuracy import Row
+from inspector.compare.measured import sweeps
+from inspector.compare.measured.accuracy import Row
 from inspector.core.errors import InvalidInput
-from tests.compare.test_published_runs import ROW, read
+from tests.compare.measured.test_published_runs import ROW, read
 
 # Names of runs, mesh axes, and measured and predicted seconds.
 RUNS = {

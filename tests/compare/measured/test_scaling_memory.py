@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.compare.scaling_memory import (
+from inspector.compare.measured.scaling_memory import (
     Microbatch,
     Needs,
     fitted_fragmentation,

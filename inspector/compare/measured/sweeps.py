@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inspector.compare.accuracy import Row, ordered
-from inspector.compare.published_runs import PublishedRun
+from inspector.compare.measured.accuracy import Row, ordered
+from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
 

@@ -1,11 +1,11 @@
-"""Generate the JSON Schema of search results: `python -m inspector.search.schema` writes it."""
+"""Generate the JSON Schema of search results: `python -m inspector.compare.search.schema` writes it."""
 
 from __future__ import annotations
 
 import json
 
+from inspector.compare.search.result import FORMAT, SCHEMA_PATH, VERSION, SearchResult
 from inspector.core import output, schema
-from inspector.search.result import FORMAT, SCHEMA_PATH, VERSION, SearchResult
 
 
 def text() -> str:

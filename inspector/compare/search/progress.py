@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inspector.search.result import Counts
+from inspector.compare.search.result import Counts
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from inspector.compare.search.result import Candidate, Sensitivity
+from inspector.compare.search.space import identity
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import named_slices
 from inspector.machines.targets import Target
-from inspector.search.result import Candidate, Sensitivity
-from inspector.search.space import identity
 
 _DOUBLED = ("batch", "seq")
 _FACTORS = (0.5, 2.0, 4.0)  # of the number of devices

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector import layout as layouts
-from inspector.compare.run_corrections import corrected
+from inspector.compare.measured.run_corrections import corrected
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import slices, targets

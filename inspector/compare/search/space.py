@@ -9,15 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inspector.core.abstract import AbstractState
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.rules import Rule, partition_spec
-from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
-from inspector.layout.fields import parse_rules
-from inspector.layout.mesh_shapes import factorings
-from inspector.layout.presets import fitting
-from inspector.search.neighbors import neighbors
-from inspector.search.roles import (
+from inspector.compare.search.neighbors import neighbors
+from inspector.compare.search.roles import (
     MESH_ORDER,
     LogicalAxes,
     Role,
@@ -25,6 +18,13 @@ from inspector.search.roles import (
     roles_of,
     rules_of,
 )
+from inspector.core.abstract import AbstractState
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.rules import Rule, partition_spec
+from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
+from inspector.layout.fields import parse_rules
+from inspector.layout.mesh_shapes import factorings
+from inspector.layout.presets import fitting
 
 MOST_CANDIDATES = 20_000  # ten minutes of propagation on one core
 # Fields that a search can vary in addition to the mesh, the rules and the sizes of the model.

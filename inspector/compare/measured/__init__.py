@@ -1,0 +1,1 @@
+"""Measured runs, published ones and those of this machine, and how far predictions are from them."""
