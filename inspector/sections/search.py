@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from inspector.compare.search import order
 from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import Candidate, SearchResult, Sensitivity, layout_of
+from inspector.compare.search.result import (
+    Candidate,
+    Objective,
+    SearchResult,
+    Sensitivity,
+    layout_of,
+)
 from inspector.compare.search.space import VARIED
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_sizes_text, seconds_text
 from inspector.figures.effect_bars import Row, effect_bars
@@ -40,10 +48,9 @@ _PHASES = {
     "sensitivity": "Searching under other conditions",
     "done": "Done",
 }
-_ENDS = {
-    "budget": "Ended because the budget of compiles is spent; others could be better.",
-    "none better": "Ended because no other candidate can be better within its interval.",
-}
+_BUDGET_SPENT = "Ended because the budget of compiles is spent"
+_NONE_BETTER = "Ended because no other candidate can be better within its interval."
+_LESS = {"time": "to take less time", "memory": "to need less memory", "traffic": "to send less"}
 
 
 def section(found: SearchResult) -> Section:
@@ -55,9 +62,8 @@ def section(found: SearchResult) -> Section:
     if shown:
         blocks.append(picture(found))
     blocks.append(summary(found))
-    if found.finished in _ENDS:
-        compiled = found.counts.compiled or found.finished != "budget"
-        blocks.append(text(_ENDS[found.finished] if compiled else _NOTHING_COMPILED, quiet=True))
+    if (end := end_text(found)) is not None:
+        blocks.append(text(end, quiet=True))
     if shown:
         blocks.append(table(found))
     if found.sensitivity:
@@ -84,7 +90,8 @@ def summary(found: SearchResult) -> Facts:
     best, current = found.best_candidate, found.current
     facts = []
     if best is not None:
-        facts.append(Fact("Best layout", name_of(best), time_text(best)))
+        label = "Best compiled layout" if predicted_better(found) else "Best layout"
+        facts.append(Fact(label, name_of(best), time_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
         if compared and current is not None and current.seconds and best.seconds:
             facts.append(
@@ -104,6 +111,42 @@ def summary(found: SearchResult) -> Facts:
         )
     )
     return Facts(tuple(facts))
+
+
+def end_text(found: SearchResult) -> str | None:
+    """Return why the search ended, and whether others could be better; None if it was stopped."""
+    if found.finished == "none better":
+        return _NONE_BETTER
+    if found.finished != "budget":
+        return None
+    if not found.counts.compiled:
+        return _NOTHING_COMPILED
+    count = predicted_better(found)
+    if not count:
+        return f"{_BUDGET_SPENT}; others could be better within their intervals."
+    others = counted(count, "candidate") + (" was" if count == 1 else " were")
+    return f"{_BUDGET_SPENT}: {others} predicted {_LESS[found.objective]}, but not compiled."
+
+
+def predicted_better(found: SearchResult) -> int:
+    """Return how many candidates were predicted to be better than the best one, but not compiled.
+
+    Both predictions are from before a compile. 0 if the search found that none of them can be better.
+    """
+    best = found.best_candidate
+    if best is None or found.finished == "none better":
+        return 0
+    least = _predicted(best, found.objective)
+    waiting = (one for one in found.candidates if one.stage == "propagated")
+    return sum(_predicted(one, found.objective) < least for one in waiting)
+
+
+def _predicted(one: Candidate, objective: Objective) -> float:
+    """Return what the search makes small, by example; the time as predicted before a compile."""
+    if objective == "time":
+        one = replace(one, seconds=one.propagated_seconds, measured=None)
+    batch = layout_of(one).sizes.get("batch", 1)
+    return order.value(one, float(batch) if isinstance(batch, (int, float)) else 1.0, objective)
 
 
 def table(found: SearchResult) -> Table:

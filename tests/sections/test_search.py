@@ -56,3 +56,30 @@ def test_the_table_has_the_fields_in_which_candidates_differ() -> None:
     ]
     same = SearchResult("plan", None, "now", Counts(), candidates[:1], None)
     assert "Fields" not in [column.heading for column in search.table(same).columns]
+
+
+def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> None:
+    def candidate(mesh: str, stage: str, propagated: float, seconds: float) -> Candidate:
+        return Candidate(
+            stage,
+            seconds=seconds,
+            propagated_seconds=propagated,
+            layout=layout(mesh, "fsdp" if mesh == "8" else "fsdp,tensor"),
+        )
+
+    compiled = candidate("8", "compiled", 3.0, 1.0)
+    faster, slower = candidate("4x2", "propagated", 2.0, 2.0), candidate("2x4", "propagated", 4, 4)
+
+    def found(*others: Candidate, finished: str = "budget") -> SearchResult:
+        counts = Counts(considered=2, propagated=2, compiled=1)
+        return SearchResult(
+            "cpu", None, "now", counts, (compiled, *others), best=0, finished=finished
+        )
+
+    assert search.predicted_better(found(faster, slower)) == 1
+    assert search.summary(found(faster)).facts[0].label == "Best compiled layout"
+    assert "1 candidate was predicted" in (search.end_text(found(faster)) or "")
+    assert search.predicted_better(found(slower)) == 0
+    assert search.summary(found(slower)).facts[0].label == "Best layout"
+    # The intervals have shown that no other one can be better.
+    assert search.predicted_better(found(faster, finished="none better")) == 0
