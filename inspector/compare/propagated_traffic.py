@@ -90,6 +90,16 @@ def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
     return compared(snapshot.propagated, snapshot.programs)
 
 
+def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the names of compiled programs whose collectives, propagated or compiled, are unknown."""
+    known = {each.name for each in snapshot.propagated or () if each.collectives is not None}
+    return tuple(
+        each.name
+        for each in snapshot.programs
+        if each.name not in known or each.collectives is None
+    )
+
+
 def compared(propagated: Sequence[Program], compiled: Sequence[Program]) -> tuple[Row, ...]:
     """Return a row for each program, set of mesh axes and operation that has a collective in either."""
     before = {program.name: program for program in propagated}

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inspector.compare.propagated_traffic import MEANINGS, Amount, Pair, Row, pairs, rows_of
+from inspector.compare.propagated_traffic import (
+    MEANINGS,
+    Amount,
+    Pair,
+    Row,
+    not_compared,
+    pairs,
+    rows_of,
+)
 from inspector.core.formatting import and_text, counted, mesh_axes_text
 from inspector.core.snapshot import Snapshot
 from inspector.sections.programs import title
@@ -20,6 +28,7 @@ from inspector.sections.section import (
     Strong,
     Table,
     Text,
+    text,
 )
 
 HEADING = "Propagated and compiled collectives"
@@ -35,6 +44,10 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     if rows is None:
         return ()
     blocks: list[Block] = [Text(headline(pairs(rows)))]
+    if others := not_compared(snapshot):
+        names = and_text([title(name) for name in others])
+        why = "propagated or compiled collectives are unknown"
+        blocks.append(text(f"Not compared, because {why}: {names}.", quiet=True))
     if rows:
         blocks.append(
             Folded("By program, mesh axes and operation", (_table(rows), _meanings(rows)))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.compare.propagated_traffic import MEANINGS, REASONS, compared, pairs
+from inspector.compare.propagated_traffic import MEANINGS, REASONS, compared, not_compared, pairs
 from inspector.core.collectives import OPERATIONS
-from inspector.core.snapshot import Collective, Program
+from inspector.core.snapshot import Collective, Program, Snapshot, Source
 
 DOT = "jit(step)/jvp(MLP)/Dense_0/dot_general"
 OTHER = "jit(step)/jvp(MLP)/Dense_1/dot_general"
@@ -142,3 +142,17 @@ def test_several_all_reduces_become_one_reduce_scatter() -> None:
     after = [collective("reduce-scatter", 8192, BACKWARD)]
     assert reasons(before, after, "all-reduce") == ("reduce-scatter",)
     assert reasons(before, after, "reduce-scatter") == ("reduce-scatter",)
+
+
+def test_programs_without_propagation_are_named() -> None:
+    step = Program("train_step", collectives=(collective(),))
+    both = Snapshot(
+        source=Source("cpu", "cpu", "now"),
+        layout=None,
+        mesh=None,
+        arrays=(),
+        programs=(step, Program("apply", collectives=()), Program("init", collectives=())),
+        propagated=(step, Program("init", collectives=None)),
+    )
+    assert not_compared(both) == ("apply", "init")
+    assert not_compared(replace(both, programs=(step,))) == ()
