@@ -51,6 +51,7 @@ _DEFAULT_AXES = {
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENTRY_SEPARATOR = re.compile(r"[,~;\n]")
+_ROW_SEPARATOR = re.compile(r"[;\n]")
 _FSDP = re.compile(
     r"\s*fsdp\(\s*(?P<axes>[^,()]*?)\s*(,\s*(min_bytes=)?(?P<least>[0-9]{1,15})\s*)?\)\s*"
 )
@@ -268,12 +269,20 @@ def parse_rules(text: str, axis_names: tuple[str, ...]) -> tuple[Rule, ...]:
     Raises:
       InvalidInput: a rule is malformed or names a mesh axis that the mesh lacks.
     """
-    entries = [entry for entry in _ENTRY_SEPARATOR.split(text) if entry.strip()]
-    if len(entries) > MOST_RULES:
-        raise InvalidInput(
-            f"rules has {len(entries):,} entries, but must have at most {MOST_RULES}"
-        )
+    entries = _entries(text, "rules", _ENTRY_SEPARATOR, MOST_RULES)
     return tuple(parse_rule(entry, axis_names) for entry in entries)
+
+
+def _entries(text: str, field: str, separator: re.Pattern[str], most: int) -> list[str]:
+    """Return the entries of a field that are not blank.
+
+    Raises:
+      InvalidInput: there are more than `most`.
+    """
+    entries = [entry for entry in separator.split(text) if entry.strip()]
+    if len(entries) > most:
+        raise InvalidInput(f"{field} has {len(entries):,} entries, but must have at most {most:,}")
+    return entries
 
 
 def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
@@ -341,11 +350,7 @@ def parse_state_specs(text: str, axis_names: tuple[str, ...]) -> tuple[SpecRow, 
     Raises:
       InvalidInput: a row is malformed or names a mesh axis that the mesh lacks.
     """
-    entries = [entry for entry in re.split(r"[;\n]", text) if entry.strip()]
-    if len(entries) > MOST_ROWS:
-        raise InvalidInput(
-            f"state_specs has {len(entries):,} rows, at most {MOST_ROWS:,} are allowed"
-        )
+    entries = _entries(text, "state_specs", _ROW_SEPARATOR, MOST_ROWS)
     return tuple(parse_spec_row(entry, axis_names) for entry in entries)
 
 

@@ -28,8 +28,6 @@ from inspector.core.snapshot import (
     Program,
     ProgramArray,
     PropagationStep,
-    Schedule,
-    ScheduledComputation,
     ScheduledOperation,
     Seconds,
     Shard,
@@ -43,6 +41,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from tests.figures import samples
+from tests.machines.prediction.schedules import schedule
 
 MESH = dataclasses.replace(samples.mesh(processes=2, data=2, model=4), device_kind="TPU v5e")
 ORIGIN = Origin(
@@ -51,6 +50,7 @@ ORIGIN = Origin(
     "hidden → model",
     (PropagationStep("dot_general", "forward", "jit(f)/dot", "model.py:31"),),
 )
+
 SPEC = (("data",), ("model",))
 
 
@@ -75,33 +75,22 @@ COLLECTIVES = (
         "collective-permute", group_size=None, groups=None, source_target_pairs=((0, 1), (1, 0))
     ),
 )
-SCHEDULE = Schedule(
-    "main",
-    (
-        ScheduledComputation(
-            "main",
-            (
-                ScheduledOperation("fusion.1", "fusion", cycles=900, bytes=4096),
-                ScheduledOperation("all-reduce.1", "all-reduce-start", collective=0, begins=True),
-                ScheduledOperation("dot.1", "convolution", flops=1e9, dtype="bf16", bytes=64),
-                ScheduledOperation("all-reduce-done.1", "all-reduce-done", awaits=1),
-                ScheduledOperation("copy.1", "copy-start", bytes=512, host=True, begins=True),
-                ScheduledOperation("while.1", "while", runs=("body",), times=4),
-            ),
+SCHEDULE = schedule(
+    ScheduledOperation("fusion.1", "fusion", cycles=900, bytes=4096),
+    ScheduledOperation("all-reduce.1", "all-reduce-start", collective=0, begins=True),
+    ScheduledOperation("dot.1", "convolution", flops=1e9, dtype="bf16", bytes=64),
+    ScheduledOperation("all-reduce-done.1", "all-reduce-done", awaits=1),
+    ScheduledOperation("copy.1", "copy-start", bytes=512, host=True, begins=True),
+    ScheduledOperation("while.1", "while", runs=("body",), times=4),
+    body=(
+        ScheduledOperation(
+            "fusion.2",
+            "fusion",
+            cycles=100,
+            op_name="jit(train_step)/transpose(jvp(Model))/DotReluDot_0/dot",
+            source="model.py:7",
         ),
-        ScheduledComputation(
-            "body",
-            (
-                ScheduledOperation(
-                    "fusion.2",
-                    "fusion",
-                    cycles=100,
-                    op_name="jit(train_step)/transpose(jvp(Model))/DotReluDot_0/dot",
-                    source="model.py:7",
-                ),
-                ScheduledOperation("all-gather.1", "all-gather", collective=1),
-            ),
-        ),
+        ScheduledOperation("all-gather.1", "all-gather", collective=1),
     ),
 )
 

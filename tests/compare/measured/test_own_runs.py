@@ -14,8 +14,6 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
-    Schedule,
-    ScheduledComputation,
     ScheduledOperation,
     Seconds,
     Snapshot,
@@ -25,6 +23,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted
 from inspector.media.terminal import main
+from tests.machines.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 MESH = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=CHIP.device_kind)
@@ -38,9 +37,7 @@ def _folder(tmp_path, monkeypatch) -> None:
 def run(factor: float, day: int = 1, mesh: Mesh = MESH, kind: str = "local") -> Snapshot:
     """A run whose steps took `factor` times the prediction."""
     operation = ScheduledOperation("a", "fusion", cycles=1_500_000, flops=1.0)
-    program = Program(
-        "train_step", schedule=Schedule("main", (ScheduledComputation("main", (operation,)),))
-    )
+    program = Program("train_step", schedule=schedule(operation))
     seconds = predicted(program, mesh, CHIP).seconds
     assert seconds is not None
     timed = dataclasses.replace(program, seconds=Seconds(steps=(factor * seconds,) * 3))

@@ -12,8 +12,6 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
-    Schedule,
-    ScheduledComputation,
     ScheduledOperation,
     Work,
 )
@@ -22,6 +20,7 @@ from inspector.machines.prediction import fitting
 from inspector.machines.prediction.calibration import BeforeCompile, Constants
 from inspector.machines.prediction.fitting import MeasuredProgram
 from inspector.machines.prediction.predicted import before_compile, predicted
+from tests.machines.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 MESH = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
@@ -40,7 +39,7 @@ def program(cycles: int, kernel: float, payload: int) -> Program:
     return Program(
         "train_step",
         collectives=(collective,),
-        schedule=Schedule("main", (ScheduledComputation("main", operations),)),
+        schedule=schedule(*operations),
         work=Work(kernel, (MatmulFlops("bf16", kernel),), 8.0),
     )
 

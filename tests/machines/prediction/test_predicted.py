@@ -10,8 +10,6 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
-    Schedule,
-    ScheduledComputation,
     ScheduledOperation,
 )
 from inspector.machines.hardware import CHIPS
@@ -21,6 +19,7 @@ from inspector.machines.prediction.predicted import (
     interval,
     predicted,
 )
+from tests.machines.prediction.schedules import schedule
 
 
 def test_few_runs_of_a_chip_use_those_of_all_chips_and_are_wider():
@@ -48,7 +47,7 @@ def test_a_new_run_is_inside_as_often_as_claimed(runs):
 
 
 def program(*operations: ScheduledOperation) -> Program:
-    return Program("step", schedule=Schedule("main", (ScheduledComputation("main", operations),)))
+    return Program("step", schedule=schedule(*operations))
 
 
 @pytest.mark.parametrize("kind", ["cpu", "TPU v5 lite"])

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from inspector.core.snapshot import (
     Collective,
     Program,
-    Schedule,
-    ScheduledComputation,
     ScheduledOperation,
 )
 from inspector.machines.hardware import CHIPS
@@ -20,6 +18,7 @@ from inspector.machines.links import Ring, TorusLink, collective_time
 from inspector.machines.prediction.calibration import Constants
 from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.simulation import Simulated, simulate
+from tests.machines.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 LINKS = {("data",): TorusLink((Ring(16, 4.5e10, 1e-6),))}
@@ -38,11 +37,8 @@ def operation(name: str, opcode: str = "fusion", **fields: object) -> ScheduledO
 
 
 def run(*operations: ScheduledOperation, **others: tuple[ScheduledOperation, ...]) -> Simulated:
-    computations = {"main": operations, **others}
-    schedule = Schedule(
-        "main", tuple(ScheduledComputation(name, each) for name, each in computations.items())
-    )
-    program = Program("step", collectives=(collective(), collective(None)), schedule=schedule)
+    scheduled = schedule(*operations, **others)
+    program = Program("step", collectives=(collective(), collective(None)), schedule=scheduled)
     return simulate(program, CHIP, LINKS, CONSTANTS)
 
 

@@ -15,8 +15,6 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
-    Schedule,
-    ScheduledComputation,
     ScheduledOperation,
     Snapshot,
     Source,
@@ -25,6 +23,7 @@ from inspector.machines import hardware
 from inspector.media.terminal import main
 from inspector.sections import prediction
 from inspector.sections.section import plain
+from tests.machines.prediction.schedules import schedule
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def path(tmp_path: Path) -> str:
         collectives=(
             Collective("all-reduce", True, "r", "main", 1, False, ("data",), 16, 1, wire, wire),
         ),
-        schedule=Schedule("main", (ScheduledComputation("main", operations),)),
+        schedule=schedule(*operations),
         stage="compiled",
     )
     mesh = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
