@@ -27,10 +27,14 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
     if not known:
         return None
     fastest = min(_seconds(one) for one in known)
-    near = [one for one in known if _seconds(one) <= _SLOWEST * fastest or one.current]
+    best, current = found.best_candidate, found.current
+    near = [
+        one for one in known if _seconds(one) <= _SLOWEST * fastest or one is best or one is current
+    ]
+    estimated = any(one.peak_bytes for one in near if one.stage == "propagated")
     kinds: list[tuple[str, Callable[[Candidate], bool], dict[str, object]]] = [
         (
-            "propagated; memory: state and batch",
+            f"propagated; memory: {'an estimate' if estimated else 'state and batch'}",
             lambda one: one.stage == "propagated",
             {"symbol": "circle-open", "size": 6, "color": frame.MIDDLE_GREY},
         ),
@@ -50,7 +54,6 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
         own = [one for one in near if belongs(one)][:MOST_POINTS]
         if own:
             traces.append(_points(name, own, marker))
-    best, current = found.best_candidate, found.current
     for name, one, symbol in (("best", best, "star"), ("current", current, "diamond-tall")):
         if one is not None and one in near:
             ring = {"symbol": f"{symbol}-open", "size": 20, "color": palette.OKABE_ITO[2]}
@@ -76,7 +79,11 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
         shapes=shapes,
         xaxis=frame.axis(
             **_linear(min(seconds), max(seconds), seconds_text),
-            title=frame.axis_title("predicted seconds of a step"),
+            title=frame.axis_title(
+                "seconds of a step, predicted or measured"
+                if any(one.measured for one in near)
+                else "predicted seconds of a step"
+            ),
             showgrid=True,
         ),
         yaxis=frame.axis(

@@ -91,7 +91,9 @@ def summary(found: SearchResult) -> Facts:
     facts = []
     if best is not None:
         label = "Best compiled layout" if predicted_better(found) else "Best layout"
-        facts.append(Fact(label, name_of(best), time_text(best)))
+        facts.append(Fact(label, name_of(best), rules_text(best)))
+        seconds = best.measured or best.seconds
+        facts.append(Fact("Its step", seconds_text(seconds), interval_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
         if compared and current is not None and current.seconds and best.seconds:
             facts.append(

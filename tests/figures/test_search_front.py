@@ -1,0 +1,51 @@
+"""The picture of a search: which candidates it shows, and what its axes and marks mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compare.search.result import Candidate, Counts, SearchResult
+from inspector.figures.search_front import search_front
+
+LAYOUT = layouts.parse({"mesh": "8", "axes": "data", "rules": "batch=data"}).unwrap().to_json()
+
+
+def candidate(stage: Any, seconds: float, **fields: Any) -> Candidate:
+    known = {"peak_bytes": 2**20, "state_bytes": 2**19} | fields
+    return Candidate(stage, seconds=seconds, layout=LAYOUT, **known)
+
+
+def points(*candidates: Candidate, best: int | None) -> tuple[Any, dict[str, list[float]]]:
+    """Return the figure, and the seconds of the points by the name of their mark."""
+    found = SearchResult("cpu", None, "now", Counts(), candidates, best)
+    figure = search_front(found)
+    assert figure is not None
+    return figure, {trace.name.split(";")[0]: list(trace.x) for trace in figure.data}
+
+
+def test_the_best_and_the_current_layout_are_shown_however_slow_they_are() -> None:
+    best, current = candidate("compiled", 9.0), candidate("propagated", 20.0, current=True)
+    figure, seconds = points(
+        best, candidate("propagated", 1.0), candidate("propagated", 3.5), current, best=0
+    )
+    assert seconds["best"] == [9.0] and seconds["current"] == [20.0]
+    assert seconds["propagated"] == [1.0, 20.0] and seconds["compiled"] == [9.0]
+    assert any("1 slower candidate" in one.text for one in figure.layout.annotations)
+
+
+@pytest.mark.parametrize("measured", [None, 2.0])
+def test_measured_seconds_are_drawn_and_named(measured: float | None) -> None:
+    figure, seconds = points(candidate("compiled", 1.0, measured=measured), best=0)
+    assert seconds["compiled"] == [measured or 1.0]
+    assert ("measured" in figure.layout.xaxis.title.text) == (measured is not None)
+
+
+@pytest.mark.parametrize("peak", [None, 2**20])
+def test_memory_before_a_compile_is_an_estimate_or_the_state(peak: int | None) -> None:
+    figure, _ = points(candidate("propagated", 1.0, peak_bytes=peak), best=None)
+    (name,) = [trace.name for trace in figure.data]
+    assert ("estimate" in name) == (peak is not None)
+    assert figure.data[0].y[0] == (peak or 2**19) / 2**30
