@@ -132,21 +132,19 @@ def test_the_probe_finds_what_is_there(forbidden: tuple[str, ...], module: str) 
     assert f" imports {forbidden[0]}" in done.stderr
 
 
-@pytest.mark.parametrize("forbidden", [JAX, STREAMLIT], ids=lambda names: names[0])
-def test_the_probe_finds_what_is_imported_by_way_of_another_module(
-    tmp_path: Path, forbidden: tuple[str, ...]
-) -> None:
+def test_the_probe_finds_what_is_imported_by_way_of_another_module(tmp_path: Path) -> None:
+    forbidden = ("wave",)  # a module that nothing else imports, and that takes no second to import
     package = tmp_path / "offender"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "innocent.py").write_text("import json\n", encoding="utf-8")
     (package / "near.py").write_text("from offender import source\n", encoding="utf-8")
-    (package / "source.py").write_text(f"import {forbidden[0]}\n", encoding="utf-8")
+    (package / "source.py").write_text("import wave\n", encoding="utf-8")
     modules = modules_of(package, tmp_path)
     assert modules == ["offender", "offender.innocent", "offender.near", "offender.source"]
     done = probe(forbidden, modules, tmp_path)
     assert done.returncode == 1
-    assert f"importing offender.near imports {forbidden[0]}" in done.stderr
+    assert "importing offender.near imports wave" in done.stderr
     assert probe(forbidden, modules[:2], tmp_path).returncode == 0
 
 
