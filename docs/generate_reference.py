@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from the code: `python3 docs/generate_reference.py`.
+"""Write the reference pages that are made from the code: `python -m docs.generate_reference`.
 
 The command line comes from its argument parsers, the Snapshot from its JSON Schema, the models from their
 catalogue. `tests/docs` fails when a page is stale.
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
         ]
         if stale:
             print(
-                f"stale: {', '.join(stale)}; run `python3 docs/generate_reference.py`",
+                f"stale: {', '.join(stale)}; run `python -m docs.generate_reference`",
                 file=sys.stderr,
             )
         return 1 if stale else 0

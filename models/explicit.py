@@ -41,7 +41,10 @@ def partitioned(
 ) -> Callable[..., Any]:
     """Return an initializer of a parameter whose dimensions have these names.
 
-    On explicit axes, the layer uses the parameter with the sharding of the names `used`.
+    Args:
+      logical: whether the names are logical axes; otherwise they are mesh axes.
+      used: on explicit axes, the names by which the parameter is sharded when the layer uses it. None for
+        `names`.
     """
     if has_explicit_axes():
         box = LogicalBox if logical else MeshBox

@@ -85,7 +85,7 @@ class LockedCollective(Record):
 
 @dataclass(frozen=True)
 class LockFile(Record):
-    """A lock file. `programs` are those with known collectives, even if they have none."""
+    """A lock file. `programs` names those with known collectives, also those without any."""
 
     source: LockedSource
     versions: dict[str, str]

@@ -165,7 +165,10 @@ class _Blocks:
 def _placed(
     snapshot: Snapshot, mesh: Mesh, groups: Sequence[str] | None
 ) -> Iterator[tuple[Array, _Blocks | None]]:
-    """Yield the arrays of these groups and their blocks, None if the placement is unknown."""
+    """Yield each array of `groups`, or of all groups if None, with its blocks.
+
+    The blocks are None if the placement is unknown.
+    """
     known: dict[Hashable, _Blocks | None] = {}
     for array in counted_arrays(snapshot):
         if groups is not None and array.group not in groups:

@@ -142,7 +142,7 @@ def why_no_map(array: Array, mesh: Mesh) -> str | None:
 
 
 def split_dimensions(array: Array, mesh: Mesh) -> tuple[int, ...]:
-    """Return the dimensions that are split on the mesh; none if the placement is unknown."""
+    """Return the dimensions that are split on the mesh; () if the placement is unknown."""
     on_mesh = placed(array, mesh)
     return () if on_mesh is None else on_mesh.split
 

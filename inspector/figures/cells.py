@@ -233,6 +233,9 @@ def _listed(z: np.ndarray, shown: np.ndarray) -> list[list[int | None]]:
 
 
 def _spread(cells: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the cell in each pair of bands, −1 in gaps."""
+    """Return (row bands, column bands) the cell in each pair of bands, −1 in gaps.
+
+    `rows` and `columns` are the slot of each band, as `bands` returns it.
+    """
     inside = (rows >= 0)[:, None] & (columns >= 0)[None]
     return np.where(inside, cells[np.ix_(rows, columns)], -1)

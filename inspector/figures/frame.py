@@ -105,7 +105,7 @@ def alternative(figure: go.Figure, subject: str) -> str:
 
 
 def _sentences(parts: Sequence[str]) -> str:
-    """Return the parts as sentences, at most `MOST_SAID` of them."""
+    """Return the first `MOST_SAID` parts as sentences, and the number of others: `3 more.`"""
     said = [part.strip().rstrip(".") for part in parts if part.strip()]
     more = f" {len(said) - MOST_SAID} more." if len(said) > MOST_SAID else ""
     return " ".join(f"{part}." for part in said[:MOST_SAID]) + more

@@ -82,9 +82,10 @@ def _forms(on_mesh: PlacedArray, grid: mesh_layout.MeshGrid) -> list[Callable[[i
 def copies_map(
     mesh: Mesh, copies: np.ndarray, chosen: Sequence[int], whole: int, *, width_px: int = 480
 ) -> go.Figure | None:
-    """Return the mesh with the share of each device; None if the chosen devices hold nothing.
+    """Return the mesh, colored by the share of the data that each device holds.
 
-    Selecting gives device ids.
+    Return None if the chosen devices hold nothing, or if the mesh has no devices or too many to draw. A
+    selected cell gives its device id.
 
     Args:
       copies: (devices,) bytes in mesh order, from `device_holdings.copies_of`.

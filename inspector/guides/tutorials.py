@@ -82,8 +82,8 @@ class Step(Record):
     Attributes:
       words: Markdown text.
       output: The printed output of the code.
-      refusal: JAX's error message if the step demonstrates an error.
-      problem: Why the step failed or did not run. None if it ran.
+      refusal: JAX's error message if the step demonstrates an error; otherwise None.
+      problem: Why the step failed or was skipped. None if it succeeded.
     """
 
     title: str

@@ -258,7 +258,8 @@ def _axis_type(text: str, field: str, whole: str) -> str:
         )
     if kind not in AXIS_TYPES:
         raise InvalidInput(
-            f"{field} is {shown(whole)}, whose type {shown(kind)} must be {' or '.join(AXIS_TYPES)}"
+            f"{field} is {shown(whole)} with the type {shown(kind)}, but a type must be "
+            f"{' or '.join(AXIS_TYPES)}"
         )
     return kind
 
@@ -363,7 +364,8 @@ def parse_spec_row(text: str, axis_names: tuple[str, ...]) -> SpecRow:
     pattern, separator, spec = text.rpartition("=")
     if not separator:
         raise InvalidInput(
-            f"state_specs has {shown(text)}, but a row is a pattern, =, and a PartitionSpec"
+            f"state_specs has {shown(text)}, but each row must be PATTERN=SPEC, such as kernel=None.model or "
+            ".*=fsdp(data)"
         )
     pattern, what = pattern.strip(), f"the row of the pattern {shown(pattern.strip())}"
     check_pattern(pattern)

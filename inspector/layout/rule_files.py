@@ -125,7 +125,7 @@ def rule_sets(text: str, name: str) -> tuple[RuleSet, ...]:
     """
     if len(text) > MOST_BYTES:
         raise InvalidInput(
-            f"{name} has {len(text):,} characters, at most {MOST_BYTES:,} are allowed in a file of rules"
+            f"{name} has {len(text):,} characters, but a file of rules must have at most {MOST_BYTES:,}"
         )
     is_yaml = name.lower().endswith((".yml", ".yaml"))
     found = tuple(_of_yaml(text, name) if is_yaml else _of_python(text, name))

@@ -1,8 +1,8 @@
 """TPU slices: their names and shapes, and the chips, hosts and links of each.
 
-A slice is named after its TensorCores: `v5p-128` has 64 chips of two, `v6e-16` has 16 chips of one. Shapes,
-hosts and names are those of https://cloud.google.com/tpu/docs/v5p (v3, v4, v5e, v6e, tpu7x). Names and
-wrap-around links agree with MaxText's accelerator_to_spec_map.py
+The name contains the number of TensorCores: `v5p-128` has 64 chips with two each, `v6e-16` has 16 chips with
+one each. Shapes, hosts and names are those of https://cloud.google.com/tpu/docs/v5p, and of the pages v3, v4,
+v5e, v6e and tpu7x next to it. Names and wrap-around links agree with MaxText's accelerator_to_spec_map.py
 (https://github.com/AI-Hypercomputer/maxtext).
 """
 

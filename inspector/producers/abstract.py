@@ -140,7 +140,10 @@ def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
 
 
 def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> AbstractArray:
-    """Return the array with the spec that `state_specs` give it."""
+    """Return the array with the spec, pattern and memory kind that `given` has for its path.
+
+    If the entry is None, the array is marked as unmatched.
+    """
     if array.group in ("batch", "output") or array.path not in given:
         return array
     one = given[array.path]

@@ -123,8 +123,8 @@ def function_named(name: str) -> Callable[..., Any]:
             f"{cause.name}."
         ):
             raise InvalidInput(
-                f"{name} cannot be imported: there is no module {cause.name!r} in the current folder or in "
-                "PYTHONPATH" + _name_clash(module_name)
+                f"{name} cannot be imported: there is no module {cause.name!r} in the current folder, in "
+                "PYTHONPATH or in the installed packages" + _name_clash(module_name)
             ) from cause
         raise
     function = getattr(module, function_name, None)
@@ -308,7 +308,7 @@ def own_code(name: str, only_inside: bool = False) -> Iterator[None]:
 
 
 def code_of(layout: Layout) -> contextlib.AbstractContextManager[None]:
-    """Return `own_code` for a layout with a user's model, and nothing for another layout."""
+    """Return `own_code` for a user's model, and a context manager without effect for others."""
     own = layout.entry.own
     return own_code(layout.model, only_inside=True) if own else contextlib.nullcontext()
 
@@ -331,7 +331,7 @@ def _place(error: BaseException) -> str:
 
 
 def is_model_code(file: str) -> bool:
-    """Return whether a file has the code of a model, the user's own or one of this project."""
+    """Return whether a file is the user's own code, or a built-in model other than `explicit.py`."""
     path = os.path.realpath(file)
     return _is_own(file) or (_is_in(path, (_BUILT_IN,)) and Path(path) != _BUILT_IN / "explicit.py")
 

@@ -198,7 +198,10 @@ def _shares(events: list[Event]) -> Iterator[tuple[str, float]]:
 
 
 def _together(processes: list[dict[str, Any] | None], steps: int) -> Trace | None:
-    """Return the sum over all processes, None if one has no trace."""
+    """Return one Trace for all processes; None if one has no trace.
+
+    Events and device seconds are summed by kind; the wall-clock time is the longest of all processes.
+    """
     total: dict[str, tuple[int, float]] = {}
     for one in processes:
         if one is None:

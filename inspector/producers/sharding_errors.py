@@ -180,7 +180,10 @@ def _einsum_order(frames: list[FrameType]) -> tuple[int, ...] | None:
 
 
 def _source(error: Exception) -> str | None:
-    """Return the innermost line of the model. In a backward pass, it is the line of the forward pass."""
+    """Return the innermost line of the model, such as `mlp.py:31`; None if no frame is in the model.
+
+    For an error in a backward pass, return the line of the forward pass.
+    """
     cause: BaseException | None = error
     while cause is not None:
         is_forward = type(cause).__name__ == "JaxStackTraceBeforeTransformation"

@@ -137,7 +137,11 @@ def with_patterns(arrays: Iterable[Array], given: Mapping[str, Given | None]) ->
 def _of_model(
     state: Any, specs: Any, mesh: Mesh | AbstractMesh, model: str
 ) -> Callable[[str, tuple[int, ...]], Given | None]:
-    """Return what the code of the model gives a path and a shape: its function or its pytree."""
+    """Return a function from a path and a shape to the spec that the model's `state_specs` give it.
+
+    It returns None for a leaf without a spec, and for every leaf if `specs` is a table. It raises
+    InvalidInput if a spec has another type.
+    """
     if table_of(specs) is not None:
         return lambda path, shape: None
     listed: dict[str, Any] = {}

@@ -47,7 +47,7 @@ def time_layouts(
 ) -> PairedTimes:
     """Compile all layouts, warm them up, and run them in turn: in each round train steps, then inferences.
 
-    A layout that does not compile or does not fit in memory is left out, with the reason.
+    A layout that cannot be built, compiled or run, or does not fit in memory, is left out with the reason.
 
     Raises:
       InvalidInput: fewer than two layouts remain.

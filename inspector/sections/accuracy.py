@@ -215,7 +215,7 @@ def trials(found: Trials) -> Section:
             Fact("Activations that PyTorch's allocator loses, fitted to other models", lost),
             Fact("Pairs in the right order", counts("ordered", "pairs")),
             Fact(
-                f"Fastest trial among the first {LEADING} predicted",
+                f"Sweeps whose fastest trial is among the first {LEADING} predicted to fit",
                 f"{len(leading)} of {counted(ran, 'sweep')}",
             ),
         )

@@ -227,7 +227,9 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
         return ()
     moving = array_collectives.moving(array, snapshot)
     if not moving:
-        also = " It follows the gradient of its parameter." if array.group == "opt_state" else ""
+        also = ""
+        if array.group == "opt_state":
+            also = " The optimizer updates it where it is; its parameter's gradient has the collectives."
         return (text(f"No collective is known to move this array.{also}", quiet=True),)
     table = Table.of(
         "array_collectives",
@@ -366,7 +368,7 @@ def _arrays_text(one: Collective) -> str:
 
 
 def _groups_short(one: Collective) -> str:
-    """Return `8 × 4` for eight groups of four devices."""
+    """Return the number of groups and their size, such as `8 × 4`; `unknown` if one is unknown."""
     if one.group_size is None or one.groups is None:
         return "unknown"
     return f"{one.groups:,} × {one.group_size:,}"

@@ -50,7 +50,7 @@ _MOST_AXES = 5  # columns of mesh axes
 
 @dataclass(frozen=True)
 class _Measure:
-    """One figure of a cost. `text` formats its size."""
+    """One quantity of a cost. `of` returns its value, None if unknown; `text` formats its absolute value."""
 
     heading: str
     noun: str

@@ -197,7 +197,7 @@ def modules_table(found: Predicted, program: Program) -> Table:
         for module, row in rows
     )
     headings = columns(
-        Column("Module", "code", "Path of the Flax module; * stands for the numbers of layers"),
+        Column("Module", "code", "Path of the Flax module, with * for the numbers of layers"),
         *(Column(phase.capitalize(), "seconds") for phase in phases),
         Column("Together", "seconds"),
         "Share",

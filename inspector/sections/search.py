@@ -288,7 +288,7 @@ def sensitivity_blocks(found: SearchResult) -> tuple[Block, ...]:
 
 
 def _kept_row(one: Sensitivity) -> Row | None:
-    """Return the bar of one condition; None if the rules or the best layout have no time there."""
+    """Return the bar of one condition; None if the best layout or these rules have no predicted time."""
     if not one.seconds or one.kept_seconds is None or one.kept_place is None:
         return None
     more = max(one.kept_seconds / one.seconds - 1, 0.0)
@@ -310,7 +310,7 @@ def sensitivity_sentence(found: SearchResult) -> Text:
     stays = [one.condition for one in found.sensitivity if one.kept_place == 1]
     others = [one.condition for one in found.sensitivity if one.seconds and one.kept_place != 1]
     if not stays and not others:
-        return text("Under other conditions, no layout is known to run.")
+        return text("No layout has a predicted time under other conditions.")
     words = []
     if stays:
         words.append(f"The best layout keeps its rules for {and_text(stays)}.")

@@ -95,8 +95,8 @@ def modelled_step(
                 Fact(
                     "Repeated work",
                     wasted_text(model),
-                    "Share of the matrix-product FLOPs of all devices beyond those of the program before "
-                    "partitioning: work that replication makes several devices do.",
+                    "Share of the matrix-product FLOPs of all devices that the program before partitioning "
+                    "does not have. Several devices do this work, because arrays are replicated.",
                 ),
                 Fact(
                     "Utilization at most",
@@ -175,7 +175,7 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
             Column(
                 "Predicted",
                 "text",
-                "Predicted step, and where eight of ten measured steps are expected",
+                "Predicted step, with the interval that is expected to contain 80% of measured steps",
             ): lambda row: prediction.prediction_text(row[2]),
             "Measured": lambda row: statistics_text(row[1]),
             Column(

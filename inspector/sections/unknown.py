@@ -49,7 +49,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
     if source is None:
         return notice(
             "info",
-            f"Nothing is compiled yet, so {subject} unknown. Build and run the layout to find out.",
+            f"This layout is only planned, so {subject} unknown. Compile it, or build and run it.",
         )
     return unknown(f"{_capital(source)} contains arrays but no program, so {subject} unknown.")
 

@@ -370,7 +370,10 @@ class Inspection:
         return job
 
     def cached_compile(self, layout: Layout) -> Snapshot | None:
-        """Return the Snapshot of an earlier compile of this layout, in any process; None if unknown."""
+        """Return the Snapshot of an earlier compile of this layout, by any process.
+
+        Return None for a target that runs, for a layout that is not in the cache, and for an invalid entry.
+        """
         if layout.machine is None:
             return None  # a run measures times, and another run measures other times
         text = self.compiled.get(compile_cache.key_of_layout(layout))

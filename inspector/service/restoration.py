@@ -223,12 +223,13 @@ def refuse_different(saved_layout: Layout, layout: Layout) -> None:
     """
     if saved_layout.model != layout.model:
         raise InvalidInput(
-            f"model is {layout.model} in the layout to restore under, but {saved_layout.model} in the one "
-            "saved under, and must be the same in both"
+            f"model is {saved_layout.model} in the saved layout and {layout.model} in the layout of the "
+            "restore, but must be the same in both"
         )
     for name, value in saved_layout.sizes.items():
         if layout.sizes[name] != value:
             raise InvalidInput(
-                f"{name} is {layouts.print_size(layout.sizes[name])} in the layout to restore under, but "
-                f"{layouts.print_size(value)} in the one saved under, and must be the same in both"
+                f"{name} is {layouts.print_size(value)} in the saved layout and "
+                f"{layouts.print_size(layout.sizes[name])} in the layout of the restore, but must be the "
+                "same in both"
             )

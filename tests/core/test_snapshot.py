@@ -465,7 +465,7 @@ def collective(key: str, to: Any) -> Any:
         (collective("groups", to=2**62), ["collectives[0].groups is 4611", "at most"]),
         (
             collective("device_groups", to=[[0, 2**20]]),
-            ["device_groups[0] has the device 1048576", "below"],
+            ["device_groups[0] has the position 1048576", "below"],
         ),
         (collective("source_target_pairs", to=[[2**40, 0]]), ["source_target_pairs[0]", "below"]),
         (collective("payload_bytes", to=-1), ["collectives[0].payload_bytes is -1", "from 0"]),

@@ -180,7 +180,7 @@ def test_the_default_mesh_is_that_of_the_model(folder) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("up", "a row is a pattern, =, and a PartitionSpec"),
+        ("up", "must be PATTERN=SPEC"),
         ("(=", "not a regular expression"),
         ("up=data", "names mesh axis 'data', but the mesh has dp, mp"),
         ("up=mp.mp", "may use each mesh axis only once"),

@@ -119,7 +119,7 @@ class _Search:
         return not any(sharding.indivisible(sizes, layout.specs[place] or (), self._mesh))
 
     def _equal(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield the spots of one logical axis that have the same mesh axes now."""
+        """Yield lists of spots with the same logical axis and, at present, the same mesh axes."""
         found: dict[tuple, list[tuple[str, int]]] = defaultdict(list)
         for place in self._layout.entry.partitions:
             for at, name in enumerate(self._names(place)):

@@ -111,7 +111,7 @@ def _forbidden(row: Traffic, program: str) -> Violation:
 def _programs(snapshot: Snapshot, wanted: str | None) -> tuple[Program, ...]:
     if not snapshot.programs:
         raise InvalidInput(
-            "the Snapshot has no compiled program: inspect the layout with a target that compiles"
+            "the Snapshot has no program: make it with `inspect`, `run` or `import hlo`"
         )
     if wanted is None:
         return snapshot.programs

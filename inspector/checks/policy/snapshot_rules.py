@@ -36,9 +36,10 @@ def findings(fields: Fields) -> Check:
 
 
 def specs(fields: Fields) -> Check:
-    """Every array has the spec that it has in the file `same_as`, and both have the same arrays.
+    """Check that each selected array has the same spec and explicit shards as in the file `same_as`.
 
-    Mesh axes of size 1 do not count. Meshes, shapes and dtypes are not compared. The path is relative to the
+    By default, the arrays of the train state are selected. An array that only one side has is a violation.
+    Mesh axes of size 1 are ignored. Meshes, shapes and dtypes are not compared. The path is relative to the
     policy file.
     """
     same_as = fields.text("same_as", required=True) or ""

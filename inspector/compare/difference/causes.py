@@ -6,7 +6,8 @@ With both layouts known, causes are read from them. For checkpoints and goldens 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,7 +126,7 @@ def causes(before: Snapshot, after: Snapshot) -> Causes:
 
 
 def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
-    """Return the Snapshot with other names for mesh axes in its mesh, layout, specs and collectives."""
+    """Return the Snapshot with mesh axes renamed in its mesh, layout, specs and collectives."""
     mesh = snapshot.mesh
     if not names or mesh is None:
         return snapshot
@@ -143,6 +144,10 @@ def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
         layout["rules"] = [[*rule[:1], *renamed(rule[1:])] for rule in pairs]
     if isinstance(specs := layout.get("specs"), dict):
         layout["specs"] = renamed(specs)
+    if isinstance(rows := layout.get("state_specs"), list):
+        layout["state_specs"] = [_renamed_row(row, names, renamed) for row in rows]
+    if "optimizer_axes" in layout:
+        layout["optimizer_axes"] = renamed(layout["optimizer_axes"])
     programs = [
         replace(
             program,
@@ -161,6 +166,18 @@ def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
         arrays=tuple(replace(array, spec=renamed(array.spec)) for array in snapshot.arrays),
         programs=tuple(programs),
     )
+
+
+def _renamed_row(row: Any, names: Mapping[str, str], renamed: Callable[[Any], Any]) -> Any:
+    """Return a row of `state_specs` with other names in its PartitionSpec or its `fsdp(axes, bytes)`."""
+    if not isinstance(row, list) or len(row) != 2:
+        return row
+    pattern, spec = row
+    if not isinstance(spec, str):
+        return [pattern, renamed(spec)]
+    function, _, arguments = spec.partition("(")
+    words = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), arguments)
+    return [pattern, f"{function}({words}"]
 
 
 def _renames(before: Mesh | None, after: Mesh | None) -> dict[str, str]:

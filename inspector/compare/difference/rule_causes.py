@@ -1,7 +1,7 @@
-"""Which change of the rules made a dimension split differently.
+"""Find the change of the rules that shards a dimension differently.
 
 Flax Linen takes the first rule whose mesh axes are free, so the rule of another logical axis, or the order,
-can be the cause. Flax nnx takes the last rule of a name and nothing else.
+can be the cause. Flax nnx takes the last rule of a name and ignores the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.model.built_in.catalogue import semantics
 
 REORDERED = Cause("rules", "reordered")
-UNUSED = Cause("rules", "that nnx does not use changed")
+UNUSED = Cause("rules", "that nnx does not use")
 
 _Rules = tuple[Rule, ...]
 _READERS: dict[RulesSemantics, str] = {"linen": "Flax Linen", "nnx": "Flax nnx"}

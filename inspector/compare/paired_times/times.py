@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 
 FORMAT = "sharding-paired-times"
@@ -136,8 +136,9 @@ def _refuse_incomplete(times: PairedTimes, what: str) -> None:
             or turn.program not in PROGRAMS
         ):
             raise InvalidInput(
-                f"{what} have a run of layout {turn.layout} in round {turn.round}, "
-                f"but {times.layouts} layouts and {times.rounds} rounds of {' and '.join(PROGRAMS)}"
+                f"{what} have a run of {shown(turn.program)} of layout {turn.layout} in round {turn.round}, "
+                f"but must have layouts below {times.layouts}, rounds below {times.rounds}, and the "
+                f"programs {' and '.join(PROGRAMS)}"
             )
         if turn.seconds <= 0:
             raise InvalidInput(

@@ -76,9 +76,9 @@ def _axes_of_groups(groups: Groups, shape: tuple[int, ...]) -> tuple[int, ...] |
 
 
 def axes_of_parts(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
-    """Return the mesh axes of which these groups form the parts inside of each slice, or between slices.
+    """Return the mesh axes along which the devices of a group differ, if an axis crosses TPU slices.
 
-    The groups do not form whole axes, because an axis crosses slices and the compiler splits its groups.
+    The compiler splits the groups of such an axis into parts inside of each slice, and parts between slices.
     Return None for one slice, for groups that do not contain every device once, or if several groups of the
     same slice are along the same part of the axes.
     """

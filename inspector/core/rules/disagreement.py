@@ -33,7 +33,7 @@ class Disagreement:
 def disagreements(
     logical_axes: Sequence[str | None], rules: Sequence[Rule]
 ) -> tuple[Disagreement, ...]:
-    """Return the dimensions that the two would shard differently."""
+    """Return the dimensions that Linen and nnx would shard differently."""
     by_name = nnx.partition_spec(logical_axes, rules)
     try:
         trials = linen.ledger(logical_axes, rules)

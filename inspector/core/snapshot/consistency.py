@@ -190,7 +190,7 @@ def _check_collective(one: Collective, mesh: Mesh | None, where: str) -> None:
         for i, group in enumerate(getattr(one, label) or ()):
             if group and max(group) >= _MOST_DEVICES:
                 raise InvalidInput(
-                    f"{where}.{label}[{i}] has the device {max(group)}, but must have positions below "
+                    f"{where}.{label}[{i}] has the position {max(group)}, but positions must be below "
                     f"{_MOST_DEVICES:,}"
                 )
     if mesh is None:

@@ -54,7 +54,7 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
     for path in sorted(befores.keys() ^ afters.keys()):
         only = "saved" if path in befores else "restored"
         raise InvalidInput(
-            f"only the {only} train state has {shown(path, 200)}, but both must be equal"
+            f"only the {only} train state has {shown(path, 200)}, but both must have the same arrays"
         )
     _refuse_too_large(afters.values(), new_mesh)
     matrix = np.zeros((old_mesh.size, new_mesh.size), dtype=np.int64)

@@ -63,7 +63,7 @@ class Predictions:
         self._seconds: dict[tuple[str, Constants], float | None] = {}
 
     def seconds(self, run: MeasuredProgram, constants: Constants) -> float | None:
-        """Return the predicted seconds of a run; None if unknown. Runs are told apart by their names."""
+        """Return the predicted seconds of a run; None if unknown. Runs are identified by their names."""
         key = run.name, constants
         if key not in self._seconds:
             if run.name not in self._links:

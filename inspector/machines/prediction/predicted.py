@@ -113,7 +113,7 @@ class Predicted:
 
     @property
     def runs_text(self) -> str:
-        """The runs behind the interval, in words."""
+        """How many runs the interval is based on, or why it is unknown, in words."""
         if self.emulated:
             return "compiled for CPUs, not for this chip: the interval is unknown"
         if self.interval is None:

@@ -53,7 +53,7 @@ class Span:
         such as `tensor →`.
       start, end: Seconds since the step began, in the first iteration of each loop.
       basis: Where the duration comes from. A span of the core with basis `wait` is idle. One with basis
-        `loop` stands for all iterations of a loop but the first.
+        `loop` is all iterations of a loop but the first.
       awaited: Mesh axes of the collective that the core waits for.
     """
 

@@ -90,7 +90,12 @@ def page(
 
 
 def sections(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
-    """Return everything about one Snapshot. `maps` is the number of large shard maps."""
+    """Return the sections of one Snapshot, without its summary.
+
+    Args:
+      chip: None for the chip of the Snapshot, if it is known.
+      maps: number of large shard maps.
+    """
     chip = chip_of(snapshot, chip)
     state = arrays.state_arrays(snapshot)
     return (
@@ -140,7 +145,7 @@ def _policy(*scripts: str) -> str:
 
 @functools.cache
 def _scripts() -> tuple[str, str]:
-    """Return Plotly and the page's own script with the line ends that a browser hashes."""
+    """Return Plotly and the page's own script with LF line ends, as a browser hashes them."""
     plotly, drawing = (
         script.replace("\r\n", "\n").replace("\r", "\n")
         for script in (get_plotlyjs(), _resource("report.js"))

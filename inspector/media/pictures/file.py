@@ -52,7 +52,7 @@ def picture(
     Args:
       form: `png` or `svg`.
       scale: pixels of a PNG per pixel of the figure.
-      limit: seconds, including the wait for another picture.
+      limit: seconds to wait for another picture, and seconds to draw this one.
 
     Raises:
       InvalidInput: the format is unknown, there is no browser, or it exceeded the limit.
@@ -71,7 +71,7 @@ def picture(
         }
     )
     if not _one_at_a_time.acquire(timeout=limit):
-        raise InvalidInput(f"another picture has been drawn for {limit:.0f} seconds; try again")
+        raise InvalidInput(f"waited {limit:.0f} seconds for another picture to be drawn; try again")
     try:
         # A browser that was killed leaves its profile in this folder.
         with tempfile.TemporaryDirectory(prefix="picture-", ignore_cleanup_errors=True) as folder:
@@ -88,7 +88,10 @@ def why_none() -> str | None:
 
 
 def _browser() -> str:
-    """Return the path of a browser; empty if there is none. The user's `BROWSER_PATH` comes first."""
+    """Return the path of a browser; empty if none is found.
+
+    A Chrome that Choreographer downloaded comes first, then `BROWSER_PATH`, then installed browsers.
+    """
     # Imported late, so that pages without pictures do not wait for it.
     from choreographer.browsers import Chromium
 

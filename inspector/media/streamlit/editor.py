@@ -14,7 +14,7 @@ from inspector.checks import audit
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.core.formatting import counted
-from inspector.core.rules import Rule
+from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets, rule_files
 from inspector.layout.plan import UNMATCHED
@@ -38,6 +38,12 @@ TRAINING_SIZES = (
     "accumulate",
 )
 
+# How each library applies rules.
+_RULES: Mapping[RulesSemantics, str] = {
+    "linen": "Rules are tried in order. A rule applies if its mesh axes are still free in the array. A "
+    "logical axis without a rule is not sharded.",
+    "nnx": "The last rule of a logical axis applies. A logical axis without a rule is read as a mesh axis.",
+}
 _MOST_PATHS = 5  # without a match, below the patterns
 _LEAST_FIELD_PX = 70  # seven digits and the buttons
 
@@ -208,9 +214,8 @@ class Editor:
         meanings = "".join(f"\n- **{name}**: {what}" for name, what in entry.logical_axes.items())
         st.markdown(
             "**Rules** &ensp; :small[logical axis → mesh axes]",
-            help="Rules are tried in order. A rule applies if its mesh axes are still free in the array. "
-            "Join several mesh axes with +. A dimension without a rule, or with an empty one, is not sharded."
-            f"\n\nLogical axes of this model:\n{meanings}",
+            help=f"{_RULES[entry.rules_semantics]} An empty rule leaves the dimension unsharded. Join "
+            f"several mesh axes with +.\n\nLogical axes of this model:\n{meanings}",
         )
         names = self._mesh_axis_names()
         rows = session.rule_rows()

@@ -160,8 +160,8 @@ def _start(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes: s
     total = sum(upload.size for upload in uploads)
     if total > limits.MOST_UPLOAD_BYTES:
         raise InvalidInput(
-            f"the {counted(len(uploads), 'file')} have {total // _MEBIBYTE:,} MiB, but at most "
-            f"{limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB can be uploaded; use the command line"
+            f"the {counted(len(uploads), 'file')} have {-(-total // _MEBIBYTE):,} MiB, but at most "
+            f"{limits.MOST_UPLOAD_BYTES // _MEBIBYTE} MiB can be uploaded; use `sharding-inspector import`"
         )
     names = [_file_name(upload.name) for upload in uploads]
     if len(set(names)) != len(names):

@@ -112,7 +112,7 @@ def _show_outcome(request: HostLocal, exchanged: Exchanged) -> None:
         return
     st.error(text, icon=":material/block:")
     where = f"process{'es' * (len(refusal.processes) > 1)} {', '.join(map(str, refusal.processes))}"
-    st.caption(f"Error of JAX {exchanged.versions.get('jax', '')} on {where}:")
+    st.caption(f"JAX {exchanged.versions.get('jax', '')} raised this error in {where}:")
     guide_form.show_refusal(refusal.kind, refusal.text)
     if not request.convert and refusal.kind == "IndivisibleError":
         st.caption(

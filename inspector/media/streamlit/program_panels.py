@@ -21,7 +21,7 @@ from inspector.service import serving
 
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw requested and compiled shardings, then loss, live arrays and boxes."""
+    """Draw activations, gradients, requested and compiled shardings, loss, live arrays and boxes."""
     render.show([train_state.verdict(snapshot), *train_state.inside(snapshot)])
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:

@@ -300,8 +300,8 @@ def _draw_transfer(
     with chart.of(lambda: provenance.lines((("Saved", before), ("Restored", after)))):
         _draw_map(moved, before, after)
     st.caption(
-        "The minimum that must move, computed from both layouts; Orbax itself goes through files. A part "
-        "that a device does not hold comes from the device with replica 0."
+        "The minimum that must move, computed from both layouts. Orbax does not send these bytes: it writes "
+        "and reads files. A part that a device lacks comes from the device that held replica 0."
     )
     table.show(
         columns(moved),

@@ -300,7 +300,7 @@ def _show_result(found: SearchResult, layout: Layout) -> None:
         lambda: results.dumps(found),
         "search.json",
         "search_download",
-        help="All candidates with their figures and reasons.",
+        help="All candidates as JSON, with their figures and the reason of each rejected one.",
     )
 
 

@@ -94,7 +94,7 @@ def _written(key: str) -> str:
 def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, str]:
     """Open the tab, array and program of a link, before any widget is drawn.
 
-    Return a sentence for each parameter that is invalid whatever the Snapshot. `absent` checks the others.
+    Return an error message by parameter. Only `tab` is checked here; `absent` checks array and program.
     """
     state, problems = st.session_state, {}
     labels = {_parameter(tab): tab for tab in tabs}

@@ -92,7 +92,9 @@ def _answer(kept: History, entry: HistoryEntry) -> str:
         text = CompileCache().get(compile_cache.key_of_layout(layout))
         if text is not None:
             return text
-    raise InvalidInput(f"the answer of this {section.KINDS[entry.kind].lower()} was not kept")
+    raise InvalidInput(
+        f"the result of this {section.KINDS[entry.kind].lower()} is not saved any more"
+    )
 
 
 def _days(text: str) -> int:

@@ -112,7 +112,12 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
         given = _sizes_of(options.sizes, (fields | given).get("model")) | given
     for pair in options.set:
         name, separator, value = pair.partition("=")
-        if not separator or name in _OPTIONS:
+        if name in _OPTIONS:
+            option = name.replace("_", "-")
+            raise InvalidInput(
+                f"--set is {shown(pair)}, but {name} is not a size of the model: use --{option}"
+            )
+        if not separator:
             raise InvalidInput(
                 f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512"
             )

@@ -1,4 +1,4 @@
-"""Read Snapshots for `compare` and `report`, where the result of a search stands for its best layouts."""
+"""Read Snapshots for `compare` and `report`, where the result of a search means its best layouts."""
 
 from __future__ import annotations
 

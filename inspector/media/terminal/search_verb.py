@@ -65,8 +65,8 @@ from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
     argument(
         "--sensitivity",
         action="store_true",
-        help="also search, without a compile, for twice the batch and sequence, for half, twice and four "
-        "times the devices, and for another chip",
+        help="also search, without a compile, with one change at a time: twice the batch, twice the "
+        "sequence, half, twice and four times the devices, or another chip",
     ),
     argument(
         "--dask",

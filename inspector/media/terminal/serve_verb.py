@@ -87,8 +87,8 @@ def serve(options: argparse.Namespace) -> None:
     auth = {} if secrets is None else _read_auth(secrets)
     if not _is_loopback(options.address) and not auth and not options.insecure_open:
         raise InvalidInput(
-            f"--address is {options.address}, so other machines reach the server, but nobody needs to sign "
-            "in: give --secrets, or --insecure-open to let everyone in"
+            f"--address is {options.address}, so other machines reach the server without sign-in: "
+            "give --secrets, or --insecure-open to let everyone in"
         )
     if options.allow_domain and not auth:
         raise InvalidInput("--allow-domain needs sign-in: give --secrets")

@@ -65,7 +65,7 @@ def wait_for_jax(settings):
 
 
 class Traced:
-    """What JAX knows of a traced function, without references to its arguments."""
+    """What JAX knows about a traced function, without references to its arguments."""
 
     def __init__(self, function, information, arguments, keywords, parameters, seconds):
         self.in_tree, self.out_tree = parameters.in_tree, parameters.out_tree
@@ -129,7 +129,7 @@ class Hook:
 
     @functools.cached_property
     def package(self):
-        """This package; made when it is needed, because Python sets `sys.path[0]` after the start."""
+        """This package, created on first use, because Python sets `sys.path[0]` after the start."""
         return Package(self.settings["root"])
 
     @property
@@ -281,9 +281,9 @@ def _split(module, arguments):
 
 
 def _static_leaves(split, static):
-    """Return the function, and the leaves of its arguments that are not arrays by path.
+    """Return a dict like that of `_static_values`.
 
-    They have the form of `_static_values`.
+    It has the function, the structure of its arguments, and by path each leaf that is not an array.
     """
     tree_util = sys.modules["jax"].tree_util
     trees = [structure.unflatten(leaves) for leaves, structure in static[1:]]

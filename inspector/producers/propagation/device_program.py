@@ -388,7 +388,7 @@ class Writer:
             self._take_apart(scope, operands[0], operation.results, shapes)
 
     def _group_attributes(self, operation: Any, opcode: str) -> Iterator[list[str]]:
-        """Yield the attributes of each collective that the operation stands for."""
+        """Yield the attributes of each collective of the operation."""
         channel = "channel_id=1"
         flag = "use_global_device_ids=true"
         if operation.name.startswith("stablehlo."):
@@ -497,7 +497,11 @@ class Writer:
         return scope.names[value]
 
     def _described(self, location: Any) -> tuple[str, str, int]:
-        """Return name stack, file and line of an operation; inside a called function with its caller's."""
+        """Return the name stack, file and line of an operation.
+
+        Inside a called function, the name stack begins with that of the caller. An operation without a file
+        has the file and line of the caller.
+        """
         name, file, line = described(location)
         outer, outer_file, outer_line = self._caller
         if outer and not name.startswith(("jit(", "pjit(")):

@@ -77,7 +77,10 @@ class Site(NamedTuple):
         return () if notes is None else _parsed(notes)
 
     def value_at(self, place: Place) -> Any:
-        """Return the value at another place of the operation."""
+        """Return the operand or result at another place of the operation.
+
+        For a loop, operand 0 is the initial value, and any other operand is what the body returns.
+        """
         if self.operation.name != _LOOP:
             values = self.operation.operands if place.kind == "operand" else self.operation.results
             return values[place.number]
@@ -242,7 +245,10 @@ def _has_axis(value: Any, axis: str) -> bool:
 
 
 def _is_given(value: Any, axis: str) -> bool:
-    """Return whether a dimension over this mesh axis is closed, so that propagation did not add the axis."""
+    """Return whether a dimension that is sharded over this mesh axis is closed.
+
+    Propagation adds no axis to a closed dimension.
+    """
     sharding = sharding_of(value)
     if sharding is None:
         return False

@@ -56,10 +56,10 @@ def _restore(call: Any, function: Any) -> None:
     outer = _attributes(after)
     axes = named.get(_AXES) or outer.get(_AXES)
     if axes is None:
-        raise InvalidInput("it has a shard_map whose manual axes are unknown")
+        raise InvalidInput("not propagated, because the manual axes of a shard_map are unknown")
     edges = before is not None or not list(call.operands), after is not None or not call.results
     if not all(edges):
-        raise InvalidInput("it has a shard_map without global shapes")
+        raise InvalidInput("not propagated, because the global shapes of a shard_map are unknown")
     results = [] if after is None else list(after.results)
     block = function.regions[0].blocks[0]
     with ir.InsertionPoint(call), call.location:

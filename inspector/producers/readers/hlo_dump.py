@@ -76,7 +76,7 @@ def final_texts(folder: Path, what: str) -> list[DumpedText]:
         raise InvalidInput(f"{what} contains no HLO text: no file ends in .hlo or .txt{more}")
     if len(texts) > limits.MOST_PROGRAMS:
         raise InvalidInput(
-            f"{what} contains {len(texts):,} texts, but at most {limits.MOST_PROGRAMS:,} are read"
+            f"{what} contains {len(texts):,} files of HLO text, but at most {limits.MOST_PROGRAMS:,} are read"
         )
     return [DumpedText(path, path.name) for path in texts]
 

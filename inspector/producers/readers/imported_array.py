@@ -38,7 +38,10 @@ class Stored:
 
 
 class ImportedArrays:
-    """The arrays of one Snapshot, with findings, on the most frequent mesh of their shardings."""
+    """The arrays and findings of one Snapshot.
+
+    Its mesh is `mesh`, or by default the most frequent one of `shardings`; None if they have none.
+    """
 
     def __init__(self, shardings: Iterable[SavedSharding] = (), mesh: Mesh | None = None) -> None:
         self.mesh = mesh or common_mesh(saved.mesh for saved in shardings)

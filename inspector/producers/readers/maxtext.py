@@ -216,7 +216,7 @@ def _add_activations(path: Path, arrays: ImportedArrays) -> None:
     plain = content.read_json(path, INPUT)
     rows = plain.get(_ACTIVATIONS) if isinstance(plain, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidInput(f"{INPUT} must have a list under {_ACTIVATIONS}")
+        raise InvalidInput(f"{INPUT} must have a list of objects under {_ACTIVATIONS}")
     seen: Counter[str] = Counter()
     mesh = arrays.mesh
     assert mesh is not None  # every entry of a golden has a mesh
@@ -237,7 +237,11 @@ def _add_activations(path: Path, arrays: ImportedArrays) -> None:
 
 
 def _padded(entries: list[Any], rank: int, where: str) -> tuple[str | None, ...]:
-    """Return one name per dimension; entries can be fewer than dimensions."""
+    """Return one name per dimension, None for a missing entry. Several logical axes are joined by ` + `.
+
+    Raises:
+      InvalidInput: there are more entries than dimensions.
+    """
     if len(entries) > rank:
         raise InvalidInput(f"{where} has {len(entries)} logical axes, but {rank} dimensions")
     names = [" + ".join(map(str, one)) if isinstance(one, list) else one for one in entries]
@@ -252,5 +256,5 @@ def _logical_of(text: Any, rank: int, where: str) -> tuple[str | None, ...] | No
 
 def _text(value: dict[str, Any], key: str, where: str) -> str:
     if not isinstance(value.get(key), str):
-        raise InvalidInput(f"{where} must have text under {key}")
+        raise InvalidInput(f"{where} must have a string under {key}")
     return value[key]

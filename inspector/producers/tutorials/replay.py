@@ -119,7 +119,13 @@ _NAMES = re.compile(r"^# (?P<what>draw|refused): (?P<names>.+)\n?", re.MULTILINE
 
 @dataclass(frozen=True)
 class Cell:
-    """The source of one step: its text, its code, and the names to draw after it."""
+    """The source of one step.
+
+    Attributes:
+      words: Markdown text.
+      draw: names of the arrays to draw after it.
+      refused: name of the variable with an error that the step demonstrates; None without one.
+    """
 
     title: str
     words: str

@@ -62,7 +62,7 @@ class Worker:
     topics: deque[str] = field(default_factory=lambda: deque(maxlen=TOPICS))  # of its last runs
 
     def due(self) -> float:
-        """Return when the clock must act on it, on the monotonic clock; infinity for never."""
+        """Return the monotonic time at which its run times out or it is killed; infinity for never."""
         if self.stopping:
             return math.inf
         if self.kill_at is not None:

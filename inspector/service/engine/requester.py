@@ -57,7 +57,7 @@ NO_SUBJECT = Subject()
 
 @dataclass(frozen=True)
 class Limits:
-    """How many runs one owner may have. None stands for no limit.
+    """How many runs one owner may have. None means no limit.
 
     Attributes:
       running: runs at the same time. Others of the same owner wait, also if a worker is free.

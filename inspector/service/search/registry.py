@@ -244,7 +244,9 @@ class Searches:
                 owners = {one.owner for one in watched.requesters}
                 if owners and owner not in owners:
                     names = ", ".join(one.name for one in watched.requesters)
-                    raise InvalidInput(f"search {number} belongs to {names}, who alone can stop it")
+                    raise InvalidInput(
+                        f"search {number} can be stopped only by those who started it: {names}"
+                    )
                 self.leave(watched, owner)
                 return
         raise InvalidInput(f"search {number} has ended")

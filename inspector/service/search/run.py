@@ -557,7 +557,7 @@ def _listed(answer: Any) -> list[Any]:
 
 
 def store() -> CompileCache:
-    """Return the answers of tasks of all searches on this machine."""
+    """Return the cache of task results that all searches on this machine share."""
     return CompileCache(compile_cache.folder() / "search.sqlite3")
 
 

@@ -88,7 +88,7 @@ def test_a_limit_counts_known_bytes() -> None:
 def test_without_programs_the_rule_is_unknown() -> None:
     plan = dataclasses.replace(samples.snapshot(), programs=())
     for text in (NONE, "[memory]\nmost = 1"):
-        assert "no compiled program" in (outcome(text, plan).unknown or "")
+        assert "no program" in (outcome(text, plan).unknown or "")
     uncounted = outcome(f"{NONE}\nprogram = 'apply'", with_collectives())
     assert uncounted.unknown == "unknown collectives of apply"
 

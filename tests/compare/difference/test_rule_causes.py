@@ -80,7 +80,7 @@ def test_nnx_ignores_a_rule_before_the_last_of_its_name() -> None:
     )
     assert not any("hidden → none" in one for one in sentences)
     only_unused = after.replace("embed=data", "embed=")
-    assert compare(before, only_unused) == without_effect("rules that nnx does not use changed")
+    assert compare(before, only_unused) == without_effect("rules that nnx does not use")
     # Linen uses the first rule.
     cause = "Rule hidden → model changed to hidden → none and rule embed → none changed to embed → data: "
     assert "hidden from model 4 to unsharded" in effect(compare(before, after, LINEN, LINEN), cause)

@@ -10,6 +10,7 @@ import pytest
 
 from inspector.compare import difference
 from inspector.compare.caveats import caveats
+from inspector.compare.difference.causes import renamed_axes
 from inspector.compare.questions import questions
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Array, Finding, Memory
@@ -162,6 +163,20 @@ def test_changes_of_collectives_and_memory_are_explained_by_their_parts() -> Non
         "(−25%, better): all-reduce over data −6.0 MiB, all-gather over model +4.0 MiB.",
     )
     assert "all-gather over model −4.0 MiB" in difference.sentences(after, before)[1]
+
+
+def test_renamed_axes_of_the_optimizer_and_of_state_specs_are_no_change() -> None:
+    before = planned(mesh="2x4", axes="data,model", optimizer_axes="data")
+    after = planned(mesh="2x4", axes="x,model", rules="batch=x,hidden=model", optimizer_axes="x")
+    (only,) = difference.sentences(before, after)
+    assert only.startswith("No difference") or "optimizer" not in only, only
+    rows = [["w1/kernel", [["data"], None]], [".*", "fsdp(data, 1024)"], ["data", []]]
+    renamed = renamed_axes(
+        dataclasses.replace(before, layout={"state_specs": rows}), {"data": "fsdp"}
+    )
+    assert renamed.layout == {
+        "state_specs": [["w1/kernel", [["fsdp"], None]], [".*", "fsdp(fsdp, 1024)"], ["data", []]]
+    }
 
 
 def test_collectives_over_renamed_axes_are_the_same() -> None:

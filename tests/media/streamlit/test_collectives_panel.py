@@ -93,7 +93,7 @@ def test_filters_by_axis_and_phase(shown, found: Snapshot) -> None:
 
 def test_missing_programs_and_unread_collectives_are_notices(shown, found: Snapshot) -> None:
     page = shown(plan(LAYOUT, abstract_state(LAYOUT)))
-    assert "Nothing is compiled" in texts(page.info) and not charts(page)
+    assert "only planned" in texts(page.info) and not charts(page)
     page = shown(with_collectives(found, None))
     assert "unknown" in texts(page.info) and not charts(page)
 

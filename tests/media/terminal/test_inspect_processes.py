@@ -61,7 +61,7 @@ def test_a_snapshots_layout_is_inspected_again_by_as_many(ran: dict[int, Path]) 
     [
         (["--processes", "3"], "processes is '3', but must be one of 1, 2, 4"),
         (["--processes", "4", "--mesh", "2x3"], "must divide the 6 devices of mesh 2x3"),
-        (["--set", "processes=2"], "--set is 'processes=2', but must be SIZE=VALUE"),
+        (["--set", "processes=2"], "processes is not a size of the model: use --processes"),
     ],
 )
 def test_bad_input_is_status_2_and_one_clear_line(arguments: list[str], said: str) -> None:

@@ -158,7 +158,7 @@ def test_key_paths(key: str, path: str) -> None:
             },
             "3 logical axes, but 2 dimensions",
         ),
-        ({"named": {KEY: ENTRY}, "input": []}, "must have a list under"),
+        ({"named": {KEY: ENTRY}, "input": []}, "must have a list of objects under"),
         (
             {"named": {KEY: ENTRY}, "input": {"Activation Sharding Dump": [{"a": {}}]}},
             "a name, a type and a shape",
