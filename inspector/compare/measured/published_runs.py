@@ -288,7 +288,7 @@ def _topology(published: str, chip: str, chips: int) -> str:
     fitting = [one for one in slices.slices(chip) if one.chips == chips]
     if not fitting:
         raise _NotReproducible(f"no slice of {chip} has {chips} chips")
-    # The most compact one, which is what a name such as v5p-1024 stands for.
+    # The most compact one, which is what a name such as v5p-1024 means.
     return min(fitting, key=lambda one: (max(one.shape) - min(one.shape), one.shape)).topology
 
 

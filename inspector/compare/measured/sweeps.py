@@ -2,7 +2,7 @@
 
 The file format is a JSON object with `sweeps`. Each has `id`, `hardware`, `model`, and `rows` with a
 `layout` such as `fsdp=16,tensor=8,dcn data=2`, and the `chips`. Sweeps do not say sizes and types, so a row
-stands for the published run with the same chip, model, mesh axes and number of chips.
+is matched with the published run of the same chip, model, mesh axes and number of chips.
 """
 
 from __future__ import annotations

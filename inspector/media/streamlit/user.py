@@ -26,7 +26,7 @@ def current() -> Requester:
     """Return the user of this session.
 
     Raises:
-      PermissionError: sign-in is required, and nobody who is allowed has signed in.
+      PermissionError: sign-in is required, and no allowed user has signed in.
     """
     session = _session()
     if not serving.current().providers:
@@ -38,7 +38,7 @@ def current() -> Requester:
 
 
 def is_signed_in() -> bool:
-    """Return whether a provider has signed who uses this session, allowed or not."""
+    """Return whether the user of this session has signed in, allowed or not."""
     claims = _claims()
     return claims.get("is_logged_in") is True and bool(claims.get("sub") and claims.get("iss"))
 
@@ -46,7 +46,7 @@ def is_signed_in() -> bool:
 def problem() -> str | None:
     """Return why the user of this session may not use a server with sign-in, or None."""
     if not is_signed_in():
-        return "nobody has signed in"
+        return "no user has signed in"
     domains = serving.current().domains
     claims = _claims()
     if domains and claims.get("email_verified") is not True:

@@ -12,8 +12,8 @@ def in_turn(
     """Return the indices of the queued runs in the order in which they begin.
 
     The owner with the fewest running runs is next; on a tie the one whose last run began first, then the
-    one whose next run was queued first. So owners with many queued runs take turns, and nobody waits for all
-    runs of another owner. The runs of one owner begin in the order of `queued`.
+    one whose next run was queued first. So owners with many queued runs take turns, and no owner waits for
+    all runs of another one. The runs of one owner begin in the order of `queued`.
 
     Args:
       queued: the owners of each run, at least one. Owners with equal requests share a run.
