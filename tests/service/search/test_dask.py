@@ -67,6 +67,14 @@ def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
         search(space, tmp_path / "alone", cluster.address)
 
 
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a scheduler that does not answer for a second or two instead of five."""
+    monkeypatch.setattr(executors, "RECONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(executors, "_CONNECT_SECONDS", 2)
+
+
+@pytest.mark.usefixtures("_impatient")
 def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
     space, cluster, tmp_path, capfd
 ):
@@ -85,6 +93,7 @@ def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
     assert whole.counts.propagated
 
 
+@pytest.mark.usefixtures("_impatient")
 def test_an_address_without_a_scheduler_is_refused():
     with (
         pytest.raises(InvalidInput, match=r"no Dask scheduler"),
