@@ -144,7 +144,7 @@ def test_savings_of_donation(shown, found: Snapshot) -> None:
 def test_a_plan_needs_at_least_the_train_state(shown) -> None:
     page = shown(plan(LAYOUT, abstract_state(LAYOUT)))
     said = texts(page.info)
-    assert "at least" in said and "Build and run" in said
+    assert "at least" in said and "only planned" in said
     assert not page.get("plotly_chart")
     assert any("Path" in one.value for one in page.dataframe)
 

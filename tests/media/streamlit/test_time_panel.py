@@ -105,7 +105,7 @@ def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot
 
 def test_a_plan_has_no_times(shown, found: Snapshot) -> None:
     page = shown(replace(found, programs=()))
-    assert "Build and run the layout" in page.info[0].value
+    assert "only planned" in page.info[0].value
     assert not charts(page)
 
 

@@ -76,7 +76,7 @@ def test_a_search_stops_when_its_last_owner_leaves(searches: Searches):
     shared = searches.start(request("1"), ANN)
     assert searches.start(request("1"), BEN) is shared
     (listed,) = searches.listed()
-    with pytest.raises(InvalidInput, match="belongs to"):
+    with pytest.raises(InvalidInput, match="stopped only by"):
         searches.cancel(listed.number, "another")
     searches.cancel(listed.number, "ann")
     assert shared.running and not shared.stopped
