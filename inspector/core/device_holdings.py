@@ -140,7 +140,9 @@ def devices_of_process(snapshot: Snapshot, process: int) -> tuple[int, ...]:
     )
     if not devices:
         there = ", ".join(map(str, sorted(set(mesh.processes))))
-        raise InvalidInput(f"process is {process}, but this Snapshot has {there}")
+        raise InvalidInput(
+            f"process is {process}, but must be one of those in the Snapshot: {there}"
+        )
     return devices
 
 

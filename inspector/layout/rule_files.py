@@ -26,6 +26,8 @@ from inspector.layout.layout import Layout
 from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
 from inspector.layout.presets import Preset
 
+# No rule contains a slash, and one rule alone has no reason to have the suffix of a file.
+_FILE_NAME = re.compile(r"[^=,~;\n]*(/[^=,~;\n]+|\.(ya?ml|py|gin))")
 MOST_BYTES = 1_000_000  # MaxText's base.yml has 78,000
 SUFFIXES = ("yml", "yaml", "py", "gin", "txt")
 _MOST_SETS = 20
@@ -143,6 +145,11 @@ def is_file(path: str) -> bool:
         return len(path) < _LONGEST_PATH and Path(path).is_file()
     except (OSError, ValueError):
         return False
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether the text is the name of a file, whether it exists or not, rather than rules."""
+    return _FILE_NAME.fullmatch(text.strip()) is not None
 
 
 def read(path: str) -> str:

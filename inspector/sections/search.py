@@ -125,6 +125,8 @@ def end_text(found: SearchResult) -> str | None:
         return _NOTHING_COMPILED
     count = predicted_better(found)
     if not count:
+        if found.chip is None:
+            return f"{_BUDGET_SPENT}; others could be better, as their times are not measured."
         return f"{_BUDGET_SPENT}; others could be better within their intervals."
     others = counted(count, "candidate") + (" was" if count == 1 else " were")
     return f"{_BUDGET_SPENT}: {others} predicted {_LESS[found.objective]}, but not compiled."
@@ -209,9 +211,9 @@ def why(found: SearchResult, one: Candidate) -> Section:
     items = [f"Mesh: {name_of(current)} → {name_of(one)}."]
     axes_before, axes_after = axes_of_logical(before), axes_of_logical(after)
     for name in dict.fromkeys((*axes_before, *axes_after)):
-        was, now = axes_before.get(name), axes_after.get(name)
+        was, now = axes_before.get(name) or "nothing", axes_after.get(name) or "nothing"
         if was != now:
-            items.append(f"{name}: sharded over {was or 'nothing'} → {now or 'nothing'}.")
+            items.append(f"{name}: sharded over {was} → {now}.")
     fields_before = other_fields(before)
     for name, value in other_fields(after).items():
         if value != fields_before.get(name):

@@ -113,7 +113,8 @@ def modelled_step(
         ),
     ]
     program = snapshot.program(model.program)
-    if program is not None and program.stage == "propagated":
+    is_propagated = program is not None and program.stage == "propagated"
+    if is_propagated:
         blocks.append(text(PROPAGATED, quiet=True))
     points = list(roofline_of)
     if points:
@@ -123,7 +124,7 @@ def modelled_step(
         # Without HBM bytes no program has a point.
         known = any(one.hbm_bytes for one in points)
         blocks.append(Columns(((terms,), (roofs,)) if known else ((terms,),)))
-    return (*blocks, _formulas(model))
+    return (*blocks, _formulas(model, "propagated" if is_propagated else "compiled"))
 
 
 def measured(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -257,7 +258,8 @@ def _failed(snapshot: Snapshot, model: Modelled) -> bool:
     return model.program in refused and model.lower_seconds is None
 
 
-def _formulas(model: Modelled) -> Folded:
+def _formulas(model: Modelled, stage: str) -> Folded:
+    """Return the formula of each term. `stage` is that of the program: propagated or compiled."""
     terms = Table.of(
         f"terms:{model.program}",
         model.terms,
@@ -265,7 +267,7 @@ def _formulas(model: Modelled) -> Folded:
             "Term": lambda term: term.name,
             "Time:seconds": lambda term: term.seconds,
             "Formula": lambda term: term.formula or "–",
-            "Based on": lambda term: term.basis or "the compiled program",
+            "Based on": lambda term: term.basis or f"the {stage} program",
         },
         wrap=True,
     )

@@ -96,10 +96,10 @@ def training(snapshot: Snapshot) -> Columns:
     if mesh is None or not live:
         return Columns(((loss,),))
     unowned = sum(one.bytes for one in live if one.owner == NOBODY)
-    note = "`jax.live_arrays()` contains only arrays of this run."
+    note = "jax.live_arrays() contains only arrays of this run."
     if unowned:
         note = (
-            f"`jax.live_arrays()` contains {bytes_text(unowned)} on all devices that no part of this run "
+            f"jax.live_arrays() contains {bytes_text(unowned)} on all devices that no part of this run "
             "holds."
         )
     alive = Picture.of("live_map", "Bytes alive on each device", live_map, live, mesh)

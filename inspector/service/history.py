@@ -127,8 +127,12 @@ class History:
         if best is not None:
             sent = best.wire_bytes
             figures = {
-                "seconds": best.seconds,
-                "basis": None if best.seconds is None else "predicted",
+                "seconds": best.seconds if best.measured is None else best.measured,
+                "basis": "measured"
+                if best.measured is not None
+                else None
+                if best.seconds is None
+                else "predicted",
                 "peak_bytes": best.peak_bytes,
                 "wire_bytes": None if sent is None else sum_known(sent.values()),
             }

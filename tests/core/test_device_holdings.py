@@ -127,7 +127,9 @@ def test_invalid_requests() -> None:
         device_holdings.holdings(found, [9])
     with pytest.raises(InvalidInput, match="at least one device"):
         device_holdings.holdings(found, [])
-    with pytest.raises(InvalidInput, match="process is 2, but this Snapshot has 0, 1"):
+    with pytest.raises(
+        InvalidInput, match="process is 2, but must be one of those in the Snapshot: 0, 1"
+    ):
         device_holdings.devices_of_process(found, 2)
     with pytest.raises(InvalidInput, match="no mesh"):
         device_holdings.copies_of(Snapshot(found.source, None, None, ()), [0])

@@ -83,3 +83,17 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     assert search.summary(found(slower)).facts[0].label == "Best layout"
     # The intervals have shown that no other one can be better.
     assert search.predicted_better(found(faster, finished="none better")) == 0
+
+
+def test_dimensions_that_stay_unsharded_are_no_difference() -> None:
+    rules = ("batch=data,hidden=", "batch=data")
+    one, other = (
+        Candidate(
+            "propagated",
+            current=not place,
+            layout=layouts.parse({"mesh": "8", "axes": "data", "rules": each}).unwrap().to_json(),
+        )
+        for place, each in enumerate(rules)
+    )
+    found = SearchResult("cpu", None, "now", Counts(), (one, other), None)
+    assert "hidden" not in str(search.why(found, other))

@@ -71,8 +71,8 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     render.show(profiled)
     if not profiled and snapshot.source.kind in ("cpu", "local"):
         st.caption(
-            "To see the time by kind of operation, enable *Also profile train steps* under *Training and "
-            "measuring* and run again."
+            "To see the time by kind of operation, enable *Profile train steps* under *Training and "
+            "measurement* and run again."
         )
 
 
