@@ -140,7 +140,7 @@ def _capacity(
 
 
 def _seconds(one: Candidate) -> float:
-    return one.measured or one.seconds or 0.0
+    return one.step or 0.0
 
 
 def _bytes(one: Candidate) -> float:

@@ -92,8 +92,7 @@ def summary(found: SearchResult) -> Facts:
     if best is not None:
         label = "Best compiled layout" if predicted_better(found) else "Best layout"
         facts.append(Fact(label, name_of(best), rules_text(best)))
-        seconds = best.measured or best.seconds
-        facts.append(Fact("Its step", seconds_text(seconds), interval_text(best)))
+        facts.append(Fact("Its step", seconds_text(best.step), interval_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
         if compared and current is not None and current.seconds and best.seconds:
             facts.append(
@@ -149,8 +148,7 @@ def _predicted(one: Candidate, objective: Objective) -> float:
     """Return what the search makes small, by example; the time as predicted before a compile."""
     if objective == "time":
         one = replace(one, seconds=one.propagated_seconds, measured=None)
-    batch = layout_of(one).sizes.get("batch", 1)
-    return order.value(one, float(batch) if isinstance(batch, (int, float)) else 1.0, objective)
+    return order.value(one, order.examples_of(layout_of(one)), objective)
 
 
 def table(found: SearchResult) -> Table:
@@ -169,7 +167,7 @@ def table(found: SearchResult) -> Table:
             "Layout": lambda one: name_of(one) + (" (current)" if one.current else ""),
             "Rules": rules_text,
             **({"Fields": fields_of} if names else {}),
-            "Step": lambda one: seconds_text(one.measured or one.seconds),
+            "Step": lambda one: seconds_text(one.step),
             Column(
                 "Interval", "text", "Where eight of ten measured steps are expected"
             ): interval_text,

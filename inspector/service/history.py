@@ -126,13 +126,12 @@ class History:
         figures: dict[str, Any] = {}
         if best is not None:
             sent = best.wire_bytes
+            basis = None if best.step is None else "predicted"
+            if best.measured is not None:
+                basis = "measured"
             figures = {
-                "seconds": best.seconds if best.measured is None else best.measured,
-                "basis": "measured"
-                if best.measured is not None
-                else None
-                if best.seconds is None
-                else "predicted",
+                "seconds": best.step,
+                "basis": basis,
                 "peak_bytes": best.peak_bytes,
                 "wire_bytes": None if sent is None else sum_known(sent.values()),
             }

@@ -45,6 +45,11 @@ class Evaluated(Record):
     scaled: bool = False
     measured: FiniteFloat | None = None
 
+    @property
+    def step(self) -> float | None:
+        """Seconds of one step: measured, or else predicted; None if unknown."""
+        return self.seconds if self.measured is None else self.measured
+
 
 def evaluated(
     program: Program,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from inspector.compare.search.evaluated import Evaluated
 from inspector.compare.search.result import Objective
+from inspector.layout import Layout
 from inspector.machines.prediction.memory import peak_interval
 
 # Compiled candidates from which the ratio of compiled to propagated time is taken. Below it, the published
@@ -51,8 +52,13 @@ def value(cost: Evaluated, examples: float, objective: Objective) -> float:
         if cost.wire_bytes is None or None in cost.wire_bytes.values():
             return math.inf
         return sum(each or 0 for each in cost.wire_bytes.values()) / examples
-    seconds = cost.measured if cost.measured is not None else cost.seconds
-    return math.inf if seconds is None else seconds / examples
+    return math.inf if cost.step is None else cost.step / examples
+
+
+def examples_of(layout: Layout) -> float:
+    """Return the examples of one step: the batch size, or 1 for a model without one."""
+    batch = layout.sizes.get("batch", 1)
+    return float(batch) if isinstance(batch, (int, float)) else 1.0
 
 
 def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:

@@ -15,7 +15,15 @@ from typing import Any
 
 from inspector.compare.search.conditions import conditions, sensitivity
 from inspector.compare.search.evaluated import Evaluated, rejected
-from inspector.compare.search.order import Figure, best_of, next_to_compile, pareto, ranked, value
+from inspector.compare.search.order import (
+    Figure,
+    best_of,
+    examples_of,
+    next_to_compile,
+    pareto,
+    ranked,
+    value,
+)
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import (
     Candidate,
@@ -466,12 +474,7 @@ class Search:
         return next(iter(ranked(self._figures(), self.objective)), None)
 
     def _entry(self, layout: Layout) -> _Entry:
-        examples = layout.sizes.get("batch", 1)
-        return _Entry(
-            layout,
-            activations_key(layout, self.space.axes),
-            float(examples) if isinstance(examples, (int, float)) else 1.0,
-        )
+        return _Entry(layout, activations_key(layout, self.space.axes), examples_of(layout))
 
     def _figures(self) -> list[Figure]:
         return [
