@@ -107,7 +107,7 @@ def dask(address: str) -> Iterator[Executor]:
     """Run tasks on the Dask cluster of a scheduler such as `tcp://scheduler:8786`.
 
     Raises:
-      InvalidInput: dask.distributed is not installed, or the scheduler does not answer.
+      InvalidInput: dask.distributed is not installed, or no scheduler answers at the address.
     """
     try:
         from distributed import Client
@@ -115,15 +115,28 @@ def dask(address: str) -> Iterator[Executor]:
         raise InvalidInput(
             "--dask needs dask.distributed, which is not installed: pip install 'sharding-inspector[dask]'"
         ) from None
+
+    class ClosedOnError(Client):
+        """A client that is closed if it cannot start. Otherwise its destructor fails when Python exits."""
+
+        def start(self, **settings: Any) -> None:
+            try:
+                super().start(**settings)
+            except BaseException:
+                with suppress(Exception):
+                    self.close(timeout=1)
+                raise
+
     try:
         for name in ("distributed", "distributed.client", "tornado.application"):
             # A lost scheduler ends the search with one sentence, without the log of its connection.
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = ClosedOnError(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidInput(
-            f"--dask is {shown(address)}, but no Dask scheduler answers there: {reason}"
+            f"--dask is {shown(address)}, but must be the address of a Dask scheduler that answers, such as "
+            f"tcp://scheduler:8786: {reason}"
         ) from None
     try:
         # A task is pure: equal ones may share a result, and a lost one is run again.

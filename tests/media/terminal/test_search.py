@@ -53,6 +53,8 @@ def test_other_conditions_are_searched_without_a_compile():
         (("--target", "local"), "local"),
         (("--target", "plan"), "--budget 0"),
         (("--dask", "tcp://127.0.0.1:1"), "--dask"),
+        (("--dask", "foo"), "--dask"),
+        (("--dask", "tls://127.0.0.1:1"), "--dask"),
         (("-o", "/missing/folder/result.json"), "/missing/folder"),
         (("--objective", "beauty"), "beauty"),
     ],

@@ -96,7 +96,7 @@ def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(
 @pytest.mark.usefixtures("_impatient")
 def test_an_address_without_a_scheduler_is_refused():
     with (
-        pytest.raises(InvalidInput, match=r"no Dask scheduler"),
+        pytest.raises(InvalidInput, match=r"--dask is"),
         executors.dask("tcp://127.0.0.1:1"),
     ):
         pass
