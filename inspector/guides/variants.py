@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout, specs_from_rules
 from inspector.model.built_in.catalogue import CATALOGUE
 
 LOGICAL, DEVICE = "logical_mlp", "mlp"
+# The arrays that are compared and listed.
+GROUPS = (*STATE_GROUPS, "batch", "output")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,9 @@ from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
-
-ALL = (*STATE_GROUPS, "batch", "output")
 
 
 def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> list[ArrayDifference]:
@@ -38,14 +35,14 @@ def test_specs_from_rules_equal_the_rules() -> None:
     ):
         pair = variants.logical_and_device_axes(small(**fields))
         assert layouts.parse(layouts.to_fields(pair.right)).unwrap() == pair.right
-        pairs = leaf_pairs(planned(pair.left), planned(pair.right), ALL)
+        pairs = leaf_pairs(planned(pair.left), planned(pair.right), variants.GROUPS)
         assert len(pairs) >= 10 and all(one.same_placement for one in pairs)
 
 
 def test_a_spec_of_ones_own_is_named_where_it_differs() -> None:
     layout = small(model="mlp", specs="W2=None.model")
     pair = variants.logical_and_device_axes(layout)
-    pairs = leaf_pairs(planned(pair.left), planned(pair.right), ALL)
+    pairs = leaf_pairs(planned(pair.left), planned(pair.right), variants.GROUPS)
     different = {one.path for one in pairs if not one.same_placement}
     # Both layers' W2, as parameter and in either moment.
     assert len(different) == 6 and all(path.endswith("/W2") for path in different)
@@ -58,10 +55,17 @@ def test_leaves_are_equal_if_their_placement_is_equal() -> None:
         replace(a, spec=(("data",), *a.spec[1:])) if a.spec and a.spec[0] is None else a
         for a in left.arrays
     )
-    assert all(one.same_placement for one in leaf_pairs(left, replace(left, arrays=respelled), ALL))
+    assert all(
+        one.same_placement
+        for one in leaf_pairs(left, replace(left, arrays=respelled), variants.GROUPS)
+    )
     moved = replace(left.mesh, devices=left.mesh.devices[::-1])
     assert (
-        all(one.same_placement for one in leaf_pairs(left, replace(left, mesh=moved), ALL)) is False
+        all(
+            one.same_placement
+            for one in leaf_pairs(left, replace(left, mesh=moved), variants.GROUPS)
+        )
+        is False
     )
 
 

@@ -21,7 +21,6 @@ from inspector.core.formatting import (
 )
 from inspector.core.snapshot import Array, Program, Snapshot
 from inspector.core.statistics import statistics
-from inspector.core.totals import STATE_GROUPS
 from inspector.guides import variants
 from inspector.guides.variants import Variants
 from inspector.layout import Layout
@@ -73,7 +72,7 @@ def show() -> None:
 
 
 def _show_tree(found: Snapshot, key: str) -> None:
-    folds = fold(array for array in found.arrays if array.group in STATE_GROUPS)
+    folds = fold(array for array in found.arrays if array.group in variants.GROUPS)
     table.show(
         {
             "Path": [one.path for one in folds],
@@ -99,7 +98,7 @@ def _layout_words(layout: Layout) -> str:
 
 def _show_verdict(every: Sequence[ArrayDifference], live: bool) -> None:
     how = "in live arrays" if live else "as planned"
-    pairs = [pair for pair in every if pair.either.group in (*STATE_GROUPS, "batch", "output")]
+    pairs = [pair for pair in every if pair.either.group in variants.GROUPS]
     different = [pair for pair in pairs if not pair.same_placement]
     if not different:
         st.success(

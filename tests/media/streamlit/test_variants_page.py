@@ -28,6 +28,16 @@ def test_equal_leaves_are_counted() -> None:
     ]
 
 
+def test_the_trees_list_all_counted_leaves() -> None:
+    page = variants_of("depth=64&layers=2")
+    for tree in page.dataframe:
+        listed = [
+            int(shape.partition(" of ")[0]) if " of " in shape else 1
+            for shape in tree.value["Shape"]
+        ]
+        assert sum(listed) == 16
+
+
 def test_different_leaves_are_counted_and_listed() -> None:
     page = variants_of("depth=64&layers=2&model=mlp&specs=W2=None.model")
     assert page.warning[0].value == "6 of 16 leaves have different shardings, as planned."
