@@ -52,6 +52,7 @@ def find(path: Path, what: str, step: int | None = None) -> CheckpointFolders:
             if path.exists()
             else f"{what} does not exist"
         )
+    given = path
     number = None
     passed: list[str] = []
     for _ in range(_DEEPEST):
@@ -88,7 +89,7 @@ def find(path: Path, what: str, step: int | None = None) -> CheckpointFolders:
             f"{what} contains only the unfinished checkpoint {shown(passed[0])}: Orbax was still "
             "writing it, or was stopped"
         )
-    raise InvalidInput(_nothing_found(path, what))
+    raise InvalidInput(_nothing_found(given, what))
 
 
 def _hint(path: Path) -> str:

@@ -176,6 +176,10 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     for name, words in cases.items():
         with pytest.raises(InvalidInput, match=words):
             read(tmp_path / name)
+    (tmp_path / "nested" / "inner" / "innermost").mkdir(parents=True)
+    with pytest.raises(InvalidInput) as refused:
+        read(tmp_path / "nested")
+    assert "'inner'" in str(refused.value)
     (tmp_path / "around").mkdir()
     (tmp_path / "100.orbax-checkpoint-tmp-7").rename(
         tmp_path / "around" / "100.orbax-checkpoint-tmp"
