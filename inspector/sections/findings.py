@@ -68,8 +68,12 @@ def title(finding: Finding) -> str:
 
 
 def saving(finding: Finding) -> str:
-    """Return the most that a fix saves, or an empty string."""
-    return f"saves up to {bytes_text(finding.bytes)} per device" if finding.bytes else ""
+    """Return the most that a fix saves in the arrays of the finding, or an empty string."""
+    if not finding.bytes:
+        return ""
+    count = finding.extra.get("count")
+    arrays = f" in {counted(count, 'array')}" if isinstance(count, int) else ""
+    return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
 
 
 def fix(change: Change) -> tuple[Inline, ...]:
@@ -79,7 +83,10 @@ def fix(change: Change) -> tuple[Inline, ...]:
     elif not change.saves:
         saved = "The train state needs as much memory as before."
     else:
-        saved = f"Saves {bytes_text(change.saves)} of train state per device (planned)."
+        saved = (
+            f"Saves {bytes_text(change.saves)} of train state per device in "
+            f"{counted(change.arrays, 'array')} (planned)."
+        )
     return ("Fix: ", *with_code(change.words), f". {saved}")
 
 

@@ -39,11 +39,14 @@ class Change:
 
     layout: the changed layout. words: the change as an instruction, without a full stop.
     saves: the bytes of train state per device that it saves; None if the current bytes are unknown.
+    arrays: the number of arrays of the train state that need other bytes per device. A rule applies to all
+      arrays with its logical axis, so they can be more than those of the finding.
     """
 
     layout: Layout
     words: str
     saves: int | None
+    arrays: int
 
 
 def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
@@ -88,7 +91,7 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
             continue
         held = state_totals(after).per_device
         saves = None if before is None or held is None else before - held
-        return Change(candidate.layout, candidate.words, saves)
+        return Change(candidate.layout, candidate.words, saves, _changed(now, after))
     return None
 
 
@@ -167,6 +170,16 @@ def _is_better(now: Snapshot, after: Snapshot, finding: Finding) -> bool:
         return then is not None
     of_the_batch = finding.array in held
     return then < before or (then == before and (not finding.bytes or of_the_batch))
+
+
+def _changed(now: Snapshot, after: Snapshot) -> int:
+    """Return the number of arrays of the train state whose bytes per device differ."""
+    held = {array.path: array.bytes_per_device for array in now.arrays}
+    return sum(
+        array.bytes_per_device != held[array.path]
+        for array in after.arrays
+        if array.group in STATE_GROUPS
+    )
 
 
 def _loses_rows(array: Array) -> bool:

@@ -91,6 +91,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
             saved=saved or None,
             remedy=f"Use {axis.name} in a {context.decided_by}, or remove it from the mesh.",
             axes=[axis.name],
+            count=len(repeated),
         )
     if saved < max(context.least, _LEAST_REPEATED_SHARE * context.state_bytes):
         return None
@@ -123,6 +124,7 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
         remedy=f"Shard a large dimension of the parameters over {axis.name} with a {context.decided_by}"
         f"{instead}.",
         axes=[axis.name],
+        count=len(repeated),
     )
 
 

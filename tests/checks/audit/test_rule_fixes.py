@@ -12,6 +12,8 @@ from inspector.core.totals import state_totals
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.producers.abstract import abstract_state
+from inspector.sections import findings as section
+from inspector.sections.section import plain
 
 STATES: dict[str, object] = {}
 
@@ -120,6 +122,26 @@ def test_a_finding_gives_the_bytes_that_its_fix_saves() -> None:
     found = planned(layout)
     (one,) = of(audit(found), "state-repeated-over-axis")
     assert smallest_change(found, one, layout).saves == one.bytes
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rules": "batch=data"},
+        {"model": "transformer", "axes": "data,tensor"},
+        {"model": "transformer", "axes": "data,tensor", "rules": "batch=data,mlp=tensor"},
+    ],
+)
+def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str, str]) -> None:
+    layout = layout_of(fields)
+    found = planned(layout)
+    pairs = [(one, smallest_change(found, one, layout)) for one in audit(found) if one.bytes]
+    more = [(one, change) for one, change in pairs if change and change.saves > one.bytes]
+    assert more
+    for one, change in more:
+        assert change.arrays > one.extra["count"]
+        bounds = section.saving(one), plain(section.fix(change))
+        assert f"{one.extra['count']} array" in bounds[0] and f"{change.arrays} array" in bounds[1]
 
 
 def test_the_fix_of_an_indivisible_dimension_replicates_it() -> None:
