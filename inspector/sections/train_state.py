@@ -1,4 +1,4 @@
-"""The train state of a run: requested and compiled shardings, loss, live arrays, and boxed values."""
+"""The train state: its arrays, requested and compiled shardings, loss, live arrays, and boxed values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
 from inspector.core.snapshot import ProgramArray, Snapshot
+from inspector.core.totals import STATE_GROUPS
 from inspector.figures.train_state import NOBODY, live_map, loss_curve
 from inspector.sections import unknown
-from inspector.sections.programs import PROPAGATED
 from inspector.sections.section import (
     Block,
     Columns,
@@ -18,17 +18,16 @@ from inspector.sections.section import (
     Picture,
     Section,
     Table,
-    Text,
     notice,
     text,
 )
 
 
-def verdict(snapshot: Snapshot) -> Notice | Text:
+def verdict(snapshot: Snapshot) -> Notice:
     """Return whether the compiled shardings are the requested ones, or why that is unknown."""
     missing = unknown.no_programs(snapshot, "compiled shardings are")
     if missing is not None:
-        return text(PROPAGATED, quiet=True) if snapshot.programs else missing
+        return missing
     rows = [one for program in snapshot.programs for one in program.shardings]
     if not rows:
         source = unknown.source_text(snapshot)
@@ -41,6 +40,24 @@ def verdict(snapshot: Snapshot) -> Notice | Text:
     return notice(
         "success", f"All {counted(len(compared), 'sharding')} were compiled as requested."
     )
+
+
+def arrays(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the arrays of the train state; empty if compiled programs list them, or if none is known."""
+    state = [array for array in snapshot.arrays if array.group in STATE_GROUPS]
+    if not state or any(program.shardings for program in snapshot.programs):
+        return ()
+    table = Table.of(
+        "state_arrays",
+        state,
+        {
+            "Path:code": lambda array: array.path,
+            "Shape": lambda array: f"{array.dtype} {shape_text(array.shape)}",
+            "PartitionSpec:code": lambda array: spec_text(array.spec),
+            "Per device:bytes": lambda array: array.bytes_per_device,
+        },
+    )
+    return (Section("state-arrays", "Parameters and optimizer state", (table,)),)
 
 
 def inside(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -64,7 +81,8 @@ def inside(snapshot: Snapshot) -> tuple[Block, ...]:
             ),
         },
     )
-    return (Section("propagated-values", "Activations and gradients", (table,)),)
+    note = text("Propagated by Shardy without a compile.", quiet=True)
+    return (Section("propagated-values", "Activations and gradients", (note, table)),)
 
 
 def shardings(snapshot: Snapshot, program: str) -> Table:

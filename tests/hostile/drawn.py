@@ -86,6 +86,7 @@ def one(found: Snapshot) -> Iterator[View]:
         lambda: _draw(
             [
                 train_state.verdict(found),
+                *train_state.arrays(found),
                 *train_state.inside(found),
                 *[train_state.shardings(found, each.name) for each in found.programs],
                 train_state.training(found),

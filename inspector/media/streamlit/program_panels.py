@@ -21,8 +21,9 @@ from inspector.service import serving
 
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw activations, gradients, requested and compiled shardings, loss, live arrays and boxes."""
-    render.show([train_state.verdict(snapshot), *train_state.inside(snapshot)])
+    """Draw the arrays, activations, gradients, compiled shardings, loss, live arrays and boxes."""
+    render.show([train_state.verdict(snapshot), *train_state.arrays(snapshot)])
+    render.show(train_state.inside(snapshot))
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:
         name = program_choice.choose(names, program_choice.KEYS["Train state"])

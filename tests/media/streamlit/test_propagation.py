@@ -94,6 +94,17 @@ def test_collectives_follow_the_rules_without_a_run(open_page):
     assert any("Estimated before a compile" in one.value for one in page.test.main.markdown)
 
 
+def test_the_train_state_of_a_plan_is_listed(open_page):
+    page = open_page(**SMALL)
+    page.open_panel("Train state")
+    wait(page)
+    state, values = (one.value for one in page.test.dataframe)
+    groups = {path.partition("/")[0] for path in state["Path"]}
+    assert {"params", "opt_state"} <= groups and not groups & {"activation", "gradient", "batch"}
+    assert any(path.startswith("activation/") for path in values["Path"])
+    assert any("only planned" in one.value for one in page.test.main.info)
+
+
 def test_a_refused_program_is_shown_above_the_plan(open_page):
     page = open_page(axis_types="explicit.explicit", unconstrained="z", **SMALL)
     wait(page)
