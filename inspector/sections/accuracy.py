@@ -27,12 +27,13 @@ LEADING = 3  # places of a ranking in which the fastest layout is looked for
 
 
 def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] = ()) -> Section:
-    """Return the scatter plot, the errors, the table of all runs, the order within sweeps, and own runs."""
+    """Return an introduction, the scatter plot, the errors, all runs, the order in sweeps, and own runs."""
     reproduced = [row for row in found.rows if row.error is not None or row.before_compile]
     others = [row for row in found.rows if row not in reproduced]
     blocks: list[Block] = []
     if reproduced:
         blocks += [
+            text(introduction(reproduced), quiet=True),
             Picture.of(
                 "accuracy", "Predicted against measured step times", accuracy_scatter, found
             ),
@@ -58,6 +59,21 @@ def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] 
         each = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
         blocks.append(text(f"Compiled with {each}.", quiet=True))
     return Section("accuracy", "Accuracy", tuple(blocks))
+
+
+def introduction(rows: Sequence[Row]) -> str:
+    """Return how the times of these runs were predicted, and which of them are unknown."""
+    compiled = [row for row in rows if row.judged]
+    others = len(rows) - len(compiled)
+    said = f"{counted(len(compiled), 'published run')} compiled and predicted with this version."
+    if others:
+        said += (
+            f" Of {counted(others, 'more run')}, which {'was' if others == 1 else 'were'} not compiled, only "
+            "the prediction before a compile is known: predicted time, error and interval are unknown."
+        )
+    if compiled and all(row.left_out for row in compiled):
+        said += " Each prediction uses constants that were fitted without the runs of its model."
+    return said
 
 
 def summary(found: Accuracy) -> Facts:

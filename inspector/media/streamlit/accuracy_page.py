@@ -16,10 +16,6 @@ from inspector.service import serving
 def show() -> None:
     """Draw the page."""
     st.markdown("### Accuracy")
-    st.caption(
-        "Published training runs, whose layouts were compiled and predicted with this version. Each "
-        "prediction uses constants that were fitted without the runs of its model."
-    )
     try:
         own = () if serving.current().providers else own_runs.read()
     except InvalidInput as error:

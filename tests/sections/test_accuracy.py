@@ -1,0 +1,41 @@
+"""The introduction of published runs is true for compiled and for other runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from inspector.compare.measured import accuracy
+from inspector.compare.measured.accuracy import Row
+from inspector.sections.accuracy import introduction
+
+COMPILED = Row("a", "v5e", "m", 8, 1.0, predicted=1.1, left_out=1.2, low=0.9, high=1.5)
+PROPAGATED = Row("b", "v5e", "m", 8, 1.0, before_compile=0.8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        ((COMPILED,), ("1 published run ",)),
+        ((COMPILED, PROPAGATED), ("1 published run ", "1 more run, ")),
+        ((PROPAGATED,) * 2, ("0 published runs ", "2 more runs, ")),
+    ],
+)
+def test_runs_with_an_unknown_time_are_counted_apart(
+    rows: tuple[Row, ...], counts: tuple[str, ...]
+) -> None:
+    said = introduction(rows)
+    assert all(count in said for count in counts)
+    assert ("unknown" in said) == (PROPAGATED in rows)
+
+
+def test_runs_of_a_file_are_not_said_to_be_left_out() -> None:
+    own = Row("c", "v5e", "m", 8, 1.0, predicted=1.1)
+    assert "without the runs" in introduction([COMPILED])
+    assert "without the runs" not in introduction([COMPILED, own])
+
+
+def test_the_counts_are_those_of_the_shipped_table() -> None:
+    rows = [row for row in accuracy.shipped().rows if row.judged or row.before_compile]
+    known = [row for row in rows if row.low]
+    assert f"{len(known)} published runs " in introduction(rows)
+    assert f"{len(rows) - len(known)} more runs, " in introduction(rows)
