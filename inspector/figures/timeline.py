@@ -248,7 +248,7 @@ def _hover(span: Span, schedule: Schedule, program: Program, critical: bool) -> 
             f"{one.op} over {mesh_axes_text(one.mesh_axes)}, {bytes_text(one.payload_bytes)}"
         )
     if operation.flops:
-        found.append(si_text(operation.flops, "FLOP"))
+        found.append(f"{si_text(operation.flops, 'FLOP')} in matrix products")
     if critical:
         found.append("on the critical path")
     return frame.hover(found)

@@ -105,9 +105,10 @@ def modelled_step(
                     "shortest modelled time.",
                 ),
                 Fact(
-                    "FLOPs per HBM byte",
+                    "Matrix FLOPs per HBM byte",
                     "unknown" if intensity is None else intensity_text(intensity).split(",")[0],
-                    None if intensity is None else intensity_text(intensity),
+                    "FLOPs of the matrix products of one device over the bytes that it reads and writes in "
+                    f"HBM: {'unknown' if intensity is None else intensity_text(intensity)}",
                 ),
             )
         ),
@@ -124,7 +125,7 @@ def modelled_step(
         # Without HBM bytes no program has a point.
         known = any(one.hbm_bytes for one in points)
         blocks.append(Columns(((terms,), (roofs,)) if known else ((terms,),)))
-    return (*blocks, _formulas(model, "propagated" if is_propagated else "compiled"))
+    return (*blocks, _formulas(model, program))
 
 
 def measured(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -258,8 +259,24 @@ def _failed(snapshot: Snapshot, model: Modelled) -> bool:
     return model.program in refused and model.lower_seconds is None
 
 
-def _formulas(model: Modelled, stage: str) -> Folded:
-    """Return the formula of each term. `stage` is that of the program: propagated or compiled."""
+def flops_counts(model: Modelled, program: Program | None) -> dict[str, float]:
+    """Return each known number of FLOPs by what it counts."""
+    counts = {
+        "in matrix products and convolutions of one device: the compute term": model.flops,
+        "in all operations of one device, counted as in XLA's cost analysis": (
+            None if program is None else program.flops_per_device
+        ),
+        "in matrix products and convolutions of all devices, before partitioning": model.ideal_flops,
+    }
+    return {what: count for what, count in counts.items() if count is not None}
+
+
+def _formulas(model: Modelled, program: Program | None) -> Folded:
+    """Return the formula of each term, the FLOPs, and the assumptions."""
+    is_propagated = program is not None and program.stage == "propagated"
+    stage = "propagated" if is_propagated else "compiled"
+    counts = flops_counts(model, program)
+    flops = [f"{si_text(count, 'FLOP')} {what}" for what, count in counts.items()]
     terms = Table.of(
         f"terms:{model.program}",
         model.terms,
@@ -277,7 +294,10 @@ def _formulas(model: Modelled, stage: str) -> Folded:
     intensities = [f"{one.name}: {intensity_text(one)}" for one in model.intensities]
     return Folded(
         "Formulas and assumptions",
-        (terms, listing(overlap, *intensities, *model.assumptions)),
+        (
+            terms,
+            listing(overlap, *flops, *intensities, *model.assumptions),
+        ),
     )
 
 

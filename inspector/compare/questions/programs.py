@@ -59,7 +59,7 @@ def program_rows(
             _MODELLED,
         ),
         ("measured", _measured, _SEPARATE_RUNS),
-        ("FLOPs per device", _flops, ""),
+        ("FLOPs of all operations per device", _flops, ""),
         ("repeated work", _repeated, ""),
     )
     return rows + [
