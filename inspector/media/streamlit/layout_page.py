@@ -138,9 +138,14 @@ def _panels_of_plan(
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
-        if snapshot.source.kind != "plan":
-            collectives_panel.show(snapshot, layout)
-        propagation.show(service, layout)
+        if snapshot.source.kind == "plan":
+            propagation.show(service, layout)
+            return
+        # Above the collectives, because what is missing is below and in their details.
+        propagation.show(
+            service, layout, "Then causes of collectives and a comparison are added below."
+        )
+        collectives_panel.show(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs
         return {"Collectives": show}
@@ -154,7 +159,9 @@ def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
         assert layout is not None
         with program_choice.with_pending(propagation.programs_of(layout)):
             snapshot_panels.PANELS[name](snapshot, layout)
-        propagation.show_rest(service, layout)
+        # After a run, only this tab shows propagated programs, next to the compiled ones.
+        shows_them = snapshot.source.kind == "plan" or name == "Collectives"
+        propagation.show_rest(service, layout, shows_them)
 
     return show
 

@@ -97,14 +97,17 @@ def is_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> bool:
     return noted or failed_layout == layout
 
 
-def show(service: Inspection, layout: Layout) -> None:
-    """Propagate in the background and say so, then rerun the page. Draw it last in its container."""
-    st.fragment(_poll, run_every=POLL_SECONDS)(service, layout)
+def show(service: Inspection, layout: Layout, then: str = "") -> None:
+    """Propagate in the background and say so, then rerun the page. `then` says what the programs add."""
+    st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, then)
 
 
-def show_rest(service: Inspection, layout: Layout) -> None:
-    """Propagate all other programs too, then rerun the page. Draw it after the ones that are known."""
-    st.fragment(_poll_rest, run_every=REST_SECONDS)(service, layout)
+def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
+    """Propagate all other programs too, then rerun the page. Draw it after the ones that are known.
+
+    say_so: draw a caption until they are known.
+    """
+    st.fragment(_poll_rest, run_every=REST_SECONDS)(service, layout, say_so)
 
 
 def make_way(service: Inspection, layout: Layout) -> None:
@@ -114,16 +117,16 @@ def make_way(service: Inspection, layout: Layout) -> None:
         running.job.cancel()
 
 
-def _poll(service: Inspection, layout: Layout) -> None:
+def _poll(service: Inspection, layout: Layout, then: str) -> None:
     if _is_finished(service, layout):
         st.rerun()
     st.info(
-        "Propagating shardings through the programs, without a compile …",
+        f"Propagating shardings through the programs, without a compile … {then}".rstrip(),
         icon=":material/hourglass_top:",
     )
 
 
-def _poll_rest(service: Inspection, layout: Layout) -> None:
+def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
     if service.knows_all_programs(layout):
         st.rerun()
     running: _Running | None = st.session_state.get(_REST)
@@ -138,6 +141,10 @@ def _poll_rest(service: Inspection, layout: Layout) -> None:
     elif running is not None and running.layout == layout and running.job.state == "done":
         running.job.answer()  # the service then knows all programs
         st.rerun()
+    elif running is not None and running.layout == layout and running.job.finished:
+        return  # it failed, or another job took its place
+    if say_so:
+        st.caption("The other programs are not propagated yet …")
 
 
 def _is_finished(service: Inspection, layout: Layout) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Program
+from inspector.core.snapshot import Program, Snapshot
+from inspector.layout import Layout
+from inspector.layout.plan import plan
+from inspector.producers.abstract import abstract_state
 from inspector.service.inspection import Inspection
+from tests.media.streamlit.scripted_page import ScriptedPage
 
 SMALL = {"depth": "64", "batch": "16"}
 
@@ -64,6 +68,13 @@ def fake(monkeypatch) -> FakePropagation:
 
 def is_waiting(page) -> bool:
     return any("Propagating shardings" in info.value for info in page.test.main.info)
+
+
+def run_snapshot(layout: Layout) -> Snapshot:
+    """A run of the layout, of which only the collectives of the train step matter."""
+    planned = plan(layout, abstract_state(layout))
+    step = Program("train_step", collectives=(), stage="compiled")
+    return replace(planned, source=replace(planned.source, kind="cpu"), programs=(step,))
 
 
 def wait(page) -> None:
@@ -128,6 +139,24 @@ def test_known_programs_are_not_propagated_again(open_page, monkeypatch):
     again = open_page(**SMALL)
     again.open_panel("Collectives")
     assert not is_waiting(again) and mesh_axes(again) == {"data", "model"}
+
+
+def test_the_collectives_of_a_run_are_marked_until_its_programs_are_propagated(fake):
+    page = ScriptedPage(**SMALL)
+    layout = page.test.session_state["last_layout"]
+    ran = run_snapshot(layout)
+    page.test.session_state["finished_runs"] = {layout.key(): ran}
+    page.open_panel("Collectives")
+    assert is_waiting(page) and len(fake.jobs) == 1
+    drawn = [element.type for element in page.test.main if element.type in ("info", "button_group")]
+    assert drawn.index("info") < drawn.index("button_group")  # above the choice of a program
+    for origins in (True, False):
+        assert fake.jobs[-1].origins == origins
+        fake.jobs[-1].state = "failed"
+        page.test.run()
+    assert not is_waiting(page)
+    page.open_panel("Memory")
+    assert not is_waiting(page)
 
 
 def test_a_closed_tab_starts_no_propagation(page, fake):
@@ -206,6 +235,7 @@ def test_the_other_programs_follow_the_train_step(open_page, asked):
     until = time.monotonic() + 60
     while () not in asked:
         assert time.monotonic() < until
+        assert "not propagated yet" in "".join(one.value for one in page.test.main.caption)
         time.sleep(0.1)
         page.test.run()
     assert asked == [("train_step",), ()] and mesh_axes(page) == {"data", "model"}
