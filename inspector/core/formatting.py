@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # a Snapshot is checked with modules that format text
 UNKNOWN_AXES = "unknown axes"
 
 _THOUSANDS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -94,22 +95,20 @@ def exact_bytes_text(count: int | None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Return a time: `2 min 30 s`, `1.25 s`, `70.3 ms`, `50.0 µs`, `0 s`, `unknown` for None."""
+    """Return a time: `2 min 30 s`, `1.25 s`, `50.0 µs`, `6.72 ns`, `< 1 ns`, `0 s`, `unknown` for None."""
     if seconds is None:
         return "unknown"
     if seconds == 0:
         return "0 s"
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    scale, unit = seconds_unit(seconds)
+    shortest, _ = _SECONDS_UNITS[-1]
+    if 0 < seconds < shortest * 0.995:
+        return "< 1 ns"
+    units = (pair for pair in _SECONDS_UNITS if seconds >= pair[0] * 0.9995)
+    scale, unit = next(units, _SECONDS_UNITS[-1])
     value = seconds / scale
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
-
-
-def seconds_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit in which a time is written, in seconds, and its name."""
-    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-    return next((pair for pair in units if seconds >= pair[0] * 0.9995), units[-1])
 
 
 def times_text(factor: float | None) -> str:

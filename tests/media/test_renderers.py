@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 
 import plotly.graph_objects as go
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from markdown_it import MarkdownIt
@@ -127,6 +128,21 @@ def test_the_dashboard_draws_every_block() -> None:
     assert [chart.key for chart in page.get("plotly_chart")] == ["bars"]
     assert page.expander[0].label == "More of layer\\_0"
     assert page.code[0].value == "a\n  b layer_0"
+
+
+def test_times_of_a_column_have_their_own_units_and_sort_as_numbers() -> None:
+    def script() -> None:
+        from inspector.media.streamlit import render
+        from inspector.sections.section import Table
+
+        times = [6.72e-12, 0.000122, 0.0]
+        render.show([Table.of("times", times, {"Time:seconds": lambda time: time})])
+
+    page = AppTest.from_function(script, default_timeout=60).run()
+    (table,) = page.dataframe
+    assert list(table.value["Time"]) == [6.72e-12, 0.000122, 0.0]
+    displayed = pa.ipc.open_stream(table.proto.arrow_data.styler.display_values).read_pandas()
+    assert list(displayed.iloc[:, 0]) == ["< 1 ns", "122 µs", "0 s"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from inspector.core.formatting import seconds_unit
+from inspector.core.formatting import seconds_text
 from inspector.core.printable import one_line, printable
 from inspector.media.streamlit import chart, page_width, table
 from inspector.media.streamlit.plain_text import plain
@@ -151,17 +151,16 @@ def _draw_table(block: section.Table, page: _Page) -> None:
         column.heading: _values([row[place] for row in block.rows], column)
         for place, column in enumerate(block.columns)
     }
-    config = {
-        column.heading: _config(column, columns[column.heading], [row[place] for row in block.rows])
-        for place, column in enumerate(block.columns)
-    }
+    config = {column.heading: _config(column, columns[column.heading]) for column in block.columns}
+    texts = {column.heading: seconds_text for column in block.columns if column.kind == "seconds"}
     pick = page.picks.get(block.key)
     if pick is None:
-        table.show(columns, block.key, column_config=config)
+        table.show(columns, block.key, texts, column_config=config)
         return
     drawn = table.show(
         columns,
         block.key,
+        texts,
         column_config=config,
         on_select="rerun",
         selection_mode="single-row",
@@ -184,9 +183,6 @@ def _columns(
 def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
     """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
     if column.kind in NUMBERS and all(isinstance(cell, (int, float)) for cell in cells):
-        if column.kind == "seconds":
-            scale, _ = _unit(cells)
-            return [cell / scale for cell in cells]
         return [_rounded(cell) for cell in cells] if column.kind == "ratio" else list(cells)
     return [
         f"{cell:,}"
@@ -201,19 +197,13 @@ def _rounded(factor: float) -> float:
     return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
 
 
-def _unit(cells: Iterable[section.Cell]) -> tuple[float, str]:
-    """Return the unit of a column of times, in seconds, and its name: that of the longest one."""
-    return seconds_unit(
-        max((cell for cell in cells if isinstance(cell, (int, float))), default=1.0)
-    )
-
-
-def _config(column: section.Column, values: Sequence[Any], cells: Sequence[section.Cell]) -> Any:
-    """Return the form of a column with these values, which were made from `cells`."""
+def _config(column: section.Column, values: Sequence[Any]) -> Any:
+    """Return the form of a column with these values."""
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
         right = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
-    form = {"ratio": "%.6g×", "seconds": f"%.3g {_unit(cells)[1]}"}.get(column.kind, "localized")
+    # Seconds have texts instead, which a format would replace.
+    form = {"ratio": "%.6g×", "seconds": None}.get(column.kind, "localized")
     return st.column_config.NumberColumn(help=column.help, format=form)
 
 

@@ -13,11 +13,24 @@ from inspector.core.printable import one_line
 from inspector.media.streamlit import selection
 from inspector.media.streamlit.plain_text import plain
 
+_MOST_STYLED = (
+    100_000  # cells of a table that has texts for its numbers; pandas makes them one by one
+)
 PATH_PIXELS = 300  # leaves room for specs on a page 1440 pixels wide
 
 
-def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any:
-    """Draw the table and return what `st.dataframe` returns; a column `Path` stays visible."""
+def show(
+    columns: Mapping[str, Sequence[Any]],
+    key: str,
+    texts: Mapping[str, Callable[[Any], str]] | None = None,
+    **settings: Any,
+) -> Any:
+    """Draw the table and return what `st.dataframe` returns; a column `Path` stays visible.
+
+    Args:
+      texts: the text of a number, by column. The column is still sorted by its numbers. Columns of strings
+        are drawn as they are.
+    """
     column_config = dict(settings.pop("column_config", {}))
     if "Path" in columns:
         column_config["Path"] = st.column_config.TextColumn(width=PATH_PIXELS, pinned=True)
@@ -26,8 +39,18 @@ def show(columns: Mapping[str, Sequence[Any]], key: str, **settings: Any) -> Any
         headings[heading]: [one_line(cell) if isinstance(cell, str) else cell for cell in cells]
         for heading, cells in columns.items()
     }
+    frame = pd.DataFrame(printed)
+    numbers = {
+        headings[heading]: text
+        for heading, text in (texts or {}).items()
+        if not any(isinstance(cell, str) for cell in columns[heading])
+    }
+    if frame.size > _MOST_STYLED:
+        for heading, text in numbers.items():
+            frame[heading] = frame[heading].map(text)
+        numbers = {}
     return st.dataframe(
-        pd.DataFrame(printed),
+        frame.style.format(numbers) if numbers and len(frame) else frame,
         hide_index=True,
         key=key,
         column_config={headings[name]: one for name, one in column_config.items()},
