@@ -45,7 +45,7 @@ class Amount:
 
     parts: its known parts. They add up to `value` if that is known.
     value: None if unknown.
-    stage: how far the layout got, and so what the amount rests on; empty if nothing is known.
+    stage: how far the layout got, and so what the amount is based on; empty if nothing is known.
     at_least: whether more than `value` may be needed.
     low, high: the interval of a prediction; None if unknown.
     measured: the median of the measured steps; None if none was measured on this chip.

@@ -165,7 +165,7 @@ def limit_note(measure: Measure) -> str:
 
 
 def stage_note(measure: Measure) -> str:
-    """Return what all amounts rest on; empty if the layouts differ in that."""
+    """Return what all amounts are based on; empty if the layouts differ in that."""
     stages = {one.stage for one in measure.amounts if one.stage}
     return stages.pop() if len(stages) == 1 else ""
 

@@ -147,7 +147,7 @@ def own_runs(own: Sequence[OwnRun]) -> tuple[Block, ...]:
     """Return measured and predicted seconds of the user's own runs, the newest first."""
     used = sum(map(counts, own))
     said = (
-        f"{counted(len(own), 'own run')} in {path()}, of which predictions rest on {used}. From "
+        f"{counted(len(own), 'own run')} in {path()}, of which predictions use {used}. From "
         f"{ENOUGH_RUNS} runs on a chip on, its interval comes from own runs alone."
     )
     table = Table.of(

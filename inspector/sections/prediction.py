@@ -1,4 +1,4 @@
-"""The predicted step: its seconds and interval, where the time goes, and what it rests on."""
+"""The predicted step: its seconds and interval, where the time goes, and its inputs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from inspector.sections.section import (
     text,
 )
 
+INPUTS = "Inputs of the prediction"
 _MOST_ROWS = 20  # operations in the table
 _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
 # The number of a layer in the name of a module, such as block_3 or layers/3.
@@ -80,7 +81,7 @@ def blocks(
             quiet=True,
         ),
         Folded("Longest operations", (operations(found, program),)),
-        Folded("What the prediction rests on", (basis(found),)),
+        Folded(INPUTS, (basis(found),)),
     )
 
 
@@ -90,7 +91,7 @@ def _before_compile(found: Predicted, devices: int) -> tuple[Block, ...]:
     return (
         text(f"Predicted before a compile, on {machine}: ", Strong(prediction_text(found))),
         Folded(
-            "What the prediction rests on",
+            INPUTS,
             (
                 listing(
                     f"Compute at {constants.of(found.chip.name):.0%} of the peak, and "
@@ -268,7 +269,8 @@ def basis(found: Predicted) -> Block:
     """Return what the prediction is made of, as a list."""
     assert found.simulated is not None and found.seconds is not None
     totals = found.simulated.totals
-    estimated = totals.compute - totals.by_roofline
+    # Both are sums of seconds, which differ by a rounding error.
+    estimated = max(totals.compute - totals.by_roofline, 0.0)
     compute = totals.compute or 1.0
     return listing(
         f"The compiled schedule is executed in order on one device: {estimated / compute:.0%} of its "

@@ -52,7 +52,7 @@ class Interval:
 
     Attributes:
       low, high: Measured over predicted seconds at the ends of the interval.
-      runs: Number of runs that it rests on.
+      runs: Number of runs that it comes from.
       chip: Name of the chip of these runs; None for the runs of all chips.
       own: How many of the runs are the user's own. The others are published ones.
       short: Whether no run is that short. The interval then reaches from transfers that are hidden as in the

@@ -88,13 +88,13 @@ def _show_own_run(snapshot: Snapshot) -> None:
         st.caption(plain(f"Not for the own runs: {error}."))
         return
     if all(one in known for one in runs):
-        st.caption("The intervals of predictions rest on this run too.")
+        st.caption("The intervals of predictions use this run too.")
         return
     if st.button(
         "Add to own runs",
         key="add_own_run",
         icon=":material/add_chart:",
-        help="Intervals of later predictions then rest on the steps measured here too.",
+        help="Intervals of later predictions then use the steps measured here too.",
     ):
         try:
             local_runs.add(snapshot)

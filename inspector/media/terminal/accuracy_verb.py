@@ -69,8 +69,8 @@ from inspector.service.inspection import Inspection
     argument(
         "--add",
         metavar="SNAPSHOT.json",
-        help="add the measured steps of a run with the target local to the own runs, on which the intervals "
-        "of later predictions rest",
+        help="add the measured steps of a run with the target local to the own runs, which the intervals "
+        "of later predictions use",
     ),
     JSON,
 )
