@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
+from collections.abc import Sequence
 from typing import Any
+
+_MOST_CHOICES = 8  # names that an error lists in full
+_SIMILAR = 3
 
 
 class InvalidInput(ValueError):
@@ -23,3 +29,19 @@ def shown(value: Any, limit: int = 60) -> str:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = json.dumps(value) if not isinstance(value, str) else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def file_name(path: str | os.PathLike[str]) -> str:
+    """Return a path for an error message; an empty one as `''`."""
+    return str(path) or repr("")
+
+
+def choices(value: str, names: Sequence[str]) -> str:
+    """Return the allowed names for an error message, which are not empty.
+
+    `one of a, b` lists a few. Of many, the names most like `value` are given: `one of 40, such as a, b, c`.
+    """
+    if len(names) <= _MOST_CHOICES:
+        return f"one of {', '.join(names)}"
+    near = difflib.get_close_matches(value, names, n=_SIMILAR, cutoff=0.3) or names[:_SIMILAR]
+    return f"one of {len(names):,}, such as {', '.join(near)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, file_name
 from inspector.core.printable import one_line
 
 MOST_TEXT_BYTES = 4 * 1024**2  # of a file that somebody writes by hand, such as a policy
@@ -19,7 +19,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str | None = None)
     Raises:
       InvalidInput: the file cannot be read, is not a regular file, or is too large.
     """
-    name = one_line(str(path)) if what is None else what
+    name = one_line(file_name(path)) if what is None else what
     content = head(path, most + 1, name)
     if len(content) > most:
         raise InvalidInput(f"{name} has more than {most:,} bytes, the most that is read")

@@ -11,7 +11,7 @@ import stat
 import time
 from pathlib import Path
 
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, file_name
 
 _TOKEN_BYTES = 8
 _STALE = 600.0  # seconds; the content of a file is in memory, so writing it takes less
@@ -45,7 +45,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
             return
         _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from None
+        raise InvalidInput(f"{file_name(path)} cannot be written: {error.strerror}") from None
     except ValueError as error:  # a zero byte in the path
         raise InvalidInput(f"{str(path)!r} cannot be written: {error}") from None
 
@@ -125,6 +125,8 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
       InvalidInput: the output cannot be written.
     """
     target = Path(path)
+    if not os.fspath(path):
+        raise InvalidInput(f"{file_name(path)} cannot be written: it must be the name of a file")
     if target.is_dir():
         raise InvalidInput(f"{path} cannot be written: it is a folder")
     if not target.parent.is_dir():

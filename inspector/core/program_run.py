@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, file_name
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 
 FORMAT = "sharding-run"
@@ -138,8 +138,9 @@ def read(folder: str | os.PathLike[str]) -> ProgramRun:
       InvalidInput: the folder is not one of a recorded program, or its record is damaged.
     """
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not os.fspath(folder) or not path.is_file():
+        kind = "is a folder without" if os.fspath(folder) and Path(folder).is_dir() else "has no"
         raise InvalidInput(
-            f"{folder} is a folder without {FILE}, so it is not from a recorded program"
+            f"{file_name(folder)} {kind} {FILE}, but must be the folder of a recorded program"
         )
     return typed_json.decode_file(ProgramRun, strict_json.read(path), str(path), FORMAT, VERSION)

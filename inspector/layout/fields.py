@@ -82,7 +82,7 @@ def parse_mesh(text: str, most: int = MOST_DEVICES, most_axes: int = MOST_AXES) 
       InvalidInput: the text is malformed, or has too many axes or devices.
     """
     parts = re.split(r"[x×*]", text.strip().lower())
-    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) for part in parts):
+    if not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", part) for part in parts):
         raise InvalidInput(
             f"mesh is {shown(text)}, but must be axis sizes joined by x, such as 2x4"
         )
@@ -97,7 +97,7 @@ def parse_mesh(text: str, most: int = MOST_DEVICES, most_axes: int = MOST_AXES) 
         )
     if math.prod(shape) > most:
         raise InvalidInput(
-            f"mesh {print_mesh(shape)} makes {math.prod(shape)} devices, at most {most} are allowed"
+            f"mesh {print_mesh(shape)} makes {math.prod(shape):,} devices, at most {most:,} are allowed"
         )
     return shape
 
@@ -522,7 +522,7 @@ def _parse_axes_of_one_dimension(
 def check_name(name: str, where: str, what: str) -> None:
     if not NAME.fullmatch(name) or name == "None":
         raise InvalidInput(
-            f"{where} has {shown(name)}, but {what} must be letters, digits and _, not only digits"
+            f"{where} has {shown(name)}, but {what} must be ASCII letters, digits and _, not only digits"
         )
 
 

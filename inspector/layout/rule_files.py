@@ -27,7 +27,7 @@ from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
 from inspector.layout.presets import Preset
 
 # No rule contains a slash, and one rule alone has no reason to have the suffix of a file.
-_FILE_NAME = re.compile(r"[^=,~;\n]*(/[^=,~;\n]+|\.(ya?ml|py|gin))")
+_FILE_NAME = re.compile(r"[^=,~;\n]*(/[^=,~;\n]+|\.(ya?ml|py|gin|json|txt))")
 MOST_BYTES = 1_000_000  # MaxText's base.yml has 78,000
 SUFFIXES = ("yml", "yaml", "py", "gin", "txt")
 _MOST_SETS = 20
@@ -150,6 +150,18 @@ def is_file(path: str) -> bool:
 def is_file_name(text: str) -> bool:
     """Return whether the text is the name of a file, whether it exists or not, rather than rules."""
     return _FILE_NAME.fullmatch(text.strip()) is not None
+
+
+def check_exists(text: str, option: str) -> None:
+    """Check that rules are not the name of a file that does not exist.
+
+    Raises:
+      InvalidInput: they are. `option` names the argument.
+    """
+    if is_file_name(text) and not is_file(text):
+        raise InvalidInput(
+            f"{option} is {shown(text)}, but must be rules, such as batch=data, or an existing file"
+        )
 
 
 def read(path: str) -> str:
@@ -310,7 +322,7 @@ def _names(value: Any, name: str) -> tuple[str, ...]:
     for one in value:
         if not isinstance(one, str) or not NAME.fullmatch(one):
             raise InvalidInput(
-                f"{name} has the axis {shown(str(one))}, but names must be letters, digits and _"
+                f"{name} has the axis {shown(str(one))}, but names must be ASCII letters, digits and _"
             )
     return tuple(value)
 

@@ -140,5 +140,5 @@ def test_the_command_line_opens_a_file(tmp_path, capsys) -> None:
 def test_a_file_of_rules_that_does_not_exist_is_named(name, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["inspect", "--target", "plan", "--rules", name]) == 2
-    assert f"--rules is {name!r}, but there is no such file" in capsys.readouterr().err
+    assert f"--rules is {name!r}, but must be" in capsys.readouterr().err
     assert not any(map(rule_files.is_file_name, ("", "batch=data", "batch.data~hidden.model")))

@@ -38,7 +38,13 @@ def test_defaults_have_the_mesh_of_the_guide(guide: str) -> None:
         ("arrays", "1", "a", "mesh", "mesh 1 makes 1 device, but this tutorial needs 2 to 64"),
         ("scale_up", "2x4", "a", "axes", "axes gives 1 name (a), but mesh 2x4 has 2 axes"),
         ("scale_up", "2x4", "a, a", "axes", "names of mesh axes must differ"),
-        ("scale_up", "2x4", "a, b'] + [", "axes", "a mesh axis must be letters, digits and _"),
+        (
+            "scale_up",
+            "2x4",
+            "a, b'] + [",
+            "axes",
+            "a mesh axis must be ASCII letters, digits and _",
+        ),
     ],
 )
 def test_errors_belong_to_a_field(
@@ -59,7 +65,7 @@ def test_a_request_is_read_back_from_json() -> None:
     request = TutorialRequest("arrays", (2, 2, 2), ("a", "b", "c"))
     assert tutorials.from_json(request.to_json()) == request
     for change, sentence in (
-        ({"axis_names": ["a", "b", "import os"]}, "a mesh axis must be letters"),
+        ({"axis_names": ["a", "b", "import os"]}, "a mesh axis must be ASCII letters"),
         ({"guide": "../secrets"}, "must be one of"),
         ({"mesh_shape": [64, 64, 1]}, "at most 512"),
         ({"mesh_shape": "2x4"}, "must be a list"),

@@ -14,7 +14,7 @@ from inspector.compare.measured import accuracy as comparison
 from inspector.compare.measured import layout_trials, local_runs, published_runs, sweeps
 from inspector.compare.measured.sweeps import Sweep
 from inspector.core import output, snapshot, typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
@@ -91,6 +91,8 @@ def accuracy(options: argparse.Namespace) -> None:
         raise InvalidInput(
             f"--snapshots is {shown(options.snapshots)}, but must be an existing folder"
         )
+    if options.runs is None and options.only is not None:
+        raise InvalidInput("--only needs the runs of --runs")
     if options.runs is None and options.sweeps is not None:
         raise InvalidInput("--sweeps needs the runs of --runs, whose layouts its rows have")
     if options.trials is not None:
@@ -104,7 +106,14 @@ def accuracy(options: argparse.Namespace) -> None:
     else:
         runs = published_runs.read(options.runs)
         if options.only:
+            names = [run.name for run in runs]
             runs = tuple(run for run in runs if options.only in run.name)
+            if not runs:
+                raise InvalidInput(
+                    f"--only is {shown(options.only)}, but must be a part of {choices(options.only, names)}"
+                    if names
+                    else f"{options.runs} has no runs"
+                )
         with shared.workers() as service:
             compared = comparison.compared(
                 runs,

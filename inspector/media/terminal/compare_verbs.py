@@ -80,7 +80,7 @@ def compare(options: argparse.Namespace) -> None:
         rounds = shared.number(options.time_together, _TIMING, allowed, LEAST_ROUNDS, MOST_ROUNDS)
         if suffix not in (None, ".json"):
             raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
-    kept = Board() if options.board is None else Library().board(options.board)
+    kept = Board() if options.board is None else _board(options.board)
     read = [*kept.named, *search_files.read_all(paths)]
     read = list(zip(numbered([name for name, _ in read]), [one for _, one in read], strict=True))
     if len(read) < 2:
@@ -108,6 +108,13 @@ def compare(options: argparse.Namespace) -> None:
     if times is not None:
         shown_blocks.append(paired_times.section(times, named, baseline))
     render.show(shown_blocks)
+
+
+def _board(name: str) -> Board:
+    """Return a Board of the library."""
+    library = Library()
+    shared.check_saved(library, name, "--board")
+    return library.board(name)
 
 
 def blocks(named: Named, chip: Chip | None = None) -> list[Block]:

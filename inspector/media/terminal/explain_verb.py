@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 from typing import Any
 
 from inspector.compiled.causes import Dependents, dependents, rules_behind
 from inspector.core import input_file, typed_json
 from inspector.core import snapshot as snapshots
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import recorded
@@ -72,6 +71,8 @@ def explain(options: argparse.Namespace) -> None:
     if options.effects:
         effects.explain(options)
         return
+    if options.program is not None:
+        raise InvalidInput(f"--program is {shown(options.program)}, but needs --effects")
     plain, blocks = _answer(options, snapshots.read(options.snapshot))
     if options.json:
         shared.print_json(plain)
@@ -190,11 +191,12 @@ def collective_named(snapshot: Snapshot, name: str) -> tuple[Program, Collective
     for full, found in named.items():
         if name in (full, found[1].name):
             return found
-    near = difflib.get_close_matches(name, named, n=3, cutoff=0.3)
-    hint = f"; similar names are {', '.join(near)}" if near else ""
-    raise InvalidInput(f"--collective is {shown(name)}, but no program has such a collective{hint}")
+    if not named:
+        raise InvalidInput(f"--collective is {shown(name)}, but no program here has a collective")
+    raise InvalidInput(f"--collective is {shown(name)}, but must be {choices(name, [*named])}")
 
 
 def _read_rules(text: str) -> tuple[Rule, ...]:
     """Return the rules in the option, or in the file that it names."""
+    rule_files.check_exists(text, "--rules")
     return written.parse(input_file.read_text(text) if rule_files.is_file(text) else text)

@@ -54,7 +54,8 @@ def history(options: argparse.Namespace) -> None:
         entry = next((one for one in entries if one.id == options.export), None)
         if entry is None:
             raise InvalidInput(
-                f"--export is {shown(options.export)}, which the history does not have"
+                f"--export is {shown(options.export)}, but must be an id of the history, which `history "
+                "--json` lists"
             )
         shared.write_text(_answer(kept, entry), options.output)
         return

@@ -123,8 +123,7 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
             )
         given[name] = value
     path = given.get("rules", "")
-    if rule_files.is_file_name(path) and not rule_files.is_file(path):
-        raise InvalidInput(f"--rules is {shown(path)}, but there is no such file")
+    rule_files.check_exists(path, "--rules")
     if path and rule_files.is_file(path):
         del given["rules"]
         keep_mesh = True if "mesh" in given or "axes" in given else None

@@ -65,6 +65,8 @@ def _actions(parser: argparse.ArgumentParser) -> None:
 def library(options: argparse.Namespace) -> None:
     """Run one action on the library."""
     saved = Library()
+    if options.action in ("delete", "rename") or (options.action == "export" and not options.all):
+        shared.check_saved(saved, options.name, "NAME")
     if options.action == "list":
         _list(saved.entries(" ".join(options.words)), options.json)
     elif options.action == "save":

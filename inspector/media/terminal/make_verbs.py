@@ -110,6 +110,8 @@ def import_(options: argparse.Namespace) -> None:
         raise InvalidInput(f"--mesh is {shown(options.mesh)}, but is only for {names}")
     if options.output is not None:
         output.refuse_unwritable(options.output)
+    if not options.path:
+        raise InvalidInput(f"PATH is {shown(options.path)}, but must be a file or folder")
     found = _imported(options.kind, options.path, step, mesh)
     for finding in found.findings:
         print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)

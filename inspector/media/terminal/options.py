@@ -13,14 +13,16 @@ from typing import Any, TypeAlias, TypeVar
 
 from inspector import layout as layouts
 from inspector.core import output, snapshot, strict_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.formatting import numbered
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
+from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.engine import Job, Status
 from inspector.service.history import History
 from inspector.service.inspection import Inspection
+from inspector.service.library import Library
 from inspector.service.own_model_registration import register_own
 
 Answer = TypeVar("Answer")
@@ -93,9 +95,32 @@ def chip_of(options: argparse.Namespace) -> Chip | None:
 
 
 def register_own_model(name: str | None) -> None:
-    """Load the model of --model if it is one of the user's own."""
-    if name is not None and ":" in name:
-        register_own(name)
+    """Load the model of --model if it is one of the user's own.
+
+    Raises:
+      InvalidInput: there is no such model.
+    """
+    if name is None or name in CATALOGUE:
+        return
+    if ":" not in name:
+        built_in = ", ".join(CATALOGUE)
+        raise InvalidInput(
+            f"--model is {shown(name)}, but must be one of {built_in}, or package.module:function for your "
+            "own model"
+        )
+    register_own(name)
+
+
+def check_saved(library: Library, name: str, option: str) -> None:
+    """Check that the library has an entry of this name.
+
+    Raises:
+      InvalidInput: it has none. `option` names the argument.
+    """
+    names = [entry.name for entry in library.entries()]
+    if name not in names:
+        allowed = f"must be {choices(name, names)}" if names else "the library is empty"
+        raise InvalidInput(f"{option} is {shown(name)}, but {allowed}")
 
 
 def number(text: str, option: str, allowed: str, least: int = 0, most: int = 10**18 - 1) -> int:

@@ -49,8 +49,8 @@ def show(options: argparse.Namespace) -> None:
     """Print the summary."""
     chip = shared.chip_of(options)
     path = Path(options.snapshot)
-    if not path.is_dir():
-        render.show(summary_of(snapshots.read(path), chip))
+    if not options.snapshot or not path.is_dir():
+        render.show(summary_of(snapshots.read(options.snapshot), chip))
         return
     blocks: list[Block] = [program_run_section.section(program_run.read(path))]
     if (path / program_run.SNAPSHOT).is_file():

@@ -76,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
     if len(command) < (2 if options.module is not None else 1):
         raise InvalidInput("no program is given: give a script, or -m and a module")
     if options.module is None and not Path(command[0]).is_file():
-        raise InvalidInput(f"the script is {shown(command[0])}, but must be a file")
+        raise InvalidInput(
+            f"the script is {shown(command[0])}, but must be an existing Python file, or -m and a module"
+        )
     variables, target = _environment(options)
     name = command[1] if options.module is not None else Path(command[0]).stem
     compiler = None if target is None else _compiler(target)

@@ -152,7 +152,7 @@ def test_an_invalid_mesh_keeps_the_last_result(open_learn) -> None:
         ("mesh", "3y", "mesh is '3y', but must be axis sizes joined by x, such as 2x4"),
         ("mesh", "8", "mesh 8 has 1 axis, but this tutorial needs 2"),
         ("mesh", "9x9", "mesh 9x9 makes 81 devices, but this tutorial needs 1 to 64"),
-        ("axes", "x, <b>", "axes has '<b>', but a mesh axis must be letters"),
+        ("axes", "x, <b>", "axes has '<b>', but a mesh axis must be ASCII letters"),
     ):
         page.type("pieces", name, text)
         assert sentence in page.said()

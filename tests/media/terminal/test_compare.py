@@ -74,6 +74,7 @@ def test_json_holds_everything(
         (["0", "1", "--baseline", "3"], "--baseline is '3'"),
         (["0", "1", "--baseline", "²"], "--baseline is '²'"),
         (["0", "1", "--chip", "v99"], "chip is 'v99'"),
+        (["0", "--board", "x"], "--board is 'x'"),
         (["0", "nothing.json"], "nothing.json cannot be read"),
         (["0", "broken.json"], "broken.json"),
     ],

@@ -42,13 +42,25 @@ def test_the_text_names_axis_and_rule(plan: Path, capsys: pytest.CaptureFixture[
     assert "fsdp" in text and "→ fsdp" in text
 
 
-@pytest.mark.parametrize("unknown", [("--collective", "all-reduce.none"), ("--rule", "heads")])
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        ("--collective", "all-reduce.none"),
+        ("--rule", "heads"),
+        ("--rules", "no.json"),
+        ("--program", "x"),
+    ],
+)
 def test_an_unknown_name_is_refused(
     plan: Path, capsys: pytest.CaptureFixture[str], unknown: tuple[str, str]
 ) -> None:
     assert main(["explain", str(plan), *unknown]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
+    option, value = unknown
+    assert f"{option} is {value!r}" in captured.err
+    known = {"--collective": "train_step/", "--rule": "batch → fsdp", "--rules": "file"}
+    assert known.get(option, "--effects") in captured.err
 
 
 def test_a_conflict_names_both_sides_and_its_collectives(
