@@ -33,7 +33,7 @@ class Caveat:
 
 def caveats(before: Snapshot, after: Snapshot) -> tuple[Caveat, ...]:
     """Return one caveat per reason. The result is empty if the two Snapshots are fully comparable."""
-    checks = (_arrays, _inside_step, _meshes, _sources, _bytes, _versions)
+    checks = (_rejected, _arrays, _inside_step, _meshes, _sources, _bytes, _versions)
     return tuple(Caveat(*reason) for check in checks for reason in check(before, after))
 
 
@@ -49,6 +49,13 @@ def knows_inside_step(snapshot: Snapshot) -> bool:
 
 
 _Reasons = Iterator[tuple[str, str]]
+
+
+def _rejected(before: Snapshot, after: Snapshot) -> _Reasons:
+    for each in (before, after):
+        if why := origin.rejection(each):
+            which = _which(each is before)
+            yield "rejected", f"JAX rejects the {which}, so no figure of it can be better: {why}."
 
 
 def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:

@@ -9,7 +9,7 @@ from typing import Literal
 from inspector.compare import origin
 from inspector.compare.caveats import remark
 from inspector.compare.questions.programs import program_names
-from inspector.compare.questions.question import Answer, Row, Statement
+from inspector.compare.questions.question import REJECTED, Answer, Row, Statement
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.collectives import traffic
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
@@ -124,7 +124,9 @@ def measures(
     made = []
     for kind, ask in asks:
         amounts = [
-            ask(each, None if name is None else each.program(name), on)
+            Amount(unknown=REJECTED)
+            if origin.rejection(each)
+            else ask(each, None if name is None else each.program(name), on)
             for each, on in zip(snapshots, chips, strict=True)
         ]
         statements = [

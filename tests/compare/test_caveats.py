@@ -36,6 +36,8 @@ def without_model() -> Snapshot:
         (planned, lambda: planned(model="mlp"), "model", "another model"),
         (planned, lambda: planned(depth="128"), "sizes", "other sizes"),
         (planned, without_model, "arrays", "other arrays"),
+        (planned, lambda: planned(batch="3"), "rejected", "other sizes"),
+        (lambda: planned(batch="3"), planned, "rejected", "other sizes"),
         (planned, lambda: planned(mesh="2x2"), "devices", "another number of devices"),
         (planned, lambda: ran(planned()), "source", ""),
         (lambda: ran(planned()), lambda: ran(planned(), steps=(0.2,)), "times", ""),

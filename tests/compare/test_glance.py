@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inspector.compare.glance import Measure, measures
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
 from tests.compare.glances import compiled, planned, sent
 from tests.figures import samples
@@ -48,6 +51,14 @@ def test_memory_of_a_compiled_step_is_the_sum_of_the_compiler() -> None:
     assert [one.known for one in memory.amounts] == totals
     assert parts(memory, 1)["temporaries"] == 30_000
     assert [one.verdict for one in memory.answers] == ["baseline", "worse"]
+
+
+def test_a_layout_that_jax_rejects_has_no_amounts() -> None:
+    error = Finding("error", INDIVISIBLE, "batch of size 2 is not divisible by 4 (data) in batch/x")
+    rejected = replace(planned(sent(("data",), 1)), findings=(error,))
+    for one in by_kind([planned(sent(("data",), 9)), rejected]).values():
+        assert one.amounts[0].value is not None and one.answers[1].verdict == "unknown"
+        assert one.amounts[1].value is None and not one.amounts[1].parts and one.amounts[1].unknown
 
 
 def test_a_lower_bound_is_not_compared_with_a_compiled_amount() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from inspector.core.formatting import bytes_text
@@ -13,6 +13,7 @@ Verdict = Literal["baseline", "better", "worse", "equal", "different", "not comp
 Better = Literal["less", "more"]
 MINUS = "−"
 UNKNOWN = "unknown"
+REJECTED = "JAX rejects this layout"
 NEGLIGIBLE = "<0.1%"  # a change that is neither better nor worse
 # Sums of the same floats in another order are equal.
 _ROUNDING = 1e-9
@@ -97,6 +98,16 @@ class Row:
     statements: Sequence[Statement]
     note: str = ""
     program: str | None = None
+
+    def excluding(self, rejected: Sequence[bool]) -> Row:
+        """Return the row in which no number of a layout that JAX rejects can be compared."""
+        return replace(
+            self,
+            statements=[
+                replace(one, excluded=REJECTED) if refused and one.value is not None else one
+                for one, refused in zip(self.statements, rejected, strict=True)
+            ],
+        )
 
     def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
         """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""

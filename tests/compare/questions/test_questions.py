@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.compare.questions import Answer, Question, questions
 from inspector.compare.questions.question import Row, Statement, change_text
+from inspector.compare.questions.questions import FINDINGS
 from inspector.compare.splits import split_of, without_idle_axes
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Memory, Snapshot
@@ -196,3 +197,18 @@ def test_mesh_axes_of_size_1_are_left_out_of_a_spec() -> None:
         assert "idle" not in {name for axes in short.spec for name in axes or ()}
         assert split_of(short, wide.mesh) == split_of(array, wide.mesh)
     assert any("idle" in (axes or ()) for array in wide.arrays for axes in array.spec)
+
+
+@pytest.mark.parametrize("baseline", [0, 1])
+def test_no_number_of_a_layout_that_jax_rejects_is_better(baseline: int) -> None:
+    shared = {"mesh": "4x2", "rules": "batch=data+model,embed=data+model,hidden="}
+    works, rejected = planned(mesh="4x2", batch="8"), planned(**shared, batch="4")
+    assert any(one.bytes_per_device is None for one in rejected.arrays)
+    found = rows(works, rejected, baseline=baseline)
+    per_device = found["Parameters per device"].answers
+    # Fewer bytes on each device than the other: it would be better if it could be built.
+    assert per_device[1].value < per_device[0].value
+    of_other = [row.answers[1 - baseline] for row in found.values() if row.section != FINDINGS]
+    assert {one.verdict for one in of_other} <= {"not comparable", "unknown", "different", "equal"}
+    assert per_device[1 - baseline].verdict == "not comparable"
+    assert found["Errors"].answers[1 - baseline].verdict == ("worse" if baseline == 0 else "better")
