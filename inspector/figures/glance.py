@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 
 from inspector.compare.glance import COMPUTE, COPIES, MEASURED, OVERHEAD, Amount, Measure
 from inspector.compare.questions import Answer
+from inspector.compare.questions.question import REJECTED
 from inspector.core import sharding
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import mesh_text, spec_text
@@ -453,7 +454,8 @@ def _draw_unknown(sheet: _Sheet, place: int, one: Amount, per_px: float, yaxis: 
     if low == 0:
         middle = {"xref": "x", "yref": yaxis, "xanchor": "center", "yanchor": "middle"}
         font = {"size": frame.TICK_PX}
-        box = frame.annotation("unknown", place, high / 2, **middle, font=font)
+        text = "rejected" if one.unknown == REJECTED else "unknown"
+        box = frame.annotation(text, place, high / 2, **middle, font=font)
         sheet.annotations.append((None, box))
     sheet.shapes.append(
         {

@@ -184,7 +184,7 @@ def _hover(effects: Effects, effect: Effect) -> list[str]:
 
 def _basis(effects: Effects, measure: _Measure) -> str:
     if measure is _SECONDS:
-        return f"predicted on {_chip_title(effects)}, without overlap"
+        return f"predicted on {_chip_title(effects)} before a compile"
     where = (
         "of one device"
         if measure is _STATE
@@ -230,8 +230,8 @@ def _notes(effects: Effects) -> Iterable[str]:
         yield "No chip is chosen, so times are unknown."
     else:
         yield (
-            f"Times are predictions for {_chip_title(effects)}: matrix products at their peak, then all "
-            "collectives, without overlap and without the time of memory accesses."
+            f"Times are predictions before a compile for {_chip_title(effects)}, as in the tab Time: of "
+            "transfers that computation can hide, only a part counts."
         )
     if effects.left_out:
         yield f" {counted(effects.left_out, 'swap')} of two rules left out."

@@ -23,8 +23,8 @@ class LayoutCost(Record):
       wire_bytes: Bytes that one device sends in one run, by mesh axes joined by commas; null for axes with
         an unknown amount.
       flops: Floating-point operations of matrix products on one device in one run.
-      seconds: Predicted seconds of one run on the chip: matrix products, then all collectives, without
-        overlap. The time of memory accesses is not included. None without a chip.
+      seconds: Predicted seconds of one run on the chip, as predicted for the layout before a compile. None
+        without a chip, or if they are unknown.
     """
 
     state_bytes: NonNegativeInt | None

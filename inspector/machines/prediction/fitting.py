@@ -114,6 +114,7 @@ class PropagatedRun:
         Communication is that inside of a slice.
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
       boundary: Seconds for reading the arguments and writing the results.
+      longest: Seconds of the transfers over one tuple of mesh axes that take longest.
     """
 
     name: str
@@ -124,6 +125,7 @@ class PropagatedRun:
     seconds: float
     between_slices: float = 0.0
     boundary: float = 0.0
+    longest: float = 0.0
 
 
 def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
@@ -136,7 +138,8 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     inside, between = sum(one.inside for one in terms), sum(one.between for one in terms)
     parts = (compute, inside, run.seconds, between / default_constants(run.chip).dcn_efficiency)
     boundary = boundary_seconds(run.program, run.chip)
-    return PropagatedRun(run.name, run.model, run.chip.name, *parts, boundary)
+    longest = max((one.combined for one in terms if one.kind == "communication"), default=0.0)
+    return PropagatedRun(run.name, run.model, run.chip.name, *parts, boundary, longest)
 
 
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
@@ -178,7 +181,8 @@ def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
 
 def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
     inside = run.communication * constants.exposed_share
-    return run.compute / constants.of(run.chip) + inside + run.between_slices + run.boundary
+    total = run.compute / constants.of(run.chip) + inside + run.between_slices + run.boundary
+    return max(total, run.longest)
 
 
 def _error(

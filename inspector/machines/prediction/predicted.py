@@ -197,7 +197,8 @@ def before_compile(
 
     Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
     in full: they begin when those inside have ended, and most of them are of gradients, at the end. All
-    transfers of a short step count in full, because its computation ends before it could hide them.
+    transfers of a short step count in full, because its computation ends before it could hide them. No step
+    takes less than its longest term (`step_model`), and neither does the lower end of its interval.
 
     Args:
       constants: by default those that were fitted to published runs.
@@ -220,6 +221,10 @@ def before_compile(
             low=between.low * hidden / totals.seconds,
             high=max(between.high, unfused / totals.seconds),
             short=True,
+        )
+    if between is not None:
+        between = replace(
+            between, low=max(between.low, (bounds.lower_seconds or 0.0) / totals.seconds)
         )
     return Predicted(program.name, chip, totals.seconds, between, None, before_compile=totals)
 
@@ -252,6 +257,11 @@ def _totals_before_compile(
         else:
             across = term.between / default_constants(chip).dcn_efficiency
             totals.exposed["+".join(term.axes or ())] = term.inside * exposed_share + across
+    # Transfers that take longer than all of the computation cannot be hidden behind it.
+    transfers = [one for one in bounds.terms if one.kind == "communication" and one.seconds]
+    longest = max(transfers, key=lambda one: one.combined, default=None)
+    if longest is not None and (rest := longest.combined - totals.seconds) > 0:
+        totals.exposed["+".join(longest.axes or ())] += rest
     return totals, tuple(unknown)
 
 

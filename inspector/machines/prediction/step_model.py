@@ -51,6 +51,8 @@ class Term:
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
     inside, between: seconds of a communication on the links of a slice and on the network between slices;
       `seconds` has the longer one of each collective.
+    combined: seconds of a communication if collectives of one operation, which run equally often, are one.
+      Compilers combine them, and then wait for the hops of the links only once.
     """
 
     name: str
@@ -62,6 +64,12 @@ class Term:
     wire_bytes: int | None = None
     inside: float = 0.0
     between: float = 0.0
+    combined: float = 0.0
+
+    @property
+    def least(self) -> float | None:
+        """The least seconds, whichever collectives a compiler combines; None if unknown."""
+        return self.combined if self.kind == "communication" and self.seconds else self.seconds
 
 
 @dataclass(frozen=True)
@@ -127,8 +135,10 @@ def modelled(
     seconds = [term.seconds for term in terms]
     known = [value for value in seconds if value is not None]
     whole = len(known) == len(seconds)
-    # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
-    lower = max(known) if whole or (known and program.stage == "propagated") else None
+    lower = max(known) if whole else None
+    if known and program.stage == "propagated":
+        # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
+        lower = max(term.least for term in terms if term.least is not None)
     flops = _matmul_flops(program.work.matmul if program.work else None)
     ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
     done = None if flops is None else flops * mesh.size
@@ -250,6 +260,7 @@ def _along(
         why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
+    payloads: dict[tuple[str, float], float] = {}
     inside = between = 0.0
     largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
@@ -268,6 +279,8 @@ def _along(
         time, each = times[key]
         seconds[one.op] = seconds.get(one.op, 0.0) + one.executions * time.seconds
         inside, between = inside + one.executions * each[0], between + one.executions * each[1]
+        runs = one.op, one.executions
+        payloads[runs] = payloads.get(runs, 0.0) + one.payload_bytes
         if one.op not in largest or one.payload_bytes > largest[one.op][0]:
             largest[one.op] = one.payload_bytes, time
     formula = " + ".join(
@@ -278,9 +291,20 @@ def _along(
     )
     branches = any(row.conditional for row in rows)
     basis = "all branches of conditionals count as taken" if branches else ""
-    total = sum(seconds.values())
     return Term(
-        name, "communication", total, formula or "never run", basis, axes, wire, inside, between
+        name,
+        "communication",
+        sum(seconds.values()),
+        formula or "never run",
+        basis,
+        axes,
+        wire,
+        inside,
+        between,
+        combined=sum(
+            executions * collective_time(op, payload, link).seconds
+            for (op, executions), payload in payloads.items()
+        ),
     )
 
 

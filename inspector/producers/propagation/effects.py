@@ -28,7 +28,7 @@ from inspector.layout.changes import changes
 from inspector.layout.plan import INDIVISIBLE, plan
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.step_model import modelled
+from inspector.machines.prediction.predicted import predicted
 from inspector.producers.abstract import cached_state
 from inspector.producers.propagation.locations import described
 from inspector.producers.propagation.propagate import Setting, propagated_program
@@ -126,20 +126,10 @@ def _cost(variant: _Variant, current: Layout, program: str, chip: Chip | None) -
         state_totals(planned).per_device,
         {UNKNOWN_AXES: None} if wire is None else wire,
         None if products is None else sum(each.flops for each in products),
-        None if chip is None else _seconds(found, layout, chip),
+        None
+        if chip is None or planned.mesh is None
+        else predicted(found, planned.mesh, chip).seconds,
     )
-
-
-def _seconds(program: Program, layout: Layout, chip: Chip) -> float | None:
-    """Return the modelled seconds of matrix products and collectives, one after another."""
-    # Before fusion, the bytes that instructions access say little about the time in HBM.
-    terms = [
-        term.seconds
-        for term in modelled(program, layout.mesh(), chip).terms
-        if term.kind != "memory"
-    ]
-    known = [seconds for seconds in terms if seconds is not None]
-    return sum(known) if len(known) == len(terms) else None
 
 
 def _key(variant: _Variant, current: Layout, program: str) -> tuple[str, str, str]:

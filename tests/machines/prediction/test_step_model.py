@@ -133,6 +133,23 @@ def test_the_hbm_bytes_of_a_propagated_program_are_unknown() -> None:
     assert term_of(found, "HBM").seconds is None
 
 
+def test_a_compiler_can_combine_the_collectives_of_a_propagated_program() -> None:
+    small = collective(payload=8, executions=3)
+    larger = collective(payload=1000, executions=3)
+    other = collective("all-gather", payload=8, executions=3)
+    idle = {"work": work(1.0, count=1.0), "ideal": work(1.0)}
+    link = links_of(MESH, chip("v5e"), (("model",),))[("model",)]
+    found = modelled(program(small, larger, other, stage="propagated", **idle), MESH, chip("v5e"))
+    gathered = collective_time("all-gather", 8, link).seconds
+    assert found.lower_seconds == 3 * (collective_time("all-reduce", 1008, link).seconds + gathered)
+    # Each waits for the hops, which take longer than the few bytes; an all-reduce does so in two rounds.
+    assert found.terms[2].seconds == pytest.approx(3 * 5 * gathered)
+    assert found.lower_seconds == pytest.approx(3 * 3 * gathered)
+    # A compiled program has the collectives that run.
+    compiled = modelled(program(small, larger, other, **idle), MESH, chip("v5e"))
+    assert compiled.lower_seconds == found.terms[2].seconds
+
+
 def test_mixed_operand_types() -> None:
     v5e = chip("v5e")
     mixed = Work(3e12, (MatmulFlops("bfloat16", 1e12), MatmulFlops("int8", 2e12)), 1.0)
