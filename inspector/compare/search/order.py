@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inspector.compare.search.evaluated import Evaluated
 from inspector.compare.search.result import Objective
@@ -17,6 +17,8 @@ from inspector.machines.prediction.memory import peak_interval
 ENOUGH_COMPILED = 3
 # The probability with which the ratio of one more candidate is above the lowest one that is considered.
 LOWEST = 0.975
+# The quantile at each end of the interval of a step that is scaled by ratios: eight of ten steps are inside.
+_END = 0.9
 
 
 @dataclass(frozen=True)
@@ -160,13 +162,36 @@ def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
     return value(cost, examples, objective) * 0.5  # without published runs
 
 
-def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | None:
-    """Return the lowest ratio of compiled to propagated figure that the next candidate may have.
+def scaled_to_measured(figures: Sequence[Figure]) -> list[Figure]:
+    """Return the figures with the propagated seconds times the mean ratio of measured to propagated ones.
 
-    Ratios of one model on one machine differ less than those of published runs. The ratio is the lower end of
-    the prediction interval for one more value of a normal distribution, on a logarithmic scale, but at most
-    the lowest ratio so far. None below `ENOUGH_COMPILED`.
+    For emulated devices, whose speed is that of this machine: the estimate before a run only orders layouts.
+    From `ENOUGH_COMPILED` measured candidates on, the seconds have an interval from the same ratios. Figures
+    are as they were if none was measured.
     """
+    ratios = _ratios(figures, "time")
+    if not ratios:
+        return list(figures)
+    mean = statistics.fmean(ratios)
+    spread = _spread(ratios, _END)
+
+    def scaled(cost: Evaluated) -> Evaluated:
+        if cost.seconds is None:
+            return cost
+        seconds = cost.seconds * math.exp(mean)
+        if spread is None:
+            return replace(cost, seconds=seconds)
+        ends = seconds * math.exp(-spread), seconds * math.exp(spread)
+        return replace(cost, seconds=seconds, low=ends[0], high=ends[1])
+
+    return [
+        replace(one, propagated=None if one.propagated is None else scaled(one.propagated))
+        for one in figures
+    ]
+
+
+def _ratios(figures: Iterable[Figure], objective: Objective) -> list[float]:
+    """Return the logarithm of compiled over propagated figure of each compiled candidate."""
     ratios = []
     for one in figures:
         if one.compiled is None or one.propagated is None or one.compiled.stage != "compiled":
@@ -175,12 +200,29 @@ def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | No
         after = value(one.compiled, one.examples, objective)
         if 0 < before < math.inf and 0 < after < math.inf:
             ratios.append(math.log(after / before))
+    return ratios
+
+
+def _spread(ratios: Sequence[float], quantile: float) -> float | None:
+    """Return how far the next ratio may be from their mean, as a logarithm; None below `ENOUGH_COMPILED`.
+
+    This is half of the prediction interval for one more value of a normal distribution.
+    """
     count = len(ratios)
     if count < ENOUGH_COMPILED:
         return None
-    spread = statistics.stdev(ratios) * math.sqrt(1 + 1 / count)
-    low = statistics.fmean(ratios) - _student(LOWEST, count - 1) * spread
-    return math.exp(min(low, *ratios))
+    return _student(quantile, count - 1) * statistics.stdev(ratios) * math.sqrt(1 + 1 / count)
+
+
+def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | None:
+    """Return the lowest ratio of compiled to propagated figure that the next candidate may have.
+
+    Ratios of one model on one machine differ less than those of published runs. The ratio is the lower end of
+    their prediction interval, but at most the lowest ratio so far. None below `ENOUGH_COMPILED`.
+    """
+    ratios = _ratios(figures, objective)
+    spread = _spread(ratios, LOWEST)
+    return None if spread is None else math.exp(min(statistics.fmean(ratios) - spread, *ratios))
 
 
 def _student(share: float, freedom: float) -> float:

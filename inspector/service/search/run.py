@@ -22,6 +22,7 @@ from inspector.compare.search.order import (
     next_to_compile,
     pareto,
     ranked,
+    scaled_to_measured,
     value,
 )
 from inspector.compare.search.progress import Progress
@@ -163,6 +164,8 @@ class Search:
         with self._lock:
             figures = self._figures()
             entries = dict(self._entries)
+        if self._chip_name is None:
+            figures = scaled_to_measured(figures)
         front = pareto(figures)
         current = identity(self.space.layout)
         order = ranked(figures, self.objective)
@@ -170,11 +173,12 @@ class Search:
         listed: list[Candidate] = []
         for one in order:
             entry = entries[one.key]
-            cost = entry.compiled or entry.propagated
-            if cost is not None:
+            if one.cost is not None:
                 listed.append(
                     candidate(
-                        entry.layout, cost, entry.propagated, one.key in front, one.key == current
+                        *(entry.layout, one.cost, entry.propagated),
+                        one.key in front,
+                        one.key == current,
                     )
                 )
         index = None

@@ -16,7 +16,8 @@ def snapshots_of(
 ) -> list[tuple[str, Snapshot]]:
     """Return names and Snapshots: the layout that the search began with, then the best ones.
 
-    Compiled ones come from the cache. Others are plans with propagated programs.
+    Compiled ones, and those that the search ran on this machine, come from the cache. Others are plans with
+    propagated programs.
 
     Raises:
       InvalidInput: a layout is not valid, or its model cannot be traced.
@@ -26,7 +27,9 @@ def snapshots_of(
     made, names = [], []
     for one in chosen[:most]:
         layout = layout_of(one)
-        snapshot = task.cached(layout)
+        snapshot = (
+            task.cached(layout) if one.measured is None else task.measured(layout, one.measured)
+        )
         made.append(snapshot or service.with_programs(service.plan(layout), layout))
         name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
         names.append(f"{name} (current)" if one.current else name)

@@ -137,8 +137,8 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
             if search in _stopped:
                 raise
         return str(error)
-    if machine is not None:
-        CompileCache().put(_key(layout), snapshot.dumps(found))
+    key = _measured_key(layout) if machine is None else _key(layout)
+    CompileCache().put(key, snapshot.dumps(found))
     return found
 
 
@@ -146,12 +146,20 @@ def cached(layout: Layout) -> Snapshot | None:
     """Return the Snapshot of an earlier compile for a machine, by a search or from the page."""
     if layout.machine is None:
         return None  # another run measures other times
-    cache = CompileCache()
-    for key in (compile_cache.key_of_layout(layout), _key(layout)):
-        kept = cache.get(key)
-        if kept is not None:
-            with contextlib.suppress(InvalidInput):
-                return snapshot.from_json(strict_json.parse(kept, "the cache"), "the cache")
+    return _from_cache(compile_cache.key_of_layout(layout)) or _from_cache(_key(layout))
+
+
+def measured(layout: Layout, seconds: float) -> Snapshot | None:
+    """Return the Snapshot of the last run by a search on this machine, if its median step took `seconds`."""
+    found = _from_cache(_measured_key(layout))
+    return None if found is None or cost_of(found, None).measured != seconds else found
+
+
+def _from_cache(key: str) -> Snapshot | None:
+    kept = CompileCache().get(key)
+    if kept is not None:
+        with contextlib.suppress(InvalidInput):
+            return snapshot.from_json(strict_json.parse(kept, "the cache"), "the cache")
     return None
 
 
@@ -163,6 +171,10 @@ def _only(layout: Layout) -> str | None:
 def _key(layout: Layout) -> str:
     whole = compile_cache.key_of_layout(layout)
     return compile_cache.key_of({"whole": whole, "only": _only(layout)})
+
+
+def _measured_key(layout: Layout) -> str:
+    return compile_cache.key_of({"measured": compile_cache.key_of_layout(layout)})
 
 
 def _answer(search: str, submit: Callable[[], Job[dict[str, Any]]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from inspector.compare.search.order import (
     next_to_compile,
     pareto,
     ranked,
+    scaled_to_measured,
     value,
 )
 
@@ -143,3 +145,25 @@ def test_time_is_compared_for_each_example():
     large = Figure("large", propagated(1.5), None, 16.0, "")
     assert [one.key for one in ranked([small, large], "time")] == ["large", "small"]
     assert math.isinf(value(Evaluated("propagated"), 1.0, "time"))
+
+
+def test_estimates_for_emulated_devices_are_scaled_to_measured_steps():
+    def measured(number: float) -> Evaluated:
+        return replace(compiled(number), measured=number)
+
+    estimate = Evaluated("propagated", seconds=0.5, state_bytes=1)
+    done = [figure(str(n), propagated(1.0), measured(each)) for n, each in enumerate((2.0, 8.0))]
+    assert scaled_to_measured([figure("x", estimate)])[0].propagated == estimate
+    (*_, other) = scaled_to_measured([*done, figure("x", estimate)])
+    # Twice and eight times as long as estimated: four times on average.
+    assert math.isclose(other.cost.seconds, 4 * 0.5)
+    assert other.cost.low is None
+    more = [*done, figure("third", propagated(1.0), measured(4.0))]
+    every = scaled_to_measured([*more, figure("x", estimate), figure("y", None)])
+    other = every[3]
+    assert math.isclose(other.cost.seconds, 4 * 0.5)
+    # Student's distribution with two degrees of freedom has its quantile of 0.9 at 1.886.
+    factor = math.exp(1.886 * math.log(2) * math.sqrt(4 / 3))
+    assert math.isclose(other.cost.high, 2 * factor, rel_tol=0.05)
+    assert math.isclose(other.cost.low, 2 / factor, rel_tol=0.05)
+    assert [one.compiled for one in every] == [one.compiled for one in more] + [None, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import task
 from inspector.service.search.run import Search
+from inspector.service.search.snapshots import snapshots_of
 
 CHIP = CHIPS["v5e"]
 
@@ -117,6 +119,15 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
     best = found.best_candidate
     assert best is not None and best.measured == min(one.measured for one in compiled)
     assert best.peak_bytes
+    # A comparison has the runs of the search instead of plans.
+    named = dict(snapshots_of(found, service))
+    medians = {
+        statistics.median(one.program("train_step").seconds.steps)
+        for one in named.values()
+        if one.programs[0].stage != "propagated"
+    }
+    assert {one.measured for one in compiled} == medians
+    assert task.measured(layout, best.measured + 1) is None
 
 
 def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
