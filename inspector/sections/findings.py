@@ -35,7 +35,7 @@ def section(snapshot: Snapshot, most: int = 40) -> Section:
         audit.merged_by_logical_axis(snapshot.findings),
         key=lambda one: (LEVELS.index(one.level), -(one.bytes or 0)),
     )
-    blocks: list[Block] = [summary(ranked)]
+    blocks: list[Block] = [summary(ranked), *not_checked(snapshot)]
     if ranked:
         blocks.append(Listing(tuple(map(sentence, ranked[:most]))))
     if len(ranked) > most:
@@ -51,6 +51,16 @@ def summary(findings: Sequence[Finding]) -> Notice | Text:
         return Notice("success", (f"No problems found.{notes}",))
     words = [counted(count, level) for level, count in counts.items() if count]
     return text(Strong(f"{', '.join(words)}."), " Errors first, then by bytes per device.")
+
+
+def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
+    """Return what a check of this Snapshot leaves out, because its programs are unknown; empty if nothing."""
+    if snapshot.programs:
+        return ()
+    unknown = "Activations, gradients and collectives are unknown, so they are not checked."
+    if snapshot.source.kind == "plan":
+        unknown += " They are known once the programs are propagated, compiled or run."
+    return (text(unknown, quiet=True),)
 
 
 def sentence(finding: Finding) -> tuple[Inline, ...]:
@@ -90,11 +100,14 @@ def fix(change: Change) -> tuple[Inline, ...]:
     return ("Fix: ", *with_code(change.words), f". {saved}")
 
 
-def audited(findings: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
+def audited(
+    snapshot: Snapshot, findings: Sequence[tuple[Finding, Change | None]]
+) -> tuple[Block, ...]:
     """Return findings with their fixes, one section each, or the list of checks if there are none."""
     if not findings:
-        return (text("No problems found. Checked:"), listing(*audit.questions()))
-    blocks: list[Block] = []
+        said = text("No problems found. Checked:")
+        return (said, listing(*audit.questions()), *not_checked(snapshot))
+    blocks: list[Block] = [*not_checked(snapshot)]
     for number, (finding, change) in enumerate(findings):
         heading = f"{finding.level}: {finding.code}"
         if finding.bytes:

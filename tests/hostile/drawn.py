@@ -263,7 +263,7 @@ def _dependents(found: Snapshot) -> None:
 
 def _fixes(found: Snapshot) -> None:
     changes = audit.audited(found).findings
-    _draw(findings.audited([(each, None) for each in audit.merged_by_logical_axis(changes)]))
+    _draw(findings.audited(found, [(each, None) for each in audit.merged_by_logical_axis(changes)]))
 
 
 def _lock(found: Snapshot) -> None:

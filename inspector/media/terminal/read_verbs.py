@@ -172,7 +172,7 @@ def audit(options: argparse.Namespace) -> None:
     if options.json:
         shared.print_json([_plain(*row) for row in rows])
     else:
-        render.show(findings.audited(rows))
+        render.show(findings.audited(snapshot, rows))
 
 
 def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:

@@ -1,0 +1,21 @@
+"""The findings of a Snapshot: which ones a Snapshot without programs cannot have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inspector.core.snapshot import Source
+from inspector.sections import findings
+from tests.compare import glances
+
+
+def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
+    known = glances.planned()
+    plan = replace(known, programs=())
+    checkpoint = replace(plan, source=Source("orbax", None, "2026-01-01T00:00:00Z"))
+    assert findings.not_checked(known) == ()
+    for one in (plan, checkpoint):
+        (said,) = findings.not_checked(one)
+        assert said in findings.section(one).blocks and said in findings.audited(one, [])
+    # Only a plan can be propagated or run.
+    assert findings.not_checked(plan) != findings.not_checked(checkpoint)
