@@ -45,7 +45,11 @@ def step_model(modelled: Modelled, *, width_px: int = 480) -> go.Figure:
 
 
 def _value(term: Term, modelled: Modelled) -> str:
-    return seconds_text(term.seconds) + (" · the bound" if term is modelled.ruling else "")
+    text = seconds_text(term.seconds)
+    if term is not modelled.ruling:
+        return text
+    least = seconds_text(modelled.lower_seconds)
+    return f"{text} · the bound" + ("" if least == text else f", {least} if combined")
 
 
 def _segments(term: Term) -> tuple[bars.Segment, ...]:

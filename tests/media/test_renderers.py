@@ -130,19 +130,25 @@ def test_the_dashboard_draws_every_block() -> None:
     assert page.code[0].value == "a\n  b layer_0"
 
 
-def test_times_of_a_column_have_their_own_units_and_sort_as_numbers() -> None:
-    def script() -> None:
+@pytest.mark.parametrize(
+    ("kind", "numbers", "texts"),
+    [
+        ("seconds", [6.72e-12, 0.000122, 0.0], ["< 1 ns", "122 µs", "0 s"]),
+        ("bytes", [2**20, 4096, 3], ["1.0 MiB", "4.0 KiB", "3 B"]),
+    ],
+)
+def test_numbers_of_a_column_have_their_own_units_and_sort_as_numbers(kind, numbers, texts) -> None:
+    def script(kind, numbers) -> None:
         from inspector.media.streamlit import render
         from inspector.sections.section import Table
 
-        times = [6.72e-12, 0.000122, 0.0]
-        render.show([Table.of("times", times, {"Time:seconds": lambda time: time})])
+        render.show([Table.of("numbers", numbers, {f"Number:{kind}": lambda number: number})])
 
-    page = AppTest.from_function(script, default_timeout=60).run()
+    page = AppTest.from_function(script, default_timeout=60, args=(kind, numbers)).run()
     (table,) = page.dataframe
-    assert list(table.value["Time"]) == [6.72e-12, 0.000122, 0.0]
+    assert list(table.value["Number"]) == numbers
     displayed = pa.ipc.open_stream(table.proto.arrow_data.styler.display_values).read_pandas()
-    assert list(displayed.iloc[:, 0]) == ["< 1 ns", "122 µs", "0 s"]
+    assert list(displayed.iloc[:, 0]) == texts
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from inspector.core.formatting import seconds_text
+from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.printable import one_line, printable
 from inspector.media.streamlit import chart, page_width, table
 from inspector.media.streamlit.plain_text import plain
@@ -31,6 +31,12 @@ ICONS: dict[section.NoticeKind, str] = {
     "success": ":material/check:",
     "warning": ":material/warning:",
     "error": ":material/error:",
+}
+
+# The texts of numbers in a column, which is still sorted by the numbers.
+_TEXTS: dict[section.CellKind, Callable[[Any], str]] = {
+    "bytes": bytes_text,
+    "seconds": seconds_text,
 }
 
 
@@ -152,7 +158,9 @@ def _draw_table(block: section.Table, page: _Page) -> None:
         for place, column in enumerate(block.columns)
     }
     config = {column.heading: _config(column, columns[column.heading]) for column in block.columns}
-    texts = {column.heading: seconds_text for column in block.columns if column.kind == "seconds"}
+    texts = {
+        column.heading: _TEXTS[column.kind] for column in block.columns if column.kind in _TEXTS
+    }
     pick = page.picks.get(block.key)
     if pick is None:
         table.show(columns, block.key, texts, column_config=config)
@@ -184,12 +192,7 @@ def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
     """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
     if column.kind in NUMBERS and all(isinstance(cell, (int, float)) for cell in cells):
         return [_rounded(cell) for cell in cells] if column.kind == "ratio" else list(cells)
-    return [
-        f"{cell:,}"
-        if column.kind == "bytes" and isinstance(cell, int)
-        else cell_text(cell, column.kind)
-        for cell in cells
-    ]
+    return [cell_text(cell, column.kind) for cell in cells]
 
 
 def _rounded(factor: float) -> float:
@@ -202,8 +205,8 @@ def _config(column: section.Column, values: Sequence[Any]) -> Any:
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
         right = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
-    # Seconds have texts instead, which a format would replace.
-    form = {"ratio": "%.6g×", "seconds": None}.get(column.kind, "localized")
+    # A format would replace the texts.
+    form = None if column.kind in _TEXTS else {"ratio": "%.6g×"}.get(column.kind, "localized")
     return st.column_config.NumberColumn(help=column.help, format=form)
 
 
