@@ -14,7 +14,6 @@ from inspector.machines.prediction.own_runs import OwnRun, counts, path
 from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS
 from inspector.sections.section import (
     Block,
-    Fact,
     Facts,
     Folded,
     Picture,
@@ -81,29 +80,25 @@ def summary(found: Accuracy) -> Facts:
     inside, known = found.inside
     before = found.errors_before_compile
     right, pairs = found.ordered
-    return Facts(
+    return Facts.of(
         (
-            Fact(
-                "Median error",
-                _percent(found.median),
-                f"{counted(len(found.errors), 'published run')}, predicted from compiled programs.",
-            ),
-            Fact("90th percentile", _percent(found.percentile_90)),
-            Fact(
-                "Before a compile",
-                _percent(statistics.median(before)) if before else "unknown",
-                f"{counted(len(before), 'published run')}, predicted from propagated programs.",
-            ),
-            Fact(
-                f"Inside the {CLAIMED:.0%} interval", f"{inside} of {known}" if known else "unknown"
-            ),
-            Fact(
-                "Pairs in order",
-                f"{right} of {pairs}" if pairs else "unknown",
-                "Pairs of runs of one model on one chip whose measured times differ by more than 10%, and "
-                "whose predicted times are in the same order.",
-            ),
-        )
+            "Median error",
+            _percent(found.median),
+            f"{counted(len(found.errors), 'published run')}, predicted from compiled programs.",
+        ),
+        ("90th percentile", _percent(found.percentile_90)),
+        (
+            "Before a compile",
+            _percent(statistics.median(before)) if before else "unknown",
+            f"{counted(len(before), 'published run')}, predicted from propagated programs.",
+        ),
+        (f"Inside the {CLAIMED:.0%} interval", f"{inside} of {known}" if known else "unknown"),
+        (
+            "Pairs in order",
+            f"{right} of {pairs}" if pairs else "unknown",
+            "Pairs of runs of one model on one chip whose measured times differ by more than 10%, and "
+            "whose predicted times are in the same order.",
+        ),
     )
 
 
@@ -224,17 +219,15 @@ def trials(found: Trials) -> Section:
     ran = sum(each.ran > 0 for each in sweeps)
     shares = sorted({each.fragmentation for each in sweeps})
     lost = " to ".join(dict.fromkeys(f"{one:.0%}" for one in (shares[:1] + shares[-1:]))) or "–"
-    facts = Facts(
+    facts = Facts.of(
+        ("Fits or out of memory, as measured", counts("right", "known")),
+        ("The same if JAX programs had run", counts("right_in_jax", "known")),
+        ("Activations that PyTorch's allocator loses, fitted to other models", lost),
+        ("Pairs in the right order", counts("ordered", "pairs")),
         (
-            Fact("Fits or out of memory, as measured", counts("right", "known")),
-            Fact("The same if JAX programs had run", counts("right_in_jax", "known")),
-            Fact("Activations that PyTorch's allocator loses, fitted to other models", lost),
-            Fact("Pairs in the right order", counts("ordered", "pairs")),
-            Fact(
-                f"Sweeps whose fastest trial is among the first {LEADING} predicted to fit",
-                f"{len(leading)} of {counted(ran, 'sweep')}",
-            ),
-        )
+            f"Sweeps whose fastest trial is among the first {LEADING} predicted to fit",
+            f"{len(leading)} of {counted(ran, 'sweep')}",
+        ),
     )
     table = Table.of(
         "layout_trials",

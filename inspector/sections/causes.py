@@ -26,8 +26,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    Text,
-    columns,
     more_text,
     text,
 )
@@ -44,17 +42,20 @@ def of_origins(
       name: the collective or the array.
       source: its source line.
     """
-    rows = tuple(
-        (one.mesh_axis, one.from_, one.rule, None if one.steps is None else len(one.steps))
-        for one in origins
-    )
-    headings = columns(
-        "Mesh axis:code", "Sharding comes from:code", "By rule:code", "Over operations:count"
+    origins_table = Table.of(
+        f"origins:{name}",
+        origins,
+        {
+            "Mesh axis:code": lambda one: one.mesh_axis,
+            "Sharding comes from:code": lambda one: one.from_,
+            "By rule:code": lambda one: one.rule,
+            "Over operations:count": lambda one: None if one.steps is None else len(one.steps),
+        },
     )
     alt = "; ".join(f"{one.mesh_axis} comes from {one.from_}" for one in origins)
     blocks: list[Block] = [
         Picture.of(f"causes-{name}", alt, cause_graph, origins, name, source),
-        Table(f"origins:{name}", headings, rows),
+        origins_table,
     ]
     for number, one in enumerate(origins):
         if one.steps:
@@ -93,7 +94,7 @@ def conflicts(program: Program) -> Section | None:
         said = text("No operation has operands and results with conflicting shardings.")
         return Section("conflicts", heading, (said,))
     blocks: tuple[Block, ...] = (
-        Text(_headline(program, found)),
+        text(*_headline(program, found)),
         Table.of(
             f"conflicts:{program.name}",
             found,

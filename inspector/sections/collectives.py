@@ -30,7 +30,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    Text,
     text,
 )
 
@@ -65,7 +64,7 @@ def of_program(program: Program, snapshot: Snapshot, figures: bool = True) -> tu
             ),
         )
     devices = program.extra.get("devices") if snapshot.mesh is None else snapshot.mesh.size
-    blocks: list[Block] = [Text(headline(program.name, collectives, devices))]
+    blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
     if program.stage == "propagated":
         blocks.append(text(PROPAGATED, quiet=True))
     if not collectives:
@@ -210,7 +209,7 @@ _MATCHED = (
 def cause(program: Program, one: Collective) -> Section:
     """Return the sources of the sharding behind one collective: a row per mesh axis and source."""
     step = f"{title(program.name)}, {phases_text(one)}, source line "
-    blocks: list[Block] = [Text(detail(one)), text(step, Code(one.source or "unknown"), ".")]
+    blocks: list[Block] = [text(*detail(one)), text(step, Code(one.source or "unknown"), ".")]
     if one.origins:
         if program.stage == "compiled":
             blocks.append(text(_MATCHED, quiet=True))

@@ -29,7 +29,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    columns,
     listing,
     more_text,
     text,
@@ -137,7 +136,7 @@ def board_table(
             section = row.section
             cells.append((Strong(section), *("" for _ in names)))
         cells.append((row.title, *map(_cell, row.answers, beside)))
-    return Table(key, columns("Question", *map(Column, headings)), tuple(cells), wrap=True)
+    return Table(key, (Column("Question"), *map(Column, headings)), tuple(cells), wrap=True)
 
 
 def notes(rows: Sequence[Question]) -> list[str]:

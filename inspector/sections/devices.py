@@ -15,7 +15,6 @@ from inspector.sections.section import (
     Cell,
     Column,
     Columns,
-    Fact,
     Facts,
     Notice,
     Picture,
@@ -31,23 +30,21 @@ _MAX_RANGES = 2  # index ranges in one cell
 
 def section(held: Holdings) -> Section:
     """Return everything that the devices hold, for a terminal."""
-    facts = Facts(
-        (
-            Fact("Devices", devices_text(held.devices, most=8)),
-            Fact("Held", bytes_text(held.bytes)),
-            *on_host_memory(held),
-            Fact("Only here", bytes_text(held.alone)),
-        )
+    facts = Facts.of(
+        ("Devices", devices_text(held.devices, most=8)),
+        ("Held", bytes_text(held.bytes)),
+        *on_host_memory(held),
+        ("Only here", bytes_text(held.alone)),
     )
     blocks = (facts, verdict(held), table(held), *uncounted(held))
     return Section("devices", "Contents of the devices", blocks)
 
 
-def on_host_memory(held: Holdings) -> tuple[Fact, ...]:
+def on_host_memory(held: Holdings) -> tuple[tuple[str, str], ...]:
     """Return the bytes in host memory; empty if there are none."""
     if not any(piece.in_host for piece in held.pieces):
         return ()
-    return (Fact("In host memory", bytes_text(held.host)),)
+    return (("In host memory", bytes_text(held.host)),)
 
 
 def figures(

@@ -29,7 +29,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    Text,
     notice,
     text,
 )
@@ -84,7 +83,7 @@ def section(effects: Effects) -> Section:
         return Section(TABLE, HEADING, (notice("info", said),))
     changed = [one for one in effects.changes if _affects(effects, one)]
     blocks: list[Block] = [*figure(effects)]
-    blocks += [Text(_sentence(effects, changed)), text(*_current(effects)), table(effects)]
+    blocks += [text(*_sentence(effects, changed)), text(*_current(effects)), table(effects)]
     return Section(TABLE, HEADING, (*blocks, text(*_notes(effects), quiet=True)))
 
 

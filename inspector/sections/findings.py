@@ -114,7 +114,7 @@ def audited(
             heading += f", {saving(finding)}"
         inside: list[Block] = [text(finding.message)]
         if change is not None:
-            inside.append(Text(fix(change)))
+            inside.append(text(*fix(change)))
         blocks.append(Section(f"finding-{number}", heading, tuple(inside)))
     return tuple(blocks)
 

@@ -9,9 +9,9 @@ from inspector.core.program_run import CompiledRecord, ProgramRun, Reason
 from inspector.sections.section import (
     Block,
     Code,
-    Fact,
     Facts,
     Inline,
+    LabelAndValue,
     Notice,
     Section,
     Table,
@@ -74,18 +74,18 @@ def state(run: ProgramRun) -> Block:
 def facts(run: ProgramRun) -> Facts:
     """Return how much was compiled, and the size of the live arrays."""
     compiling = sum(one.compile + (one.lower or 0) + (one.trace or 0) for one in run.programs)
-    found = [
-        Fact("Compiled programs", f"{len(run.programs)}"),
-        Fact("Time", seconds_text(compiling), "Seconds to trace, lower and compile all of them."),
-        Fact("Compiled again", f"{sum(bool(one.reasons) for one in run.programs)}"),
+    found: list[LabelAndValue] = [
+        ("Compiled programs", f"{len(run.programs)}"),
+        ("Time", seconds_text(compiling), "Seconds to trace, lower and compile all of them."),
+        ("Compiled again", f"{sum(bool(one.reasons) for one in run.programs)}"),
     ]
     if run.target is not None:
-        found.append(Fact("Target", run.target))
+        found.append(("Target", run.target))
     if run.live is not None:
         count = sum(run.live.names.values())
-        found.append(Fact("Live arrays", f"{count:,}"))
-        found.append(Fact("Bytes once", bytes_text(run.live.bytes)))
-    return Facts(tuple(found))
+        found.append(("Live arrays", f"{count:,}"))
+        found.append(("Bytes once", bytes_text(run.live.bytes)))
+    return Facts.of(*found)
 
 
 def table(run: ProgramRun) -> Table:

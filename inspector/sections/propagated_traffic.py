@@ -27,7 +27,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Table,
-    Text,
     text,
 )
 
@@ -43,7 +42,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     rows = rows_of(snapshot)
     if rows is None:
         return ()
-    blocks: list[Block] = [Text(headline(pairs(rows)))]
+    blocks: list[Block] = [text(*headline(pairs(rows)))]
     if others := not_compared(snapshot):
         names = and_text([title(name) for name in others])
         why = "propagated or compiled collectives are unknown"

@@ -125,11 +125,20 @@ class Fact:
     help: str | None = None
 
 
+# A label and its value, and its help if it has one.
+LabelAndValue: TypeAlias = tuple[str, str] | tuple[str, str, str | None]
+
+
 @dataclass(frozen=True)
 class Facts:
     """Labelled values next to each other."""
 
     facts: tuple[Fact, ...]
+
+    @classmethod
+    def of(cls, *facts: LabelAndValue) -> Facts:
+        """Return facts made of these labels and values."""
+        return cls(tuple(Fact(*fact) for fact in facts))
 
 
 @dataclass(frozen=True)

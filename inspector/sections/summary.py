@@ -9,7 +9,7 @@ from inspector.core.formatting import bytes_text, counted, elements_text, times_
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, counted_program, in_elements, state_totals
 from inspector.sections import provenance
-from inspector.sections.section import Fact, Facts
+from inspector.sections.section import Facts
 
 _TITLES = {"target": "Source", "date": "Created"}
 
@@ -19,13 +19,13 @@ def facts(snapshot: Snapshot) -> Facts:
     known = provenance.facts(snapshot)
     first = ("target", "model", "mesh")
     ordered = {key: known[key] for key in (*first, *known)}
-    labelled = [Fact(_TITLES.get(key, key.capitalize()), value) for key, value in ordered.items()]
+    labelled = [(_TITLES.get(key, key.capitalize()), value) for key, value in ordered.items()]
     if snapshot.layout is not None:
-        labelled.append(Fact("Layout", layout_text(snapshot.layout)))
+        labelled.append(("Layout", layout_text(snapshot.layout)))
     if snapshot.source.processes > 1:
-        labelled.append(Fact("Processes", str(snapshot.source.processes)))
-    labelled.append(Fact("Train state", state_text(state_totals(snapshot))))
-    return Facts(tuple(labelled))
+        labelled.append(("Processes", str(snapshot.source.processes)))
+    labelled.append(("Train state", state_text(state_totals(snapshot))))
+    return Facts.of(*labelled)
 
 
 def totals(snapshot: Snapshot) -> Facts:
@@ -45,19 +45,15 @@ def totals(snapshot: Snapshot) -> Facts:
     ends = "" if devices is None else f" 1 means no replication, {devices} means full replication."
     program = counted_program(snapshot)
     of_program = "" if program is None else f" Of the program {program}, which has the most."
-    return Facts(
+    return Facts.of(
+        ("Devices", "unknown" if devices is None else f"{devices:,}"),
+        (labels[0], once, f"Parameters, optimizer state and step, counted once.{of_program}"),
+        (labels[1], per_device, f"Train state in the memory of each device.{on_host}"),
         (
-            Fact("Devices", "unknown" if devices is None else f"{devices:,}"),
-            Fact(
-                labels[0], once, f"Parameters, optimizer state and step, counted once.{of_program}"
-            ),
-            Fact(labels[1], per_device, f"Train state in the memory of each device.{on_host}"),
-            Fact(
-                "Copies",
-                "unknown" if state.copies is None else f"{times_text(state.copies)}×",
-                f"{unit} of the train state on all devices over those of one train state.{ends}",
-            ),
-        )
+            "Copies",
+            "unknown" if state.copies is None else f"{times_text(state.copies)}×",
+            f"{unit} of the train state on all devices over those of one train state.{ends}",
+        ),
     )
 
 

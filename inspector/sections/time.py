@@ -22,7 +22,6 @@ from inspector.sections.section import (
     Code,
     Column,
     Columns,
-    Fact,
     Facts,
     Folded,
     Picture,
@@ -90,27 +89,25 @@ def modelled_step(
     intensity = model.intensities[0] if model.intensities else None
     blocks: list[Block] = [
         text(f"On {machine}: ", Strong(bound_text(model))),
-        Facts(
+        Facts.of(
             (
-                Fact(
-                    "Repeated work",
-                    wasted_text(model),
-                    "Share of the matrix-product FLOPs of all devices that the program before partitioning "
-                    "does not have. Several devices do this work, because arrays are replicated.",
-                ),
-                Fact(
-                    "Utilization at most",
-                    share_text(model.utilisation),
-                    "FLOPs of the program before partitioning, over the peak FLOPs of all devices in the "
-                    "shortest modelled time.",
-                ),
-                Fact(
-                    "Matrix FLOPs per HBM byte",
-                    "unknown" if intensity is None else intensity_text(intensity).split(",")[0],
-                    "FLOPs of the matrix products of one device over the bytes that it reads and writes in "
-                    f"HBM: {'unknown' if intensity is None else intensity_text(intensity)}",
-                ),
-            )
+                "Repeated work",
+                wasted_text(model),
+                "Share of the matrix-product FLOPs of all devices that the program before partitioning "
+                "does not have. Several devices do this work, because arrays are replicated.",
+            ),
+            (
+                "Utilization at most",
+                share_text(model.utilisation),
+                "FLOPs of the program before partitioning, over the peak FLOPs of all devices in the "
+                "shortest modelled time.",
+            ),
+            (
+                "Matrix FLOPs per HBM byte",
+                "unknown" if intensity is None else intensity_text(intensity).split(",")[0],
+                "FLOPs of the matrix products of one device over the bytes that it reads and writes in "
+                f"HBM: {'unknown' if intensity is None else intensity_text(intensity)}",
+            ),
         ),
     ]
     program = snapshot.program(model.program)

@@ -23,7 +23,6 @@ from inspector.sections.section import (
     Code,
     Column,
     Columns,
-    Fact,
     Facts,
     Folded,
     Listing,
@@ -71,7 +70,7 @@ def section(name: str) -> Section:
         Text(("of ", Code(name), " and ", Strong(name))),
         Text((name,), quiet=True),
         Listing(((name,), ("the second item",))),
-        Facts((Fact("Devices", "8"), Fact(f"Label {name}", name, help=name))),
+        Facts.of(("Devices", "8"), (f"Label {name}", name, name)),
         Table("sizes", columns, rows),
         Table(
             "wrapped", (Column("Rule"), Column("Taken", "count")), ((Strong(name), 3),), wrap=True

@@ -27,7 +27,6 @@ from inspector.sections.programs import chip_of
 from inspector.sections.section import (
     Block,
     Code,
-    Column,
     Folded,
     Inline,
     Listing,
@@ -95,25 +94,19 @@ def _one(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
         blocks.append(effects.section(snapshot.effects))
     folds = fold(state_arrays(snapshot))
     if folds:
-        columns = (
-            Column("Arrays", "code"),
-            Column("Layers", "count"),
-            Column("Shape"),
-            Column("PartitionSpec", "code"),
-            Column("Bytes per device"),
-        )
-        cells = tuple(
-            (
-                one.path,
-                one.count,
-                f"{shape_text(one.first.shape)} {one.first.dtype}",
-                spec_text(one.first.spec),
-                bytes_text(one.bytes_per_device),
-            )
-            for one in sorted(folds, key=lambda one: -(one.bytes or 0))
+        specs = Table.of(
+            "specs",
+            sorted(folds, key=lambda one: -(one.bytes or 0)),
+            {
+                "Arrays:code": lambda one: one.path,
+                "Layers:count": lambda one: one.count,
+                "Shape": lambda one: f"{shape_text(one.first.shape)} {one.first.dtype}",
+                "PartitionSpec:code": lambda one: spec_text(one.first.spec),
+                "Bytes per device": lambda one: bytes_text(one.bytes_per_device),
+            },
         )
         count = counted(sum(one.count for one in folds), "array")
-        blocks.append(Folded(f"PartitionSpecs of {count}", (Table("specs", columns, cells),)))
+        blocks.append(Folded(f"PartitionSpecs of {count}", (specs,)))
     return blocks
 
 
