@@ -11,15 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from inspector.compiled.hlo import live_values
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.live_values import (
-    LARGEST_PROGRAM,
-    Buffer,
-    LiveValues,
-    Reader,
-    Tree,
-    leaves_of,
-)
+from inspector.compiled.hlo.live_values import Buffer, LiveValues, Tree, leaves_of
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import BY_OPCODE
@@ -62,7 +56,7 @@ def fused_values(
     entry = module.by_name.get(module.entry or "")
     if module.truncated or entry is None:
         return None
-    if sum(len(one.instructions) for one in module.computations) > LARGEST_PROGRAM:
+    if sum(len(one.instructions) for one in module.computations) > live_values.LARGEST_PROGRAM:
         return None
     found = _Reader(analysis, donated or {}).read(entry)
     if kernel_square is None:
@@ -75,7 +69,7 @@ def _is_square(buffer: Buffer, size: int) -> bool:
     return buffer.shape is not None and buffer.shape.dimensions.count(size) >= 2
 
 
-class _Reader(Reader):
+class _Reader(live_values.Reader):
     """Follows the values of a program that is not fused yet."""
 
     def __init__(self, analysis: Analysis, donated: Mapping[int, int]) -> None:
@@ -111,12 +105,7 @@ class _Reader(Reader):
         super()._record(instruction, operands, tree, position)
 
     def _instruction(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        operands: list[Tree],
-        given: Sequence[Tree] | None,
-        depth: int,
+        self, computation: Computation, instruction: Instruction, operands: list[Tree], depth: int
     ) -> Tree:
         opcode = instruction.opcode
         users = self._users[computation.name]
@@ -144,7 +133,7 @@ class _Reader(Reader):
             shape = instruction.shape
             if shape is not None and shape.parts is None:
                 return self._fused(instruction, operands, shape, users)
-        return super()._instruction(computation, instruction, operands, given, depth)
+        return super()._instruction(computation, instruction, operands, depth)
 
     def _fused(
         self,

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names
+from inspector.compiled.hlo.module import Computation, Instruction, Path, operand_names
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import BY_OPCODE
 
@@ -43,7 +43,6 @@ _NUMBER = re.compile(r"\d{1,6}")
 
 # The number of a value, or the parts of a tuple.
 Tree: TypeAlias = "int | list[Tree]"
-Path = tuple[int, ...]
 
 
 @dataclass
@@ -161,7 +160,10 @@ class Reader:
             operands = [trees.get(name or "", []) for name in operand_names(instruction)]
             if instruction.opcode in ("parameter", "constant"):
                 operands = []
-            tree = self._instruction(computation, instruction, operands, given, depth)
+            if instruction.opcode == "parameter":
+                tree = self._parameter(instruction, given)
+            else:
+                tree = self._instruction(computation, instruction, operands, depth)
             trees[instruction.name] = tree
             self._order.append((computation.name, instruction))
             self._record(instruction, operands, tree, len(self._order) - 1)
@@ -191,28 +193,23 @@ class Reader:
             if buffer.writers[-1:] != [position]:
                 buffer.writers.append(position)
 
-    def _instruction(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        operands: list[Tree],
-        given: Sequence[Tree] | None,
-        depth: int,
-    ) -> Tree:
-        opcode = instruction.opcode
-        first: Tree = operands[0] if operands else []
-        if opcode == "parameter":
-            number = instruction.number or 0
-            if given is not None:
-                return (
-                    given[number]
-                    if number < len(given)
-                    else self._new(instruction.shape, instruction.name)
-                )
-            tree = self._new(instruction.shape, instruction.name)
+    def _parameter(self, instruction: Instruction, given: Sequence[Tree] | None) -> Tree:
+        """Return the tree of a parameter. `given` has those of its computation; None for the entry."""
+        number = instruction.number or 0
+        if given is not None and number < len(given):
+            return given[number]
+        tree = self._new(instruction.shape, instruction.name)
+        if given is None:
             for leaf in leaves_of(tree):
                 self._buffers[leaf].parameter = number
-            return tree
+        return tree
+
+    def _instruction(
+        self, computation: Computation, instruction: Instruction, operands: list[Tree], depth: int
+    ) -> Tree:
+        """Return the tree of the result of an instruction that is not a parameter."""
+        opcode = instruction.opcode
+        first: Tree = operands[0] if operands else []
         if opcode == "tuple":
             return operands
         if opcode == "get-tuple-element":

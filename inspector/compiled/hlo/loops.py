@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, Path
+from inspector.compiled.hlo.step_limit import StepLimit
 from inspector.core.collectives import OPERATIONS
 from inspector.core.typed_json import LARGEST
 
@@ -38,10 +39,6 @@ _BOUNDS = {
 _MAX_DEPTH = 100
 _MIN_STEPS = 100_000
 _STEPS_PER_INSTRUCTION = 50
-_CHARACTERS_PER_STEP = 64
-
-# Indices into nested tuples, outermost first.
-Path = tuple[int, ...]
 
 
 class Linear(NamedTuple):
@@ -111,8 +108,7 @@ class Loops:
         self._sites = sites
         self._found: dict[tuple[str, str], int | None] = {}
         self._depth = 0
-        instructions = sum(len(computation.instructions) for computation in module.computations)
-        self._steps_left = _MIN_STEPS + _STEPS_PER_INSTRUCTION * instructions
+        self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
 
     def trip_count(self, computation: Computation, loop: Instruction) -> int | None:
         """Return how often a while loop of a computation runs its body; None if unknown."""
@@ -145,9 +141,9 @@ class Loops:
 
     def _go_deeper(self, instruction: Instruction) -> None:
         length = len(instruction.operands_text) + len(instruction.attributes_text)
-        self._steps_left -= 1 + length // _CHARACTERS_PER_STEP
+        self._limit.count(1, length)
         self._depth += 1
-        if self._steps_left < 0 or self._depth > _MAX_DEPTH:
+        if self._limit.exceeded or self._depth > _MAX_DEPTH:
             self._depth -= 1
             raise _TooLong
 

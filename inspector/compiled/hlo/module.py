@@ -16,6 +16,9 @@ from inspector.compiled.hlo import shapes, text
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.statistics import sum_known
 
+# Indices into nested tuples, outermost first.
+Path = tuple[int, ...]
+
 # Attribute → role of the computations in it, and the number of the first.
 _CALLED = {
     "calls": ("call", 0),

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, begun
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names
+from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
+from inspector.compiled.hlo.step_limit import StepLimit
 from inspector.core.array_groups import group_of_path
 from inspector.core.collectives import BY_OPCODE
 
@@ -57,11 +58,7 @@ _STATE = ("params", "opt_state")  # the groups of arrays that an optimizer updat
 # Limits for hostile text: steps in proportion to the length of the text, and nested calls.
 _MIN_STEPS = 20_000
 _STEPS_PER_INSTRUCTION = 20
-_CHARACTERS_PER_STEP = 64
 _MAX_DEPTH = 50
-
-# Indices into nested tuples, outermost first.
-Path = tuple[int, ...]
 
 
 class _Frame(NamedTuple):
@@ -128,8 +125,7 @@ class _Search:
         self._module = module = analysis.module
         self._entry = entry
         self._operand_names: dict[tuple[str, str], tuple[str, ...]] = {}
-        count = sum(len(computation.instructions) for computation in module.computations)
-        self._steps_left = _MIN_STEPS + _STEPS_PER_INSTRUCTION * count
+        self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
 
     def run(
         self, arguments: Sequence[str], results: Sequence[str], parts: Sequence[Path]
@@ -193,8 +189,8 @@ class _Search:
             seen.add(key)
             yield value
             sources = self._sources(value, elementwise)
-            self._steps_left -= 1 + len(sources)
-            if self._steps_left < 0 or len(path) > _MAX_DEPTH:
+            self._limit.count(1 + len(sources))
+            if self._limit.exceeded or len(path) > _MAX_DEPTH:
                 raise _TooLong
             waiting += sources
 
@@ -333,7 +329,7 @@ class _Search:
         key = (computation.name, instruction.name)
         names = self._operand_names.get(key)
         if names is None:
-            self._steps_left -= len(instruction.operands_text) // _CHARACTERS_PER_STEP
+            self._limit.count(characters=len(instruction.operands_text))
             names = tuple(name or "" for name in operand_names(instruction))
             self._operand_names[key] = names
         by_name = computation.by_name
