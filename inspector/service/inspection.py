@@ -47,7 +47,7 @@ from inspector.service import audit_log, compile_cache, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import LOCAL, Environment, Job, Limits, Pool, Requester
-from inspector.service.engine.pool import Event, Listed
+from inspector.service.engine.pool import Event, Listed, unreported
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.history import History
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
@@ -131,7 +131,7 @@ class Inspection:
         memory: int | None = None,
         compiled: CompileCache | None = None,
         limits: Limits = NO_LIMITS,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] = unreported,
         history: History | None = None,
     ) -> None:
         self.compiled = compiled or CompileCache()

@@ -131,6 +131,10 @@ class Event:
     seconds: float | None = None
 
 
+def unreported(event: Event) -> None:
+    """Ignore an event, because there is no audit log."""
+
+
 class Pool:
     """Runs jobs on at most `workers` processes and queues the others.
 
@@ -155,7 +159,7 @@ class Pool:
         grace: float = GRACE,
         idle: float = IDLE_SECONDS,
         limits: Limits = NO_LIMITS,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] = unreported,
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ValueError(f"`workers` is {workers!r}; it must be a whole number from 1 up.")
@@ -164,7 +168,7 @@ class Pool:
         self._grace = grace
         self._idle = idle
         self._limits = limits
-        self._on_event = on_event
+        self._report = on_event
         self._lock = threading.Condition()  # notified whenever anything below changes
         self._queue: list[Run] = []  # in the order of submission
         self._order: list[Run] | None = None  # the queue in the order of turns, if it is known
@@ -208,7 +212,7 @@ class Pool:
             run = self._shared.get(key)
             reason = self._why_refused(run, requester)
             if reason is not None:
-                self._report("refuse", requester, kind, subject, reason)
+                self._report(Event("refuse", requester, kind, subject, reason))
                 raise InvalidInput(reason)
             if run is None:
                 # A copy, so that the caller may change its dict later.
@@ -230,7 +234,7 @@ class Pool:
             joined = run.state == "running"
             run.callers.append(caller)
             if joined:
-                self._report("start", requester, kind, subject)
+                self._report(Event("start", requester, kind, subject))
             self._assign()
             return Job(
                 functools.partial(self._status, caller),
@@ -525,7 +529,7 @@ class Pool:
         for owner in run.owners:
             self._begun[owner] = worker.last_used
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
-            self._report("start", requester, run.kind, run.subject)
+            self._report(Event("start", requester, run.kind, run.subject))
         worker.process.send(
             protocol.encode("run", run=run.number, job=run.kind, payload=run.payload)
         )
@@ -549,19 +553,7 @@ class Pool:
         self, event: Literal["end", "cancel"], run: Run, requester: Requester, outcome: str
     ) -> None:
         seconds = time.monotonic() - run.began if run.phases else None
-        self._report(event, requester, run.kind, run.subject, outcome, seconds)
-
-    def _report(
-        self,
-        event: Literal["start", "end", "cancel", "refuse"],
-        requester: Requester,
-        kind: str,
-        subject: Subject,
-        outcome: str | None = None,
-        seconds: float | None = None,
-    ) -> None:
-        if self._on_event is not None:
-            self._on_event(Event(event, requester, kind, subject, outcome, seconds))
+        self._report(Event(event, requester, run.kind, run.subject, outcome, seconds))
 
     def _abandon(self, run: Run, state: str, error: str) -> None:
         """Remove a run from the queue, or have its worker stop it."""

@@ -23,7 +23,7 @@ from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.service import audit_log, serving
 from inspector.service.engine import LOCAL, Limits, Requester, Subject
-from inspector.service.engine.pool import Event
+from inspector.service.engine.pool import Event, unreported
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.engine.turns import in_turn
 from inspector.service.history import History
@@ -33,6 +33,7 @@ from inspector.service.subject import digest, layout_title
 
 MOST_KEPT = 16  # finished searches
 MOST_OWNERS = 4096  # whose last turn is remembered
+_KIND = "search"  # in the audit log
 
 
 @dataclass(frozen=True)
@@ -164,13 +165,13 @@ class Searches:
         self,
         executor: Callable[[], AbstractContextManager[Executor]] = executors.local,
         limits: Limits = NO_LIMITS,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] = unreported,
         history: History | None = None,
     ) -> None:
         self._history = history
         self._executor = executor
         self._limits = limits
-        self._on_event = on_event
+        self._report = on_event
         self._lock = threading.Condition()  # reentrant; notified when a search ends
         self._numbers = itertools.count(1)
         self._known: LRUCache[str, Watched] = LRUCache(MOST_KEPT)
@@ -197,7 +198,7 @@ class Searches:
             if watched is None or not watched.running or watched.stopped:
                 reason = self._why_refused(requester)
                 if reason is not None:
-                    self._report("refuse", requester, subject, reason)
+                    self._report(Event("refuse", requester, _KIND, subject, reason))
                     raise InvalidInput(reason)
                 search = Search(
                     request.space,
@@ -214,7 +215,7 @@ class Searches:
             if requester not in watched.requesters:
                 watched.requesters.append(requester)
                 if watched is self._running:
-                    self._report("start", requester, subject)
+                    self._report(Event("start", requester, _KIND, subject))
             self._begin_next()
             return watched
 
@@ -334,19 +335,8 @@ class Searches:
         watched.began = time.monotonic()
         for one in watched.requesters:
             self._begun[one.owner] = watched.number
-            self._report("start", one, watched.subject)
+            self._report(Event("start", one, _KIND, watched.subject))
         threading.Thread(target=self._run, args=(watched,), name="search", daemon=True).start()
-
-    def _report(
-        self,
-        event: Literal["start", "end", "cancel", "refuse"],
-        requester: Requester,
-        subject: Subject,
-        outcome: str | None = None,
-        seconds: float | None = None,
-    ) -> None:
-        if self._on_event is not None:
-            self._on_event(Event(event, requester, "search", subject, outcome, seconds))
 
     def _report_end(
         self,
@@ -355,7 +345,7 @@ class Searches:
         requester: Requester,
         outcome: str,
     ) -> None:
-        self._report(event, requester, watched.subject, outcome, watched.elapsed)
+        self._report(Event(event, requester, _KIND, watched.subject, outcome, watched.elapsed))
 
     # The thread of a search.
 

@@ -55,7 +55,7 @@ def request(name: str) -> SimpleNamespace:
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "Search", FakeSearch)
-    made = Searches(lambda: nullcontext(None), Limits(queued=2), None)
+    made = Searches(lambda: nullcontext(None), Limits(queued=2))
     yield made
     for one in made._active():
         one.stop()
