@@ -85,9 +85,7 @@ def accuracy_scatter(found: Accuracy, *, width_px: int = 640) -> go.Figure | Non
         ],
         left=_LEFT_PX,
         right=_RIGHT_PX,
-        bottom=_BOTTOM_PX + frame.legend_px(chips, width_px - 20),
-        showlegend=True,
-        legend={**frame.LEGEND_BELOW, "y": -_BOTTOM_PX / _PLOT_PX},
+        **frame.legend_below(chips, width_px, _BOTTOM_PX, _PLOT_PX),
         xaxis=frame.axis(**axis, title=frame.axis_title("measured"), showgrid=True),
         yaxis=frame.axis(**axis, title=frame.axis_title("predicted", 4), showgrid=True),
     )

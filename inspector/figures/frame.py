@@ -190,6 +190,20 @@ def colorbar(title: str, values: Sequence[float], texts: Sequence[str]) -> dict[
     }
 
 
+def legend_below(
+    names: Sequence[str], width_px: float, axis_px: float, plot_px: float
+) -> dict[str, Any]:
+    """Return the settings of `plot` for a legend below its axis.
+
+    `axis_px` and `plot_px` are the heights of the axis labels and of the plot.
+    """
+    return {
+        "bottom": axis_px + legend_px(names, width_px - 20),
+        "showlegend": True,
+        "legend": {**LEGEND_BELOW, "y": -axis_px / max(plot_px, 1)},
+    }
+
+
 def legend_px(names: Sequence[str], width_px: float, mark_px: float = 40) -> float:
     """Return the height of a legend below the plot; Plotly makes all entries as wide as the widest."""
     widest = max(labels.width_px(name, NOTE_PX) for name in names) + mark_px

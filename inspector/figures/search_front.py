@@ -73,9 +73,7 @@ def search_front(found: SearchResult, *, width_px: int = 640) -> go.Figure | Non
         notes=notes,
         left=_LEFT_PX,
         right=_RIGHT_PX,
-        bottom=_BOTTOM_PX + frame.legend_px(names, width_px - 20),
-        showlegend=True,
-        legend={**frame.LEGEND_BELOW, "y": -_BOTTOM_PX / _PLOT_PX},
+        **frame.legend_below(names, width_px, _BOTTOM_PX, _PLOT_PX),
         shapes=shapes,
         xaxis=frame.axis(
             **_linear(min(seconds), max(seconds), seconds_text),

@@ -193,10 +193,8 @@ def timeline(
         ],
         left=_LEFT_PX,
         right=_RIGHT_PX,
-        bottom=_BOTTOM_PX + frame.legend_px(names, width_px - 20),
+        **frame.legend_below(names, width_px, _BOTTOM_PX, height),
         barmode="overlay",
-        showlegend=True,
-        legend={**frame.LEGEND_BELOW, "y": -_BOTTOM_PX / max(height, 1)},
         xaxis=frame.axis(
             range=[0, length * factor],
             title=frame.axis_title(unit),
