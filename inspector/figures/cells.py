@@ -36,10 +36,10 @@ def heatmaps(
       highlight: a number to emphasize; all other cells fade.
     """
     if isinstance(colors, int):
-        scale, low, high = palette.colorscale_of_blocks(colors)
+        coloring = palette.coloring_of_blocks(colors)
         colors = palette.colors_of_blocks(colors)
     else:
-        scale, low, high = palette.steps(colors), -0.5, len(colors) - 0.5
+        coloring = palette.coloring(colors)
     x, column_bands = bands(columns)
     y, row_bands = bands(rows)
     at = _spread(sheet.cells, row_bands, column_bands)
@@ -57,16 +57,16 @@ def heatmaps(
         text.size_px,
         x=x,
         y=y,
-        colorscale=scale,
-        zmin=low,
-        zmax=high,
+        **coloring,
         xgap=separator,
         ygap=separator,
         hoverinfo="skip",
     )
     for heatmap in heatmaps:
         if heatmap.textfont.color is None:
-            heatmap.colorscale = [(place, palette.faded(color)) for place, color in scale]
+            heatmap.colorscale = [
+                (place, palette.faded(color)) for place, color in coloring["colorscale"]
+            ]
     return heatmaps
 
 

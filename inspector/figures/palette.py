@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from plotly.colors import hex_to_rgb, sequential
 
@@ -88,11 +89,16 @@ def colors_of_blocks(count: int) -> tuple[str, ...]:
     return tuple(_between(TOL_IRIDESCENT, number / (count - 1)) for number in range(count))
 
 
-def colorscale_of_blocks(count: int) -> tuple[Colorscale, float, float]:
-    """Return (colorscale, zmin, zmax) that give block z the color `colors_of_blocks(count)[z]`."""
+def coloring_of_blocks(count: int) -> dict[str, Any]:
+    """Return the settings of a heatmap that give block z the color `colors_of_blocks(count)[z]`."""
     if count <= len(TOL_LIGHT):
-        return steps(colors_of_blocks(count)), -0.5, count - 0.5
-    return ramp(TOL_IRIDESCENT), 0, count - 1
+        return coloring(colors_of_blocks(count))
+    return {"colorscale": ramp(TOL_IRIDESCENT), "zmin": 0, "zmax": count - 1}
+
+
+def coloring(colors: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a heatmap that give z the color `colors[z]`."""
+    return {"colorscale": steps(colors), "zmin": -0.5, "zmax": len(colors) - 0.5}
 
 
 def steps(colors: Iterable[str]) -> Colorscale:

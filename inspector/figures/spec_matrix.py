@@ -159,9 +159,7 @@ def _heatmaps(
         hover,
         x=list(range(len(names))),
         y=list(edges),
-        colorscale=palette.steps((*_COLORS, *faint)),
-        zmin=-0.5,
-        zmax=len(_COLORS) + 1.5,
+        **palette.coloring((*_COLORS, *faint)),
         xgap=2,
         ygap=2,
     )

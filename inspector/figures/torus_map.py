@@ -84,7 +84,6 @@ def _heatmap(mesh: Mesh, places: Places, axis: int) -> go.Heatmap:
     panels = places.panels
     index = _indices(mesh)[axis]
     at, x, y = cells.panel_places(panels.cells, places.across, places.columns, places.rows)
-    scale, low, high = palette.colorscale_of_blocks(mesh.shape[axis])
     template, facts = _hover(mesh, panels, axis, at.size)
     name = mesh.axes[axis].name
     forms = device_forms(mesh, lambda at: f"{name} {index[at]}")
@@ -97,9 +96,7 @@ def _heatmap(mesh: Mesh, places: Places, axis: int) -> go.Heatmap:
         x=x,
         y=y,
         z=np.where(at >= 0, index[at], np.nan).astype(np.float32),
-        zmin=low,
-        zmax=high,
-        colorscale=scale,
+        **palette.coloring_of_blocks(mesh.shape[axis]),
         showscale=False,
         xgap=separator,
         ygap=separator,
