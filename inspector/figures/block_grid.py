@@ -177,20 +177,27 @@ class BlockGrid:
     at: Mapping[int, int] = field(default_factory=dict)
 
 
-def block_grid(
-    array: Array,
-    mesh: Mesh,
-    rows: tuple[int, ...] | None = None,
-    columns: tuple[int, ...] | None = None,
-    at: Mapping[int, int] | None = None,
-) -> BlockGrid | None:
-    """Cut the array into rows and columns of blocks; return None if `why_no_map` has a reason.
+@dataclass(frozen=True)
+class Arrangement:
+    """How to lay out the dimensions of an array.
 
-    Args:
+    Attributes:
       rows, columns: the dimensions along each side, outer first. By default the split dimensions,
         alternating between the sides, then the last other ones.
-      at: the index of each dimension to slice. A split dimension that is neither laid out nor given here
-        is sliced at 0.
+      at: (dimension, index) of each dimension to slice. A split dimension that is neither laid out nor given
+        here is sliced at 0.
+    """
+
+    rows: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None
+    at: tuple[tuple[int, int], ...] = ()
+
+
+BY_DEFAULT = Arrangement()
+
+
+def block_grid(array: Array, mesh: Mesh, arrangement: Arrangement = BY_DEFAULT) -> BlockGrid | None:
+    """Cut the array into rows and columns of blocks; return None if `why_no_map` has a reason.
 
     Raises:
       InvalidInput: a dimension does not exist or is used twice, or an index is outside its dimension.
@@ -198,8 +205,9 @@ def block_grid(
     on_mesh = placed(array, mesh)
     if on_mesh is None or on_mesh.why_no_map:
         return None
-    sliced = dict(at or {})
+    sliced = dict(arrangement.at)
     rank = len(on_mesh.shape)
+    rows, columns = arrangement.rows, arrangement.columns
     if rows is None and columns is None:
         rows, columns = _arrange(on_mesh.split, rank, sliced)
     rows, columns = rows or (), columns or ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, holdings, labels, lattice
 from inspector.figures.block_grid import (
+    BY_DEFAULT,
+    Arrangement,
     BlockGrid,
     GridSide,
     block_grid,
@@ -38,19 +40,17 @@ _LINE = {"columns": "line", "rows": "column"}
 def block_map(
     array: Array,
     mesh: Mesh,
-    rows: tuple[int, ...] | None = None,
-    columns: tuple[int, ...] | None = None,
-    at: Mapping[int, int] | None = None,
+    arrangement: Arrangement = BY_DEFAULT,
     *,
     highlight: int | None = None,
     width_px: int = 480,
 ) -> go.Figure | None:
     """Return the shard map of one array; None if `why_no_map` has a reason.
 
-    Selecting gives block numbers. `rows`, `columns` and `at` are those of `block_grid`, which raises
-    InvalidInput. The block `highlight` is emphasized.
+    Selecting gives block numbers. The block `highlight` is emphasized. An `arrangement` that the array lacks
+    raises InvalidInput.
     """
-    grid = block_grid(array, mesh, rows, columns, at)
+    grid = block_grid(array, mesh, arrangement)
     on_mesh = placed(array, mesh)
     if grid is None or on_mesh is None:
         return None

@@ -17,6 +17,7 @@ from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map, cells, frame, holdings, labels
 from inspector.figures.block_grid import (
+    Arrangement,
     BlockGrid,
     GridSide,
     Pieces,
@@ -100,8 +101,11 @@ def panel(
         return Panel(name, array, mesh, None, reason)
     rows = () if cut.rows is None else (cut.rows,)
     columns = () if cut.columns is None else (cut.columns,)
-    at = {dimension: min(index, array.shape[dimension] - 1) for dimension, index in cut.at.items()}
-    return Panel(name, array, mesh, block_grid(array, mesh, rows, columns, at))
+    at = (
+        (dimension, min(index, array.shape[dimension] - 1)) for dimension, index in cut.at.items()
+    )
+    arrangement = Arrangement(rows, columns, tuple(at))
+    return Panel(name, array, mesh, block_grid(array, mesh, arrangement))
 
 
 def linked_maps(

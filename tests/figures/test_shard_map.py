@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Mesh, Shard
-from inspector.figures.block_grid import block_grid, split_dimensions, why_no_map
+from inspector.figures.block_grid import Arrangement, block_grid, split_dimensions, why_no_map
 from inspector.figures.block_map import block_map, layout
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.mesh_map import mesh_map
@@ -181,11 +181,11 @@ def test_whole_and_sliced_dimensions() -> None:
     whole = block_map(array, mesh)
     assert whole is not None
     assert any("not drawn: dim 1 · embed · 16, whole" in text for text in drawn.texts(whole))
-    grid = block_grid(array, mesh, at={0: 3})
+    grid = block_grid(array, mesh, Arrangement(at=((0, 3),)))
     assert grid is not None
     assert (grid.rows.dimensions, grid.columns.dimensions) == ((1,), (2,))
     assert grid.block.tolist() == [[4, 5, 6, 7]]
-    default_slice = block_grid(array, mesh, rows=(1,), columns=(2,))
+    default_slice = block_grid(array, mesh, Arrangement((1,), (2,)))
     assert default_slice is not None
     assert default_slice.at == {0: 0}
     assert default_slice.block.tolist() == [[0, 1, 2, 3]]
@@ -198,7 +198,7 @@ def test_whole_and_sliced_dimensions() -> None:
             {"rows": (2,)},
             "dimension is 2, but params/DotReluDot_0/Dense_0/kernel has dimensions 0 to 1",
         ),
-        ({"at": {1: 1024}}, "the slice of dimension 1 is 1024, but must be from 0 to 1023"),
+        ({"at": ((1, 1024),)}, "the slice of dimension 1 is 1024, but must be from 0 to 1023"),
         (
             {"rows": (0,), "columns": (0,)},
             r"dimensions are \[0, 0\], but each may be a row, a column or a slice only once",
@@ -207,7 +207,7 @@ def test_whole_and_sliced_dimensions() -> None:
 )
 def test_invalid_dimensions_are_rejected(arguments: dict, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        block_grid(samples.kernel(), samples.DEFAULT_MESH, **arguments)
+        block_grid(samples.kernel(), samples.DEFAULT_MESH, Arrangement(**arguments))
 
 
 def test_uneven_blocks_are_to_scale() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -11,6 +10,7 @@ import streamlit as st
 from inspector.core import sharding
 from inspector.core.formatting import dimension_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.figures.block_grid import Arrangement
 from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout
@@ -25,20 +25,6 @@ from inspector.media.streamlit import (
 from inspector.media.streamlit.plain_text import plain
 from inspector.sections import array as array_section
 from inspector.sections import collectives, unknown
-
-
-@dataclass(frozen=True)
-class _Arrangement:
-    """How a block map draws an array of rank 3 or more. By default the figure decides.
-
-    Attributes:
-      rows, columns: dimensions along each side.
-      at: for each other dimension that is split, the index of the cut.
-    """
-
-    rows: tuple[int, ...] | None = None
-    columns: tuple[int, ...] | None = None
-    at: tuple[tuple[int, int], ...] = ()
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -90,29 +76,20 @@ def prepare(snapshot: Snapshot) -> None:
     if snapshot.arrays and snapshot.mesh is not None:
         array = selection.selected(snapshot)
         if why_no_map(array, snapshot.mesh) is None:
-            _maps(array, snapshot.mesh, _Arrangement())
+            _maps(array, snapshot.mesh, Arrangement())
 
 
-def _maps(array: Array, mesh: Mesh, arrangement: _Arrangement) -> tuple[go.Figure, go.Figure]:
+def _maps(array: Array, mesh: Mesh, arrangement: Arrangement) -> tuple[go.Figure, go.Figure]:
     return _cached_maps(array, mesh, arrangement, _highlighted(array, mesh), page_width.half_px())
 
 
 @functools.lru_cache(maxsize=64)
 def _cached_maps(
-    array: Array, mesh: Mesh, arrangement: _Arrangement, highlight: int | None, width_px: int
+    array: Array, mesh: Mesh, arrangement: Arrangement, highlight: int | None, width_px: int
 ) -> tuple[go.Figure, go.Figure]:
     """Return the block map and the mesh map. Most changes on a page leave both as they are."""
-    at = dict(arrangement.at)
     return (
-        block_map(
-            array,
-            mesh,
-            arrangement.rows,
-            arrangement.columns,
-            at,
-            highlight=highlight,
-            width_px=width_px,
-        ),
+        block_map(array, mesh, arrangement, highlight=highlight, width_px=width_px),
         mesh_map(array, mesh, highlight=highlight, width_px=width_px),
     )
 
@@ -143,11 +120,11 @@ def _highlighted(array: Array, mesh: Mesh) -> int | None:
     return value if value in placement.block else None
 
 
-def _arrangement(array: Array, mesh: Mesh) -> _Arrangement:
+def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
     """Draw the choice of dimensions for an array of rank 3 or more, and return it."""
     rank = len(array.shape)
     if rank < 3:
-        return _Arrangement()
+        return Arrangement()
     names = {dimension: dimension_text(array, mesh, dimension) for dimension in range(rank)}
     split = split_dimensions(array, mesh)
     default = _default_dimensions(rank, split)
@@ -166,10 +143,10 @@ def _arrangement(array: Array, mesh: Mesh) -> _Arrangement:
                     f"Index along {plain(names[dimension])}", 0, array.shape[dimension] - 1
                 )
     if drawn == default:
-        return _Arrangement()
+        return Arrangement()
     # The last dimension runs along the lines of the page, as in printed arrays.
     half = len(drawn) // 2 if len(drawn) > 1 else 0
-    return _Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))
+    return Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))
 
 
 def _default_dimensions(rank: int, split: tuple[int, ...]) -> list[int]:
