@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from inspector.core.collectives import wire_bytes_of_run
+from inspector.core.grouping import by_key
 from inspector.core.rules import rule_behind
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Conflict, Origin, Program, Snapshot
@@ -44,11 +45,8 @@ class Dependents:
 def conflicts_of(program: Program) -> tuple[Conflicts, ...]:
     """Return the conflicts of a program, equal ones together, those with the most bytes first."""
     named = {each.name: each for each in program.collectives or ()}
-    groups: dict[Hashable, list[Conflict]] = {}
-    for each in program.conflicts or ():
-        groups.setdefault(_key(each), []).append(each)
     found = []
-    for equal in groups.values():
+    for equal in by_key((_key(each), each) for each in program.conflicts or ()).values():
         names = [name for each in equal for name in each.collectives if name in named]
         moved = tuple(named[name] for name in names)
         found.append(Conflicts(equal[0], len(equal), moved, wire_bytes_of_run(*moved)))

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from inspector.core.collectives import OPS, Traffic, axes_text
 from inspector.core.formatting import bytes_text, counted, exact_bytes_text
+from inspector.core.grouping import by_key
 from inspector.figures import bars, frame, palette
 
 # Operations beyond the palette reuse its colors; one that `OPS` does not list has `palette.UNKNOWN`.
@@ -48,9 +49,7 @@ def grouped(rows: Iterable[Traffic]) -> dict[str, list[Traffic]]:
 
     Rows of the same axes over different networks are apart.
     """
-    by_axes: dict[str, list[Traffic]] = {}
-    for row in rows:
-        by_axes.setdefault(axes_text(row), []).append(row)
+    by_axes = by_key((axes_text(row), row) for row in rows)
     return dict(
         sorted(by_axes.items(), key=lambda item: (item[1][0].mesh_axes is None, -_known(item[1])))
     )

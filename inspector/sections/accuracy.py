@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inspector.compare.measured.accuracy import Accuracy, Row
 from inspector.compare.measured.layout_trials import Trials
 from inspector.compare.measured.sweeps import Sweep
 from inspector.core.formatting import and_text, counted, seconds_text
+from inspector.core.grouping import by_key
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
 from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS
 from inspector.sections.section import (
     Block,
+    Cell,
+    Column,
     Facts,
     Folded,
     Picture,
@@ -23,6 +26,11 @@ from inspector.sections.section import (
 )
 
 LEADING = 3  # places of a ranking in which the fastest layout is looked for
+# Columns that identify a published run.
+_RUN: dict[str | Column, Callable[[Row], Cell]] = {
+    "Run": lambda row: row.id,
+    "Chip": lambda row: row.chip,
+}
 
 
 def section(found: Accuracy, swept: Sequence[Sweep] = (), own: Sequence[OwnRun] = ()) -> Section:
@@ -108,8 +116,7 @@ def runs(rows: list[Row]) -> Table:
         "accuracy_runs",
         rows,
         {
-            "Run": lambda row: row.id,
-            "Chip": lambda row: row.chip,
+            **_RUN,
             "Chips": lambda row: row.chips,
             "Model": lambda row: row.model,
             "Measured:seconds": lambda row: row.measured,
@@ -125,10 +132,7 @@ def runs(rows: list[Row]) -> Table:
 
 def corrections(rows: list[Row]) -> list[Block]:
     """Return how the layouts of runs differ from the published rows, with one sentence for each reason."""
-    by_reason: dict[str, list[str]] = {}
-    for row in rows:
-        if row.correction is not None:
-            by_reason.setdefault(row.correction, []).append(row.id)
+    by_reason = by_key((row.correction, row.id) for row in rows if row.correction is not None)
     return [
         text(
             f"Corrected, because their source contradicts the published rows: {and_text(ids)}. They were "
@@ -169,8 +173,7 @@ def reasons(rows: list[Row]) -> Table:
         "accuracy_reasons",
         rows,
         {
-            "Run": lambda row: row.id,
-            "Chip": lambda row: row.chip,
+            **_RUN,
             "Measured:seconds": lambda row: row.measured,
             "Reason": lambda row: row.reason or "unknown",
         },

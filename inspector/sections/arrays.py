@@ -188,12 +188,9 @@ def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
 
 def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:
     """Return the arrays with several elements per byte, as JAX and as compilers count them, if any."""
-    small = [array for array in arrays if dtypes.is_packed(array)]
-    if not small:
-        return ()
     table = Table.of(
         "packed_arrays",
-        small,
+        filter(dtypes.is_packed, arrays),
         {
             "Path:code": lambda array: array.path,
             "Type": lambda array: array.dtype,
@@ -201,6 +198,8 @@ def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:
             _PACKED: dtypes.packed_per_device,
         },
     )
+    if not table.rows:
+        return ()
     note = (
         "JAX counts one byte per element of these types. A compiled program packs them, so its memory has "
         "fewer bytes."

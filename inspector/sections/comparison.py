@@ -11,6 +11,7 @@ from inspector.compare.difference import SpecRow
 from inspector.compare.questions import Answer, Question, questions
 from inspector.compare.splits import without_idle_axes
 from inspector.core.formatting import counted
+from inspector.core.grouping import by_key
 from inspector.core.snapshot import Snapshot
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.machines.hardware import Chip
@@ -141,10 +142,7 @@ def board_table(
 
 def notes(rows: Sequence[Question]) -> list[str]:
     """Return what qualifies some rows, each note once with the titles of its rows."""
-    titles: dict[str, list[str]] = {}
-    for row in rows:
-        if row.note:
-            titles.setdefault(row.note, []).append(row.title)
+    titles = by_key((row.note, row.title) for row in rows if row.note)
     return [
         f"{titles_text(each)}: {note[0].lower() + note[1:].rstrip('.')}."
         for note, each in titles.items()

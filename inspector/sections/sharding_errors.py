@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from inspector.core.collectives import traffic
 from inspector.core.formatting import and_text, mesh_axes_text, spec_text
+from inspector.core.grouping import by_key
 from inspector.core.sharding_errors import type_text
 from inspector.core.snapshot import Program, ShardingChoice, ShardingError, Snapshot
 from inspector.sections.programs import title
@@ -35,10 +36,11 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
 
 def refusals(programs: Iterable[Program]) -> list[Block]:
     """Return the errors of these programs. Programs with the same error are named together."""
-    names: dict[ShardingError, list[str]] = {}
-    for program in programs:
-        if program.sharding_error is not None:
-            names.setdefault(program.sharding_error, []).append(program.name)
+    names = by_key(
+        (program.sharding_error, program.name)
+        for program in programs
+        if program.sharding_error is not None
+    )
     return [
         block
         for number, (error, which) in enumerate(names.items())
