@@ -19,26 +19,11 @@ from plotly.offline import get_plotlyjs
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.html.render import FOLDER, Page, environment
-from inspector.sections import (
-    arrays,
-    collectives,
-    comparison,
-    effects,
-    findings,
-    glance,
-    memory,
-    propagated_traffic,
-    provenance,
-    sharding_errors,
-    summary,
-    time,
-)
-from inspector.sections.programs import chip_of
+from inspector.sections import provenance, report, summary
 from inspector.sections.section import Section
 
 # Large shard maps of each Snapshot. They are left out if there are five or more, to limit the size.
 _MAPS = {1: 4, 2: 3, 3: 2, 4: 2}
-_MAX_SMALL_MAPS = 40
 _MAX_LISTED = 3  # Snapshots whose sections are in the contents
 
 
@@ -63,7 +48,7 @@ def page(
     notes = notes or {}
     names = [name for name, _ in named]
     whole = Page(about=provenance.lines(named))
-    compared = (*glance.sections(named, chip), *comparison.sections(named, chip))
+    compared = report.compared(named, chip)
     rendered = replace(whole, about=()).render(compared)
     parts = [
         _part(f"snapshot-{number}", name, snapshot, chip, notes.get(name, ""), whole, len(named))
@@ -89,30 +74,6 @@ def page(
     )
 
 
-def sections(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
-    """Return the sections of one Snapshot, without its summary.
-
-    Args:
-      chip: None for the chip of the Snapshot, if it is known.
-      maps: number of large shard maps.
-    """
-    chip = chip_of(snapshot, chip)
-    state = arrays.state_arrays(snapshot)
-    return (
-        *sharding_errors.sections(snapshot),
-        findings.section(snapshot),
-        arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
-        arrays.tree(snapshot),
-        arrays.maps(snapshot, maps),
-        collectives.section(snapshot),
-        *propagated_traffic.sections(snapshot),
-        memory.section(snapshot, chip),
-        time.section(snapshot, chip),
-        *([effects.section(snapshot.effects)] if snapshot.effects else []),
-        arrays.folded_table(snapshot),
-    )
-
-
 def _part(
     anchor: str,
     name: str,
@@ -124,7 +85,7 @@ def _part(
 ) -> _Part:
     about = whole.about if count == 1 else provenance.lines([(name, snapshot)])
     page = replace(whole, prefix=f"{anchor}-", about=about)
-    parts = sections(snapshot, chip, _MAPS.get(count, 0))
+    parts = report.of_snapshot(snapshot, chip, _MAPS.get(count, 0))
     facts = page.render([summary.facts(snapshot)])
     return _Part(name, anchor, note, facts, parts, page.render(parts, level=3))
 

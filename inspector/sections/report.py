@@ -1,0 +1,139 @@
+"""The sections of a report: all of them for a page, and a short form for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inspector.compare import difference
+from inspector.compare.questions import questions
+from inspector.core.folding import fold
+from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
+from inspector.core.snapshot import Finding, Snapshot
+from inspector.machines.hardware import Chip
+from inspector.sections import (
+    arrays,
+    collectives,
+    comparison,
+    effects,
+    findings,
+    glance,
+    memory,
+    propagated_traffic,
+    sharding_errors,
+    time,
+)
+from inspector.sections.programs import chip_of
+from inspector.sections.section import (
+    Block,
+    Code,
+    Folded,
+    Inline,
+    Listing,
+    Section,
+    Table,
+    more_text,
+    text,
+)
+
+Named = Sequence[tuple[str, Snapshot]]
+
+_MAX_SMALL_MAPS = 40
+_MAX_FINDINGS = 20  # of the short form
+
+
+def compared(named: Named, chip: Chip | None) -> tuple[Section, ...]:
+    """Return the sections about all Snapshots together. The first one is the baseline."""
+    return (*glance.sections(named, chip), *comparison.sections(named, chip))
+
+
+def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
+    """Return all sections of one Snapshot, without its summary.
+
+    Args:
+      chip: None for the chip of the Snapshot, if it is known.
+      maps: number of large shard maps.
+    """
+    chip = chip_of(snapshot, chip)
+    state = arrays.state_arrays(snapshot)
+    return (
+        *sharding_errors.sections(snapshot),
+        findings.section(snapshot),
+        arrays.bytes_on_devices(snapshot, state, _MAX_SMALL_MAPS),
+        arrays.tree(snapshot),
+        arrays.maps(snapshot, maps),
+        collectives.section(snapshot),
+        *propagated_traffic.sections(snapshot),
+        memory.section(snapshot, chip),
+        time.section(snapshot, chip),
+        *([effects.section(snapshot.effects)] if snapshot.effects else []),
+        arrays.folded_table(snapshot),
+    )
+
+
+def short(named: Named, chip: Chip | None) -> list[Block]:
+    """Return the short form: the differences first, or the answers of a single Snapshot, then findings."""
+    blocks = _short_comparison(named, chip) if len(named) > 1 else _short(*named[0], chip)
+    return [*blocks, *_findings(named)]
+
+
+def _short_comparison(named: Named, chip: Chip | None) -> list[Block]:
+    rows = difference.spec_rows([snapshot for _, snapshot in named])
+    specs = comparison.specs(named, rows)
+    return [
+        *glance.sections(named, chip),
+        comparison.sentences(named, chip),
+        comparison.board(named, chip),
+        Folded(specs.heading, specs.blocks),
+    ]
+
+
+def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Block]:
+    chip = chip_of(snapshot, chip)
+    rows = questions([snapshot], 0, chip)
+    blocks: list[Block] = [*sharding_errors.sections(snapshot)]
+    if chip is not None:
+        blocks.append(memory.verdict(snapshot, chip))
+    blocks.append(comparison.board_table("board", [name], rows))
+    blocks += propagated_traffic.sections(snapshot)
+    if snapshot.effects is not None:
+        blocks.append(effects.section(snapshot.effects))
+    folds = fold(arrays.state_arrays(snapshot))
+    if folds:
+        specs = Table.of(
+            "specs",
+            sorted(folds, key=lambda one: -(one.bytes or 0)),
+            {
+                "Arrays:code": lambda one: one.path,
+                "Layers:count": lambda one: one.count,
+                "Shape": lambda one: f"{shape_text(one.first.shape)} {one.first.dtype}",
+                "PartitionSpec:code": lambda one: spec_text(one.first.spec),
+                "Bytes per device": lambda one: bytes_text(one.bytes_per_device),
+            },
+        )
+        count = counted(sum(one.count for one in folds), "array")
+        blocks.append(Folded(f"PartitionSpecs of {count}", (specs,)))
+    return blocks
+
+
+def _findings(named: Named) -> list[Block]:
+    """Return errors and warnings in a section, and notes in a part that opens."""
+    said = [(name, finding) for name, snapshot in named for finding in snapshot.findings]
+    serious = [(name, finding) for name, finding in said if finding.level != "note"]
+    minor = [(name, finding) for name, finding in said if finding.level == "note"]
+    blocks: list[Block] = []
+    if serious:
+        blocks.append(Section("findings", "Findings", _finding_list(serious)))
+    if minor:
+        blocks.append(Folded(counted(len(minor), "note"), _finding_list(minor)))
+    return blocks
+
+
+def _finding_list(said: Sequence[tuple[str, Finding]]) -> tuple[Block, ...]:
+    items: list[tuple[Inline, ...]] = []
+    for name, finding in said[:_MAX_FINDINGS]:
+        level, message = findings.sentence(finding)
+        items.append((level, " in ", Code(name), message))
+    blocks: list[Block] = [Listing(tuple(items))]
+    if len(said) > _MAX_FINDINGS:
+        blocks.append(text(more_text(len(said) - _MAX_FINDINGS, "finding")))
+    return tuple(blocks)
