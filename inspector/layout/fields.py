@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import math
 import re
+from collections.abc import Sequence
 
 from inspector.core import rules as rule_list
 from inspector.core.errors import InvalidInput, shown
@@ -339,9 +340,9 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
         _parse_axes_of_one_dimension(entry, axis_names, f"spec {place}") or None
         for entry in entries
     )
-    used = [axis for axes in spec for axis in axes or ()]
-    if len(set(used)) != len(used):
-        raise InvalidInput(f"spec {place} is {shown(text)}, but may use each mesh axis only once")
+    _check_used_once(
+        [axis for axes in spec for axis in axes or ()], f"spec {place} is {shown(text)}"
+    )
     return spec
 
 
@@ -378,9 +379,7 @@ def parse_spec_row(text: str, axis_names: tuple[str, ...]) -> SpecRow:
         return SpecRow(pattern, Fsdp(axes) if least is None else Fsdp(axes, int(least)))
     entries = re.split(r"[.,]", spec) if spec.strip() else []
     parsed = tuple(_parse_axes_of_one_dimension(each, axis_names, what) or None for each in entries)
-    used = [axis for axes in parsed for axis in axes or ()]
-    if len(set(used)) != len(used):
-        raise InvalidInput(f"{what} has {shown(spec)}, but may use each mesh axis only once")
+    _check_used_once([axis for axes in parsed for axis in axes or ()], f"{what} has {shown(spec)}")
     return SpecRow(pattern, parsed)
 
 
@@ -514,9 +513,13 @@ def _parse_axes_of_one_dimension(
             raise InvalidInput(
                 f"{what} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
             )
-    if len(set(axes)) != len(axes):
-        raise InvalidInput(f"{what} is {shown(text)}, but may use each mesh axis only once")
+    _check_used_once(axes, f"{what} is {shown(text)}")
     return axes
+
+
+def _check_used_once(axes: Sequence[str], what: str) -> None:
+    if len(set(axes)) != len(axes):
+        raise InvalidInput(f"{what}, but may use each mesh axis only once")
 
 
 def check_name(name: str, where: str, what: str) -> None:

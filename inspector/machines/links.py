@@ -55,12 +55,18 @@ class Ring:
         return (self.size * self.size // 4) / self.size / 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Explained:
+    """What is assumed about the links of a group, in a sentence; empty if nothing is."""
+
+    assumption: str = ""
+
+
 @dataclass(frozen=True)
-class TorusLink:
-    """Axes of a torus that a group uses at once. `assumption` explains the choice in a sentence."""
+class TorusLink(_Explained):
+    """Axes of a torus that a group uses at once."""
 
     rings: tuple[Ring, ...]
-    assumption: str = ""
 
     @property
     def size(self) -> int:
@@ -79,8 +85,8 @@ class TorusLink:
 
 
 @dataclass(frozen=True)
-class SliceLink:
-    """A group with the devices of `inside` in each of `slices` TPU slices. `assumption` explains it.
+class SliceLink(_Explained):
+    """A group with the devices of `inside` in each of `slices` TPU slices.
 
     bytes_per_second: of one device into the data center network.
     """
@@ -88,7 +94,6 @@ class SliceLink:
     inside: TorusLink
     slices: int
     bytes_per_second: float
-    assumption: str = ""
 
     @property
     def size(self) -> int:
@@ -101,8 +106,8 @@ class SliceLink:
 
 
 @dataclass(frozen=True)
-class NodeLink:
-    """A group of `members` GPUs in each of `nodes` nodes. `assumption` explains it in a sentence.
+class NodeLink(_Explained):
+    """A group of `members` GPUs in each of `nodes` nodes.
 
     bytes_per_second: of one GPU into its node.
     node_bytes_per_second: of a node with `gpus` GPUs into the network, shared by its groups.
@@ -113,7 +118,6 @@ class NodeLink:
     gpus: int
     bytes_per_second: float
     node_bytes_per_second: float
-    assumption: str = ""
 
     @property
     def size(self) -> int:
@@ -132,10 +136,8 @@ class NodeLink:
 
 
 @dataclass(frozen=True)
-class NoLink:
+class NoLink(_Explained):
     """A group with unknown links; `assumption` says why."""
-
-    assumption: str
 
 
 Link = TorusLink | NodeLink | SliceLink

@@ -66,7 +66,7 @@ def links_of(
             why = (
                 "the slices are not blocks of the mesh, and the places of their devices are unknown"
             )
-            return {axes: NoLink(why) for axes in groups}
+            return {axes: NoLink(assumption=why) for axes in groups}
         assumed = _assumed_links(groups, one, chip, torus)
         inside = partial(_assumed_link, assumed)
     return {axes: _link_of_slices(axes, mesh, chip, slices, inside) for axes in groups}
@@ -123,12 +123,18 @@ def _link_of_slices(
         return inside(axes, groups)
     names = mesh_axes_text(axes)
     if groups.shape[1] % crossed:
-        return NoLink(f"groups along {names} have different numbers of devices in each slice")
+        return NoLink(
+            assumption=f"groups along {names} have different numbers of devices in each slice"
+        )
     parts = groups.reshape(-1, groups.shape[1] // crossed)
     if (slices[parts] != slices[parts[:, :1]]).any():
-        return NoLink(f"groups along {names} have different numbers of devices in each slice")
+        return NoLink(
+            assumption=f"groups along {names} have different numbers of devices in each slice"
+        )
     if chip.dcn_bytes_per_second is None:
-        return NoLink(f"{names} crosses slices, and the DCN bandwidth of {chip.title} is unknown")
+        return NoLink(
+            assumption=f"{names} crosses slices, and the DCN bandwidth of {chip.title} is unknown"
+        )
     link = inside(axes, parts)
     if isinstance(link, NoLink):
         return link
@@ -138,7 +144,7 @@ def _link_of_slices(
     )
     known = link.assumption if link.size > 1 else ""
     rate = chip.dcn_bytes_per_second / chip.devices
-    return SliceLink(link, crossed, rate, " ".join(filter(None, (sentence, known))))
+    return SliceLink(link, crossed, rate, assumption=" ".join(filter(None, (sentence, known))))
 
 
 def _assumed_link(
@@ -240,7 +246,7 @@ def _assumed_links(
             f"{counted(chips, 'chip')} exceed a pod of {chip.title} ({chip.pod_chips:,}), and which mesh "
             "axes cross the network between pods is unknown"
         )
-        return {axes: NoLink(why) for axes in groups}
+        return {axes: NoLink(assumption=why) for axes in groups}
     rings, sentences = {}, {}
     split = sorted((axis for axis in mesh.axes if axis.size > 1), key=lambda axis: -axis.size)
     exclusive = len(split) if len(split) <= torus.axes else torus.axes - 1
@@ -261,7 +267,7 @@ def _assumed_links(
             assumptions.append(_shared_by_devices(chip))
         links[axes] = TorusLink(
             tuple(rings[name] for name in used) or (_one_device(torus),),
-            " ".join(["Assumed:", *assumptions]) if used else "",
+            assumption=" ".join(["Assumed:", *assumptions]) if used else "",
         )
     return links
 
@@ -305,7 +311,7 @@ def _node_link(axes: Axes, mesh: Mesh, chip: Chip, nodes: Nodes) -> Link:
         if size % spanned or not bool((spanned_by_group == spanned).all()):
             assumption += " Groups differ in shape; the widest one is used for all."
     rates = nodes.bytes_per_second, nodes.node_bytes_per_second
-    return NodeLink(members, spanned, nodes.gpus, *rates, assumption)
+    return NodeLink(members, spanned, nodes.gpus, *rates, assumption=assumption)
 
 
 def _groups(axes: Axes, mesh: Mesh) -> np.ndarray:

@@ -233,7 +233,7 @@ def test_intensity_of_communication() -> None:
 
 
 def test_given_links_replace_assumed_ones() -> None:
-    known = {("model",): TorusLink((Ring(4, 1e9, 0.0),), "measured")}
+    known = {("model",): TorusLink((Ring(4, 1e9, 0.0),), assumption="measured")}
     found = modelled(program(collective(executions=1)), MESH, chip("v5p"), known)
     assert term_of(found, "communication over model").seconds == pytest.approx(2 * 1e8 / 2e9)
     assert found.assumptions == ("measured",)
