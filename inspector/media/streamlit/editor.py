@@ -44,6 +44,21 @@ _RULES: Mapping[RulesSemantics, str] = {
     "logical axis without a rule is not sharded.",
     "nnx": "The last rule of a logical axis applies. A logical axis without a rule is read as a mesh axis.",
 }
+# Switches of a run: label and explanation.
+_SWITCHES = {
+    "donate": (
+        "Donate train state",
+        "Donate the train state (`donate_argnums`): the new state reuses the memory of the old one.",
+    ),
+    "trace": (
+        "Profile train steps",
+        "Run three more train steps under JAX's profiler. *Time* shows the operations.",
+    ),
+    "timeit": (
+        "Time with %%timeit loops",
+        "Seven loops of the same step, mean ± deviation, as in the Flax guide.",
+    ),
+}
 _MOST_PATHS = 5  # without a match, below the patterns
 _LEAST_FIELD_PX = 70  # seven digits and the buttons
 
@@ -165,14 +180,13 @@ class Editor:
             )
         for field in ("mesh", "processes"):
             _show_problem(self._problems.get(field))
-        kept_field.draw(
+        self._draw_checked(
             st.text_input,
+            "axes",
             "Axis names",
-            key="field:axes",
             on_change=session.change_axes,
             help="One name for each mesh axis, joined by commas.",
         )
-        _show_problem(self._problems.get("axes"))
         self._draw_axis_types()
         slot = st.empty()
         self._below_mesh = lambda text: _show_problem(text, slot)
@@ -356,40 +370,29 @@ class Editor:
     def _draw_training(self, sizes: list[Size]) -> None:
         for size in sizes:
             self._draw_size(size)
-        kept_field.draw(
+        self._draw_checked(
             st.number_input,
+            "steps",
             "Measured steps",
-            key="field:steps",
             step=1,
             help="Number of timed train steps and inferences.",
         )
-        _show_problem(self._problems.get("steps"))
-        kept_field.draw(
+        self._draw_checked(
             st.text_input,
+            "compiler_options",
             "Compiler options",
-            key="field:compiler_options",
             placeholder="xla_tpu_scoped_vmem_limit_kib=98304",
             help="Options of XLA, `name=value` with commas between them. A plan does not use them.",
         )
-        _show_problem(self._problems.get("compiler_options"))
-        kept_field.draw(
-            st.toggle,
-            "Donate train state",
-            key="field:donate",
-            help="Donate the train state (`donate_argnums`): the new state reuses the memory of the old one.",
-        )
-        kept_field.draw(
-            st.toggle,
-            "Profile train steps",
-            key="field:trace",
-            help="Run three more train steps under JAX's profiler. *Time* shows the operations.",
-        )
-        kept_field.draw(
-            st.toggle,
-            "Time with %%timeit loops",
-            key="field:timeit",
-            help="Seven loops of the same step, mean ± deviation, as in the Flax guide.",
-        )
+        for name, (label, meaning) in _SWITCHES.items():
+            kept_field.draw(st.toggle, label, key=f"field:{name}", help=meaning)
+
+    def _draw_checked(
+        self, widget: Callable[..., Any], name: str, label: str, **settings: Any
+    ) -> None:
+        """Draw a field, and its problem below it."""
+        kept_field.draw(widget, label, key=f"field:{name}", **settings)
+        _show_problem(self._problems.get(name))
 
     def _drawer(self, title: str, sizes: list[Size], *more: str) -> Any:
         """Return an expander for these sizes and `more` fields. It opens if one of them has a problem."""

@@ -37,34 +37,34 @@ if not sign_in.passed():
     st.stop()
 
 
-def page_of(module: str, title: str, icon: str, url_path: str) -> StreamlitPage:
-    """Return a page whose module is imported when the page is opened."""
+def page_of(name: str, icon: str) -> StreamlitPage:
+    """Return the page of the module `NAME_page`, which is imported when the page is opened."""
 
     def show() -> None:
-        importlib.import_module(f"inspector.media.streamlit.{module}").show()
+        importlib.import_module(f"inspector.media.streamlit.{name}_page").show()
 
-    return st.Page(show, title=title, icon=icon, url_path=url_path)
+    return st.Page(show, title=name.capitalize(), icon=icon, url_path=name)
 
 
 layout = st.Page(layout_page.show, title="Layout", icon=":material/grid_on:", default=True)
 main_pages = [
     layout,
-    page_of("board_page", "Board", ":material/view_column:", "board"),
-    page_of("search_page", "Search", ":material/search:", "search"),
-    page_of("open_page", "Open", ":material/file_open:", "open"),
-    page_of("library_page", "Library", ":material/bookmarks:", "library"),
-    page_of("history_page", "History", ":material/history:", "history"),
-    page_of("jobs_page", "Jobs", ":material/list_alt:", "jobs"),
+    page_of("board", ":material/view_column:"),
+    page_of("search", ":material/search:"),
+    page_of("open", ":material/file_open:"),
+    page_of("library", ":material/bookmarks:"),
+    page_of("history", ":material/history:"),
+    page_of("jobs", ":material/list_alt:"),
 ]
 if run_folder.path() is not None:
-    main_pages.insert(1, page_of("run_page", "Run", ":material/terminal:", "run"))
+    main_pages.insert(1, page_of("run", ":material/terminal:"))
 guides = [
-    page_of("learn_page", "Learn", ":material/school:", "learn"),
-    page_of("assemble_page", "Assemble", ":material/extension:", "assemble"),
-    page_of("processes_page", "Processes", ":material/lan:", "processes"),
-    page_of("restore_page", "Restore", ":material/settings_backup_restore:", "restore"),
-    page_of("variants_page", "Variants", ":material/compare_arrows:", "variants"),
-    page_of("accuracy_page", "Accuracy", ":material/target:", "accuracy"),
+    page_of("learn", ":material/school:"),
+    page_of("assemble", ":material/extension:"),
+    page_of("processes", ":material/lan:"),
+    page_of("restore", ":material/settings_backup_restore:"),
+    page_of("variants", ":material/compare_arrows:"),
+    page_of("accuracy", ":material/target:"),
 ]
 pages = {"": main_pages, "Guides": guides}
 if serving.current().providers:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import streamlit as st
 
@@ -84,25 +85,18 @@ def _show_chosen(entry: HistoryEntry) -> None:
                 args=(entry,),
             )
             if entry.owner is not None and entry.changeable:
-                st.button(
-                    "Make private" if entry.shared else "Share",
-                    key="history_share",
-                    type="tertiary",
-                    icon=":material/lock:" if entry.shared else ":material/group:",
-                    on_click=_share,
-                    args=(entry,),
-                )
+                if entry.shared:
+                    _draw_action("Make private", "history_share", "lock", partial(_share, entry))
+                else:
+                    _draw_action("Share", "history_share", "group", partial(_share, entry))
             if entry.changeable:
-                st.button(
-                    "Delete entry",
-                    key="history_delete",
-                    type="tertiary",
-                    icon=":material/delete:",
-                    on_click=_delete,
-                    args=((entry,),),
-                )
+                _draw_action("Delete entry", "history_delete", "delete", partial(_delete, (entry,)))
         with st.expander("Parameters", key="history_parameters"):
             st.json(entry.parameters)
+
+
+def _draw_action(label: str, key: str, icon: str, act: Callable[[], None]) -> None:
+    st.button(label, key=key, type="tertiary", icon=f":material/{icon}:", on_click=act)
 
 
 def _show_deletion(entries: Sequence[HistoryEntry]) -> None:

@@ -30,14 +30,7 @@ def show(
       then: called with the name and what was saved.
     """
     saved = st.session_state.pop(f"{key}:saved", None)
-    st.button(
-        "Keep",
-        key=f"{key}:open",
-        icon=":material/bookmark:",
-        type="tertiary",
-        on_click=open_dialog.set_open,
-        args=(key,),
-    )
+    open_dialog.draw_button("Keep", ":material/bookmark:", key, key=f"{key}:open")
     if saved is not None:
         # Not in the callback: what a dialog's callback draws has no place once the dialog is closed.
         st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")

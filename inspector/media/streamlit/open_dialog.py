@@ -11,12 +11,18 @@ import streamlit as st
 _KEY = "open_dialog"
 
 
-def set_open(key: str) -> None:
-    """Open the dialog with this key, and close another one. A button calls it as `on_click`.
+def draw_button(label: str, icon: str, dialog: str, *, key: str, help: str | None = None) -> None:
+    """Draw a button that opens the dialog with the key `dialog`, and closes another one.
 
     A callback runs before the redraw, so the click also counts if another redraw interrupts this one.
     """
-    st.session_state[_KEY] = key
+    st.button(
+        label, key=key, icon=icon, type="tertiary", help=help, on_click=_set_open, args=(dialog,)
+    )
+
+
+def _set_open(dialog: str) -> None:
+    st.session_state[_KEY] = dialog
 
 
 def is_open(key: str) -> bool:

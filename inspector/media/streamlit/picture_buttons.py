@@ -29,14 +29,12 @@ def show(
     lines of provenance on each picture.
     """
     with st.container(horizontal=True, horizontal_alignment="right"):
-        st.button(
+        open_dialog.draw_button(
             "Pictures",
+            ":material/image:",
+            key,
             key=key,
-            icon=":material/image:",
-            type="tertiary",
             help="Download these figures as PNG or SVG, with their provenance.",
-            on_click=open_dialog.set_open,
-            args=(key,),
         )
     if open_dialog.is_open(key):
         _dialog(figures, lines)

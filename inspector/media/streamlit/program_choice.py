@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from functools import partial
 
 import streamlit as st
 
@@ -58,23 +59,14 @@ def choose(names: Sequence[str], key: str) -> str:
     names = tuple(dict.fromkeys((*_pending.get(), *names)))
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
         # A list reads no Markdown.
-        return kept_field.draw(
-            st.selectbox,
-            "Program",
-            names,
-            format_func=lambda name: one_line(title(name)),
-            key=key,
-            label_visibility="collapsed",
-            on_change=link,
-            args=(None,),
-        )
-    return kept_field.draw(
-        st.segmented_control,
+        draw, label = partial(kept_field.draw, st.selectbox), one_line
+    else:
+        draw, label = partial(kept_field.draw, st.segmented_control, required=True), plain
+    return draw(
         "Program",
         names,
-        format_func=lambda name: plain(title(name)),
+        format_func=lambda name: label(title(name)),
         key=key,
-        required=True,
         label_visibility="collapsed",
         on_change=link,
         args=(None,),

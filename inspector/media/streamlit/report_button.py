@@ -38,14 +38,12 @@ def show(
     if not pins:
         return
     ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
-    st.button(
+    open_dialog.draw_button(
         "Report",
+        ":material/description:",
+        key,
         key=f"{key}:menu",
-        icon=":material/description:",
-        type="tertiary",
         help="Download a report for review.",
-        on_click=open_dialog.set_open,
-        args=(key,),
     )
     if open_dialog.is_open(key):
         _dialog(ordered, chip, key)

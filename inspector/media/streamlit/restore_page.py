@@ -39,8 +39,8 @@ from inspector.service.inspection import Inspection
 from inspector.service.restoration import Outcome, RestorationStatus
 
 ALL_ARRAYS = "All arrays"
-FIELDS = ("mesh", "axes", "rules", "specs", "state_specs")
-_FIELD_HELP = {
+# Fields that place the arrays on the mesh, of which a layout has one, and how they are written.
+_PLACEMENT = {
     "rules": "`logical axis=mesh axis`, joined by commas; several mesh axes are joined by +.",
     "specs": "`place=spec`, joined by commas, with a point between dimensions: `W1=None.model`.",
     "state_specs": "`pattern=spec`, joined by semicolons: `kernel=None.model;.*=fsdp(data)`.",
@@ -134,7 +134,7 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
         st.text_input,
         last,
         "New rules" if last == "rules" else "New PartitionSpecs",
-        help=_FIELD_HELP[last],
+        help=_PLACEMENT[last],
     )
     for problem in parsed.problems.values():
         st.markdown(f":red[:material/error: :small[{plain(problem)}]]")
@@ -194,7 +194,11 @@ def _parse(saved: Layout, fields: Fields) -> Any:
 
 def _three_fields(layout: Layout) -> dict[str, str]:
     fields: Mapping[str, str] = layouts.to_fields(layout)
-    return {name: fields[name].replace(",", ", ") for name in FIELDS if name in fields}
+    return {
+        name: fields[name].replace(",", ", ")
+        for name in ("mesh", "axes", *_PLACEMENT)
+        if name in fields
+    }
 
 
 # --- The run --------------------------------------------------------------------------------------

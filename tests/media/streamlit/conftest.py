@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from inspector.core import snapshot
+from inspector.core import snapshot, user_folder
 from inspector.core.snapshot import Snapshot
+from inspector.media.streamlit import page_switch
 from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
@@ -24,6 +26,16 @@ def open_page(service: Inspection) -> Callable[..., ScriptedPage]:
 def page(open_page: Callable[..., ScriptedPage]) -> ScriptedPage:
     """The page with the default layout."""
     return open_page()
+
+
+@pytest.fixture
+def user_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of the user. Instead of opening another page, buttons keep its name as `went_to`."""
+    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(
+        page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
+    )
+    return tmp_path
 
 
 @pytest.fixture

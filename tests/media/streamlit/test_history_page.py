@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from inspector.compare.board import Board
-from inspector.core import user_folder
 from inspector.media.streamlit import page_switch
 from inspector.service.engine import LOCAL
 from inspector.service.history import History
@@ -28,11 +26,7 @@ search_page.show()
 
 
 @pytest.fixture
-def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(
-        page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
-    )
+def history(user_files: Path) -> History:
     return History()
 
 

@@ -8,13 +8,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.core import user_folder
 from inspector.core.snapshot import Snapshot
-from inspector.media.streamlit import library_page, open_page, page_switch, user
+from inspector.media.streamlit import library_page, open_page, user
 from inspector.media.streamlit.plain_text import plain
 from inspector.service import serving
 from inspector.service.engine import Requester
@@ -45,12 +43,7 @@ def button_script() -> None:
 
 
 @pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
-    """An empty library. Instead of opening another page, buttons show its name."""
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(
-        page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path)
-    )
+def library(user_files: Path) -> Library:
     return Library()
 
 
@@ -88,6 +81,13 @@ class Page:
         return re.sub(r"\\(.)", r"\1", "\n".join(texts))
 
 
+def page_with(library: Library, **saved: Snapshot) -> Page:
+    """Save these Snapshots in this order, without notes, and open the page."""
+    for name, found in saved.items():
+        library.save(name, "", found)
+    return Page(page_script)
+
+
 def opened(page: Page) -> tuple[str, Snapshot]:
     return page.test.session_state[open_page.OPENED]
 
@@ -119,8 +119,7 @@ def test_search_choose_and_open(library: Library) -> None:
 
 
 def test_edit_layout_opens_the_layout_page(library: Library) -> None:
-    library.save("with", "", LAID_OUT)
-    page = Page(page_script)
+    page = page_with(library, **{"with": LAID_OUT})
     page.press("library_edit")
     assert page.test.session_state["went_to"] == ""
     assert page.test.session_state["last_layout"] == LAYOUT
@@ -130,9 +129,7 @@ def test_edit_layout_opens_the_layout_page(library: Library) -> None:
 
 
 def test_save_note_and_delete(library: Library) -> None:
-    library.save("base", "", FOUND)
-    library.save("other", "", FOUND)
-    page = Page(page_script)
+    page = page_with(library, base=FOUND, other=FOUND)
     (area,) = page.test.text_area
     page.do(area.set_value("a later thought"))
     page.press("library_annotate")
@@ -194,18 +191,14 @@ def test_no_user_of_a_team_moves_the_library(
 
 
 def test_a_snapshot_deleted_in_another_tab_is_reported(library: Library) -> None:
-    library.save("base", "", FOUND)
-    library.save("other", "", FOUND)
-    page = Page(page_script)
+    page = page_with(library, base=FOUND, other=FOUND)
     library.delete("other")
     page.press("library_delete")
     assert "no Snapshot named 'other'" in page.said("error") and page.names() == ["base"]
 
 
 def test_a_shown_snapshot_opens_even_if_deleted(library: Library) -> None:
-    library.save("base", "", FOUND)
-    library.save("other", "", LAID_OUT)
-    page = Page(page_script)
+    page = page_with(library, base=FOUND, other=LAID_OUT)
     assert "#### other" in page.said()
     library.delete("other")
     page.press("library_open")
@@ -213,8 +206,7 @@ def test_a_shown_snapshot_opens_even_if_deleted(library: Library) -> None:
 
 
 def test_pin_to_the_board(library: Library) -> None:
-    library.save("base", "", FOUND)
-    page = Page(page_script)
+    page = page_with(library, base=FOUND)
     page.press("library_pin")
     assert page.test.session_state["board"].names == ("base",)
 
