@@ -11,6 +11,7 @@ import argparse
 import codecs
 import contextlib
 import importlib
+import keyword
 import os
 import sys
 import traceback
@@ -20,27 +21,27 @@ from typing import Any, NoReturn
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
 
-# Verb -> its module in this package, and its name there. A command imports the module of its verb only.
-_PLACES = {
-    "inspect": ("make_verbs", "inspect"),
-    "run": ("run_verb", "run"),
-    "import": ("make_verbs", "import_"),
-    "show": ("read_verbs", "show"),
-    "shards": ("read_verbs", "shards"),
-    "device": ("read_verbs", "device"),
-    "explain": ("explain_verb", "explain"),
-    "predict": ("predict_verb", "predict"),
-    "accuracy": ("accuracy_verb", "accuracy"),
-    "search": ("search_verb", "search"),
-    "audit": ("read_verbs", "audit"),
-    "compare": ("compare_verbs", "compare"),
-    "report": ("compare_verbs", "report"),
-    "check": ("compare_verbs", "check"),
-    "code": ("make_verbs", "code"),
-    "library": ("library_verb", "library"),
-    "history": ("history_verb", "history"),
-    "dashboard": ("dashboard_verb", "dashboard"),
-    "serve": ("serve_verb", "serve"),
+# Verb -> the module that has a function of this name. A command imports the module of its verb only.
+_MODULES = {
+    "inspect": "make_verbs",
+    "run": "run_verb",
+    "import": "make_verbs",
+    "show": "read_verbs",
+    "shards": "read_verbs",
+    "device": "read_verbs",
+    "explain": "explain_verb",
+    "predict": "predict_verb",
+    "accuracy": "accuracy_verb",
+    "search": "search_verb",
+    "audit": "read_verbs",
+    "compare": "compare_verbs",
+    "report": "compare_verbs",
+    "check": "compare_verbs",
+    "code": "make_verbs",
+    "library": "library_verb",
+    "history": "history_verb",
+    "dashboard": "dashboard_verb",
+    "serve": "serve_verb",
 }
 PROGRAM = "sharding-inspector"
 DEBUG = "SHARDING_INSPECTOR_DEBUG"
@@ -94,7 +95,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     given = sys.argv[1:] if arguments is None else arguments
-    names = given[:1] if given[:1] and given[0] in _PLACES else _PLACES
+    names = given[:1] if given[:1] and given[0] in _MODULES else _MODULES
     for verb in map(_verb, names):
         subparser = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
         verb.add_arguments(subparser)
@@ -108,13 +109,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _verb(name: str) -> Any:
-    module, attribute = _PLACES[name]
-    return getattr(importlib.import_module(f"inspector.media.terminal.{module}"), attribute)
+    module = importlib.import_module(f"inspector.media.terminal.{_MODULES[name]}")
+    return getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
 
 
 def __getattr__(name: str) -> Any:
     if name == "VERBS":
-        return tuple(map(_verb, _PLACES))
+        return tuple(map(_verb, _MODULES))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
