@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from benchmarks.pairing import Result, interleave, ratio_result
-from benchmarks.propagation import FIELDS, lowering_seconds
+from benchmarks.pairing import Result
+from benchmarks.propagation import FIELDS, compared_with_lowering
 from inspector import layout as layouts
 from inspector.machines import hardware
 from inspector.producers.propagation import effects, template
 
 PAIRS = 3
-LIMIT = 1.0
 
 
 def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
@@ -31,12 +30,7 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
         counts.append(len(found.changes))
         return totals[-1] / counts[-1]
 
-    result = ratio_result(
-        LIMIT,
-        name="effects",
-        ours=f"one change of the layout, {layout.devices:,} devices",
-        baseline="lowering init, train step and inference",
-        pairs=interleave(change, lambda: lowering_seconds(layout), pairs),
-    )
+    what = f"one change of the layout, {layout.devices:,} devices"
+    result = compared_with_lowering("effects", what, change, layout, pairs)
     note = f"{counts[0]} changes take {min(totals):.1f} s at best"
     return [replace(result, notes=(*result.notes, note))]

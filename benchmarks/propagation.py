@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,13 +40,8 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
         protocol.encode("done", result=_propagate(changed))
         return time.perf_counter() - started
 
-    result = ratio_result(
-        LIMIT,
-        name="propagation",
-        ours=f"propagation of the train step, {layout.devices:,} devices",
-        baseline="lowering init, train step and inference",
-        pairs=interleave(propagate, lambda: lowering_seconds(layout), pairs),
-    )
+    what = f"propagation of the train step, {layout.devices:,} devices"
+    result = compared_with_lowering("propagation", what, propagate, layout, pairs)
     ours, _ = result.seconds
     note = (
         f"a change of a rule takes {ours.median * 1e3:.0f} ms, the target is {SECONDS * 1e3:.0f} ms"
@@ -58,7 +54,20 @@ def _propagate(layout: Layout) -> dict[str, Any]:
     return propagate_job(job, lambda *_: None)
 
 
-def lowering_seconds(layout: Layout) -> float:
+def compared_with_lowering(
+    name: str, ours: str, seconds: Callable[[], float], layout: Layout, pairs: int
+) -> Result:
+    """Return the seconds of our own over those to lower the programs of a layout, measured in turn."""
+    return ratio_result(
+        LIMIT,
+        name=name,
+        ours=ours,
+        baseline="lowering init, train step and inference",
+        pairs=interleave(seconds, lambda: _lowering_seconds(layout), pairs),
+    )
+
+
+def _lowering_seconds(layout: Layout) -> float:
     """Return the seconds to lower all programs of a layout."""
     template.template_of.cache_clear()
     started = time.perf_counter()
