@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -239,14 +237,3 @@ def test_untimed_programs_have_no_figure() -> None:
     unknown = timings.phases([Program("train_step", seconds=Seconds(lower=0.1))])
     assert unknown is not None
     assert sum(len(bar["x"]) for bar in drawn.traces(unknown, "bar")) == 1
-
-
-def test_figures_import_neither_jax_nor_streamlit() -> None:
-    code = (
-        "import sys, importlib, pkgutil, inspector.figures as f\n"
-        "for m in pkgutil.iter_modules(f.__path__): importlib.import_module(f'{f.__name__}.{m.name}')\n"
-        "print(sorted({'jax', 'flax', 'streamlit', 'plotly'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    # Plotly is there to show that the proof can fail.
-    assert done.stdout.strip() == "['plotly']"

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.rules import ledger, partition_spec
-from inspector.core.snapshot import Array, Mesh, MeshAxis
+from inspector.core.snapshot import Array
 from inspector.layout.reasons import reasons
+from tests.core.rules.test_rule_entries import MESH
 
-MESH = Mesh((MeshAxis("data", 2), MeshAxis("model", 4), MeshAxis("one", 1)), tuple(range(8)))
 RULES = (
     ("batch", ("data",)),
     ("embed", ("model",)),

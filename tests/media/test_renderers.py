@@ -18,23 +18,7 @@ from inspector.core.printable import one_line
 from inspector.media.html.render import Page
 from inspector.media.markdown import render as markdown
 from inspector.media.terminal import render as terminal
-from inspector.sections.section import (
-    Block,
-    Code,
-    Column,
-    Columns,
-    Facts,
-    Folded,
-    Listing,
-    Mark,
-    Notice,
-    Picture,
-    Preformatted,
-    Section,
-    Strong,
-    Table,
-    Text,
-)
+from inspector.sections import section
 from tests.media import hostile
 
 HOSTILE = (
@@ -46,19 +30,19 @@ HOSTILE = (
 )
 
 
-def section(name: str) -> Section:
+def every_block(name: str) -> section.Section:
     """Return a section that has every block type, with the name in each of them."""
     columns = (
-        Column("Path", "code"),
-        Column("Bytes", "bytes", help=f"Bytes of {name}."),
-        Column("Time", "seconds"),
-        Column("Copies", "ratio"),
-        Column("Count", "count"),
-        Column(f"Note {name}"),
+        section.Column("Path", "code"),
+        section.Column("Bytes", "bytes", help=f"Bytes of {name}."),
+        section.Column("Time", "seconds"),
+        section.Column("Copies", "ratio"),
+        section.Column("Count", "count"),
+        section.Column(f"Note {name}"),
     )
     rows = (
-        (name, 4_194_304, 0.0123, 2.0, 12_345, (f"see {name}", Strong("now"))),
-        ("params/W2", 8, None, None, None, Mark("worse", "error")),
+        (name, 4_194_304, 0.0123, 2.0, 12_345, (f"see {name}", section.Strong("now"))),
+        ("params/W2", 8, None, None, None, section.Mark("worse", "error")),
     )
 
     def figure(width_px: int) -> go.Figure:
@@ -66,23 +50,30 @@ def section(name: str) -> Section:
         layout = {"width": width_px, "height": 200, "margin": margin}
         return go.Figure(go.Bar(x=[1, 2], y=[3, 4]), layout=layout)
 
-    inner: tuple[Block, ...] = (
-        Text(("of ", Code(name), " and ", Strong(name))),
-        Text((name,), quiet=True),
-        Listing(((name,), ("the second item",))),
-        Facts.of(("Devices", "8"), (f"Label {name}", name, name)),
-        Table("sizes", columns, rows),
-        Table(
-            "wrapped", (Column("Rule"), Column("Taken", "count")), ((Strong(name), 3),), wrap=True
+    inner: tuple[section.Block, ...] = (
+        section.Text(("of ", section.Code(name), " and ", section.Strong(name))),
+        section.Text((name,), quiet=True),
+        section.Listing(((name,), ("the second item",))),
+        section.Facts.of(("Devices", "8"), (f"Label {name}", name, name)),
+        section.Table("sizes", columns, rows),
+        section.Table(
+            "wrapped",
+            (section.Column("Rule"), section.Column("Taken", "count")),
+            ((section.Strong(name), 3),),
+            wrap=True,
         ),
-        Columns(((Picture("bars", f"Bars of {name}", figure),), (Text(("beside",)),))),
-        Folded(f"More of {name}", (Text(("inside the fold",)),)),
-        Preformatted(f"a\n  b {name.splitlines()[0]}"),
-        Picture("nothing", "a figure without data", lambda width_px: None),
+        section.Columns(
+            ((section.Picture("bars", f"Bars of {name}", figure),), (section.Text(("beside",)),))
+        ),
+        section.Folded(f"More of {name}", (section.Text(("inside the fold",)),)),
+        section.Preformatted(f"a\n  b {name.splitlines()[0]}"),
+        section.Picture("nothing", "a figure without data", lambda width_px: None),
     )
     kinds = ("info", "unknown", "success", "warning", "error")
-    notices = tuple(Notice(kind, (f"{kind} about {name}",)) for kind in kinds)
-    return Section("fact", f"Heading {name}", (*notices, Section("nested", "Nested", inner)))
+    notices = tuple(section.Notice(kind, (f"{kind} about {name}",)) for kind in kinds)
+    return section.Section(
+        "fact", f"Heading {name}", (*notices, section.Section("nested", "Nested", inner))
+    )
 
 
 class Elements(HTMLParser):
@@ -107,9 +98,9 @@ class Elements(HTMLParser):
 def streamlit_page(name: str) -> AppTest:
     def script(name: str) -> None:
         from inspector.media.streamlit import render
-        from tests.media.test_renderers import section
+        from tests.media.test_renderers import every_block
 
-        render.show([section(name)])
+        render.show([every_block(name)])
 
     page = AppTest.from_function(script, args=(name,), default_timeout=60).run()
     assert not page.exception, [error.value for error in page.exception]
@@ -161,7 +152,7 @@ def test_the_dashboard_escapes_names(name: str) -> None:
 
 def test_html_has_every_block_and_embeds_the_figure_as_data() -> None:
     page = Page(prefix="s-", about=("made for a test",))
-    found = Elements(page.render([section("layer_0")]))
+    found = Elements(page.render([every_block("layer_0")]))
     assert {
         "h2",
         "h3",
@@ -184,14 +175,14 @@ def test_html_has_every_block_and_embeds_the_figure_as_data() -> None:
 @example(HOSTILE[0])
 @example('" onmouseover="alert(1)')
 def test_html_escapes_names(name: str) -> None:
-    expected = Elements(Page().render([section("x")]))
-    found = Elements(Page().render([section(name)]))
+    expected = Elements(Page().render([every_block("x")]))
+    found = Elements(Page().render([every_block(name)]))
     assert found.tags == expected.tags and found.attributes == expected.attributes
     assert one_line(name) in found.text
 
 
 def test_markdown_has_every_block_but_figures() -> None:
-    text = markdown.render([section("layer_0")])
+    text = markdown.render([every_block("layer_0")])
     assert text.startswith("## Heading layer_0\n") and "\n### Nested\n" in text
     assert "| `layer_0` | 4.0 MiB | 12.3 ms | 2× | 12,345 | see layer_0**now** |" in text
     assert "<details><summary>More of layer_0</summary>" in text
@@ -200,7 +191,9 @@ def test_markdown_has_every_block_but_figures() -> None:
 
 
 def test_markdown_cuts_long_tables() -> None:
-    table = Table("long", (Column("Path"),), tuple((str(n),) for n in range(markdown.MAX_ROWS + 2)))
+    table = section.Table(
+        "long", (section.Column("Path"),), tuple((str(n),) for n in range(markdown.MAX_ROWS + 2))
+    )
     assert "2 more rows are not shown." in markdown.render([table])
 
 
@@ -218,20 +211,22 @@ def test_markdown_escapes_names(name: str) -> None:
         inner = [child for token in tokens for child in token.children or ()]
         return [one.type for one in inner if one.type in ("link_open", "image")]
 
-    text = markdown.render([section(name)])
-    assert kinds(text) == kinds(markdown.render([section("x")]))
+    text = markdown.render([every_block(name)])
+    assert kinds(text) == kinds(markdown.render([every_block("x")]))
     assert not links(text)
 
 
 def test_plain_text_is_aligned_and_one_line_per_row() -> None:
-    text = terminal.text([section("layer_0")])
+    text = terminal.text([every_block("layer_0")])
     lines = text.splitlines()
     header = next(line for line in lines if line.startswith("Path"))
     row = next(line for line in lines if line.startswith("layer_0  "))
     assert header.index("Note") == row.index("see layer_0")
     assert row.index("4.0 MiB") + len("4.0 MiB") == header.index("Bytes") + len("Bytes")
     assert text.endswith("\n") and not any(line != line.rstrip() for line in lines)
-    long = Table("long", (Column("Path"), Column("Spec")), (("p" * 300, "s" * 300),))
+    long = section.Table(
+        "long", (section.Column("Path"), section.Column("Spec")), (("p" * 300, "s" * 300),)
+    )
     assert len(terminal.text([long]).splitlines()) == 2
 
 
@@ -240,9 +235,9 @@ def test_plain_text_is_aligned_and_one_line_per_row() -> None:
 @example(HOSTILE[4])
 @example("\xa00")
 def test_names_cannot_control_a_terminal(name: str) -> None:
-    text = terminal.text([section(name)])
+    text = terminal.text([every_block(name)])
     assert all(line.isprintable() for line in text.split("\n"))
-    assert len(text.splitlines()) == len(terminal.text([section("x")]).splitlines())
+    assert len(text.splitlines()) == len(terminal.text([every_block("x")]).splitlines())
 
 
 def test_a_terminal_gets_colors_and_no_escape_sequence_of_a_name() -> None:
@@ -251,6 +246,6 @@ def test_a_terminal_gets_colors_and_no_escape_sequence_of_a_name() -> None:
             return True
 
     stream = Terminal()
-    terminal.show([section(HOSTILE[1])], stream)
+    terminal.show([every_block(HOSTILE[1])], stream)
     assert "\x1b]0;" not in stream.getvalue() and "\x07" not in stream.getvalue()
     assert "layer" not in stream.getvalue() and "params/W2" in stream.getvalue()

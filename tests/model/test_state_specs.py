@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +28,8 @@ from inspector.producers.propagation.propagate import propagated_programs
 from inspector.producers.run import run_layout
 from inspector.producers.state_specs import Given, given_specs
 from inspector.service.agreement import disagreements
-from tests.layout.script import run_scripts
-from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
+from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
-from tests.paths import ROOT
 
 MODELS = """
     import jax
@@ -219,14 +215,8 @@ def test_runs_and_scripts_place_arrays_as_planned(folder) -> None:
     assert names == ["init", "prefill", "decode"]
     assert [len(one.seconds.steps) for one in found.programs] == [0, 1, 1]
     assert found.array("cache").spec == (("dp",), None, ("mp",))
-    ran = subprocess.run(
-        [sys.executable, run_scripts.__file__, *map(str, paths)],
-        cwd=folder, capture_output=True, text=True, check=False,
-        env=without_jax_settings() | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    for line, layout in zip(ran.stdout.splitlines(), layouts_to_run, strict=True):
-        refuse_other_arrays(json.loads(line)["arrays"], plan(layout, abstract_state(layout)))
+    for theirs, layout in zip(made_by_scripts(paths), layouts_to_run, strict=True):
+        refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
 
 
 def test_the_mesh_of_a_model_without_set_mesh_is_not_set(folder) -> None:

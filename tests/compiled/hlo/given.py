@@ -20,6 +20,11 @@ def text(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def chain(lines: str, count: int = 2000) -> str:
+    """Return the computations c0, c1, …, each with these lines, in which BEFORE is the one before it."""
+    return "".join(f"c{n} {{\n{lines.replace('BEFORE', f'c{n - 1}')}\n}}\n" for n in range(count))
+
+
 def answers(name: str) -> Any:
     """Return a JSON file of answers; empty if the folder is missing."""
     path = FOLDER / name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
@@ -84,43 +83,6 @@ def test_garbage(text: str) -> None:
     read(
         f"HloModule m\nENTRY e {{\n  a = f32[8] parameter(0)\n  b = f32[8] all-reduce(a), {text}\n}}\n"
     )
-
-
-# A backtracking pattern would not finish on these within the time limit of the tests.
-LENGTH = 200_000
-LONG = {
-    "quotes": "HloModule m\nENTRY e {\n a = f32[] add(" + '"' * LENGTH,
-    "backslashes": "HloModule m, a=" + '\\"' * LENGTH,
-    "quotes in comments": '//"\n' + '"\\' * LENGTH,
-    "comments that do not end": "/*" * LENGTH,
-    "comment ends": "*/" * LENGTH,
-    "open brackets": "HloModule m, x=" + "(" * LENGTH,
-    "open braces": "HloModule m\ne {" + "{" * LENGTH,
-    "spaces": "HloModule m" + " " * LENGTH + "x",
-    "lines": "\n" * LENGTH + "x",
-    "one name": "a" * LENGTH,
-    "meshes": "HloModule m, a=mesh" + "[]" * LENGTH + "x{",
-    "equals signs": "e {\n" + "a = " * LENGTH,
-    "attributes": "e {\na = f32[] add(b)" + ", k=v" * LENGTH,
-    "commas": "e {\na = f32[] add(b)" + "," * LENGTH,
-    "groups": "e {\na=f32[2] all-reduce(a), replica_groups={" + "{0}," * LENGTH + "{1}}\n}",
-    "separators": "// -----\n" * LENGTH,
-    "headers": "HloModule m\n" * (LENGTH // 10),
-    "table rows": "HloModule m\nStackFrames\n" + "1 {a=b}\n" * LENGTH,
-    "strings": "HloModule m, a=" + '"x"' * LENGTH,
-    "a long tuple": "e { a = (" + "f32[2]," * LENGTH + ") parameter(0)\n c=f32[] all-reduce(a) }",
-    "a deep tuple": "e { a = " + "(" * 1000 + ")" * 1000 + " parameter(0) }",
-    "calls that double": "".join(
-        f"c{n} {{\n p = f32[] parameter(0)\n a = f32[] call(p), to_apply=c{n - 1}\n"
-        f" b = f32[] call(p), to_apply=c{n - 1}\n r = f32[] all-reduce(p)\n}}\n"
-        for n in range(2000)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_hostile_text_takes_linear_time(name: str) -> None:
-    read(LONG[name])
 
 
 def test_groups_of_too_many_devices_are_kept_as_written() -> None:

@@ -35,7 +35,7 @@ from inspector.producers.build import (
     tracing,
 )
 from tests.compiled.hlo import given
-from tests.compiled.hlo.test_hostile_text import LONG, PIECES, mutated
+from tests.compiled.hlo.test_hostile_text import PIECES, mutated
 from tests.compiled.hlo.test_loops import PLAIN
 
 DEVICES = np.array(jax.devices()[:8])
@@ -719,61 +719,6 @@ def test_arbitrary_operation(what, shapes, operands, attributes) -> None:
     )
     last = f"ROOT x = {shapes[3]} {what}({', '.join(operands)}){''.join(attributes)}\n"
     read(f"a {{\n{head}{last}}}\nENTRY e {{\n{head}{last}}}\n")
-
-
-FAN = 20_000
-LONG_WORK = {
-    **LONG,
-    "uses of a long tuple": "e {\n p = ("
-    + "f32[2]," * FAN
-    + ") parameter(0)\n"
-    + "".join(f"c{n} = f32[2] negate(p)\n" for n in range(FAN))
-    + "}",
-    "fusions of one long computation": "f {\n p = f32[2] parameter(0)\n"
-    + "".join(f"c{n} = f32[1] slice(p)\n" for n in range(FAN))
-    + "}\nENTRY e {\n p = f32[2] parameter(0)\n"
-    + "".join(f"c{n} = f32[1] fusion(p), calls=f\n" for n in range(FAN))
-    + "}",
-    "parameters of one name": "f {\n"
-    + "p = f32[2] parameter(0)\n s = f32[1] slice(p)\n" * FAN
-    + "}\nENTRY e {\n p = f32[2] parameter(0)\n c = f32[1] fusion(p), calls=f\n}",
-    "bitcasts of bitcasts": "f {\n p = f32[2] parameter(0)\n b0 = f32[2] bitcast(p)\n"
-    + "".join(f"b{n} = f32[2] bitcast(b{n - 1})\n" for n in range(1, FAN))
-    + f"s = f32[1] slice(b{FAN - 1})\n}}\nENTRY e {{\n p = f32[2] parameter(0)\n"
-    + " c = f32[1] fusion(p), calls=f\n}",
-    "results of one update": "f {\n p = f32[2] parameter(0)\n d0 = f32[2] dynamic-update-slice(p, p, p)\n"
-    + "".join(f"d{n} = f32[2] dynamic-update-slice(d{n - 1}, p, p)\n" for n in range(1, FAN))
-    + f"ROOT t = f32[2] tuple({f'd{FAN - 1}, ' * FAN}p)\n}}\n"
-    + "ENTRY e {\n p = f32[2] parameter(0)\n c = f32[2] fusion(p), calls=f\n}",
-    "one operand many times": "f {\n p = f32[2] parameter(0)\n s = f32[1] slice(p)\n"
-    + f"b = f32[2] bitcast({'p, ' * FAN}p)\n}}\n"
-    + "ENTRY e {\n p = f32[2] parameter(0)\n c = f32[1] fusion(p), calls=f\n}",
-    "one array of many dimensions": f"e {{\n p = f32[{'9,' * FAN}9] parameter(0)\n"
-    + "n = f32[2] dot(p, p)\n" * FAN
-    + "}",
-    "long convolutions": "e {\n p = f32[1,9999999,1] parameter(0)\n"
-    + "".join(
-        f"c{n} = f32[1,{9_999_999 - n},1] convolution(p, p), window={{size=9999999 stride=3 pad={n}_{n}}}"
-        ", dim_labels=b0f_0io->b0f\n"
-        for n in range(1000)
-    )
-    + "}",
-    "reductions of reductions": "".join(
-        f"c{n} {{\n p = f32[] parameter(0)\n r = f32[9] reduce(p, p), to_apply=c{n - 1}\n"
-        f" s = f32[9] map(p), to_apply=c{n - 1}\n}}\n"
-        for n in range(2000)
-    ),
-    "loops that nest": "".join(
-        f"c{n} {{\n p = f32[] parameter(0)\n n = f32[] negate(p)\n r = f32[] while(p), body=c{n - 1}, "
-        f'condition=c{n - 1}, backend_config={{"known_trip_count":{{"n":"999999999999999999"}}}}\n}}\n'
-        for n in range(2000)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LONG_WORK)
-def test_hostile_text_takes_linear_time(name: str) -> None:
-    read(LONG_WORK[name])
 
 
 def test_unknown_custom_calls_are_named() -> None:

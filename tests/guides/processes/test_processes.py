@@ -48,29 +48,40 @@ def test_shapes_follow(fields: dict, part: tuple | None, shape: tuple | None) ->
     assert processes.global_shape(found) == shape
 
 
+# By field: its text, and words of the error.
+INVALID = {
+    "processes": {
+        "3": "processes is '3', but must be 2 or 4",
+        "1": "processes is '1', but must be 2 or 4",
+    },
+    "mesh": {
+        "3": "processes is 2, but must divide the 3 devices of mesh 3",
+        "64": "has 64 devices, but may have at most 32",
+        "2x2x2x2": "has 4 axes, but may have at most 3",
+        "two": "mesh is 'two'",
+    },
+    "axes": {"a,b": "axes gives 2 names"},
+    "spec": {
+        "y": "spec names mesh axis 'y', but the mesh has x",
+        "x,x": "may use each mesh axis only once",
+        "x,None,None": "3 entries, but the array has 2 dimensions",
+    },
+    "local": {
+        "17": "each size must be from 1 to 16",
+        "0": "each size must be from 1 to 16",
+        "2x2x2": "has 3 dimensions, but may have at most 2",
+        "4by2": "but must be sizes joined by x",
+    },
+    "data": {"other": "data is 'other', but must be one of own, same"},
+    "convert": {"1": "convert is '1', but must be one of true, false"},
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("processes", "3", "processes is '3', but must be 2 or 4"),
-        ("processes", "1", "processes is '1', but must be 2 or 4"),
-        ("mesh", "3", "processes is 2, but must divide the 3 devices of mesh 3"),
-        ("mesh", "64", "has 64 devices, but may have at most 32"),
-        ("mesh", "2x2x2x2", "has 4 axes, but may have at most 3"),
-        ("mesh", "two", "mesh is 'two'"),
-        ("axes", "a,b", "axes gives 2 names"),
-        ("spec", "y", "spec names mesh axis 'y', but the mesh has x"),
-        ("spec", "x,x", "may use each mesh axis only once"),
-        ("spec", "x,None,None", "3 entries, but the array has 2 dimensions"),
-        ("local", "17", "each size must be from 1 to 16"),
-        ("local", "0", "each size must be from 1 to 16"),
-        ("local", "2x2x2", "has 3 dimensions, but may have at most 2"),
-        ("local", "4by2", "but must be sizes joined by x"),
-        ("data", "other", "data is 'other', but must be one of own, same"),
-        ("convert", "1", "convert is '1', but must be one of true, false"),
-    ],
+    ("name", "text"), [(name, text) for name, texts in INVALID.items() for text in texts]
 )
-def test_the_error_of_a_wrong_field(name: str, text: str, said: str) -> None:
-    parsed = processes.parse({name: text})
+def test_the_error_of_a_wrong_field(name: str, text: str) -> None:
+    parsed, said = processes.parse({name: text}), INVALID[name][text]
     assert parsed.value is None and len(parsed.problems) == 1
     assert said in next(iter(parsed.problems.values()))
     with pytest.raises(InvalidInput, match=re.escape(said)):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from inspector.core import sharding
 from inspector.core.snapshot import Snapshot
+from tests.layout.script import run_scripts
+from tests.paths import ROOT
 from tests.xla_flags import FAST_COMPILES
 
 
@@ -18,6 +25,18 @@ def without_jax_settings() -> dict[str, str]:
         if not name.startswith(("JAX_", "XLA_", "PYTHONPATH"))
     }
     return kept | {"XLA_FLAGS": FAST_COMPILES}
+
+
+def made_by_scripts(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Run scripts in one process, which finds own models in their folder, and return their arrays."""
+    folder = paths[0].parent
+    ran = subprocess.run(
+        [sys.executable, run_scripts.__file__, *map(str, paths)],
+        cwd=folder, capture_output=True, text=True, check=False,
+        env=without_jax_settings() | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
 def refuse_other_arrays(theirs: dict[str, dict[str, Any]], found: Snapshot) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +20,8 @@ from inspector.model.built_in import catalogue
 from inspector.producers.abstract import abstract_state
 from inspector.producers.describe import entry_of
 from inspector.producers.run import run_layout
-from tests.layout.script import run_scripts
-from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
+from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
-from tests.paths import ROOT
 
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "2"}
 LINEN, NNX = "examples.linen_mlp:build", "examples.nnx_mlp:build"
@@ -88,13 +82,7 @@ def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -
     paths = [folder / f"script_{number}.py" for number in range(len(chosen))]
     for path, layout in zip(paths, chosen, strict=True):
         path.write_text(script(layout), encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, run_scripts.__file__, *map(str, paths)],
-        cwd=folder, capture_output=True, text=True, check=False,
-        env=without_jax_settings() | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    made = [json.loads(line) for line in ran.stdout.splitlines()]
+    made = made_by_scripts(paths)
     for theirs, layout in zip(made, chosen, strict=True):
         refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
     for theirs, layout in zip(made[:2], chosen[:2], strict=True):
