@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from inspector.core.formatting import bytes_text, counted, shape_text, spec_text
-from inspector.core.snapshot import ProgramArray, Snapshot
+from inspector.core.snapshot import Array, ProgramArray, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.figures.train_state import NOBODY, live_map, loss_curve
 from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
+    Cell,
+    Column,
     Columns,
     Folded,
     Mark,
@@ -21,6 +23,14 @@ from inspector.sections.section import (
     notice,
     text,
 )
+
+# The columns of an array.
+_OF_ARRAY: dict[str | Column, Callable[[Array], Cell]] = {
+    "Path:code": lambda array: array.path,
+    "Shape": lambda array: f"{array.dtype} {shape_text(array.shape)}",
+    "PartitionSpec:code": lambda array: spec_text(array.spec),
+    "Per device:bytes": lambda array: array.bytes_per_device,
+}
 
 
 def verdict(snapshot: Snapshot) -> Notice:
@@ -47,16 +57,7 @@ def arrays(snapshot: Snapshot) -> tuple[Block, ...]:
     state = [array for array in snapshot.arrays if array.group in STATE_GROUPS]
     if not state or any(program.shardings for program in snapshot.programs):
         return ()
-    table = Table.of(
-        "state_arrays",
-        state,
-        {
-            "Path:code": lambda array: array.path,
-            "Shape": lambda array: f"{array.dtype} {shape_text(array.shape)}",
-            "PartitionSpec:code": lambda array: spec_text(array.spec),
-            "Per device:bytes": lambda array: array.bytes_per_device,
-        },
-    )
+    table = Table.of("state_arrays", state, _OF_ARRAY)
     return (Section("state-arrays", "Parameters and optimizer state", (table,)),)
 
 
@@ -65,24 +66,14 @@ def inside(snapshot: Snapshot) -> tuple[Block, ...]:
     values = [array for array in snapshot.arrays if array.origins is not None]
     if not values:
         return ()
-    table = Table.of(
-        "propagated_values",
-        values,
-        {
-            "Path:code": lambda one: one.path,
-            "Shape": lambda one: f"{one.dtype} {shape_text(one.shape)}",
-            "PartitionSpec:code": lambda one: spec_text(one.spec),
-            "Per device:bytes": lambda one: one.bytes_per_device,
-            "Because of": lambda one: (
-                ", ".join(
-                    dict.fromkeys(origin.rule or origin.from_ for origin in one.origins or ())
-                )
-                or "no mesh axis"
-            ),
-        },
-    )
+    table = Table.of("propagated_values", values, _OF_ARRAY | {"Because of": _cause})
     note = text("Propagated by Shardy without a compile.", quiet=True)
     return (Section("propagated-values", "Activations and gradients", (note, table)),)
+
+
+def _cause(array: Array) -> str:
+    found = (origin.rule or origin.from_ for origin in array.origins or ())
+    return ", ".join(dict.fromkeys(found)) or "no mesh axis"
 
 
 def shardings(snapshot: Snapshot, program: str) -> Table:
