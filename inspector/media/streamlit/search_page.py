@@ -170,22 +170,20 @@ def _fields(layout: Layout) -> dict:
             width=150,
             help="The compiler confirms the best candidates. A large model takes minutes for each.",
         )
-        locks = st.text_input(
+        locks = _list(
             "Keep",
-            kept["locks"],
-            key="search_locks",
-            width=260,
-            placeholder="mesh, tensor=8, vocab=tensor",
-            help="What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
+            "locks",
+            kept,
+            "mesh, tensor=8, vocab=tensor",
+            "What all candidates keep, separated by commas: mesh, rules, the size of a mesh axis such "
             "as tensor=8, or the rule of a logical axis such as vocab=tensor.",
         )
-        vary = st.text_input(
+        vary = _list(
             "Also vary",
-            kept["vary"],
-            key="search_vary",
-            width=260,
-            placeholder="remat=none,full; batch=64,128",
-            help="Other fields with their values, separated by semicolons: a size of the model, donate, "
+            "vary",
+            kept,
+            "remat=none,full; batch=64,128",
+            "Other fields with their values, separated by semicolons: a size of the model, donate, "
             "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
         )
         chip = None
@@ -220,6 +218,12 @@ def _fields(layout: Layout) -> dict:
         "vary": [part.strip() for part in vary.split(";") if part.strip()],
         "chip": chip,
     }
+
+
+def _list(label: str, name: str, kept: dict, example: str, meaning: str) -> str:
+    """Draw a field whose text is a list, and return it."""
+    settings = {"width": 260, "placeholder": example, "help": meaning}
+    return st.text_input(label, kept[name], key=f"search_{name}", **settings)
 
 
 def _buttons(request: Request, watched: Watched | None) -> None:
