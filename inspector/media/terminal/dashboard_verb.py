@@ -10,6 +10,8 @@ from pathlib import Path
 
 from inspector.core import program_run
 from inspector.media.terminal.options import argument, verb
+from inspector.model import own_model
+from inspector.model.built_in.catalogue import CATALOGUE
 
 SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspector_app.py"
 MODEL = argument(
@@ -22,7 +24,14 @@ MODEL = argument(
 
 
 def model_arguments(names: Sequence[str]) -> list[str]:
-    """Return the arguments of the server for the models of --model, which come last."""
+    """Return the arguments of the server for the models of --model, which come last.
+
+    Raises:
+      InvalidInput: a name has another form. Whether its module can be imported is known to the server alone.
+    """
+    for name in names:
+        if name not in CATALOGUE:
+            own_model.parse_name(name)
     models = [argument for name in names for argument in ("--model", name)]
     return ["--", *models] if models else []
 
@@ -54,6 +63,9 @@ def dashboard(options: argparse.Namespace) -> None:
     if options.recorded is not None:
         program_run.read(options.recorded)
         os.environ[program_run.FOLDER_VARIABLE] = os.path.abspath(options.recorded)
-    command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), *options.unknown]
+    command = [
+        *(sys.executable, "-m", "streamlit", "run", str(SCRIPT), *options.unknown),
+        *model_arguments(options.model),
+    ]
     sys.stdout.flush()
-    os.execv(sys.executable, [*command, *model_arguments(options.model)])
+    os.execv(sys.executable, command)
