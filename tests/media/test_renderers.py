@@ -141,6 +141,18 @@ def test_numbers_of_a_column_have_their_own_units_and_sort_as_numbers(kind, numb
     assert list(displayed.iloc[:, 0]) == texts
 
 
+def test_a_large_table_has_numbers_that_sort_and_no_texts() -> None:
+    def script() -> None:
+        from inspector.media.streamlit import render
+        from inspector.sections.section import Table
+
+        render.show([Table.of("large", range(6000), {"Bytes:bytes": lambda number: number})])
+
+    (table,) = AppTest.from_function(script, default_timeout=60).run().dataframe
+    assert list(table.value["Bytes"]) == list(range(6000))
+    assert not table.proto.arrow_data.HasField("styler")
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_dashboard_escapes_names(name: str) -> None:
     page = streamlit_page(name)

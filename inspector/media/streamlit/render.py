@@ -33,6 +33,8 @@ ICONS: dict[section.NoticeKind, str] = {
     "error": ":material/error:",
 }
 
+# Cells of a table whose numbers have texts. Pandas makes a table with texts in 10 µs for each cell.
+_MOST_STYLED = 5_000
 # The texts of numbers in a column, which is still sorted by the numbers.
 _TEXTS: dict[section.CellKind, Callable[[Any], str]] = {
     "bytes": bytes_text,
@@ -157,9 +159,12 @@ def _draw_table(block: section.Table, page: _Page) -> None:
         column.heading: _values([row[place] for row in block.rows], column)
         for place, column in enumerate(block.columns)
     }
-    config = {column.heading: _config(column, columns[column.heading]) for column in block.columns}
-    texts = {
-        column.heading: _TEXTS[column.kind] for column in block.columns if column.kind in _TEXTS
+    texts = {}
+    if len(block.rows) * len(block.columns) <= _MOST_STYLED:
+        texts = {each.heading: _TEXTS[each.kind] for each in block.columns if each.kind in _TEXTS}
+    config = {
+        column.heading: _config(column, columns[column.heading], column.heading in texts)
+        for column in block.columns
     }
     pick = page.picks.get(block.key)
     if pick is None:
@@ -200,13 +205,13 @@ def _rounded(factor: float) -> float:
     return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
 
 
-def _config(column: section.Column, values: Sequence[Any]) -> Any:
-    """Return the form of a column with these values."""
+def _config(column: section.Column, values: Sequence[Any], has_texts: bool) -> Any:
+    """Return the form of a column with these values. A format would replace the texts of its numbers."""
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
         right = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
-    # A format would replace the texts.
-    form = None if column.kind in _TEXTS else {"ratio": "%.6g×"}.get(column.kind, "localized")
+    form = {"ratio": "%.6g×", "seconds": "%.3g s"}.get(column.kind, "localized")
+    form = None if has_texts else form
     return st.column_config.NumberColumn(help=column.help, format=form)
 
 

@@ -13,9 +13,6 @@ from inspector.core.printable import one_line
 from inspector.media.streamlit import selection
 from inspector.media.streamlit.plain_text import plain
 
-_MOST_STYLED = (
-    100_000  # cells of a table that has texts for its numbers; pandas makes them one by one
-)
 PATH_PIXELS = 300  # leaves room for specs on a page 1440 pixels wide
 
 
@@ -45,10 +42,6 @@ def show(
         for heading, text in (texts or {}).items()
         if not any(isinstance(cell, str) for cell in columns[heading])
     }
-    if frame.size > _MOST_STYLED:
-        for heading, text in numbers.items():
-            frame[heading] = frame[heading].map(text)
-        numbers = {}
     return st.dataframe(
         frame.style.format(numbers) if numbers and len(frame) else frame,
         hide_index=True,
