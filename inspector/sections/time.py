@@ -103,7 +103,7 @@ def modelled_step(
                 "shortest modelled time.",
             ),
             (
-                "Matrix FLOPs per HBM byte",
+                "FLOPs per HBM byte",
                 "unknown" if intensity is None else intensity_text(intensity).split(",")[0],
                 "FLOPs of the matrix products of one device over the bytes that it reads and writes in "
                 f"HBM: {'unknown' if intensity is None else intensity_text(intensity)}",
